@@ -1,0 +1,85 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both need only make and Python 3.11
+# or 3.12; everything else goes into .venv, from the lock files in requirements/ (hashes checked).
+# Without make: python3.11 -m venv .venv; .venv/bin/pip install '.[demo]'; .venv/bin/pellucid demo
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMPS := .make
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# pip resolves nothing here: the lock is complete, so --no-deps is both faster and stricter.
+LOCKED := install --require-hashes --no-deps --requirement
+
+.PHONY: help demo test setup setup-demo lint types format lock clean
+.DEFAULT_GOAL := help
+
+help:  ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: setup-demo  ## Train two Transformers on real data, about five minutes with the install
+	@$(BIN)/pellucid demo
+
+test: setup lint types  ## Lint, check the types, run the tests
+	@$(BIN)/python -m pytest
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup
+	@$(BIN)/mypy
+
+format: setup  ## Lay the code out and mend what can be mended
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+setup: $(STAMPS)/dev  ## Make .venv with everything the tests need
+
+setup-demo: $(STAMPS)/demo
+
+$(STAMPS)/dev: $(STAMPS)/demo requirements/dev.txt
+	@echo "Installing what the tests need into $(VENV)"
+	@$(PIP) $(LOCKED) requirements/dev.txt
+	@touch $@
+
+$(STAMPS)/demo: $(STAMPS)/venv requirements/demo.txt pyproject.toml
+	@echo "Installing Pellucid and the demo's data into $(VENV)"
+	@$(PIP) $(LOCKED) requirements/demo.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# A name on the path proves nothing (a version manager's shim answers to every name), so each
+# candidate is run; PYTHON=/path/to/python says which one to take.
+$(STAMPS)/venv:
+	@mkdir -p $(STAMPS)
+	@for python in $(or $(PYTHON),python3.12 python3.11 python3 python); do \
+	    "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
+	        2>/dev/null || continue; \
+	    if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	        lacking="$$lacking $$python"; continue; \
+	    fi; \
+	    echo "Creating $(VENV) with $$("$$python" --version) ($$python)"; \
+	    rm -rf $(VENV) && "$$python" -m venv $(VENV) && touch $@ && exit 0; \
+	    exit 1; \
+	done; \
+	if [ -n "$$lacking" ]; then \
+	    echo "Found$$lacking, but without the venv module." >&2; \
+	    echo "On Debian or Ubuntu: apt install python3-venv (or python3.11-venv)." >&2; \
+	else \
+	    echo "Pellucid needs Python 3.11 or 3.12, and none was found that runs; looked for:" >&2; \
+	    echo "    $(or $(PYTHON),python3.12 python3.11 python3 python)" >&2; \
+	    echo "Install one (Debian, Ubuntu: apt install python3 python3-venv)," >&2; \
+	    echo "or say where it is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; \
+	fi; \
+	exit 1
+
+lock:  ## Resolve the lock files again (needs uv)
+	@uv pip compile pyproject.toml requirements/build.in --extra demo --extra test --extra dev \
+	    --output-file requirements/dev.txt $(LOCK_FLAGS)
+	@uv pip compile pyproject.toml requirements/build.in --extra demo \
+	    --constraint requirements/dev.txt --output-file requirements/demo.txt $(LOCK_FLAGS)
+
+LOCK_FLAGS = --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+             --no-emit-find-links --no-header --no-annotate --quiet
+
+clean:  ## Take away .venv and the caches; runs/ stays
+	rm -rf $(VENV) $(STAMPS) .mypy_cache .pytest_cache .ruff_cache .hypothesis
