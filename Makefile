@@ -5,9 +5,9 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := .make
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 # pip resolves nothing here: the lock is complete, so --no-deps is both faster and stricter.
-LOCKED := install --require-hashes --no-deps --requirement
+LOCKED := install --require-hashes --no-deps --no-compile --requirement
 
 .PHONY: help demo test setup setup-demo lint types format lock clean
 .DEFAULT_GOAL := help
