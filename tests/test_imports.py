@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "pellucid"
 # From the ground up. Names on one line share a floor and may import each other.
 FLOORS = (
     ("errors",),
-    ("array", "packed", "pair", "rng"),
+    ("array", "packed", "pair", "rng", "settings"),
     ("ops",),
     ("kernels",),
     ("nn",),
@@ -99,7 +99,9 @@ def test_the_check_sees_every_way_to_import(
 
 
 def test_importing_is_light() -> None:
-    heavy = "{'numba', 'torch', 'jax', 'tokenizers', 'rich', 'tyro', 'scipy', 'matplotlib', 'pooch'}"
+    heavy = (
+        "{'numba', 'torch', 'jax', 'tokenizers', 'rich', 'tyro', 'scipy', 'matplotlib', 'pooch'}"
+    )
     script = f"import sys, pellucid, pellucid.kernels; print(sorted({heavy} & set(sys.modules)))"
     loaded = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
