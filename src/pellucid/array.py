@@ -1,0 +1,169 @@
+"""Which array library an array comes from, and the few functions that the array API standard lacks.
+
+Every page in `ops` is written against the standard (`xp = namespace(x)`), so the same page runs on
+NumPy, PyTorch, CuPy and JAX arrays. This is the only file that names an array library.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+Array = Any
+"""An array of any library that follows the array API standard."""
+
+
+def namespace(*arrays: Array | None) -> Any:
+    """Return the array API namespace that all `arrays` come from; `None` is skipped.
+
+    Raises `TypeError` when they come from different libraries.
+
+    >>> namespace(np.ones(3)) is not None
+    True
+    """
+    present = [a for a in arrays if a is not None]
+    if all(type(a) is np.ndarray for a in present):
+        return np
+    return array_api_compat.array_namespace(*present)
+
+
+def like(values: np.ndarray, x: Array) -> Array:
+    """Convert the NumPy array `values` to the library and the device of `x`; dtype is kept.
+
+    >>> like(np.arange(3), np.ones(2))
+    array([0, 1, 2])
+    """
+    xp = namespace(x)
+    if xp is np:
+        return values
+    return xp.asarray(values, device=array_api_compat.device(x))
+
+
+def scatter_add(index: Array, updates: Array, rows: int) -> Array:
+    """Sum `updates[i]` into row `index[i]` of an array of zeros: y[r] = Σ_{i: index[i]=r} updates[i].
+
+    `index` is (T,) integers, `updates` (T, …); the result is (rows, …). This is the gradient of a
+    table look-up. The standard has no such function and libraries differ in what indexed assignment
+    does to a repeated index, so each known library is asked in its own words; an unknown one gets a
+    product with a one-hot matrix. In NumPy the additions happen in the order of `index`.
+
+    >>> scatter_add(np.array([0, 2, 0]), np.array([1.0, 10.0, 100.0]), 3)
+    array([101.,   0.,  10.])
+    """
+    xp = namespace(index, updates)
+    shape = (rows, *updates.shape[1:])
+    if xp is np:
+        total = np.zeros(shape, updates.dtype)
+        np.add.at(total, index, updates)
+        return total
+    if array_api_compat.is_torch_array(updates):
+        return updates.new_zeros(shape).index_add(0, index, updates)
+    if array_api_compat.is_jax_array(updates):
+        jnp: ModuleType = sys.modules["jax.numpy"]
+        return jnp.zeros(shape, updates.dtype).at[index].add(updates)
+    device = array_api_compat.device(updates)
+    numbers = xp.arange(rows, dtype=index.dtype, device=device)
+    one_hot = xp.astype(numbers[:, None] == index[None, :], updates.dtype)
+    flat = xp.reshape(updates, (updates.shape[0], -1))
+    return xp.reshape(one_hot @ flat, shape)
+
+
+# W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969).
+# Highest power first. erf on |x| ≤ 0.46875; exp(x²)·erfc on (0.46875, 4] and beyond 4.
+_ERF_P = (
+    1.85777706184603153e-1,
+    3.16112374387056560e0,
+    1.13864154151050156e2,
+    3.77485237685302021e2,
+    3.20937758913846947e3,
+)
+_ERF_Q = (
+    1.0,
+    2.36012909523441209e1,
+    2.44024637934444173e2,
+    1.28261652607737228e3,
+    2.84423683343917062e3,
+)
+_ERFC_P = (
+    2.15311535474403846e-8,
+    5.64188496988670089e-1,
+    8.88314979438837594e0,
+    6.61191906371416295e1,
+    2.98635138197400131e2,
+    8.81952221241769090e2,
+    1.71204761263407058e3,
+    2.05107837782607147e3,
+    1.23033935479799725e3,
+)
+_ERFC_Q = (
+    1.0,
+    1.57449261107098347e1,
+    1.17693950891312499e2,
+    5.37181101862009858e2,
+    1.62138957456669019e3,
+    3.29079923573345963e3,
+    4.36261909014324716e3,
+    3.43936767414372164e3,
+    1.23033935480374942e3,
+)
+_TAIL_P = (
+    1.63153871373020978e-2,
+    3.05326634961232344e-1,
+    3.60344899949804439e-1,
+    1.25781726111229246e-1,
+    1.60837851487422766e-2,
+    6.58749161529837803e-4,
+)
+_TAIL_Q = (
+    1.0,
+    2.56852019228982242e0,
+    1.87295284992346725e0,
+    5.27905102951428412e-1,
+    6.05183413124413191e-2,
+    2.33520497626869185e-3,
+)
+_ONE_OVER_SQRT_PI = 5.6418958354775628695e-1
+
+
+def _ratio(x: Array, p: tuple[float, ...], q: tuple[float, ...]) -> Array:
+    top, bottom = p[0] * x + p[1], q[0] * x + q[1]
+    for a, b in zip(p[2:], q[2:], strict=True):
+        top, bottom = top * x + a, bottom * x + b
+    return top / bottom
+
+
+def erf(x: Array) -> Array:
+    """Return the error function, (2/√π) ∫₀ˣ exp(−t²) dt, to 2 ulp in float64; shape and dtype of `x`.
+
+    Source: Cody 1969 (above). ±inf gives ±1, NaN stays NaN.
+
+    >>> float(erf(np.array(0.5))) == 0.5204998778130465
+    True
+    """
+    xp = namespace(x)
+    z = xp.abs(x)
+    # Arguments are kept inside each formula's own interval, so that the formulas not chosen by
+    # `where` raise no overflow.
+    small = xp.where(z <= 0.46875, x, xp.zeros_like(x))
+    middle = xp.clip(z, 0.46875, 4.0)
+    large = xp.clip(z, 4.0, 6.0)
+    near = small * _ratio(small * small, _ERF_P, _ERF_Q)
+    mid = 1.0 - _exp_minus_square(middle) * _ratio(middle, _ERFC_P, _ERFC_Q)
+    inverse = 1.0 / (large * large)
+    tail = inverse * _ratio(inverse, _TAIL_P, _TAIL_Q)
+    far = 1.0 - _exp_minus_square(large) * ((_ONE_OVER_SQRT_PI - tail) / large)
+    outer = xp.where(z <= 4.0, mid, far)
+    signed = xp.where(x < 0, -outer, outer)
+    y = xp.where(z <= 0.46875, near, signed)
+    return xp.where(xp.isnan(x), x, y)
+
+
+def _exp_minus_square(x: Array) -> Array:
+    """exp(−x²) with x split in two, because rounding x² itself would cost digits (Cody)."""
+    xp = namespace(x)
+    head = xp.trunc(x * 16.0) / 16.0
+    return xp.exp(-head * head) * xp.exp(-(x - head) * (x + head))

@@ -1,0 +1,141 @@
+"""A batch of sequences without padding: rows one after another, and where each sequence begins.
+
+`Packed` is the one definition of a batch for every road. A padded array is a view made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pellucid.array import Array, like, namespace, scatter_add
+from pellucid.rng import row_keys
+
+
+@dataclass(frozen=True)
+class Packed:
+    """N sequences of token ids in packed rows.
+
+    tokens: (T,) integers, the sequences one after another.
+    cu_seqlens: (N + 1,) integers; sequence n is tokens[cu_seqlens[n] : cu_seqlens[n + 1]]
+        (flash-attention's name and meaning).
+    examples: (N,) integers: which example of the whole training step each sequence is. Dropout is
+        keyed by it, so that a batch in parts draws the same bits as the whole.
+
+    >>> batch = Packed.of([[5, 6, 7], [8]])
+    >>> batch.cu_seqlens
+    array([0, 3, 4])
+    >>> batch.padded(0)
+    array([[5, 6, 7],
+           [8, 0, 0]])
+    """
+
+    tokens: np.ndarray
+    cu_seqlens: np.ndarray
+    examples: np.ndarray
+
+    @staticmethod
+    def of(sequences: Sequence[Sequence[int]], examples: Sequence[int] | None = None) -> Packed:
+        """Pack sequences of token ids; `examples` counts from 0 unless given."""
+        lengths = [len(s) for s in sequences]
+        tokens = np.fromiter((t for s in sequences for t in s), np.int64, sum(lengths))
+        cu_seqlens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        names = range(len(lengths)) if examples is None else examples
+        return Packed(tokens, cu_seqlens.astype(np.int64), np.asarray(names, np.int64))
+
+    @staticmethod
+    def from_padded(padded: np.ndarray, lengths: np.ndarray) -> Packed:
+        """Pack the first lengths[n] tokens of each row of an (N, L) array."""
+        return Packed.of([row[:n] for row, n in zip(padded, lengths, strict=True)])
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(N,) number of tokens of each sequence."""
+        return np.diff(self.cu_seqlens)
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """(T,) place of each row inside its sequence, from 0."""
+        starts = np.repeat(self.cu_seqlens[:-1], self.lengths)
+        return np.arange(len(self.tokens)) - starts
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """(T,) uint32: the name of each row for `Rng.at`."""
+        return row_keys(np.repeat(self.examples, self.lengths), self.positions)
+
+    def padded(self, fill: int) -> np.ndarray:
+        """Return the (N, L) view, L the longest, shorter sequences followed by `fill`."""
+        longest = int(self.lengths.max(initial=0))
+        out = np.full((len(self), longest), fill, self.tokens.dtype)
+        out[np.arange(longest) < self.lengths[:, None]] = self.tokens
+        return out
+
+    def without_last(self) -> Packed:
+        """Return every sequence without its last token: a decoder's input."""
+        return self._keep(self.positions != np.repeat(self.lengths - 1, self.lengths))
+
+    def without_first(self) -> Packed:
+        """Return every sequence without its first token: what a decoder should say."""
+        return self._keep(self.positions != 0)
+
+    def _keep(self, kept: np.ndarray) -> Packed:
+        ends = np.concatenate([[0], np.cumsum(kept)])[self.cu_seqlens]
+        return Packed(self.tokens[kept], ends, self.examples)
+
+    def select(self, index: np.ndarray | Sequence[int]) -> Packed:
+        """Return the sequences `index`, in that order; they keep their example numbers."""
+        parts = [self.tokens[self.cu_seqlens[i] : self.cu_seqlens[i + 1]] for i in index]
+        return Packed.of(parts, [int(self.examples[i]) for i in index])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pairs of sequences to learn from; a target carries its begin and end tokens."""
+
+    source: Packed
+    target: Packed
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def useful_tokens(self) -> int:
+        """Source tokens and target tokens to be predicted; there is no padding to leave out."""
+        return len(self.source.tokens) + len(self.target.tokens) - len(self.target)
+
+
+def _slots(cu_seqlens: np.ndarray) -> tuple[np.ndarray, int, int]:
+    lengths = np.diff(cu_seqlens)
+    longest = int(lengths.max(initial=0))
+    starts = np.repeat(np.arange(len(lengths)) * longest - cu_seqlens[:-1], lengths)
+    return np.arange(int(cu_seqlens[-1])) + starts, len(lengths), longest
+
+
+def pad_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
+    """Lay packed rows (T, …) out as (N, L, …), zeros after the shorter sequences.
+
+    >>> pad_rows(np.array([1.0, 2.0, 3.0]), np.array([0, 2, 3]))
+    array([[1., 2.],
+           [3., 0.]])
+    """
+    xp = namespace(x)
+    slots, n, longest = _slots(cu_seqlens)
+    return xp.reshape(scatter_add(like(slots, x), x, n * longest), (n, longest, *x.shape[1:]))
+
+
+def pack_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
+    """Undo `pad_rows`: (N, L, …) to packed rows (T, …); what stood in the padding is dropped.
+
+    >>> pack_rows(np.array([[1.0, 2.0], [3.0, 9.0]]), np.array([0, 2, 3]))
+    array([1., 2., 3.])
+    """
+    xp = namespace(x)
+    slots, n, longest = _slots(cu_seqlens)
+    return xp.take(xp.reshape(x, (n * longest, *x.shape[2:])), like(slots, x), axis=0)

@@ -1,0 +1,109 @@
+"""Randomness for dropout: one 32-bit hash of where a number stands, never of when it was drawn.
+
+A dropout bit is a function of (seed, step, site, example, position, channel). So the same bits come
+out whether a batch is padded or packed, whole or in parts, forward or again in backward: nothing is
+stored and nothing reads global state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+_GOLDEN = 0x9E3779B9  # 2³² / golden ratio: steps of it spread consecutive counters
+_MASK = 0xFFFFFFFF
+UInt32Array = np.ndarray
+
+
+def mix(h: UInt32Array) -> UInt32Array:
+    """Scramble 32-bit numbers, one to one (the finaliser of MurmurHash3, A. Appleby)."""
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return h ^ (h >> np.uint32(16))
+
+
+def _mix_int(h: int) -> int:
+    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & _MASK
+    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & _MASK
+    return h ^ (h >> 16)
+
+
+def row_keys(example: np.ndarray, position: np.ndarray) -> UInt32Array:
+    """Name each row of a batch by its example and its position; the two broadcast.
+
+    >>> row_keys(np.array([[0], [1]]), np.arange(3)).shape
+    (2, 3)
+    """
+    step = np.asarray(position, np.uint32) * np.uint32(_GOLDEN)
+    return mix(mix(np.asarray(example, np.uint32) + np.uint32(1)) + step)
+
+
+@dataclass(frozen=True)
+class Rng:
+    """A source of random bits that is a value: using it changes nothing.
+
+    `fold(i)` gives the child for part i of a layer; a parent hands each of its parts its own.
+    `rows` names the rows (uint32, broadcastable to `x.shape[:-1]`); without it they are counted in
+    the order of the array.
+
+    >>> Rng(0).fold(1) == Rng(0).fold(1), Rng(0).fold(1) == Rng(0).fold(2)
+    (True, False)
+    """
+
+    seed: int
+    key: int = 0
+    rows: UInt32Array | None = None
+
+    def fold(self, i: int) -> Rng:
+        """Return the source for site `i` below this one."""
+        child = _mix_int((_mix_int((self.key + self.seed) & _MASK) + (i + 1) * _GOLDEN) & _MASK)
+        return replace(self, seed=0, key=child)
+
+    def at(self, rows: UInt32Array) -> Rng:
+        """Return the same source with the rows named."""
+        return replace(self, rows=rows)
+
+    def site_key(self) -> int:
+        """Return the 32-bit number that stands for this site in the hash."""
+        return _mix_int((self.key + self.seed) & _MASK)
+
+    def row_hash(self, shape: tuple[int, ...]) -> UInt32Array:
+        """Return, for rows of the given shape, the 32-bit start of each row's sequence.
+
+        Raises `ValueError` when the rows named do not fit the shape.
+        """
+        if self.rows is None:
+            named = mix(np.arange(int(np.prod(shape)), dtype=np.uint32)).reshape(shape)
+        else:
+            try:
+                named = np.broadcast_to(self.rows, shape)
+            except ValueError:
+                raise ValueError(
+                    f"the rng names rows of shape {self.rows.shape}, the array has rows of shape "
+                    f"{shape}; give the rng of this batch, or one without rows"
+                ) from None
+        return mix(named ^ np.uint32(self.site_key()))
+
+
+def random_bits(rng: Rng, shape: tuple[int, ...]) -> UInt32Array:
+    """Return a 32-bit hash for every element of an array: mix(row start + channel · golden).
+
+    >>> random_bits(Rng(3), (2, 5)).dtype
+    dtype('uint32')
+    """
+    *rows, channels = shape
+    channel = np.arange(channels, dtype=np.uint32) * np.uint32(_GOLDEN)
+    return mix(rng.row_hash(tuple(rows))[..., None] + channel)
+
+
+def keep_threshold(p: float) -> int:
+    """Return the t for which `bits >= t` keeps an element with probability 1 − p (0 ≤ p < 1)."""
+    return round(p * 2**32)
+
+
+def keep_mask(rng: Rng, shape: tuple[int, ...], p: float) -> np.ndarray:
+    """Return True where dropout with probability `p` keeps an element."""
+    if p >= 1.0:
+        return np.zeros(shape, bool)
+    return random_bits(rng, shape) >= np.uint32(min(keep_threshold(p), _MASK))
