@@ -1,0 +1,59 @@
+"""Fused pairs for the CPU. `best` chooses: the fused pair if its guard accepts, else the plain page.
+
+A fused pair stands in `kernels/<name>.py` under the name of its page in `ops`, with
+`accepts(*args, **options) -> bool`. Importing this package imports no compiler; a kernel's file is
+imported the first time it could be used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from pellucid.pair import Pair, pair_of
+
+FUSED: frozenset[str] = frozenset()
+"""The ops that have a fused pair."""
+
+_enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")
+
+
+@contextmanager
+def reference() -> Iterator[None]:
+    """Run the plain pages only, inside this block.
+
+    >>> with reference():
+    ...     best(len).forward  # doctest: +SKIP
+    """
+    token = _enabled.set(False)
+    try:
+        yield
+    finally:
+        _enabled.reset(token)
+
+
+def best(f: Callable[..., tuple[Any, Any]], *args: Any, **options: Any) -> Pair:
+    """Return the pair to use for this call of the ops function `f`.
+
+    Every array argument must be NumPy's float32 (or integers), and the kernel's own guard must
+    accept; otherwise it is the plain pair.
+    """
+    name = f.__name__
+    if name in FUSED and _enabled.get() and isinstance(args[0], np.ndarray):
+        module = _load(name)
+        if module.accepts(*args, **options):
+            return Pair(getattr(module, name), getattr(module, f"{name}_backward"))
+    return pair_of(f)
+
+
+@cache
+def _load(name: str) -> ModuleType:
+    return importlib.import_module(f"pellucid.kernels.{name}")

@@ -1,0 +1,63 @@
+"""The mathematics: every function with its derivative right under it, and no state anywhere.
+
+`f(x, …) -> (y, saved)` and `f_backward(dy, saved) -> dx, …`.
+"""
+
+from pellucid.ops.add_dropout_norm import add_dropout_norm, add_dropout_norm_backward
+from pellucid.ops.attention import attention, attention_backward, causal_mask
+from pellucid.ops.bias_act_dropout import bias_act_dropout, bias_act_dropout_backward
+from pellucid.ops.cross_entropy import cross_entropy, cross_entropy_backward
+from pellucid.ops.dropout import dropout, dropout_backward
+from pellucid.ops.embedding import embedding, embedding_backward, sinusoidal
+from pellucid.ops.gelu import gelu, gelu_backward, silu, silu_backward
+from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
+from pellucid.ops.linear import linear, linear_backward
+from pellucid.ops.linear_cross_entropy import (
+    linear_cross_entropy,
+    linear_cross_entropy_backward,
+)
+from pellucid.ops.packed_attention import packed_attention, packed_attention_backward
+from pellucid.ops.relu import leaky_relu, leaky_relu_backward, relu, relu_backward
+from pellucid.ops.softmax import (
+    log_softmax,
+    log_softmax_backward,
+    softmax,
+    softmax_backward,
+)
+
+__all__ = [
+    "add_dropout_norm",
+    "add_dropout_norm_backward",
+    "attention",
+    "attention_backward",
+    "bias_act_dropout",
+    "bias_act_dropout_backward",
+    "causal_mask",
+    "cross_entropy",
+    "cross_entropy_backward",
+    "dropout",
+    "dropout_backward",
+    "embedding",
+    "embedding_backward",
+    "gelu",
+    "gelu_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "leaky_relu",
+    "leaky_relu_backward",
+    "linear",
+    "linear_backward",
+    "linear_cross_entropy",
+    "linear_cross_entropy_backward",
+    "log_softmax",
+    "log_softmax_backward",
+    "packed_attention",
+    "packed_attention_backward",
+    "relu",
+    "relu_backward",
+    "silu",
+    "silu_backward",
+    "sinusoidal",
+    "softmax",
+    "softmax_backward",
+]

@@ -1,0 +1,130 @@
+"""Scaled dot-product attention: softmax(Q Kᵀ / √d_k) V."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid.array import Array, like, namespace
+from pellucid.ops.dropout import Saved as DropoutSaved
+from pellucid.ops.dropout import dropout as drop
+from pellucid.ops.dropout import dropout_backward
+from pellucid.ops.softmax import Saved as SoftmaxSaved
+from pellucid.ops.softmax import softmax, softmax_backward
+from pellucid.rng import Rng, mix
+
+
+class Saved(NamedTuple):
+    q: Array
+    k: Array
+    v: Array
+    scale: float
+    probabilities: Array  # after the softmax
+    weights: Array  # after dropout: what multiplies V
+    dropout: DropoutSaved
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    mask: Array | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    rng: Rng | None = None,
+) -> tuple[Array, Saved]:
+    """Return the values of the keys that each query asks for, weighted by how well they match.
+
+        1.  A = scale · Q Kᵀ  (+ mask)      (…, L, S)
+        2.  W = dropout(softmax(A))
+        3.  Z = W V                         (…, L, Dv)
+
+    q: (…, L, D), k: (…, S, D), v: (…, S, Dv). `scale` is 1 / √D unless given. `mask` broadcasts to
+    (…, L, S): bool means True = not allowed, float is added. `causal` forbids key s > query l.
+    A query with every key forbidden (True or −inf) gets zero output and gives zero gradient.
+    `rng.rows`, if set, names the queries: it broadcasts to (…, L). Heads are told apart by their
+    place on the third axis from the end.
+
+    Raises `ValueError` on shapes that do not conform. Source: Vaswani et al. 2017, 3.2.1; seed 000.
+
+    >>> import numpy as np
+    >>> q = k = v = np.eye(3)[None]
+    >>> attention(q, k, v, causal=True)[0][0, 0]
+    array([1., 0., 0.])
+    """
+    xp = namespace(q, k, v, mask)
+    _check(q, k, v)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    a = scale * (q @ xp.matrix_transpose(k))  # 1
+    a = _forbid(a, mask, causal)
+    probabilities, _ = softmax(a)  # 2
+    weights, dropped = drop(probabilities, dropout, _by_head(rng, a.shape))
+    out = weights @ v  # 3
+    return out, Saved(q, k, v, scale, probabilities, weights, dropped)
+
+
+def attention_backward(
+    dout: Array, saved: Saved, dweights: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """Return dq, dk, dv; `dweights` adds a gradient that reached the weights by another way."""
+    q, k, v, scale, probabilities, weights, dropped = saved
+    xp = namespace(dout, q)
+    dv = xp.matrix_transpose(weights) @ dout  # 3: out = weights @ v
+    dw = dout @ xp.matrix_transpose(v)
+    if dweights is not None:
+        dw = dw + dweights
+    dp = dropout_backward(dw, dropped)  # 2: weights = dropout(softmax(a))
+    da = softmax_backward(dp, SoftmaxSaved(probabilities))
+    dq = scale * (da @ k)  # 1: a = scale * q @ k.T
+    dk = scale * (xp.matrix_transpose(da) @ q)
+    return dq, dk, dv
+
+
+def score_gradient(dout: Array, saved: Saved, dweights: Array | None = None) -> tuple[Array, Array]:
+    """Return (dweights, dscores): the gradients at steps 2 and 1 themselves, to be looked at."""
+    _, _, v, _, probabilities, _, dropped = saved
+    xp = namespace(dout, v)
+    dw = dout @ xp.matrix_transpose(v)
+    if dweights is not None:
+        dw = dw + dweights
+    return dw, softmax_backward(dropout_backward(dw, dropped), SoftmaxSaved(probabilities))
+
+
+def causal_mask(length: int, source_length: int) -> np.ndarray:
+    """Return (L, S) bool, True where key s lies after query l.
+
+    >>> causal_mask(2, 3)
+    array([[False,  True,  True],
+           [False, False,  True]])
+    """
+    return np.arange(source_length) > np.arange(length)[:, None]
+
+
+def _forbid(a: Array, mask: Array | None, causal: bool) -> Array:
+    xp = namespace(a)
+    never = xp.full_like(a, -float("inf"))
+    if mask is not None:
+        a = xp.where(mask, never, a) if mask.dtype == xp.bool else a + mask
+    if causal:
+        a = xp.where(like(causal_mask(a.shape[-2], a.shape[-1]), a), never, a)
+    return a
+
+
+def _by_head(rng: Rng | None, shape: tuple[int, ...]) -> Rng | None:
+    """Name the rows of the score matrix: the query's name, and the head it stands in."""
+    if rng is None or len(shape) < 3:
+        return rng
+    head = mix(np.arange(shape[-3], dtype=np.uint32) + np.uint32(1))[:, None]
+    rows = rng.row_hash(shape[:-1]) if rng.rows is None else rng.rows
+    return rng.at(mix(rows ^ head))
+
+
+def _check(q: Array, k: Array, v: Array) -> None:
+    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise ValueError(
+            f"attention expects q (…, L, D), k (…, S, D), v (…, S, Dv); got q {q.shape}, "
+            f"k {k.shape}, v {v.shape}"
+        )

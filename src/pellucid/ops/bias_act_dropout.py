@@ -1,0 +1,62 @@
+"""The middle of the feed-forward network: dropout(activation(x + b))."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pellucid.array import Array, namespace
+from pellucid.ops.dropout import Saved as DropoutSaved
+from pellucid.ops.dropout import dropout as drop
+from pellucid.ops.dropout import dropout_backward
+from pellucid.ops.gelu import gelu, gelu_backward, silu, silu_backward
+from pellucid.ops.relu import leaky_relu, leaky_relu_backward, relu, relu_backward
+from pellucid.pair import Pair
+from pellucid.rng import Rng
+
+ACTIVATIONS: dict[str, Pair] = {
+    "relu": Pair(relu, relu_backward),
+    "leaky_relu": Pair(leaky_relu, leaky_relu_backward),
+    "gelu": Pair(gelu, gelu_backward),
+    "gelu_tanh": Pair(lambda x: gelu(x, "tanh"), gelu_backward),
+    "silu": Pair(silu, silu_backward),
+}
+
+
+class Saved(NamedTuple):
+    activation: str
+    inner: Any
+    dropout: DropoutSaved
+    has_bias: bool
+
+
+def bias_act_dropout(
+    x: Array,
+    bias: Array | None,
+    *,
+    activation: str = "relu",
+    dropout: float = 0.0,
+    rng: Rng | None = None,
+) -> tuple[Array, Saved]:
+    """Return dropout(activation(x + bias)); x: (…, F), bias: (F,) or None.
+
+    `activation` is a key of `ACTIVATIONS`, else `ValueError`. Source: Vaswani et al. 2017, 3.3.
+
+    >>> import numpy as np
+    >>> bias_act_dropout(np.array([1.0, -3.0]), np.array([1.0, 1.0]))[0]
+    array([2., 0.])
+    """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {activation!r}")
+    shifted = x if bias is None else x + bias
+    y, inner = ACTIVATIONS[activation].forward(shifted)
+    y, dropped = drop(y, dropout, rng)
+    return y, Saved(activation, inner, dropped, bias is not None)
+
+
+def bias_act_dropout_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None]:
+    """Return dx and dbias (the sum of dx over all rows)."""
+    activation, inner, dropped, has_bias = saved
+    xp = namespace(dy)
+    dx = ACTIVATIONS[activation].backward(dropout_backward(dy, dropped), inner)
+    rows = xp.reshape(dx, (-1, dx.shape[-1]))
+    return dx, xp.sum(rows, axis=0) if has_bias else None

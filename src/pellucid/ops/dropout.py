@@ -1,0 +1,44 @@
+"""Dropout: zero each element with probability p, scale the rest by 1 / (1 − p)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pellucid.array import Array, like, namespace
+from pellucid.rng import Rng, keep_mask
+
+
+class Saved(NamedTuple):
+    p: float
+    rng: Rng | None
+
+
+def dropout(x: Array, p: float, rng: Rng | None) -> tuple[Array, Saved]:
+    """Return x ⊙ m / (1 − p) with m from the hash in `rng`; p = 0 or no rng is the identity.
+
+    Shape and dtype of `x`. p = 1 gives zeros. Raises `ValueError` unless 0 ≤ p ≤ 1.
+    Source: Srivastava et al. 2014, in the inverted form that needs no change at evaluation.
+
+    >>> import numpy as np
+    >>> dropout(np.ones(3), 0.0, None)[0]
+    array([1., 1., 1.])
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout expects a probability between 0 and 1, got {p}")
+    saved = Saved(p, rng)
+    return _masked(x, saved), saved
+
+
+def dropout_backward(dy: Array, saved: Saved) -> Array:
+    """Return dx = dy ⊙ m / (1 − p); the mask is drawn again, not stored."""
+    return _masked(dy, saved)
+
+
+def _masked(x: Array, saved: Saved) -> Array:
+    p, rng = saved
+    if p == 0.0 or rng is None:
+        return x
+    xp = namespace(x)
+    keep = like(keep_mask(rng, x.shape, p), x)
+    scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
+    return xp.where(keep, x * scale, xp.zeros_like(x))

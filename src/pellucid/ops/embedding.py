@@ -1,0 +1,66 @@
+"""Token embedding: row i of a table; and the table of sinusoidal positions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid.array import Array, namespace, scatter_add
+
+
+class Saved(NamedTuple):
+    index: Array
+    rows: int
+    padding_idx: int | None
+
+
+def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> tuple[Array, Saved]:
+    """Return weight[index].
+
+    index: (…) integers in [0, V), weight: (V, E); y: (…, E). Row `padding_idx` gets no gradient.
+    Raises `IndexError` when an index is outside the table.
+
+    >>> embedding(np.array([1, 0]), np.array([[1.0], [2.0]]))[0]
+    array([[2.],
+           [1.]])
+    """
+    xp = namespace(index, weight)
+    flat = xp.reshape(index, (-1,))
+    if flat.shape[0] and (int(xp.min(flat)) < 0 or int(xp.max(flat)) >= weight.shape[0]):
+        raise IndexError(
+            f"embedding has {weight.shape[0]} rows, got indices from {int(xp.min(flat))} to "
+            f"{int(xp.max(flat))}"
+        )
+    y = xp.take(weight, flat, axis=0)
+    saved = Saved(index, weight.shape[0], padding_idx)
+    return xp.reshape(y, (*index.shape, weight.shape[1])), saved
+
+
+def embedding_backward(dy: Array, saved: Saved) -> Array:
+    """Return dweight: row i sums the gradients of every place where i was looked up."""
+    index, rows, padding_idx = saved
+    xp = namespace(dy, index)
+    flat = xp.reshape(index, (-1,))
+    updates = xp.reshape(dy, (-1, dy.shape[-1]))
+    if padding_idx is not None:
+        is_padding = (flat == padding_idx)[:, None]
+        updates = xp.where(is_padding, xp.zeros_like(updates), updates)
+    return scatter_add(flat, updates, rows)
+
+
+def sinusoidal(length: int, width: int) -> np.ndarray:
+    """Return the fixed table of positions, (length, width) float64.
+
+    P[t, 2i] = sin(t / 10000^(2i/width)), P[t, 2i+1] = cos(the same).
+    Source: Vaswani et al. 2017, 3.5.
+
+    >>> sinusoidal(2, 4)[0]
+    array([0., 1., 0., 1.])
+    """
+    even = np.arange(0, width, 2)
+    angle = np.arange(length)[:, None] / 10000.0 ** (even / width)
+    table = np.empty((length, width))
+    table[:, 0::2] = np.sin(angle)
+    table[:, 1::2] = np.cos(angle[:, : width // 2])
+    return table

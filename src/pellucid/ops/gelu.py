@@ -1,0 +1,84 @@
+"""GELU, exact and in the tanh form, and its relative SiLU."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from pellucid.array import Array, erf, namespace
+
+_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+_CUBIC = 0.044715
+
+
+class Saved(NamedTuple):
+    x: Array
+    approximate: str
+
+
+def gelu(x: Array, approximate: str = "none") -> tuple[Array, Saved]:
+    """Return x Φ(x), Φ the normal distribution function; shape and dtype of `x`.
+
+        approximate = "none":  ½ x (1 + erf(x / √2))
+        approximate = "tanh":  ½ x (1 + tanh(u)),  u = √(2/π) (x + 0.044715 x³)
+
+    +inf gives +inf, −inf gives −0 in the limit. Raises `ValueError` on another `approximate`.
+    Source: Hendrycks & Gimpel 2016; seed 000 uses the tanh form.
+
+    >>> import numpy as np
+    >>> gelu(np.array([0.0, 100.0]))[0]
+    array([  0., 100.])
+    """
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'gelu expects approximate "none" or "tanh", got {approximate!r}')
+    xp = namespace(x)
+    gate = 1.0 + (erf(x * math.sqrt(0.5)) if approximate == "none" else xp.tanh(_u(x)))
+    y = 0.5 * x * gate
+    return xp.where(x == -float("inf"), xp.zeros_like(x), y), Saved(x, approximate)
+
+
+def gelu_backward(dy: Array, saved: Saved) -> Array:
+    """Return dx.
+
+    none:  dy (Φ(x) + x φ(x)),  φ(x) = exp(−x²/2) / √(2π)
+    tanh:  dy (½ (1 + tanh u) + ½ x (1 − tanh² u) u′),  u′ = √(2/π) (1 + 3 · 0.044715 x²)
+    """
+    x, approximate = saved
+    xp = namespace(dy, x)
+    z = xp.clip(x, -30.0, 30.0)  # beyond, the slope is 0 or 1 and the formulas would give inf · 0
+    if approximate == "none":
+        density = xp.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+        return dy * (0.5 * (1.0 + erf(z * math.sqrt(0.5))) + z * density)
+    t = xp.tanh(_u(z))
+    slope = _SQRT_2_OVER_PI * (1.0 + 3.0 * _CUBIC * z * z)
+    return dy * (0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * slope)
+
+
+def _u(x: Array) -> Array:
+    return _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)
+
+
+class SiluSaved(NamedTuple):
+    x: Array
+
+
+def _sigmoid(x: Array) -> Array:
+    xp = namespace(x)
+    return 0.5 * (1.0 + xp.tanh(0.5 * x))  # neither tail overflows
+
+
+def silu(x: Array) -> tuple[Array, SiluSaved]:
+    """Return x σ(x), σ the logistic function; shape and dtype of `x`. Source: Elfwing et al. 2017.
+
+    >>> import numpy as np
+    >>> silu(np.array([0.0, 50.0]))[0]
+    array([ 0., 50.])
+    """
+    return x * _sigmoid(x), SiluSaved(x)
+
+
+def silu_backward(dy: Array, saved: SiluSaved) -> Array:
+    """Return dx = dy σ(x) (1 + x (1 − σ(x)))."""
+    (x,) = saved
+    s = _sigmoid(x)
+    return dy * s * (1.0 + x * (1.0 - s))

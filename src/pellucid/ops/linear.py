@@ -1,0 +1,48 @@
+"""Linear map: y = x Wᵀ + b."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pellucid.array import Array, namespace
+
+
+class Saved(NamedTuple):
+    x: Array
+    weight: Array
+    has_bias: bool
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Saved]:
+    """Return x Wᵀ + b.
+
+    x: (…, E), weight: (F, E), bias: (F,) or None; y: (…, F). Raises `ValueError` when the last
+    axis of `x` is not E. torch.nn.functional.linear computes the same.
+
+    >>> import numpy as np
+    >>> linear(np.ones((2, 3)), np.ones((4, 3)), np.zeros(4))[0].shape
+    (2, 4)
+    """
+    if x.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"linear expects input of width {weight.shape[1]} (its weight is {weight.shape}), "
+            f"got shape {x.shape}; the last axis must be the features"
+        )
+    xp = namespace(x, weight, bias)
+    rows = xp.reshape(x, (-1, x.shape[-1]))  # one product over all rows, whatever stands in front
+    y = rows @ weight.T
+    if bias is not None:
+        y = y + bias
+    return xp.reshape(y, (*x.shape[:-1], weight.shape[0])), Saved(x, weight, bias is not None)
+
+
+def linear_backward(dy: Array, saved: Saved) -> tuple[Array, Array, Array | None]:
+    """Return dx = dy W, dW = dyᵀ x and db = Σ dy, the sums over all rows."""
+    x, weight, has_bias = saved
+    xp = namespace(dy, x)
+    dy_rows = xp.reshape(dy, (-1, dy.shape[-1]))
+    x_rows = xp.reshape(x, (-1, x.shape[-1]))
+    dx = xp.reshape(dy_rows @ weight, x.shape)
+    dweight = dy_rows.T @ x_rows
+    dbias = xp.sum(dy_rows, axis=0) if has_bias else None
+    return dx, dweight, dbias

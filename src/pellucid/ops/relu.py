@@ -1,0 +1,50 @@
+"""ReLU and leaky ReLU."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pellucid.array import Array, namespace
+
+
+class Saved(NamedTuple):
+    x: Array
+    slope: float
+
+
+def relu(x: Array) -> tuple[Array, Saved]:
+    """Return max(0, x); shape and dtype of `x`. NaN stays NaN.
+
+    At the kink, x = 0, the derivative is taken as 0, as torch does. Source: Nair & Hinton 2010.
+
+    >>> import numpy as np
+    >>> relu(np.array([-1.0, 2.0]))[0]
+    array([0., 2.])
+    """
+    xp = namespace(x)
+    return xp.maximum(x, xp.zeros_like(x)), Saved(x, 0.0)
+
+
+def relu_backward(dy: Array, saved: Saved) -> Array:
+    """Return dx = dy where x > 0, else 0."""
+    xp = namespace(dy, saved.x)
+    return xp.where(saved.x > 0, dy, xp.zeros_like(dy))
+
+
+def leaky_relu(x: Array, slope: float = 0.01) -> tuple[Array, Saved]:
+    """Return x where x > 0, else slope · x; shape and dtype of `x`.
+
+    Source: Maas, Hannun, Ng 2013; seed 000 names it as the cure for units that die.
+
+    >>> import numpy as np
+    >>> leaky_relu(np.array([-1.0, 2.0]), 0.5)[0]
+    array([-0.5,  2. ])
+    """
+    xp = namespace(x)
+    return xp.where(x > 0, x, slope * x), Saved(x, slope)
+
+
+def leaky_relu_backward(dy: Array, saved: Saved) -> Array:
+    """Return dx = dy where x > 0, else slope · dy."""
+    xp = namespace(dy, saved.x)
+    return xp.where(saved.x > 0, dy, saved.slope * dy)
