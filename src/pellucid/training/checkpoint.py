@@ -1,0 +1,174 @@
+"""Checkpoints: one folder each, put in place whole and checked whole, so that any moment may be the last.
+
+    checkpoints/step-00000500/
+        model.safetensors      weights, torch's names
+        optimizer.safetensors  exp_avg.NAME, exp_avg_sq.NAME, step.NAME
+        state.json             where training stands, and where it was made (versions, threads)
+        config.toml            the settings it was made with
+        SHA256SUMS             as `sha256sum --check SHA256SUMS` reads it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from pellucid.errors import UserError
+from pellucid.training.files import write_folder_atomically
+from pellucid.training.weights import from_safetensors, to_safetensors
+
+Array = np.ndarray
+FORMAT = 1
+WEIGHTS, OPTIMIZER, STATE, SETTINGS = (
+    "model.safetensors",
+    "optimizer.safetensors",
+    "state.json",
+    "config.toml",
+)
+SUMS = "SHA256SUMS"
+_NAME = re.compile(r"step-(\d{8,})")
+
+
+class CheckpointError(UserError):
+    """A checkpoint that is damaged, cut short, or not one of ours."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that training needs to go on: `state` is the trainer's own, as JSON."""
+
+    step: int
+    weights: Mapping[str, Array]
+    optimizer: Mapping[str, Array]
+    state: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Return where the checkpoint of a step stands."""
+    return folder / f"step-{step:08d}"
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint into `folder` whole or not at all; return its path.
+
+    Raises `UserError` when it cannot be written; earlier checkpoints stay as they are.
+    """
+    state = {"format": FORMAT, "step": checkpoint.step, **checkpoint.state}
+    files = {
+        WEIGHTS: to_safetensors(checkpoint.weights),
+        OPTIMIZER: to_safetensors(checkpoint.optimizer),
+        STATE: json.dumps(state, indent=1, allow_nan=False).encode(),
+        SETTINGS: tomli_w.dumps(checkpoint.settings).encode(),
+    }
+    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items())
+    path = checkpoint_path(folder, checkpoint.step)
+    write_folder_atomically(path, {**files, SUMS: sums.encode()})
+    return path
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint and check every byte of it.
+
+    Raises `CheckpointError` naming the file that is missing, damaged or not ours.
+    """
+    files = _whole_files(path)
+    try:
+        state = json.loads(files[STATE])
+        settings = tomllib.loads(files[SETTINGS].decode())
+        made_by, step = state["format"], state["step"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path / STATE}: not a Pellucid checkpoint ({error})") from None
+    if made_by != FORMAT:
+        raise CheckpointError(
+            f"{path}: checkpoint format {made_by}, this Pellucid reads {FORMAT}; "
+            "read it with the version that wrote it"
+        )
+    return Checkpoint(
+        step,
+        from_safetensors(files[WEIGHTS], path / WEIGHTS),
+        from_safetensors(files[OPTIMIZER], path / OPTIMIZER),
+        state,
+        settings,
+    )
+
+
+def checkpoint_paths(folder: Path) -> list[Path]:
+    """Return the checkpoints in a folder, oldest first."""
+    found = [p for p in folder.glob("step-*") if _NAME.fullmatch(p.name)]
+    return sorted(found, key=step_of)
+
+
+def step_of(path: Path) -> int:
+    """Return the step that a checkpoint's name says.
+
+    >>> step_of(Path("checkpoints/step-00000500"))
+    500
+    """
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise CheckpointError(f"{path}: not a checkpoint; its name should be step-<number>")
+    return int(match[1])
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """Return the newest checkpoint, or None when there is none.
+
+    A damaged newest one is never passed over in silence.
+
+    Raises `CheckpointError` that also says which older checkpoint is whole.
+    """
+    paths = checkpoint_paths(folder)
+    if not paths:
+        return None
+    try:
+        return read_checkpoint(paths[-1])
+    except CheckpointError as error:
+        for older in reversed(paths[:-1]):
+            try:
+                read_checkpoint(older)
+            except CheckpointError:
+                continue
+            damaged = ", ".join(str(p) for p in paths if step_of(p) > step_of(older))
+            raise CheckpointError(
+                f"{error}. {older} is whole: delete {damaged} to go on from there"
+            ) from None
+        raise CheckpointError(f"{error}. There is no older whole checkpoint: start anew") from None
+
+
+def keep_checkpoints(folder: Path, steps: Iterable[int]) -> None:
+    """Delete every checkpoint but those of `steps`."""
+    kept = set(steps)
+    for path in checkpoint_paths(folder):
+        if step_of(path) not in kept:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _whole_files(path: Path) -> dict[str, bytes]:
+    try:
+        listing = (path / SUMS).read_text(encoding="ascii")
+        sums = dict(reversed(line.split("  ", 1)) for line in listing.splitlines())
+    except (OSError, ValueError):
+        raise CheckpointError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})") from None
+    files: dict[str, bytes] = {}
+    for name in (WEIGHTS, OPTIMIZER, STATE, SETTINGS):
+        try:
+            files[name] = (path / name).read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"{path / name}: cannot be read: {error.strerror}") from None
+        if hashlib.sha256(files[name]).hexdigest() != sums.get(name):
+            raise CheckpointError(
+                f"{path / name}: damaged ({len(files[name])} bytes; its checksum is not the one "
+                f"in {SUMS})"
+            )
+    return files

@@ -1,0 +1,49 @@
+"""Where a run was made: the same bits are promised only where none of this differs."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from threadpoolctl import threadpool_info
+
+
+def environment() -> dict[str, str]:
+    """Return the versions, the threads and the processor's kernels that this process computes with.
+
+    >>> "numpy" in environment() and "python" in environment()
+    True
+    """
+    found = {
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "PELLUCID_KERNELS": os.environ.get("PELLUCID_KERNELS", "on"),
+        "cores": str(os.cpu_count()),
+    }
+    for package in ("pellucid", "numpy", "numba"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed as a package"
+    for pool in threadpool_info():
+        if pool["user_api"] == "blas":
+            details = f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}"
+            found["blas"] = details.strip()
+            found["blas threads"] = str(pool["num_threads"])
+    return found
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """List what differs, as `name: before -> now`.
+
+    >>> changes({"blas threads": "2"}, {"blas threads": "4"})
+    ['blas threads: 2 -> 4']
+    """
+    names = dict.fromkeys([*before, *now])
+    return [
+        f"{name}: {before.get(name, 'unknown')} -> {now.get(name, 'unknown')}"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]

@@ -1,0 +1,132 @@
+"""What the trainer tells its listeners. A listener is any callable that takes an event.
+
+Records without the fields in `TIME_FIELDS` are the same, bit for bit, in a run and its repetition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+TIME_FIELDS = frozenset({"seconds", "seconds_left", "tokens_per_second"})
+
+
+@dataclass(frozen=True)
+class Event:
+    """Where training stands: steps taken and epochs completed, with fractions."""
+
+    step: int
+    epoch: float
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    """Training begins (step 0) or goes on."""
+
+    parameters: int
+    steps: int | None
+    epochs: int | None
+    minutes: float | None
+
+
+@dataclass(frozen=True)
+class Stepped(Event):
+    """One step was taken. `share`: of the budget used, 0 to 1."""
+
+    loss: float
+    share: float
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class Trained(Event):
+    """The mean over the steps since the last such record; losses in nats, with dropout on."""
+
+    loss: float
+    """Per target token."""
+    loss_per_sentence: float
+    learning_rate: float
+    gradient_norm: float
+    """Of the last step, before clipping."""
+    clipped: float
+    """Share of the steps whose gradient was shortened."""
+    tokens: int
+    """Useful tokens, source and target without padding, since training began."""
+    tokens_per_second: float
+    seconds: float
+    """Of training since it began, resumed parts included."""
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class EpochEnded(Event):
+    """The running mean over one epoch, in train mode with dropout on, weights changing meanwhile."""
+
+    loss: float
+    loss_per_sentence: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Validated(Event):
+    """The held-out score: nats per target token without dropout or smoothing, and other metrics."""
+
+    loss: float
+    best: bool
+    seconds: float
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Saved(Event):
+    """A checkpoint is in place."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class Interrupted(Event):
+    """A signal came; the step was finished and saved. `resume` is the command that goes on."""
+
+    signal: str
+    resume: str
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """Training is over."""
+
+    reason: str
+    seconds: float
+    best_step: int | None = None
+    best_score: float | None = None
+
+
+@dataclass(frozen=True)
+class Chosen(Event):
+    """The weights that the model leaves with: best, last, or the average of several checkpoints."""
+
+    weights: str
+    steps: tuple[int, ...]
+    loss: float | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+
+Listener = Callable[[Event], None]
+RECORDED = (Trained, EpochEnded, Validated, Ended, Chosen)
+
+
+def as_record(event: Event) -> dict[str, Any]:
+    """Return the event as JSON can hold it, its name first.
+
+    >>> as_record(EpochEnded(5, 1.0, 2.5, 9.0, 0.5))["event"]
+    'epoch_ended'
+    """
+    name = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(event).__name__)
+    values = {f.name: getattr(event, f.name) for f in fields(event)}
+    return {
+        "event": name.lstrip("_"),
+        **{k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()},
+    }
