@@ -11,6 +11,7 @@ from pellucid import kernels, ops
 from pellucid.nn.module import (
     Array,
     Forward,
+    Init,
     Module,
     Parameter,
     normal,
@@ -264,19 +265,22 @@ class Embedding(Module):
             padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
-        self.weight = Parameter((num_embeddings, embedding_dim), self._draw(normal(1.0)), dtype)
+        self.weight = Parameter((num_embeddings, embedding_dim), zeros, dtype)
+        self.init_with(normal(1.0))
         self.initialise(seed)
         if _weight is not None:
             self.load_state_dict({"weight": _weight})
 
-    def _draw(self, init: Any) -> Any:
+    def init_with(self, init: Init) -> None:
+        """Draw the table by `init` from now on, the padding row zero."""
+
         def draw(g: np.random.Generator, shape: tuple[int, ...]) -> Array:
-            table: Array = init(g, shape)
+            table = init(g, shape)
             if self.padding_idx is not None:
                 table[self.padding_idx] = 0.0
             return table
 
-        return draw
+        self.weight.init = draw
 
     def forward(self, input: Array) -> Forward:
         """Return (rows, backward); backward returns None, since tokens have no gradient."""

@@ -1,0 +1,144 @@
+"""What an encoder-decoder is made of, as data. Everything seed 003 varies is a value here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pellucid.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Seq2SeqConfig:
+    """The settings of a `Seq2Seq`; Hugging Face's key names where it has them.
+
+    Raises `UsageError` for a value that cannot be, naming it.
+
+    >>> Seq2SeqConfig(d_model=256, num_attention_heads=8).head_width
+    32
+    """
+
+    source_vocab_size: int = 0
+    """Entries of the source vocabulary; 0 = as many as the tokenizer has."""
+    target_vocab_size: int = 0
+    """Entries of the target vocabulary; 0 = as many as the tokenizer has."""
+    d_model: int = 256
+    """Width E of every row between the layers."""
+    num_attention_heads: int = 8
+    """Heads H of every attention; they divide d_model."""
+    encoder_layers: int = 3
+    """Layers of the encoder."""
+    decoder_layers: int = 3
+    """Layers of the decoder."""
+    ffn_dim: int = 512
+    """Width F inside the feed-forward networks."""
+    activation_function: Literal["relu", "gelu", "gelu_tanh", "silu", "leaky_relu"] = "relu"
+    """Activation inside the feed-forward networks."""
+    dropout: float = 0.1
+    """Dropout of every sublayer's output, and wherever the three below are left out."""
+    embedding_dropout: float | None = None
+    """Dropout of the embeddings, token and position together."""
+    attention_dropout: float | None = None
+    """Dropout of the attention weights."""
+    activation_dropout: float | None = None
+    """Dropout inside the feed-forward networks."""
+    norm: Literal["post", "pre"] = "post"
+    """LayerNorm after each residual sum (the paper) or before each sublayer."""
+    final_norm: bool = True
+    """A LayerNorm at the end of each stack: torch's Transformer has them, seed 003 does not."""
+    layer_norm_eps: float = 1e-5
+    """The epsilon of every LayerNorm."""
+    ffn_before: int = 0
+    """Feed-forward networks before attention in every layer (seed 004's exercise)."""
+    ffn_after: int = 1
+    """Feed-forward networks after attention in every layer."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """The paper's fixed table, or a learned one for each side."""
+    max_position_embeddings: int = 256
+    """Longest sequence, begin and end tokens included."""
+    attention_scale: Literal["sqrt_d_k", "d_k", "d_k^2", "none"] | float = "sqrt_d_k"
+    """What the scores are divided by; a number multiplies them."""
+    embedding_scale: Literal["sqrt_d_model"] | float = "sqrt_d_model"
+    """What token embeddings are multiplied by."""
+    position_scale: Literal["1/sqrt_d_model"] | float = 1.0
+    """What positions are multiplied by."""
+    tie_embeddings: Literal["none", "output", "all"] = "none"
+    """One table for the target tokens and the output layer ("output"), and the source too ("all")."""
+    output_bias: bool = True
+    """A bias in the output layer."""
+    token_init: Literal["xavier", "1/sqrt_d_model"] | float = "1/sqrt_d_model"
+    """First values of the token tables: Xavier's uniform, or normal with this standard deviation."""
+    position_init: Literal["xavier", "1/sqrt_d_model"] | float = "1/sqrt_d_model"
+    """First values of learned positions, likewise."""
+    attention_init: Literal["packed", "separate"] = "packed"
+    """Xavier over the packed q, k, v weights with zero biases (torch), or over each (seed 003)."""
+    padding_row_zero: bool = False
+    """Keep the padding token's row at zero and never learn it."""
+    pad_token_id: int = 0
+    """Token that fills a padded view; it is never computed on."""
+    bos_token_id: int = 1
+    """Token that begins a target."""
+    eos_token_id: int = 2
+    """Token that ends a target."""
+
+    def __post_init__(self) -> None:
+        if self.d_model <= 0 or self.num_attention_heads <= 0:
+            raise UsageError(
+                f"d_model and num_attention_heads must be positive, got {self.d_model} and "
+                f"{self.num_attention_heads}"
+            )
+        if self.d_model % self.num_attention_heads:
+            raise UsageError(
+                f"num_attention_heads must divide d_model: {self.d_model} is not a multiple of "
+                f"{self.num_attention_heads}"
+            )
+        for name, least in (
+            ("encoder_layers", 0),
+            ("decoder_layers", 0),
+            ("ffn_dim", 1),
+            ("ffn_before", 0),
+            ("ffn_after", 1),
+            ("max_position_embeddings", 2),
+            ("source_vocab_size", 0),
+            ("target_vocab_size", 0),
+        ):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
+            p = getattr(self, name)
+            if p is not None and not 0.0 <= p < 1.0:
+                raise UsageError(f"{name} must be at least 0 and below 1, got {p}")
+        if self.layer_norm_eps <= 0:
+            raise UsageError(f"layer_norm_eps must be positive, got {self.layer_norm_eps}")
+        if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
+            raise UsageError(
+                'tie_embeddings = "all" needs one vocabulary for both sides; got '
+                f"{self.source_vocab_size} and {self.target_vocab_size} entries"
+            )
+
+    @property
+    def head_width(self) -> int:
+        """D = d_k, the width of one head."""
+        return self.d_model // self.num_attention_heads
+
+    @property
+    def score_factor(self) -> float:
+        """What q·k is multiplied by."""
+        if isinstance(self.attention_scale, str):
+            d_k = self.head_width
+            return {"sqrt_d_k": d_k**-0.5, "d_k": 1 / d_k, "d_k^2": d_k**-2.0, "none": 1.0}[
+                self.attention_scale
+            ]
+        return self.attention_scale
+
+    @property
+    def token_factor(self) -> float:
+        """What a token embedding is multiplied by."""
+        scale = self.embedding_scale
+        return self.d_model**0.5 if isinstance(scale, str) else scale
+
+    @property
+    def position_factor(self) -> float:
+        """What a position is multiplied by."""
+        scale = self.position_scale
+        return self.d_model**-0.5 if isinstance(scale, str) else scale

@@ -1,0 +1,91 @@
+"""Encoder and decoder layers with more feed-forward networks, before and after attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pellucid import nn
+from pellucid.models.config import Seq2SeqConfig
+from pellucid.nn.blocks import Block, Sublayer, feed_forward
+
+
+class FeedForward(nn.Module):
+    """One more position-wise network with its own norm; seed 004's exercise."""
+
+    def __init__(self, config: Seq2SeqConfig, dtype: Any) -> None:
+        e, f = config.d_model, config.ffn_dim
+        self.activation = config.activation_function
+        self.linear1 = nn.Linear(e, f, dtype=dtype, seed=None)
+        self.dropout = nn.Dropout(_or(config.activation_dropout, config.dropout))
+        self.linear2 = nn.Linear(f, e, dtype=dtype, seed=None)
+        self.norm = nn.LayerNorm(e, config.layer_norm_eps, dtype=dtype)
+        self.dropout1 = nn.Dropout(config.dropout)
+
+    def block(self) -> Block:
+        """Return the residual step."""
+        network = feed_forward(self.linear1, self.activation, self.dropout, self.linear2)
+        return Block(network, self.norm, self.dropout1)
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _arguments(config: Seq2SeqConfig, dtype: Any) -> dict[str, Any]:
+    return {
+        "d_model": config.d_model,
+        "nhead": config.num_attention_heads,
+        "dim_feedforward": config.ffn_dim,
+        "dropout": config.dropout,
+        "activation": config.activation_function,
+        "layer_norm_eps": config.layer_norm_eps,
+        "batch_first": True,
+        "norm_first": config.norm == "pre",
+        "dtype": dtype,
+        "scale": config.score_factor,
+        "seed": None,
+    }
+
+
+def _extras(config: Seq2SeqConfig, dtype: Any) -> tuple[nn.ModuleList, nn.ModuleList]:
+    return (
+        nn.ModuleList(FeedForward(config, dtype) for _ in range(config.ffn_before)),
+        nn.ModuleList(FeedForward(config, dtype) for _ in range(config.ffn_after - 1)),
+    )
+
+
+class EncoderLayer(nn.TransformerEncoderLayer):
+    """torch's encoder layer, with `ffn_before` and `ffn_after − 1` networks more."""
+
+    def __init__(self, config: Seq2SeqConfig, dtype: Any) -> None:
+        super().__init__(**_arguments(config, dtype))
+        self.self_attn.dropout = _or(config.attention_dropout, config.dropout)
+        self.dropout.p = _or(config.activation_dropout, config.dropout)
+        self.before, self.after = _extras(config, dtype)
+
+    def blocks(self, self_attention: Sublayer) -> list[Block]:
+        """Return the residual steps in order."""
+        return [
+            *(ffn.block() for ffn in self.before),
+            *super().blocks(self_attention),
+            *(ffn.block() for ffn in self.after),
+        ]
+
+
+class DecoderLayer(nn.TransformerDecoderLayer):
+    """torch's decoder layer, with `ffn_before` and `ffn_after − 1` networks more."""
+
+    def __init__(self, config: Seq2SeqConfig, dtype: Any) -> None:
+        super().__init__(**_arguments(config, dtype))
+        for attention in (self.self_attn, self.multihead_attn):
+            attention.dropout = _or(config.attention_dropout, config.dropout)
+        self.dropout.p = _or(config.activation_dropout, config.dropout)
+        self.before, self.after = _extras(config, dtype)
+
+    def blocks(self, self_attention: Sublayer, cross_attention: Sublayer) -> list[Block]:
+        """Return the residual steps in order."""
+        return [
+            *(ffn.block() for ffn in self.before),
+            *super().blocks(self_attention, cross_attention),
+            *(ffn.block() for ffn in self.after),
+        ]
