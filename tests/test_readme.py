@@ -1,0 +1,98 @@
+"""The READMEs tell the truth: their code runs, their figures were measured, the two say the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pellucid.cli import VERBS
+
+ROOT = Path(__file__).parents[1]
+ENGLISH, KOREAN = ROOT / "README.md", ROOT / "README.ko.md"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(
+    r"^\s*(?:\$ )?((?:pellucid|make|bash|python|echo|pip|git) .*?)(?:\s+#.*)?$", re.MULTILINE
+)
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    found = BLOCK.findall(path.read_text(encoding="utf-8"))
+    return [body for name, body in found if name == language]
+
+
+def results_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("results", ROOT / "scripts" / "results.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])
+def test_the_code_runs(path: Path) -> None:
+    assert blocks(path, "python")
+    names: dict[str, object] = {}
+    for body in blocks(path, "python"):
+        exec(compile(body, path.name, "exec"), names)
+
+
+@pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])
+def test_every_command_names_a_verb_or_a_target(path: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for command in commands(path):
+        words = command.split()
+        if words[0] == "pellucid":
+            assert words[1] in VERBS, command
+        if words[0] == "make":
+            assert words[1] in targets, command
+
+
+def commands(path: Path) -> list[str]:
+    return [command for body in blocks(path, "console") for command in COMMAND.findall(body)]
+
+
+def numbers(path: Path) -> list[str]:
+    """Every figure outside code, in order: tables, percentages, times."""
+    prose = BLOCK.sub("", path.read_text(encoding="utf-8"))
+    return re.findall(r"\d[\d,.]*\d|\d", prose)
+
+
+def test_the_two_languages_have_the_same_commands_and_code() -> None:
+    assert commands(ENGLISH)
+    assert commands(ENGLISH) == commands(KOREAN)
+    for language in ("text", "tree"):
+        assert len(blocks(ENGLISH, language)) == len(blocks(KOREAN, language))
+    strip = re.compile(r"\s*#.*")
+    for ours, theirs in zip(blocks(ENGLISH, "python"), blocks(KOREAN, "python"), strict=True):
+        assert strip.sub("", ours) == strip.sub("", theirs)
+
+
+def test_the_two_languages_have_the_same_numbers() -> None:
+    assert sorted(numbers(ENGLISH)) == sorted(numbers(KOREAN))
+
+
+def test_the_two_languages_have_the_same_sections() -> None:
+    heads = re.compile(r"^(#+) ", re.MULTILINE)
+    assert heads.findall(ENGLISH.read_text("utf-8")) == heads.findall(KOREAN.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])
+def test_what_was_measured_stands_there_as_measured(path: Path) -> None:
+    language = "ko" if path == KOREAN else "en"
+    text = path.read_text(encoding="utf-8")
+    assert results_script().render(text, language) == text, "run: python scripts/results.py"
+
+
+@pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])
+def test_the_tree_and_the_links_exist(path: Path) -> None:
+    (tree,) = [body for body in blocks(path, "") if body.startswith("src/pellucid/")]
+    for line in tree.splitlines()[1:]:
+        for name in line.split("  ")[1].split():
+            assert (ROOT / "src" / "pellucid" / name).exists(), name
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text(encoding="utf-8")):
+        assert (ROOT / target).exists(), target
