@@ -1,5 +1,7 @@
-"""Write what was measured into both READMEs: the tables from results/results.jsonl, the demo's
-output from results/demo.txt. Between `<!-- NAME -->` and `<!-- end NAME -->` nothing is typed by hand.
+"""Write what was measured into both READMEs.
+
+The tables come from results/results.jsonl, the demo's output from results/demo.txt. Nothing between
+`<!-- NAME -->` and `<!-- end NAME -->` is typed by hand.
 
     python scripts/results.py            writes README.md and README.ko.md
     python scripts/results.py --check    says whether they are up to date, and exits with 1 if not
@@ -8,7 +10,6 @@ output from results/demo.txt. Between `<!-- NAME -->` and `<!-- end NAME -->` no
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,8 +70,9 @@ def render(text: str, language: str) -> str:
     if DEMO.exists():
         blocks["demo"] = f"```text\n{DEMO.read_text(encoding='utf-8').strip()}\n```"
     for name, block in blocks.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
-        text = pattern.sub(lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text)
+        before, rest = text.split(f"<!-- {name} -->\n", 1)
+        _, after = rest.split(f"<!-- end {name} -->", 1)
+        text = f"{before}<!-- {name} -->\n{block}\n<!-- end {name} -->{after}"
     return text
 
 

@@ -1,4 +1,4 @@
-"""The READMEs tell the truth: their code runs, their figures were measured, the two say the same."""
+"""The READMEs tell the truth: their code runs, and both languages say the same."""
 
 from __future__ import annotations
 

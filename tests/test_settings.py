@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from pellucid.errors import UsageError
-from pellucid.settings import differences, from_mapping, read_toml, to_mapping, write_toml
+from pellucid.settings import from_mapping, read_toml, to_mapping, write_toml
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,3 @@ def test_a_file_that_cannot_be_read_is_named(
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_toml(tmp_path)
-
-
-def test_differences_go_into_tables() -> None:
-    assert differences(Outer(), Outer()) == []
-    assert differences(Outer(), Outer(name="b", inner=Inner(15))) == [
-        "name: run -> b",
-        "inner.width: 12 -> 15",
-    ]

@@ -107,27 +107,6 @@ def write_toml(settings: Any, path: Path) -> None:
     path.write_text(tomli_w.dumps(to_mapping(settings)), encoding="utf-8")
 
 
-def differences(a: Any, b: Any, key: str = "") -> list[str]:
-    """List the settings in which two dataclasses of one kind differ, as `key: a -> b`.
-
-    >>> from dataclasses import dataclass
-    >>> @dataclass(frozen=True)
-    ... class Model:
-    ...     width: int = 128
-    >>> differences(Model(), Model(64))
-    ['width: 128 -> 64']
-    """
-    found: list[str] = []
-    for field in fields(a):
-        old, new = getattr(a, field.name), getattr(b, field.name)
-        where = _join(key, field.name)
-        if is_dataclass(old) and type(old) is type(new):
-            found += differences(old, new, where)
-        elif old != new:
-            found.append(f"{where}: {_plain(old)} -> {_plain(new)}")
-    return found
-
-
 def _join(key: str, name: str) -> str:
     return f"{key}.{name}" if key else name
 
