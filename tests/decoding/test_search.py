@@ -1,0 +1,101 @@
+"""Search against exhaustive enumeration, and batches against single sentences."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from pellucid.decoding import SearchConfig, search
+from pellucid.decoding.search import penalty
+from pellucid.errors import UsageError
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.packed import Batch, Packed
+
+BOS, EOS, V = 1, 2, 5
+
+
+@pytest.fixture(scope="module")
+def model() -> Seq2Seq:
+    config = Seq2SeqConfig(
+        V, V, d_model=12, num_attention_heads=3, ffn_dim=17, encoder_layers=2, decoder_layers=2
+    )
+    model = Seq2Seq(config, seed=7, dtype=np.float64).eval()
+    noise = np.random.default_rng(0)
+    for parameter in model.parameters():
+        parameter.data = parameter.data + 0.3 * noise.standard_normal(parameter.shape)
+    return model
+
+
+def log_p_of(model: Seq2Seq, source: list[int], said: tuple[int, ...]) -> float:
+    loss, _ = model.loss(Batch(Packed.of([source]), Packed.of([[BOS, *said, EOS]])))
+    return -loss.nats
+
+
+def test_a_beam_of_all_prefixes_is_exhaustive_search(model: Seq2Seq) -> None:
+    limit, alpha = 3, 0.7
+    words = [token for token in range(V) if token != EOS]
+    for source in ([3, 4], [4, 4, 3, 0, 4], [3]):
+        answers = [
+            (log_p_of(model, source, said) / penalty(length + 1, alpha), said)
+            for length in range(limit + 1)
+            for said in itertools.product(words, repeat=length)
+        ]
+        score, said = max(answers)
+        wide = SearchConfig(beam=len(words) ** limit + 1, max_length=limit, length_penalty=alpha)
+        best = search(model, Packed.of([source]), wide)[0][0]
+        assert best.tokens == said
+        assert best.score == pytest.approx(score, rel=1e-10)
+
+
+def test_greedy_takes_the_likeliest_token_each_time(model: Seq2Seq) -> None:
+    source = [3, 0, 4]
+    said: list[int] = []
+    for _ in range(11):
+        rows, _ = model.decode_rows(Batch(Packed.of([source]), Packed.of([[BOS, *said, EOS]])))
+        token = int(np.argmax(model.output(rows)[-1]))
+        if token == EOS:
+            break
+        said.append(token)
+    found = search(model, Packed.of([source]), SearchConfig(max_length=11))[0][0]
+    assert list(found.tokens) == said
+
+
+@pytest.mark.parametrize("beam", [1, 3, 5])
+def test_a_batch_answers_as_its_sentences_do_alone(model: Seq2Seq, beam: int) -> None:
+    sources = [[3], [4, 3, 3, 0, 4, 3, 4], [0, 3], [4, 4, 4, 0, 3]]
+    config = SearchConfig(beam=beam, best=beam, max_length=13)
+    together = search(model, Packed.of(sources), config)
+    for source, answers in zip(sources, together, strict=True):
+        (alone,) = search(model, Packed.of([source]), config)
+        assert [a.tokens for a in answers] == [a.tokens for a in alone]
+        assert [a.score for a in answers] == pytest.approx([a.score for a in alone], rel=1e-12)
+
+
+def test_scores_are_the_models_own(model: Seq2Seq) -> None:
+    for answers in search(model, Packed.of([[3, 4], [0]]), SearchConfig(beam=5, best=5)):
+        for answer in answers:
+            assert answer.score == answer.log_p / penalty(len(answer.tokens) + 1, 1.0)
+    for answer in search(model, Packed.of([[3, 4]]), SearchConfig(beam=5, best=5))[0]:
+        assert answer.log_p == pytest.approx(log_p_of(model, [3, 4], answer.tokens), rel=1e-10)
+
+
+def test_no_answer_is_longer_than_asked_or_than_the_positions(model: Seq2Seq) -> None:
+    for limit in (1, 2, 3):
+        found = search(model, Packed.of([[3, 3]]), SearchConfig(max_length=limit))[0][0]
+        assert len(found.tokens) <= limit
+
+
+def test_nothing_in_nothing_out(model: Seq2Seq) -> None:
+    assert search(model, Packed.of([])) == []
+
+
+def test_an_empty_source_is_answered(model: Seq2Seq) -> None:
+    assert len(search(model, Packed.of([[], [3]]), SearchConfig(max_length=3))) == 2
+
+
+@pytest.mark.parametrize("wrong", [{"beam": 0}, {"max_length": 0}, {"best": 2}, {"best": 0}])
+def test_settings_out_of_range_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        SearchConfig(**wrong)
