@@ -1,11 +1,11 @@
-"""Checkpoints: one folder each, put in place whole and checked whole, so that any moment may be the last.
+"""Checkpoints: a folder each, put in place whole and checked whole; any moment may be the last.
 
-    checkpoints/step-00000500/
-        model.safetensors      weights, torch's names
-        optimizer.safetensors  exp_avg.NAME, exp_avg_sq.NAME, step.NAME
-        state.json             where training stands, and where it was made (versions, threads)
-        config.toml            the settings it was made with
-        SHA256SUMS             as `sha256sum --check SHA256SUMS` reads it
+checkpoints/step-00000500/
+    model.safetensors      weights, torch's names
+    optimizer.safetensors  exp_avg.NAME, exp_avg_sq.NAME, step.NAME
+    state.json             where training stands, and where it was made (versions, threads)
+    config.toml            the settings it was made with
+    SHA256SUMS             as `sha256sum --check SHA256SUMS` reads it
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ def keep_checkpoints(folder: Path, steps: Iterable[int]) -> None:
 def _whole_files(path: Path) -> dict[str, bytes]:
     try:
         listing = (path / SUMS).read_text(encoding="ascii")
-        sums = dict(reversed(line.split("  ", 1)) for line in listing.splitlines())
+        pairs = (line.split("  ", 1) for line in listing.splitlines())
+        sums = {name: digest for digest, name in pairs}
     except (OSError, ValueError):
         raise CheckpointError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})") from None
     files: dict[str, bytes] = {}

@@ -19,7 +19,7 @@ def environment() -> dict[str, str]:
     found = {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "PELLUCID_KERNELS": os.environ.get("PELLUCID_KERNELS", "on"),
+        "kernels": "off" if os.environ.get("PELLUCID_KERNELS") == "off" else "on",
         "cores": str(os.cpu_count()),
     }
     for package in ("pellucid", "numpy", "numba"):

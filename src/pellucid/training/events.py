@@ -62,7 +62,7 @@ class Trained(Event):
 
 @dataclass(frozen=True)
 class EpochEnded(Event):
-    """The running mean over one epoch, in train mode with dropout on, weights changing meanwhile."""
+    """The running mean over one epoch, with dropout on and the weights changing meanwhile."""
 
     loss: float
     loss_per_sentence: float
@@ -73,7 +73,7 @@ class EpochEnded(Event):
 class Validated(Event):
     """The held-out score: nats per target token without dropout or smoothing, and other metrics."""
 
-    loss: float
+    loss: float | None
     best: bool
     seconds: float
     scores: Mapping[str, float] = field(default_factory=dict)

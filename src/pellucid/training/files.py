@@ -35,7 +35,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     with saving(path):
         try:
             _write(temporary, content)
-            os.replace(temporary, path)
+            temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -58,8 +58,8 @@ def write_folder_atomically(path: Path, files: Mapping[str, bytes]) -> None:
             flush_folder(temporary)
             if path.exists():
                 shutil.rmtree(older, ignore_errors=True)
-                os.replace(path, older)
-            os.replace(temporary, path)
+                path.replace(older)
+            temporary.replace(path)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise

@@ -1,7 +1,7 @@
 """Adam and AdamW, and the global norm that gradients are cut to.
 
-`adam` is the plain page: one parameter, one step, a pure function. `Adam` holds the state of a whole
-model and asks for the fused kernel in one place (`_adam_for`).
+`adam` is the plain page: one parameter, one step, a pure function. `Adam` holds the state of a
+whole model and asks for the fused kernel in one place (`_adam_for`).
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class DivergedError(UserError):
         self.step, self.lr = step, lr
         super().__init__(
             f"training diverged at step {step} (learning rate {lr:.3g}): {what}. "
-            "This step was not applied. Try a lower learning rate, a longer warm-up or a lower "
-            "clipping limit"
+            "Checkpoints already written stay. Try a lower learning rate, a longer warm-up or a "
+            "lower clipping limit"
         )
 
 

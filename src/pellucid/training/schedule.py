@@ -93,7 +93,7 @@ class ScheduleConfig:
     name: ScheduleName = "constant"
     """constant, inverse_sqrt, paper (section 5.3, from the width alone), linear or cosine."""
     lr: float = 5e-4
-    """The highest learning rate; `paper` does not use it, its rate follows from width and warm-up."""
+    """The highest learning rate; `paper` has no use for it: width and warm-up set its rate."""
     warmup: int = 0
     """Steps over which the rate rises from 0; the paper takes 4000."""
     end: float = 0.0
@@ -107,7 +107,9 @@ class ScheduleConfig:
         if self.warmup < 0:
             raise UsageError(f"warmup must be at least 0, got {self.warmup}")
         if self.warmup == 0 and self.name == "paper":
-            raise UsageError("the paper's schedule needs a warmup of at least 1 step (it took 4000)")
+            raise UsageError(
+                "the paper's schedule needs a warmup of at least 1 step (it took 4000)"
+            )
         if not 0 <= self.end <= 1:
             raise UsageError(f"end must be a share from 0 to 1, got {self.end}")
 

@@ -1,0 +1,21 @@
+"""Learning: optimisers, schedules, the loop, checkpoints that survive any moment."""
+
+from pellucid.training.config import TrainConfig
+from pellucid.training.optim import Adam, DivergedError, OptimizerConfig
+from pellucid.training.run import RunFolder, read_settings
+from pellucid.training.schedule import ScheduleConfig
+from pellucid.training.step import held_out_loss
+from pellucid.training.trainer import Result, Trainer
+
+__all__ = [
+    "Adam",
+    "DivergedError",
+    "OptimizerConfig",
+    "Result",
+    "RunFolder",
+    "ScheduleConfig",
+    "TrainConfig",
+    "Trainer",
+    "held_out_loss",
+    "read_settings",
+]

@@ -1,0 +1,81 @@
+"""What can be set about training: data, before any flag is made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pellucid.errors import UsageError
+from pellucid.training.optim import OptimizerConfig
+from pellucid.training.schedule import ScheduleConfig
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a model is trained. Of steps, epochs and minutes give at least one; the first ends it.
+
+    Raises `UsageError` for a value out of range.
+    """
+
+    steps: int | None = None
+    """Stop after this many steps."""
+    epochs: int | None = None
+    """Stop after this many passes over the data."""
+    minutes: float | None = None
+    """Stop after this much time, validation included. Such a run ends where the clock says, and a
+    decaying schedule follows the clock too: it can be resumed, but not repeated bit for bit."""
+    seed: int = 0
+    """Seed of dropout."""
+    accumulate: int = 1
+    """Work each batch through in this many parts: less memory, the same result to rounding."""
+    loss_normalisation: Literal["token", "sentence", "sum"] = "token"
+    """What a step's summed loss is divided by: its target tokens, its sentences, or nothing."""
+    label_smoothing: float = 0.0
+    """Share of the target's probability that is spread over the whole vocabulary."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    log_every: int = 50
+    """Steps between records of the training loss."""
+    validate_every: int = 1
+    """How often the held-out set is scored and a checkpoint is written."""
+    validate_unit: Literal["epochs", "steps"] = "epochs"
+    """What validate_every counts."""
+    checkpoint_every: int | None = None
+    """Steps between further checkpoints; unset for those at validations only."""
+    monitor: str = "loss"
+    """The held-out score that decides what is best: loss, or a metric's name."""
+    higher_is_better: bool = False
+    """Whether a higher score is a better one."""
+    patience: int | None = None
+    """Stop after this many validations in a row without a new best."""
+    keep: int = 3
+    """Checkpoints kept, beside the best."""
+    use: Literal["best", "last", "average"] = "best"
+    """Which weights the trained model gets. Without a held-out set, best means last."""
+    average: int = 5
+    """How many of the last checkpoints `use = "average"` takes the mean of."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "epochs", "minutes", "checkpoint_every", "patience"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"{name} must be above 0 or unset, got {value}")
+        for name in ("accumulate", "log_every", "validate_every", "keep", "average"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.label_smoothing < 1:
+            raise UsageError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
+        for name, known in (
+            ("loss_normalisation", ("token", "sentence", "sum")),
+            ("validate_unit", ("epochs", "steps")),
+            ("use", ("best", "last", "average")),
+        ):
+            if getattr(self, name) not in known:
+                raise UsageError(
+                    f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
+                )
+
+    @property
+    def checkpoints_kept(self) -> int:
+        """How many of the last checkpoints stay on the disk."""
+        return max(self.keep, self.average) if self.use == "average" else self.keep

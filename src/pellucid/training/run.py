@@ -1,0 +1,235 @@
+"""A run is a folder: config.toml as resolved, metrics.jsonl, checkpoints/, model/.
+
+Opening it takes its lock; resuming it finds the newest checkpoint, compares the settings with those
+it was made with, and cuts metrics.jsonl back to it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import tomli_w
+
+from pellucid.errors import UserError
+from pellucid.training.checkpoint import (
+    Checkpoint,
+    checkpoint_path,
+    checkpoint_paths,
+    keep_checkpoints,
+    newest_checkpoint,
+    write_checkpoint,
+)
+from pellucid.training.environment import changes, environment
+from pellucid.training.events import RECORDED, Event, as_record
+from pellucid.training.files import remove_temporary, saving, write_atomically
+from pellucid.training.lock import Lock
+
+logger = logging.getLogger(__name__)
+
+
+def settings_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """List the settings that differ, as `key: before -> now`.
+
+    >>> settings_differences({"model": {"d_model": 64}}, {"model": {"d_model": 128}})
+    ['model.d_model: 64 -> 128']
+    """
+    a, b = dict(_flat(before)), dict(_flat(now))
+    return [
+        f"{key}: {a.get(key, 'unset')} -> {b.get(key, 'unset')}"
+        for key in dict.fromkeys([*a, *b])
+        if a.get(key) != b.get(key)
+    ]
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+class MetricsFile:
+    """A listener that appends each recorded event as one line of JSON."""
+
+    def __init__(self, path: Path, lines: int) -> None:
+        """Open `path`, cut back to its first `lines` lines."""
+        self.path, self.lines = path, lines
+        with saving(path):
+            self._file = path.open("ab+")
+            self._file.seek(0)
+            kept = [self._file.readline() for _ in range(lines)]
+            if kept and not kept[-1].endswith(b"\n"):
+                self._file.close()
+                raise UserError(
+                    f"{path}: has fewer than the {lines} lines it had when the checkpoint was "
+                    "written; put the file back, or start a new run"
+                )
+            self._file.truncate(sum(map(len, kept)))
+
+    def __call__(self, event: Event) -> None:
+        """Append the event, if it is one of those recorded."""
+        if isinstance(event, RECORDED):
+            line = json.dumps(as_record(event), allow_nan=False, ensure_ascii=False)
+            with saving(self.path, "the checkpoints are whole"):
+                self._file.write(line.encode() + b"\n")
+                self._file.flush()
+            self.lines += 1
+
+    def flush(self) -> None:
+        """Make sure that the lines are on the disk."""
+        with saving(self.path, "the checkpoints are whole"):
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class RunFolder:
+    """The folder of one run, held by one process; a context manager.
+
+    path: made if absent. settings: everything that the run depends on, as TOML can hold it.
+    resume: go on from the newest checkpoint, or from the start when there is none yet.
+    accept_changes: resume although settings differ; the run is then no longer one that could be
+        repeated from its config.toml.
+
+    Raises `UserError` when the folder is in use, cannot be written, already holds a run (and
+    `resume` is off), holds none (and `resume` is on), holds a damaged checkpoint, or was made with
+    other settings: each of these is listed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        settings: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        accept_changes: bool = False,
+    ) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.settings = tomllib.loads(tomli_w.dumps(settings))
+        self.environment = environment()
+        self.checkpoint: Checkpoint | None = None
+        _check_before(path, resume)
+        with saving(path, "nothing was changed"):
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+        self._lock = Lock(path / ".lock")
+        try:
+            if not resume and _holds_run(path):
+                raise UserError(
+                    f"{path}: already holds a run; go on with it ({self.resume_command}), or "
+                    "choose another folder"
+                )
+            if resume:
+                self._go_on(accept_changes)
+            lines = self.checkpoint.state["metrics_lines"] if self.checkpoint else 0
+            with saving(path):
+                remove_temporary(path)
+                remove_temporary(self.checkpoints)
+            write_atomically(path / "config.toml", tomli_w.dumps(self.settings).encode())
+            self.metrics = MetricsFile(path / "metrics.jsonl", lines)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files and let go of the folder."""
+        self.metrics.close()
+        self._lock.release()
+
+    @property
+    def resume_command(self) -> str:
+        """What to type to go on."""
+        return f"pellucid train --resume {self.path}"
+
+    def save(
+        self,
+        step: int,
+        weights: Mapping[str, np.ndarray],
+        optimizer: Mapping[str, np.ndarray],
+        trainer: Mapping[str, Any],
+        keep: Iterable[int],
+    ) -> Path:
+        """Write the checkpoint of this step, then delete those not in `keep`.
+
+        Raises `UserError` when it cannot be written; the earlier ones stay.
+        """
+        self.metrics.flush()
+        state = {
+            "trainer": trainer,
+            "metrics_lines": self.metrics.lines,
+            "environment": self.environment,
+        }
+        written = Checkpoint(step, weights, optimizer, state, self.settings)
+        path = write_checkpoint(self.checkpoints, written)
+        keep_checkpoints(self.checkpoints, {step, *keep})
+        return path
+
+    def path_of(self, step: int) -> Path:
+        """Return where the checkpoint of a step stands."""
+        return checkpoint_path(self.checkpoints, step)
+
+    def _go_on(self, accept_changes: bool) -> None:
+        self.checkpoint = newest_checkpoint(self.checkpoints)
+        if self.checkpoint is not None:
+            before: Mapping[str, Any] | None = self.checkpoint.settings
+        else:
+            before = read_settings(self.path)
+        if before is not None and (found := settings_differences(before, self.settings)):
+            listed = "\n  ".join(found)
+            if not accept_changes:
+                raise UserError(
+                    f"{self.path}: these settings are not those of the run:\n  {listed}\n"
+                    "Put them back, or start a new run in another folder"
+                )
+            logger.warning("%s goes on with other settings:\n  %s", self.path, listed)
+        if self.checkpoint is not None:
+            moved = changes(self.checkpoint.state["environment"], self.environment)
+            if moved:
+                logger.warning(
+                    "this run goes on elsewhere than it began (%s): results will agree to "
+                    "rounding, no longer bit for bit",
+                    "; ".join(moved),
+                )
+
+
+def read_settings(path: Path) -> dict[str, Any] | None:
+    """Return the settings of a run folder, or None when it was stopped before they were written.
+
+    Raises `UserError` when config.toml is there but damaged.
+    """
+    file = path / "config.toml"
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read as TOML: {error}") from None
+
+
+def _holds_run(path: Path) -> bool:
+    return (path / "config.toml").exists() or bool(checkpoint_paths(path / "checkpoints"))
+
+
+def _check_before(path: Path, resume: bool) -> None:
+    """Refuse what can be refused before anything is written."""
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path}: is a file; a run needs a folder")
+    # A run killed in its first moments has its lock and nothing else; it may begin again.
+    if resume and not _holds_run(path) and not (path / ".lock").exists():
+        raise UserError(f"{path}: there is no run here to resume (no config.toml, no checkpoints)")

@@ -1,0 +1,39 @@
+"""Ctrl-C and SIGTERM as a polite request: finish the step first. A second one is not polite."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopRequest:
+    """Holds the name of the signal that came, or None."""
+
+    signal: str | None = None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Note SIGINT and SIGTERM instead of dying of them; the second raises `KeyboardInterrupt`.
+
+    Outside the main thread, where Python allows no handlers, nothing changes.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def note(number: int, _: FrameType | None) -> None:
+        if request.signal is not None:
+            raise KeyboardInterrupt
+        request.signal = signal.Signals(number).name
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

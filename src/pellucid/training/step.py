@@ -1,0 +1,123 @@
+"""One step of training, and the loss on held-out batches.
+
+A batch is worked through in one or several parts whose gradients of the *summed* loss add up. What
+the loss is divided by and the clipping are one factor at the end, so the parts give the result of
+the whole to rounding. Dropout is keyed by (seed, step) and by each example's number in the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from pellucid.nn.module import Parameter
+from pellucid.packed import Batch
+from pellucid.rng import Rng
+from pellucid.training.config import TrainConfig
+from pellucid.training.optim import Adam, DivergedError, clip_factor
+from pellucid.training.state import Tally
+
+
+class LossSum(Protocol):
+    """A loss summed over target tokens, in nats, and how many there were."""
+
+    @property
+    def nats(self) -> float:
+        """The sum."""
+
+    @property
+    def tokens(self) -> int:
+        """The count."""
+
+
+class Trainable(Protocol):
+    """What training needs of a model; `pellucid.models.Seq2Seq` is one."""
+
+    config: Any
+    """The paper's schedule asks for `config.d_model`."""
+
+    def loss(
+        self, batch: Batch, rng: Rng | None = None, label_smoothing: float = 0.0
+    ) -> tuple[LossSum, Callable[[float], None]]:
+        """Return the summed loss, and what adds the gradients of scale · sum to the parameters."""
+
+    def named_parameters(self) -> Iterable[tuple[str, Parameter]]:
+        """Yield every parameter once."""
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return every parameter's array."""
+
+    def load_state_dict(self, mapping: Mapping[str, np.ndarray], strict: bool = True) -> None:
+        """Copy arrays into the parameters."""
+
+    def zero_grad(self) -> None:
+        """Forget every gradient."""
+
+    def train(self, mode: bool = True) -> Any:
+        """Switch dropout on."""
+
+    def eval(self) -> Any:
+        """Switch dropout off."""
+
+
+def split(batch: Batch, parts: int) -> list[Batch]:
+    """Cut a batch into at most `parts` batches of whole pairs; they keep their example numbers.
+
+    >>> from pellucid.packed import Packed
+    >>> batch = Batch(Packed.of([[5], [6, 7], [8]]), Packed.of([[1, 2], [1, 3, 2], [1, 2]]))
+    >>> [part.source.examples.tolist() for part in split(batch, 2)]
+    [[0, 1], [2]]
+    """
+    if parts == 1:
+        return [batch]
+    groups = np.array_split(np.arange(len(batch)), min(parts, len(batch)))
+    return [Batch(batch.source.select(g), batch.target.select(g)) for g in groups]
+
+
+def train_step(
+    model: Trainable, optimizer: Adam, batch: Batch, config: TrainConfig, *, step: int, lr: float
+) -> tuple[Tally, float]:
+    """Take one step; return its sums and the gradient's norm before clipping.
+
+    Raises `DivergedError`, with the parameters unchanged, when the loss or the gradient is not
+    finite.
+    """
+    rng = Rng(config.seed).fold(step)
+    model.zero_grad()
+    tally = Tally(sentences=len(batch), useful_tokens=batch.useful_tokens, steps=1)
+    for part in split(batch, config.accumulate):
+        loss, backward = model.loss(part, rng, config.label_smoothing)
+        if not math.isfinite(loss.nats):
+            raise DivergedError(f"the loss is {loss.nats}", step, lr)
+        backward(1.0)
+        tally.nats += loss.nats
+        tally.target_tokens += loss.tokens
+    divisor = {"token": tally.target_tokens, "sentence": tally.sentences, "sum": 1}
+    scale = 1.0 / max(divisor[config.loss_normalisation], 1)
+    norm = optimizer.norm() * scale
+    if not math.isfinite(norm):
+        names = optimizer.not_finite()
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        listed = ", ".join(names[:3])
+        raise DivergedError(f"the gradient's norm is {norm} (in {listed}{more})", step, lr)
+    factor = clip_factor(norm, config.optimizer.clip)
+    optimizer.step(lr, scale * factor)
+    tally.clipped = int(factor < 1.0)
+    return tally, norm
+
+
+def held_out_loss(model: Trainable, batches: Iterable[Batch]) -> float:
+    """Return the loss in nats per target token, with dropout and label smoothing off.
+
+    The model is left in eval mode.
+    """
+    model.eval()
+    nats, tokens = 0.0, 0
+    for batch in batches:
+        loss, _ = model.loss(batch)
+        nats += loss.nats
+        tokens += loss.tokens
+    return nats / max(tokens, 1)

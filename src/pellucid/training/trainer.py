@@ -1,0 +1,339 @@
+"""The training loop: steps, records, validation, checkpoints, and when to stop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pellucid.errors import UsageError, UserError
+from pellucid.packed import Batch
+from pellucid.training.checkpoint import WEIGHTS
+from pellucid.training.config import TrainConfig
+from pellucid.training.events import (
+    Chosen,
+    Ended,
+    EpochEnded,
+    Event,
+    Interrupted,
+    Listener,
+    Saved,
+    Started,
+    Stepped,
+    Trained,
+    Validated,
+)
+from pellucid.training.optim import Adam, DivergedError
+from pellucid.training.run import RunFolder
+from pellucid.training.signals import stop_on_signals
+from pellucid.training.state import Tally, TrainerState
+from pellucid.training.step import Trainable, held_out_loss, train_step
+from pellucid.training.weights import average, read_weights
+
+# A loss this far above the first one, and above what guessing evenly among 160,000 tokens costs, is
+# no longer learning. Judged over a whole record, never over fewer steps than these.
+EXPLODED, EXPLODED_NATS, EXPLODED_STEPS = 3.0, 12.0, 10
+
+
+class Batches(Protocol):
+    """The data: the batches of an epoch, a function of its number (from 0) and of nothing else."""
+
+    def epoch(self, number: int) -> Sequence[Batch]:
+        """Return the batches of one pass over the data, in order."""
+
+
+Metric = Callable[[Any], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How training ended; `interrupted` names the signal, if one ended it."""
+
+    step: int
+    reason: str
+    best_step: int | None
+    best_score: float | None
+    interrupted: str | None = None
+
+
+class Trainer:
+    """Train `model` on `batches`, telling `listeners` what happens.
+
+    validation: held-out batches. metric: called with the model in eval mode at every validation;
+    returns further scores by name. run: where checkpoints and metrics go; if it was resumed,
+    training goes on from its checkpoint. Without a run nothing is saved, and the model leaves with
+    its last weights.
+
+    Raises `UsageError` when the settings name no end, when there is nothing to train on, or when
+    the score to monitor will not be there.
+    """
+
+    def __init__(
+        self,
+        model: Trainable,
+        batches: Batches,
+        config: TrainConfig,
+        *,
+        validation: Sequence[Batch] = (),
+        metric: Metric | None = None,
+        run: RunFolder | None = None,
+        listeners: Iterable[Listener] = (),
+    ) -> None:
+        if config.steps is None and config.epochs is None and config.minutes is None:
+            raise UsageError("say when training ends: set steps, epochs or minutes")
+        if metric and not validation and config.monitor == "loss":
+            raise UsageError("monitor = 'loss' needs held-out batches; name one of the metrics")
+        self.model, self.batches, self.config, self.run = model, batches, config, run
+        self.validation, self.metric = validation, metric
+        self.listeners: list[Listener] = [*([run.metrics] if run else []), *listeners]
+        self.optimizer = Adam(model.named_parameters(), config.optimizer)
+        self.state = TrainerState()
+        if run is not None and run.checkpoint is not None:
+            self.state = TrainerState.from_json(run.checkpoint.state["trainer"])
+            model.load_state_dict(run.checkpoint.weights)
+            self.optimizer.load_state_dict(run.checkpoint.optimizer)
+        self._epoch = self.state.epoch
+        self._batches = batches.epoch(self._epoch)
+        if not len(self._batches):
+            raise UsageError("there is nothing to train on: the epoch has no batches")
+        self._began = time.monotonic() - self.state.seconds
+        self._resumed_at = self.state.seconds
+        self._resumed_share = self._share()
+
+    def fit(self) -> Result:
+        """Train to the end, or until SIGINT or SIGTERM: then the step is finished and saved.
+
+        At the end the model is in eval mode with the weights that `config.use` asks for.
+
+        Raises `DivergedError` when a loss or gradient is not finite or the loss explodes; that step
+        is not applied, or its weights not saved. Raises `UserError` when a checkpoint cannot be
+        written.
+        """
+        state, config = self.state, self.config
+        parameters = sum(p.data.size for _, p in self.model.named_parameters())
+        self._tell(Started, parameters, config.steps, config.epochs, config.minutes)
+        self.model.train()
+        with stop_on_signals() as request:
+            while state.stopped is None:
+                self._step()
+                if request.signal is not None and state.stopped is None:
+                    return self._interrupted(request.signal)
+        self._tell(Ended, state.stopped, self.seconds, state.best_step, state.best_score)
+        self._choose_weights()
+        self.model.eval()
+        return Result(state.step, state.stopped, state.best_step, state.best_score)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far, resumed parts included."""
+        return time.monotonic() - self._began
+
+    # A step, and what falls due after it. The checkpoint comes last: it holds all the rest.
+
+    def _step(self) -> None:
+        state, config = self.state, self.config
+        began = time.monotonic()
+        if self._epoch != state.epoch:
+            self._epoch, self._batches = state.epoch, self.batches.epoch(state.epoch)
+        lr = self._learning_rate(state.step + 1)
+        tally, norm = train_step(
+            self.model,
+            self.optimizer,
+            self._batches[state.batch],
+            config,
+            step=state.step + 1,
+            lr=lr,
+        )
+        tally.seconds = time.monotonic() - began
+        self._advance(tally)
+        epoch_over = state.batch == 0
+        state.stopped = self._end_of_budget()
+        if state.step % config.log_every == 0 or state.stopped:
+            self._record(lr, norm)
+        if epoch_over:
+            done = state.pass_
+            self._tell(EpochEnded, done.loss, done.loss_per_sentence, self.seconds)
+            state.pass_ = Tally()
+        due = epoch_over if config.validate_unit == "epochs" else True
+        count = state.epoch if config.validate_unit == "epochs" else state.step
+        validate = bool(state.stopped) or (due and count % config.validate_every == 0)
+        if validate and (self.validation or self.metric):
+            self._validate()
+        every = config.checkpoint_every
+        if validate or (every is not None and state.step % every == 0):
+            state.checkpoints = [*state.checkpoints, state.step][-config.checkpoints_kept :]
+            self._save()
+
+    def _advance(self, tally: Tally) -> None:
+        state = self.state
+        state.step += 1
+        state.batch += 1
+        if state.batch == len(self._batches):
+            state.epoch, state.batch = state.epoch + 1, 0
+        state.useful_tokens += tally.useful_tokens
+        if state.first_loss is None:
+            state.first_loss = tally.loss
+        state.window.add(tally)
+        state.pass_.add(tally)
+        self._tell(Stepped, tally.loss, self._share(), self._seconds_left())
+
+    def _record(self, lr: float, norm: float) -> None:
+        state, window = self.state, self.state.window
+        assert state.first_loss is not None
+        limit = max(EXPLODED * state.first_loss, EXPLODED_NATS)
+        if window.steps >= EXPLODED_STEPS and window.loss > limit:
+            raise DivergedError(
+                f"the loss rose from {state.first_loss:.3g} to {window.loss:.3g} nats per token",
+                state.step,
+                lr,
+            )
+        self._tell(
+            Trained,
+            window.loss,
+            window.loss_per_sentence,
+            lr,
+            norm,
+            window.clipped / window.steps,
+            state.useful_tokens,
+            window.useful_tokens / max(window.seconds, 1e-9),
+            self.seconds,
+            self._seconds_left(),
+        )
+        state.window = Tally()
+
+    def _validate(self) -> None:
+        state, config = self.state, self.config
+        began = time.monotonic()
+        loss, scores = self._score()
+        offered = {"loss": loss, **scores} if loss is not None else scores
+        if config.monitor not in offered:
+            raise UsageError(
+                f"monitor = {config.monitor!r} is not a held-out score; there is "
+                f"{', '.join(offered)}"
+            )
+        score = offered[config.monitor]
+        better = state.best_score is None or (
+            score > state.best_score if config.higher_is_better else score < state.best_score
+        )
+        if better:
+            state.best_score, state.best_step, state.not_improved = score, state.step, 0
+        else:
+            state.not_improved += 1
+        self._tell(Validated, loss, better, time.monotonic() - began, scores)
+        if state.stopped is None and state.not_improved == config.patience:
+            state.stopped = f"no better {config.monitor} in {config.patience} validations"
+
+    def _score(self) -> tuple[float | None, dict[str, float]]:
+        """Score the weights the model has now, and return to train mode."""
+        self.model.eval()
+        loss = held_out_loss(self.model, self.validation) if self.validation else None
+        scores = {k: float(v) for k, v in self.metric(self.model).items()} if self.metric else {}
+        self.model.train()
+        if not all(map(math.isfinite, [*scores.values(), 0.0 if loss is None else loss])):
+            raise DivergedError(
+                f"a held-out score is not finite (loss {loss}, {scores})",
+                self.state.step,
+                self._learning_rate(max(self.state.step, 1)),
+            )
+        return loss, scores
+
+    # Saving, and the weights to leave with
+
+    def _save(self) -> None:
+        if self.run is None:
+            return
+        state = self.state
+        state.seconds = self.seconds
+        keep = {*state.checkpoints, *([state.best_step] if state.best_step is not None else [])}
+        path = self.run.save(
+            state.step,
+            self.model.state_dict(),
+            self.optimizer.state_dict(),
+            state.as_json(),
+            keep,
+        )
+        self._tell(Saved, path)
+
+    def _interrupted(self, signal: str) -> Result:
+        state = self.state
+        if state.step not in state.checkpoints:
+            self._save()
+        if self.run is not None:
+            self._tell(Interrupted, signal, self.run.resume_command)
+        return Result(state.step, "interrupted", state.best_step, state.best_score, signal)
+
+    def _choose_weights(self) -> None:
+        state, config = self.state, self.config
+        use: str = config.use
+        if self.run is None or (use == "best" and state.best_step is None):
+            use = "last"
+        if use == "last":
+            self._tell(Chosen, use, (state.step,))
+            return
+        assert self.run is not None
+        steps = state.checkpoints[-config.average :] if use == "average" else [state.best_step or 0]
+        paths = [self.run.path_of(step) / WEIGHTS for step in steps]
+        if missing := [str(path) for path in paths if not path.exists()]:
+            raise UserError(
+                f"{', '.join(missing)}: gone, so use = {use!r} cannot be had; "
+                'the last weights are whole: set use = "last"'
+            )
+        self.model.load_state_dict(average([read_weights(path) for path in paths]))
+        if use == "average" and (self.validation or self.metric):
+            self._tell(Chosen, use, tuple(steps), *self._score())
+        else:
+            self._tell(Chosen, use, tuple(steps))
+
+    # How far along
+
+    def _learning_rate(self, step: int) -> float:
+        schedule = self.config.schedule
+        width = self.model.config.d_model if schedule.name == "paper" else 1
+        return schedule.at(step, total=self._total(step), d_model=width)
+
+    def _total(self, step: int) -> float:
+        """Steps there will be: set, or projected from the share of the budget used so far."""
+        config, totals = self.config, []
+        if config.steps is not None:
+            totals.append(float(config.steps))
+        if config.epochs is not None:
+            epochs = self.state.epoch + (self.state.batch + 1) / len(self._batches)
+            totals.append(step * config.epochs / epochs)
+        if config.minutes is not None:
+            totals.append(step * config.minutes * 60 / max(self.seconds, 1e-9))
+        return min(totals)
+
+    def _epochs(self) -> float:
+        return self.state.epoch + self.state.batch / len(self._batches)
+
+    def _share(self) -> float:
+        """Share of the budget used, 0 to 1."""
+        config = self.config
+        used = [
+            self.state.step / config.steps if config.steps else 0.0,
+            self._epochs() / config.epochs if config.epochs else 0.0,
+            self.seconds / (60 * config.minutes) if config.minutes else 0.0,
+        ]
+        return min(max(used), 1.0)
+
+    def _seconds_left(self) -> float | None:
+        share, spent = self._share(), self.seconds - self._resumed_at
+        gained = share - self._resumed_share
+        return spent * (1 - share) / gained if gained > 0 else None
+
+    def _end_of_budget(self) -> str | None:
+        config, state = self.config, self.state
+        if config.steps is not None and state.step >= config.steps:
+            return f"{config.steps} steps"
+        if config.epochs is not None and state.epoch >= config.epochs:
+            return f"{config.epochs} epochs"
+        if config.minutes is not None and self.seconds >= 60 * config.minutes:
+            return f"{config.minutes:g} minutes"
+        return None
+
+    def _tell(self, kind: type[Event], *values: Any) -> None:
+        event = kind(self.state.step, self._epochs(), *values)
+        for listener in self.listeners:
+            listener(event)
