@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pellucid.array import Array, like, namespace, scatter_add
+from pellucid.array import Array, like, namespace
 from pellucid.rng import row_keys
 
 
@@ -127,7 +127,11 @@ def pad_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
     """
     xp = namespace(x)
     slots, n, longest = _slots(cu_seqlens)
-    return xp.reshape(scatter_add(like(slots, x), x, n * longest), (n, longest, *x.shape[1:]))
+    source = np.full(n * longest, x.shape[0])  # the row of zeros added at the end
+    source[slots] = np.arange(x.shape[0])
+    zero = xp.zeros_like(x[:1]) if x.shape[0] else xp.zeros((1, *x.shape[1:]), dtype=x.dtype)
+    rows = xp.take(xp.concat([x, zero]), like(source, x), axis=0)
+    return xp.reshape(rows, (n, longest, *x.shape[1:]))
 
 
 def pack_rows(x: Array, cu_seqlens: np.ndarray) -> Array:

@@ -49,7 +49,7 @@ def packed_attention(
     lengths = np.diff(cu_k)
     padding = np.arange(int(lengths.max(initial=0))) >= lengths[:, None]
     if rng is not None and rng.rows is not None:
-        rng = rng.at(pad_rows(rng.rows.astype(np.int64), cu_q).astype(np.uint32)[:, None, :])
+        rng = rng.at(pad_rows(rng.rows, cu_q)[:, None, :])
     out, saved = attention(
         xp.permute_dims(pad_rows(q, cu_q), (0, 2, 1, 3)),
         xp.permute_dims(pad_rows(k, cu_k), (0, 2, 1, 3)),
