@@ -191,6 +191,8 @@ class Adam:
 
         `scale` is where clipping and the loss's normalisation come together: one factor.
         """
+        # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
+        lr, scale = float(lr), float(scale)
         for slot in self._slots.values():
             parameter = slot.parameter
             if parameter.grad is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -34,7 +35,22 @@ def to_safetensors(state: Mapping[str, Array]) -> bytes:
             tensors[name] = np.ascontiguousarray(array).reshape(array.shape)
         else:
             aliases[name] = known
-    return save(tensors, metadata={"format": "np", **aliases})
+    return _with_metadata(save(tensors), {"format": "np", **aliases})
+
+
+def _with_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
+    """Put metadata into a file's header. The library would write it in a random order."""
+    header, start = _header(content)
+    text = json.dumps({"__metadata__": metadata, **header}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[start:]
+
+
+def _header(content: bytes) -> tuple[dict[str, Any], int]:
+    """Return a file's header and where the data begin."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header: dict[str, Any] = json.loads(content[8:start])
+    return header, start
 
 
 def from_safetensors(content: bytes, source: Path | str) -> dict[str, Array]:
@@ -44,7 +60,7 @@ def from_safetensors(content: bytes, source: Path | str) -> dict[str, Array]:
     """
     try:
         tensors: dict[str, Array] = load(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        header, _ = _header(content)
     except (SafetensorError, KeyError, ValueError) as error:
         raise UserError(f"{source}: not a whole safetensors file ({error})") from None
     for alias, name in header.get("__metadata__", {}).items():
