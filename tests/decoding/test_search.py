@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pellucid.decoding import SearchConfig, search
+from pellucid.decoding import Constraints, SearchConfig, search
 from pellucid.decoding.search import penalty
 from pellucid.errors import UsageError
 from pellucid.models import Seq2Seq, Seq2SeqConfig
@@ -99,3 +99,54 @@ def test_an_empty_source_is_answered(model: Seq2Seq) -> None:
 def test_settings_out_of_range_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         SearchConfig(**wrong)
+
+
+class Rounded:
+    """A model whose values depend on the batch in their last digits, as BLAS makes them."""
+
+    def __init__(self, model: Seq2Seq, noise: float) -> None:
+        self.model, self.noise, self.config, self.dtype = model, noise, model.config, model.dtype
+
+    def start(self, source: Packed) -> object:
+        return self.model.start(source)
+
+    def step(self, state: object, tokens: np.ndarray) -> tuple[np.ndarray, object]:
+        log_p, state = self.model.step(state, tokens)  # type: ignore[arg-type]
+        shake = np.random.default_rng(len(tokens)).uniform(-1, 1, log_p.shape)
+        return log_p + (self.noise * shake if len(tokens) > 1 else 0.0), state
+
+
+def test_a_decision_that_rounding_could_turn_is_made_again_alone(
+    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [[3, 4], [4, 4, 3], [0], [3, 3, 3, 4], [0, 4]]
+    shaky = Rounded(model, 1e-2)
+    alone = [search(shaky, Packed.of([s]))[0][0].tokens for s in sources]
+    monkeypatch.setitem(search.__globals__["MARGIN"], model.dtype, 0.2)
+    assert [a[0].tokens for a in search(shaky, Packed.of(sources))] == alone
+    seen: list[int] = []
+    plain = search.__globals__["_search_once"]
+    monkeypatch.setitem(
+        search.__globals__,
+        "_search_once",
+        lambda model, source, *more: seen.append(len(source)) or plain(model, source, *more),
+    )
+    search(shaky, Packed.of(sources))
+    assert seen[0] == 5
+    assert set(seen[1:]) == {1}
+
+
+def test_a_forced_prefix_begins_every_answer(model: Seq2Seq) -> None:
+    found = search(
+        model, Packed.of([[3, 4], [4]]), SearchConfig(beam=3, best=3), prefixes=[[4, 4, 0], []]
+    )
+    assert all(answer.tokens[:3] == (4, 4, 0) for answer in found[0])
+    with pytest.raises(ValueError, match="a prefix for each"):
+        search(model, Packed.of([[3], [4]]), prefixes=[[3]])
+
+
+def test_no_run_of_tokens_is_said_twice(model: Seq2Seq) -> None:
+    rules = SearchConfig(beam=2, max_length=40, constraints=Constraints(no_repeat_ngram=2))
+    said = search(model, Packed.of([[3, 4, 4]]), rules)[0][0].tokens
+    pairs = list(itertools.pairwise(said))
+    assert len(pairs) == len(set(pairs))

@@ -66,7 +66,7 @@ def shaken(config: Seq2SeqConfig, dtype: Any = np.float64) -> Seq2Seq:
 def test_every_parameters_gradient_by_finite_differences(variant: str) -> None:
     model = shaken(replace(BASE, **VARIANTS[variant]))
     rng, h = Rng(3), 1e-6
-    loss, backward = model.loss(BATCH, rng, label_smoothing=0.1)
+    _, backward = model.loss(BATCH, rng, label_smoothing=0.1)
     backward(1.0)
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     scale = max(float(np.abs(g).max()) for g in gradients.values() if g is not None)
@@ -192,7 +192,8 @@ def test_a_tied_table_is_one_parameter_under_each_of_its_names() -> None:
     model = Seq2Seq(replace(BASE, tie_embeddings="all", source_vocab_size=13))
     names = [name for name, _ in model.named_parameters()]
     assert "source.tokens.weight" in names
-    assert "target.tokens.weight" not in names and "output.weight" not in names
+    assert "target.tokens.weight" not in names
+    assert "output.weight" not in names
     state = model.state_dict()
     assert state["output.weight"] is state["source.tokens.weight"]
 
@@ -220,7 +221,8 @@ def test_a_recorder_sees_every_attention_and_its_gradient() -> None:
     cross = recorder.maps["decoder.layers.1.multihead_attn"]
     assert cross.weights.shape == (3, 3, 6, 7)
     np.testing.assert_allclose(cross.weights[1, :, :6].sum(-1), 1.0, atol=1e-12)
-    assert cross.dscores is not None and np.abs(cross.dscores).max() > 0
+    assert cross.dscores is not None
+    assert np.abs(cross.dscores).max() > 0
 
 
 def test_too_long_a_sequence_is_named() -> None:

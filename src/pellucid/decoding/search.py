@@ -2,6 +2,10 @@
 
 A model offers `start(source) -> state`, `step(state, tokens) -> (log p (B, V), state)` and
 `state.select(rows)`; whether it keeps a cache is its own affair.
+
+Answers do not depend on the batch. Values do, in their last digits (BLAS rounds a row differently
+with the number of rows), so every decision's margin is kept, and an input with a margin that
+rounding could have crossed is answered again alone.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from pellucid.decoding.constraints import Constraints, constrain
 from pellucid.errors import UsageError
 from pellucid.packed import Packed
 
@@ -22,6 +27,10 @@ class Decodes(Protocol):
     """What search asks of a model."""
 
     config: Any
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of its parameters."""
 
     def start(self, source: Packed) -> Any:
         """Return the state before the first token, one hypothesis per source."""
@@ -42,6 +51,11 @@ class Hypothesis(NamedTuple):
     """Whether the end token was said, rather than the length running out."""
 
 
+# How near two sums of log-probabilities may come before rounding could have swapped them: over ten
+# times the largest difference seen between batches of 1, 7 and 64 (benchmarks/batch_noise.py).
+MARGIN = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 1e-10}
+
+
 @dataclass(frozen=True)
 class SearchConfig:
     """How an answer is looked for. Raises `UsageError` for a value out of range."""
@@ -54,6 +68,7 @@ class SearchConfig:
     """α: an answer of n tokens is ranked by log p / ((5 + n) / 6)^α; 0 ranks by log p alone."""
     best: int = 1
     """Answers returned for each input, at most `beam`."""
+    constraints: Constraints = field(default_factory=Constraints)
 
     def __post_init__(self) -> None:
         if self.beam < 1 or self.max_length < 1:
@@ -77,24 +92,50 @@ def penalty(length: int, alpha: float) -> float:
 class _Search:
     """The hypotheses of one input while it is being answered."""
 
+    prefix: Sequence[int]
     beams: list[tuple[tuple[int, ...], float]] = field(default_factory=lambda: [((), 0.0)])
     done: list[Hypothesis] = field(default_factory=list)
+    margin: float = float("inf")
+
+    def decided(self, values: Sequence[float] | Array) -> None:
+        """Note that the order of these sums, best first, was relied on."""
+        finite = np.asarray(values)[np.isfinite(values)]
+        if len(finite) > 1:
+            self.margin = min(self.margin, float((finite[:-1] - finite[1:]).min()))
 
 
 def search(
-    model: Decodes, source: Packed, config: SearchConfig = SearchConfig()
+    model: Decodes,
+    source: Packed,
+    config: SearchConfig = SearchConfig(),
+    prefixes: Sequence[Sequence[int]] = (),
 ) -> list[list[Hypothesis]]:
     """Return, for each input in order, its best answers, best first.
 
     Keeps the `beam` most likely unfinished hypotheses of each input. An input is answered when
     `beam` hypotheses have ended and none unfinished can still rank above the worst returned, or
     at `max_length` (or where the model's positions end). Answered inputs leave the batch. Ties
-    go to the hypothesis that came first and to the lower token.
+    go to the hypothesis that came first and to the lower token. `prefixes`, one for each input, are
+    what its answers must begin with.
     """
+    searches = _search_once(model, source, config, prefixes)
+    answers = [_ranked(one.done)[: config.best] for one in searches]
+    if len(source) > 1:
+        for i, one in enumerate(searches):
+            if one.margin < MARGIN[model.dtype]:
+                answers[i] = search(model, source.select([i]), config, prefixes[i : i + 1])[0]
+    return answers
+
+
+def _search_once(
+    model: Decodes, source: Packed, config: SearchConfig, prefixes: Sequence[Sequence[int]]
+) -> list[_Search]:
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
     room = model.config.max_position_embeddings - 1
     limit = min(config.max_length, room)
-    searches = [_Search() for _ in range(len(source))]
+    if prefixes and len(prefixes) != len(source):
+        raise ValueError(f"expected a prefix for each of {len(source)} inputs, got {len(prefixes)}")
+    searches = [_Search(prefixes[i] if prefixes else ()) for i in range(len(source))]
     if not searches:
         return []
     state = model.start(source)
@@ -117,7 +158,9 @@ def search(
         active, tokens = next_active, np.array(next_tokens)
         if rows_kept != list(range(len(log_p))):
             state = state.select(np.array(rows_kept))
-    return [_ranked(one.done)[: config.best] for one in searches]
+    for one in searches:
+        one.decided([h.score for h in _ranked(one.done)[: config.best + 1]])
+    return searches
 
 
 def _groups(active: Sequence[int]) -> list[tuple[int, slice]]:
@@ -139,20 +182,30 @@ def _advance(
         for (said, total), row in zip(one.beams, log_p, strict=True):
             one.done.append(_hypothesis(said, total + float(row[eos]), False, config))
         return []
+    if one.prefix or config.constraints.active:
+        rows = zip(log_p, one.beams, strict=True)
+        log_p = np.stack(
+            [constrain(row, said, config.constraints, one.prefix, eos) for row, (said, _) in rows]
+        )
     totals = np.array([total for _, total in one.beams])[:, None] + log_p
-    candidates = _top(totals.ravel(), 2 * config.beam)
+    ranking = _top(totals.ravel(), 2 * config.beam + 1)
+    candidates = [c for c in ranking[: 2 * config.beam] if np.isfinite(totals.flat[c])]
     survivors: list[tuple[int, int]] = []
+    reached = 0
     beams: list[tuple[tuple[int, ...], float]] = []
     for rank, flat in enumerate(candidates):
         parent, token = divmod(int(flat), log_p.shape[1])
         said, total = one.beams[parent][0], float(totals[parent, token])
         if token == eos:
             if rank < config.beam:
+                reached = rank
                 one.done.append(_hypothesis(said, total, True, config))
         elif len(beams) < config.beam:
+            reached = rank
             survivors.append((parent, token))
             beams.append(((*said, token), total))
     one.beams = beams
+    one.decided(totals.ravel()[ranking[: reached + 2]])
     return survivors
 
 
@@ -164,7 +217,9 @@ def _top(values: Array, k: int) -> Array:
     return rows[np.argsort(-values[rows], kind="stable")][:k]
 
 
-def _hypothesis(said: tuple[int, ...], log_p: float, finished: bool, config: SearchConfig) -> Hypothesis:
+def _hypothesis(
+    said: tuple[int, ...], log_p: float, finished: bool, config: SearchConfig
+) -> Hypothesis:
     score = log_p / penalty(len(said) + 1, config.length_penalty)
     return Hypothesis(said, log_p, score, finished)
 
@@ -183,4 +238,6 @@ def _answered(one: _Search, config: SearchConfig, limit: int) -> bool:
     # log p only falls; the kindest penalty a longer answer can meet is that of the longest
     longest = max(len(said) for said, _ in one.beams) + 1
     kindest = penalty(limit + 1 if config.length_penalty > 0 else longest, config.length_penalty)
-    return max(total for _, total in one.beams) / kindest <= finished[config.best - 1].score
+    hope, worst = max(total for _, total in one.beams) / kindest, finished[config.best - 1].score
+    one.decided(sorted([hope, worst], reverse=True))
+    return hope <= worst

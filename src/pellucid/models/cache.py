@@ -30,13 +30,17 @@ class Cache:
 
     def select(self, rows: Array) -> Cache:
         """Return the cache of these hypotheses, in this order."""
-        return Cache(
-            *(tuple(x[rows] for x in layers) for layers in self._layers()),
-            memory_padding=self.memory_padding[rows],
-        )
 
-    def _layers(self) -> tuple[tuple[Array, ...], ...]:
-        return self.self_keys, self.self_values, self.memory_keys, self.memory_values
+        def chosen(layers: tuple[Array, ...]) -> tuple[Array, ...]:
+            return tuple(x[rows] for x in layers)
+
+        return Cache(
+            chosen(self.self_keys),
+            chosen(self.self_values),
+            chosen(self.memory_keys),
+            chosen(self.memory_values),
+            self.memory_padding[rows],
+        )
 
 
 def _heads(x: Array, heads: int) -> Array:
@@ -56,9 +60,7 @@ def start_cache(decoder: nn.TransformerDecoder, memory: Array, cu_seqlens: Array
         keys.append(_heads(pad_rows(ops.linear(memory, w_k, b_k)[0], cu_seqlens), heads))
         values.append(_heads(pad_rows(ops.linear(memory, w_v, b_v)[0], cu_seqlens), heads))
         none.append(np.zeros((len(lengths), heads, 0, attention.head_dim), memory.dtype))
-    return Cache(
-        tuple(none), tuple(none), tuple(keys), tuple(values), padding[:, None, None, :]
-    )
+    return Cache(tuple(none), tuple(none), tuple(keys), tuple(values), padding[:, None, None, :])
 
 
 def run_step(decoder: nn.TransformerDecoder, x: Array, cache: Cache) -> tuple[Array, Cache]:
@@ -81,7 +83,9 @@ def run_step(decoder: nn.TransformerDecoder, x: Array, cache: Cache) -> tuple[Ar
     return x, grown
 
 
-def _to_self(attention: nn.MultiheadAttention, keys: Array, values: Array, made: list[Array]) -> Sublayer:
+def _to_self(
+    attention: nn.MultiheadAttention, keys: Array, values: Array, made: list[Array]
+) -> Sublayer:
     """Attention of the newest row to itself and all before it; `made` receives the grown cache."""
 
     def sublayer(x: Array, rng: Rng | None) -> tuple[Array, Any]:
@@ -97,7 +101,9 @@ def _to_self(attention: nn.MultiheadAttention, keys: Array, values: Array, made:
     return sublayer
 
 
-def _to_memory(attention: nn.MultiheadAttention, keys: Array, values: Array, padding: Array) -> Sublayer:
+def _to_memory(
+    attention: nn.MultiheadAttention, keys: Array, values: Array, padding: Array
+) -> Sublayer:
     """Attention of the newest row to the memory."""
 
     def sublayer(x: Array, rng: Rng | None) -> tuple[Array, Any]:

@@ -63,11 +63,11 @@ class Seq2SeqConfig:
     position_scale: Literal["1/sqrt_d_model"] | float = 1.0
     """What positions are multiplied by."""
     tie_embeddings: Literal["none", "output", "all"] = "none"
-    """One table for the target tokens and the output layer ("output"), and the source too ("all")."""
+    """One table for target tokens and output layer ("output"), and for the source too ("all")."""
     output_bias: bool = True
     """A bias in the output layer."""
     token_init: Literal["xavier", "1/sqrt_d_model"] | float = "1/sqrt_d_model"
-    """First values of the token tables: Xavier's uniform, or normal with this standard deviation."""
+    """First values of token tables: Xavier's uniform, or normal with this standard deviation."""
     position_init: Literal["xavier", "1/sqrt_d_model"] | float = "1/sqrt_d_model"
     """First values of learned positions, likewise."""
     attention_init: Literal["packed", "separate"] = "packed"
@@ -126,19 +126,18 @@ class Seq2SeqConfig:
         """What q·k is multiplied by."""
         if isinstance(self.attention_scale, str):
             d_k = self.head_width
-            return {"sqrt_d_k": d_k**-0.5, "d_k": 1 / d_k, "d_k^2": d_k**-2.0, "none": 1.0}[
-                self.attention_scale
-            ]
+            powers = {"sqrt_d_k": 0.5, "d_k": 1.0, "d_k^2": 2.0, "none": 0.0}
+            return float(d_k ** -powers[self.attention_scale])
         return self.attention_scale
 
     @property
     def token_factor(self) -> float:
         """What a token embedding is multiplied by."""
         scale = self.embedding_scale
-        return self.d_model**0.5 if isinstance(scale, str) else scale
+        return float(self.d_model**0.5) if isinstance(scale, str) else scale
 
     @property
     def position_factor(self) -> float:
         """What a position is multiplied by."""
         scale = self.position_scale
-        return self.d_model**-0.5 if isinstance(scale, str) else scale
+        return float(self.d_model**-0.5) if isinstance(scale, str) else scale

@@ -145,6 +145,11 @@ class Seq2Seq(nn.Module):
                     if isinstance(module, nn.MultiheadAttention):
                         _separate(module)
 
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the parameters."""
+        return self.output.weight.data.dtype
+
     # training
 
     def decode_rows(
@@ -217,9 +222,9 @@ class Seq2Seq(nn.Module):
         """Return the encoder's memory, packed rows (U, E)."""
         x = self.source(source.tokens, source.positions)
         return np.asarray(
-            self.encoder.forward_packed(
-                x, source.cu_seqlens, recorder=inside(recorder, "encoder")
-            )[0]
+            self.encoder.forward_packed(x, source.cu_seqlens, recorder=inside(recorder, "encoder"))[
+                0
+            ]
         )
 
     def start(self, source: Packed) -> State:

@@ -1,0 +1,90 @@
+"""Sampling draws what it says, and the same whatever else is in the batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pellucid.decoding import Constraints, SampleConfig, sample
+from pellucid.decoding.constraints import constrain
+from pellucid.decoding.sample import kept_probabilities
+from pellucid.errors import UsageError
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.packed import Packed
+
+
+@pytest.fixture(scope="module")
+def model() -> Seq2Seq:
+    config = Seq2SeqConfig(
+        7, 7, d_model=12, num_attention_heads=3, ffn_dim=17, encoder_layers=1, decoder_layers=1
+    )
+    return Seq2Seq(config, seed=1, dtype=np.float64).eval()
+
+
+def test_a_draw_is_keyed_by_seed_and_input_not_by_the_batch(model: Seq2Seq) -> None:
+    sources = [[3, 4], [5], [6, 6, 6, 3], [4]]
+    config = SampleConfig(max_length=17, seed=5)
+    together = sample(model, Packed.of(sources), config)
+    for i, source in enumerate(sources):
+        assert sample(model, Packed.of([source], [i]), config) == [together[i]]
+    shuffled = sample(model, Packed.of(sources[::-1], [3, 2, 1, 0]), config)
+    assert shuffled == together[::-1]
+    assert sample(model, Packed.of(sources), SampleConfig(max_length=17, seed=6)) != together
+
+
+def test_first_tokens_come_as_often_as_the_model_says(model: Seq2Seq) -> None:
+    n = 4001
+    log_p, _ = model.step(model.start(Packed.of([[3, 4]])), np.array([1]))
+    drawn = sample(model, Packed.of([[3, 4]] * n), SampleConfig(max_length=1))
+    counts = np.bincount([d[0] if d else 2 for d in drawn], minlength=7)
+    expected = n * np.exp(log_p[0])
+    assert ((counts - expected) ** 2 / expected).sum() < 22.5  # chi-square, 6 degrees, p = 0.001
+
+
+def test_the_cuts_keep_what_they_say() -> None:
+    log_p = np.log([0.1, 0.4, 0.3, 0.15, 0.05])
+    for config, tokens in (
+        (SampleConfig(top_k=2), [1, 2]),
+        (SampleConfig(top_p=0.69), [1, 2]),
+        (SampleConfig(top_p=0.71), [1, 2, 3]),
+        (SampleConfig(min_p=0.3), [1, 2, 3]),
+        (SampleConfig(), [1, 2, 3, 0, 4]),
+    ):
+        kept, p = kept_probabilities(log_p, config)
+        assert kept.tolist() == tokens
+        assert p.sum() == pytest.approx(1.0)
+    assert kept_probabilities(log_p, SampleConfig(temperature=1e-3))[1][0] > 0.999999
+
+
+def test_a_repeated_token_is_penalised_and_the_end_is_free() -> None:
+    log_p = np.log([0.25, 0.25, 0.5])
+    ruled = constrain(log_p, [0, 2], Constraints(repetition_penalty=2.0), [], eos=2)
+    np.testing.assert_allclose(ruled, [2 * np.log(0.25), np.log(0.25), np.log(0.5)])
+
+
+def test_a_prefix_is_said_first(model: Seq2Seq) -> None:
+    (said,) = sample(model, Packed.of([[3]]), SampleConfig(max_length=9), prefixes=[[6, 5]])
+    assert said[:2] == (6, 5)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": 0.0},
+        {"temperature": float("nan")},
+        {"top_k": -1},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"min_p": 1.0},
+        {"max_length": 0},
+    ],
+)
+def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        SampleConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_rules_out_of_range_are_refused() -> None:
+    for wrong in ({"repetition_penalty": 0.5}, {"no_repeat_ngram": -1}):
+        with pytest.raises(UsageError):
+            Constraints(**wrong)  # type: ignore[arg-type]
