@@ -48,7 +48,9 @@ def test_decay_by_hand() -> None:
     zero = Moments(np.zeros(1), np.zeros(1))
     none = np.zeros(1)
     # Without a gradient AdamW only shrinks; Adam takes λθ for a gradient, and steps by lr.
-    decoupled, _ = adam(np.array([2.0]), none, zero, step=1, lr=0.1, weight_decay=0.5, decoupled=True)
+    decoupled, _ = adam(
+        np.array([2.0]), none, zero, step=1, lr=0.1, weight_decay=0.5, decoupled=True
+    )
     np.testing.assert_allclose(decoupled, [2 * (1 - 0.05)])
     coupled, _ = adam(np.array([2.0]), none, zero, step=1, lr=0.1, weight_decay=0.5)
     np.testing.assert_allclose(coupled, [1.9], rtol=1e-7)

@@ -1,4 +1,4 @@
-"""Whatever stops a run, and whenever: resumed, it ends with the bits of a run that nothing stopped."""
+"""Whatever stops a run, and whenever: resumed, it ends with the bits of a run never stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ def start(folder: Path, *, resume: bool, slowly: float = 0.0) -> subprocess.Pope
     environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, SCRIPT, folder, "yes" if resume else "", str(slowly)]
     return subprocess.Popen(
-        [*map(str, command)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*map(str, command)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 

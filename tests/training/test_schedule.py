@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_inverse_sqrt_is_the_papers_curve_by_its_peak() -> None:
 def test_decays_rise_peak_and_reach_their_end_after_the_last_step(decay) -> None:
     rates = [decay(s, lr=2.0, total=17, warmup=5, end=0.1) for s in range(1, 19)]
     assert rates[:5] == pytest.approx([0.4, 0.8, 1.2, 1.6, 2.0])
-    assert all(a > b for a, b in zip(rates[4:], rates[5:], strict=False))
+    assert all(a > b for a, b in pairwise(rates[4:]))
     assert rates[16] > 0.2
     assert rates[17] == pytest.approx(0.2)
     assert decay(400, lr=2.0, total=17, warmup=5, end=0.1) == pytest.approx(0.2)

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pellucid.errors import UserError
+from pellucid.training.events import EpochEnded
+from pellucid.training.run import RunFolder, read_settings
+
+SETTINGS = {"model": {"d_model": 64, "heads": [2, 3]}, "training": {"lr": 1e-3}}
+
+
+def save(run: RunFolder, step: int) -> None:
+    weights = {"w": np.full(3, step, np.float32)}
+    run.save(step, weights, {"exp_avg.w": np.zeros(3)}, {"step": step}, [step - 1])
+
+
+def events(*steps: int) -> list[EpochEnded]:
+    return [EpochEnded(step, 0.5, 1.0, 2.0, 3.0) for step in steps]
+
+
+def recorded(folder: Path) -> list[int]:
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["step"] for line in lines]
+
+
+def test_a_new_run(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "run"
+    with RunFolder(folder, SETTINGS) as run:
+        assert run.checkpoint is None
+    assert read_settings(folder) == SETTINGS
+    assert recorded(folder) == []
+
+
+def test_metrics_are_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, SETTINGS) as run:
+        for event in events(1, 2):
+            run.metrics(event)
+        save(run, 2)
+        for event in events(3, 4):
+            run.metrics(event)
+    with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"event": "half a li')
+    (tmp_path / "checkpoints" / ".tmp-step-00000004").mkdir()
+    with RunFolder(tmp_path, SETTINGS, resume=True) as run:
+        assert run.checkpoint is not None
+        assert run.checkpoint.step == 2
+        np.testing.assert_array_equal(run.checkpoint.weights["w"], np.full(3, 2, np.float32))
+        assert recorded(tmp_path) == [1, 2]
+        assert [p.name for p in run.checkpoints.iterdir()] == ["step-00000002"]
+        run.metrics(events(5)[0])
+    assert recorded(tmp_path) == [1, 2, 5]
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, SETTINGS) as run:
+        run.metrics(events(1)[0])
+    with RunFolder(tmp_path, SETTINGS, resume=True) as run:
+        assert run.checkpoint is None
+    assert recorded(tmp_path) == []
+
+
+def test_a_run_killed_before_anything_was_written_begins_again(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    with RunFolder(tmp_path, SETTINGS, resume=True) as run:
+        assert run.checkpoint is None
+    assert read_settings(tmp_path) == SETTINGS
+
+
+def test_metrics_that_lost_lines_are_refused(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, SETTINGS) as run:
+        run.metrics(events(1)[0])
+        save(run, 1)
+    (tmp_path / "metrics.jsonl").write_bytes(b"")
+    with pytest.raises(UserError, match=r"metrics\.jsonl: has fewer than the 1 lines"):
+        RunFolder(tmp_path, SETTINGS, resume=True)
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_changed_settings_are_listed(tmp_path: Path, saved: bool) -> None:
+    with RunFolder(tmp_path, SETTINGS) as run:
+        if saved:
+            save(run, 1)
+    changed = {"model": {"d_model": 128, "heads": [2, 3]}, "training": {"lr": 1e-3, "seed": 1}}
+    with pytest.raises(UserError) as fault:
+        RunFolder(tmp_path, changed, resume=True)
+    said = str(fault.value)
+    assert "model.d_model: 64 -> 128" in said
+    assert "training.seed: unset -> 1" in said
+    assert "heads" not in said
+    assert read_settings(tmp_path) == SETTINGS
+
+
+def test_changes_can_be_accepted_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RunFolder(tmp_path, SETTINGS) as run:
+        save(run, 1)
+    changed = {**SETTINGS, "training": {"lr": 2e-3}}
+    with RunFolder(tmp_path, changed, resume=True, accept_changes=True):
+        pass
+    assert "training.lr: 0.001 -> 0.002" in caplog.text
+    assert read_settings(tmp_path) == changed
+
+
+def test_another_place_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"numpy": "1", "blas threads": "2"}
+    monkeypatch.setattr("pellucid.training.run.environment", lambda: place)
+    with RunFolder(tmp_path, SETTINGS) as run:
+        save(run, 1)
+    caplog.set_level(logging.WARNING)
+    with RunFolder(tmp_path, SETTINGS, resume=True):
+        assert caplog.text == ""
+    monkeypatch.setattr("pellucid.training.run.environment", lambda: place | {"blas threads": "4"})
+    with RunFolder(tmp_path, SETTINGS, resume=True):
+        assert "blas threads: 2 -> 4" in caplog.text
+        assert "no longer bit for bit" in caplog.text
+
+
+def test_a_folder_in_use(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, SETTINGS):
+        for resume in (True, False):
+            with pytest.raises(UserError, match=f"in use by process {os.getpid()}"):
+                RunFolder(tmp_path, SETTINGS, resume=resume)
+    RunFolder(tmp_path, SETTINGS, resume=True).close()
+
+
+def test_a_folder_in_use_by_another_process(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from pellucid.training import RunFolder\n"
+        "run = RunFolder(Path(sys.argv[1]), {}); print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    try:
+        with pytest.raises(UserError, match=f"in use by process {holder.pid}"):
+            RunFolder(tmp_path, {}, resume=True)
+    finally:
+        holder.kill()
+        holder.communicate()
+    RunFolder(tmp_path, {}, resume=True).close()
+
+
+def test_a_folder_that_holds_a_run(tmp_path: Path) -> None:
+    RunFolder(tmp_path, SETTINGS).close()
+    with pytest.raises(UserError, match=r"already holds a run.*--resume"):
+        RunFolder(tmp_path, SETTINGS)
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(UserError, match="no run here to resume"):
+            RunFolder(folder, SETTINGS, resume=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    for resume in (True, False):
+        with pytest.raises(UserError, match="is a file"):
+            RunFolder(tmp_path / "run", SETTINGS, resume=resume)
+    with pytest.raises(UserError, match="cannot be written"):
+        RunFolder(tmp_path / "run" / "below", SETTINGS)
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RunFolder(tmp_path, SETTINGS) as run:
+        run.metrics(events(1)[0])
+        save(run, 1)
+
+        def full(*_: object) -> None:
+            raise OSError(28, os.strerror(28))
+
+        monkeypatch.setattr("pellucid.training.files._write", full)
+        with pytest.raises(UserError, match=r"step-00000002: cannot be written: No space left"):
+            save(run, 2)
+        monkeypatch.undo()
+    with RunFolder(tmp_path, SETTINGS, resume=True) as run:
+        assert run.checkpoint is not None
+        assert run.checkpoint.step == 1
+
+
+def test_damaged_settings_are_named(tmp_path: Path) -> None:
+    RunFolder(tmp_path, SETTINGS).close()
+    (tmp_path / "config.toml").write_text("model = [")
+    with pytest.raises(UserError, match=r"config\.toml: cannot be read as TOML"):
+        RunFolder(tmp_path, SETTINGS, resume=True)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from pellucid.training.signals import stop_on_signals
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_is_noted_and_the_second_interrupts(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with stop_on_signals() as request:
+        assert request.signal is None
+        signal.raise_signal(number)
+        assert request.signal == number.name
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_other_threads_train_without_handlers() -> None:
+    seen: list[str | None] = []
+
+    def train() -> None:
+        with stop_on_signals() as request:
+            seen.append(request.signal)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert seen == [None]

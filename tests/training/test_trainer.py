@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.training.copying import TRAIN, Reversals, held_out, model, settings
+
+from pellucid.errors import UsageError, UserError
+from pellucid.packed import Batch
+from pellucid.training import DivergedError, RunFolder, ScheduleConfig, TrainConfig, Trainer
+from pellucid.training.events import (
+    RECORDED,
+    Chosen,
+    Ended,
+    EpochEnded,
+    Event,
+    Saved,
+    Started,
+    Stepped,
+    Trained,
+    Validated,
+)
+from pellucid.training.step import held_out_loss
+from pellucid.training.weights import average, read_weights
+
+SHORT = replace(TRAIN, steps=20, checkpoint_every=None)
+
+
+def fit(config: TrainConfig, run: RunFolder | None = None, **options: object):
+    events: list[Event] = []
+    learner = model()
+    options.setdefault("validation", held_out())
+    trainer = Trainer(learner, Reversals(), config, run=run, listeners=[events.append], **options)
+    return trainer.fit(), events, learner
+
+
+def only(events: Sequence[Event], kind: type) -> list:
+    return [e for e in events if isinstance(e, kind)]
+
+
+def test_it_learns() -> None:
+    config = replace(TRAIN, steps=150, validate_every=150, label_smoothing=0.0)
+    before = held_out_loss(model(), held_out())
+    result, _, learner = fit(config)
+    assert result.reason == "150 steps"
+    assert held_out_loss(learner, held_out()) < 0.8 * before
+    assert not learner.training
+
+
+def test_events_of_a_run() -> None:
+    _, events, _ = fit(SHORT)
+    assert isinstance(events[0], Started)
+    assert events[0].parameters == sum(p.data.size for p in model().parameters())
+    assert [e.step for e in only(events, Stepped)] == list(range(1, 21))
+    assert [e.step for e in only(events, Trained)] == [3, 6, 9, 12, 15, 18, 20]
+    assert [e.step for e in only(events, Validated)] == [10, 20]
+    assert [(e.step, e.epoch) for e in only(events, EpochEnded)] == [(13, 1.0)]
+    assert [type(e) for e in events[-2:]] == [Ended, Chosen]
+    assert events[-3].step == 20
+    assert only(events, Stepped)[9].share == 0.5
+
+
+def test_records_are_means_over_their_steps() -> None:
+    _, events, _ = fit(replace(SHORT, log_every=13, label_smoothing=0.0))
+    tokens = [sum(len(b.target.tokens) - len(b) for b in [x]) for x in Reversals().epoch(0)]
+    steps = [e.loss for e in only(events, Stepped)[:13]]
+    expected = np.average(steps, weights=tokens)
+    record, epoch = only(events, Trained)[0], only(events, EpochEnded)[0]
+    assert record.loss == pytest.approx(expected, rel=1e-12)
+    assert (epoch.loss, epoch.loss_per_sentence) == (record.loss, record.loss_per_sentence)
+    assert record.loss_per_sentence == pytest.approx(expected * sum(tokens) / (13 * 7), rel=1e-12)
+    assert record.tokens == sum(b.useful_tokens for b in Reversals().epoch(0))
+    assert record.learning_rate == SHORT.schedule.at(13, total=20)
+
+
+def test_epochs_end_a_run_and_drive_its_schedule() -> None:
+    config = replace(SHORT, steps=None, epochs=2, validate_unit="epochs", validate_every=1)
+    result, events, _ = fit(replace(config, log_every=1))
+    assert (result.reason, result.step) == ("2 epochs", 26)
+    assert [e.step for e in only(events, Validated)] == [13, 26]
+    rates = [e.learning_rate for e in only(events, Trained)]
+    expected = [config.schedule.at(step, total=26) for step in range(1, 27)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-9)
+
+
+def test_minutes_end_a_run_and_drive_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count(100.0, 0.25)  # a clock that moves when it is looked at
+    monkeypatch.setattr("pellucid.training.trainer.time.monotonic", lambda: next(clock))
+    config = replace(SHORT, steps=None, minutes=2.0, log_every=1, validate_every=10_000)
+    result, events, _ = fit(config)
+    assert result.reason == "2 minutes"
+    rates = [e.learning_rate for e in only(events, Trained)]
+    assert max(rates) > 0.9 * config.schedule.lr
+    assert 0 < rates[-1] < 0.01 * config.schedule.lr
+    stepped = only(events, Stepped)
+    assert [e.share for e in stepped] == sorted(e.share for e in stepped)
+    assert stepped[-1].share > 0.98
+    assert stepped[-1].seconds_left < 3.0
+
+
+def test_the_papers_schedule_takes_the_models_width() -> None:
+    config = replace(SHORT, schedule=ScheduleConfig("paper", warmup=10), log_every=1)
+    _, events, _ = fit(config)
+    assert only(events, Trained)[4].learning_rate == pytest.approx(12**-0.5 * 5 * 10**-1.5)
+
+
+def test_early_stopping_and_the_best() -> None:
+    scores = iter([0.5, 0.3, 0.4, 0.3, 0.6, 0.1])
+    config = replace(SHORT, validate_every=2, monitor="rate", patience=3)
+    result, events, _ = fit(config, metric=lambda _: {"rate": next(scores)})
+    assert result.reason == "no better rate in 3 validations"
+    assert (result.step, result.best_step, result.best_score) == (10, 4, 0.3)
+    assert [e.best for e in only(events, Validated)] == [True, True, False, False, False]
+
+
+def test_higher_can_be_better() -> None:
+    scores = iter([0.5, 0.7, 0.4])
+    config = replace(SHORT, steps=6, validate_every=2, monitor="bleu", higher_is_better=True)
+    result, _, _ = fit(config, metric=lambda _: {"bleu": next(scores)})
+    assert (result.best_step, result.best_score) == (4, 0.7)
+
+
+def test_the_metric_sees_eval_mode_and_training_goes_on_in_train_mode() -> None:
+    modes: list[bool] = []
+
+    def metric(learner) -> dict[str, float]:
+        modes.append(learner.training)
+        return {}
+
+    learner = model()
+    loss = learner.loss
+    trained: list[bool] = []
+    learner.loss = lambda *args: trained.append(learner.training) or loss(*args)
+    Trainer(learner, Reversals(), SHORT, metric=metric, validation=held_out()).fit()
+    assert modes == [False, False]
+    assert trained.count(True) == 20
+    assert trained.count(False) == 2 * len(held_out())
+
+
+def test_a_learning_rate_that_diverges_is_one_clear_error() -> None:
+    config = replace(TRAIN, schedule=ScheduleConfig(lr=100.0), log_every=10)
+    with np.errstate(all="ignore"), pytest.raises(DivergedError, match="lower learning rate"):
+        fit(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        ({"steps": None}, {}, "steps, epochs or minutes"),
+        ({}, {"validation": (), "metric": lambda _: {"x": 1.0}}, "monitor"),
+        ({"monitor": "per"}, {"metric": lambda _: {"wer": 1.0}}, "'per'.*loss, wer"),
+    ],
+)
+def test_wrong_use(changes: dict, options: dict, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        fit(replace(SHORT, **changes), **options)
+
+
+def test_nothing_to_train_on() -> None:
+    with pytest.raises(UsageError, match="no batches"):
+        Trainer(model(), Reversals(0), SHORT)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_the_same_run_twice_is_the_same(seed: int) -> None:
+    (_, _, a), (_, _, b) = (fit(replace(SHORT, seed=seed)) for _ in range(2))
+    for name, array in a.state_dict().items():
+        np.testing.assert_array_equal(array, b.state_dict()[name])
+
+
+# With a run folder
+
+
+def run_and_fit(folder: Path, config: TrainConfig, **options: object):
+    with RunFolder(folder, settings(config)) as run:
+        return fit(config, run, **options)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in (folder / "checkpoints").iterdir())
+
+
+def test_checkpoints_kept_are_the_last_and_the_best(tmp_path: Path) -> None:
+    scores = iter([0.5, 0.3, 0.4, 0.6, 0.7, 0.8])
+    config = replace(SHORT, steps=12, validate_every=2, monitor="rate", keep=2)
+    _, events, learner = run_and_fit(
+        tmp_path / "run", config, metric=lambda _: {"rate": next(scores)}
+    )
+    assert names(tmp_path / "run") == ["step-00000004", "step-00000010", "step-00000012"]
+    assert only(events, Chosen)[0].steps == (4,)
+    best = read_weights(tmp_path / "run/checkpoints/step-00000004/model.safetensors")
+    for name, array in learner.state_dict().items():
+        np.testing.assert_array_equal(array, best[name])
+    assert [e.step for e in only(events, Saved)] == [2, 4, 6, 8, 10, 12]
+
+
+def test_the_average_of_the_last(tmp_path: Path) -> None:
+    config = replace(SHORT, steps=12, validate_every=3, use="average", average=3, keep=1)
+    _, events, learner = run_and_fit(tmp_path / "run", config)
+    chosen = only(events, Chosen)[0]
+    assert chosen.steps == (6, 9, 12)
+    paths = [tmp_path / f"run/checkpoints/step-{s:08d}/model.safetensors" for s in chosen.steps]
+    for name, array in average([read_weights(p) for p in paths]).items():
+        np.testing.assert_array_equal(learner.state_dict()[name], array)
+    assert chosen.loss == held_out_loss(learner, held_out())
+
+
+def test_last_means_last(tmp_path: Path) -> None:
+    scores = iter([0.1, 0.2])
+    config = replace(SHORT, monitor="rate", use="last")
+    _, _, learner = run_and_fit(tmp_path / "run", config, metric=lambda _: {"rate": next(scores)})
+    last = read_weights(tmp_path / "run/checkpoints/step-00000020/model.safetensors")
+    for name, array in learner.state_dict().items():
+        np.testing.assert_array_equal(array, last[name])
+
+
+def test_a_missing_best_is_named(tmp_path: Path) -> None:
+    folder, scores = tmp_path / "run", iter([0.1, 0.2])
+
+    def lose(event: Event) -> None:
+        if isinstance(event, Ended):
+            (folder / "checkpoints/step-00000010/model.safetensors").unlink()
+
+    config = replace(SHORT, monitor="rate")
+    with (
+        RunFolder(folder, settings(config)) as run,
+        pytest.raises(UserError, match="step-00000010"),
+    ):
+        Trainer(
+            model(),
+            Reversals(),
+            config,
+            validation=held_out(),
+            metric=lambda _: {"rate": next(scores)},
+            run=run,
+            listeners=[lose],
+        ).fit()
+
+
+def test_metrics_are_the_events(tmp_path: Path) -> None:
+    _, events, _ = run_and_fit(tmp_path / "run", SHORT)
+    lines = (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    recorded = [e for e in events if isinstance(e, RECORDED)]
+    assert [r["step"] for r in records] == [e.step for e in recorded]
+    first = records[0]
+    assert first["event"] == "trained"
+    assert first["loss"] == recorded[0].loss
+
+
+def test_a_finished_run_resumed_is_finished(tmp_path: Path) -> None:
+    run_and_fit(tmp_path / "run", SHORT)
+    before = (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    with RunFolder(tmp_path / "run", settings(SHORT), resume=True) as run:
+        result, events, _ = fit(SHORT, run)
+    assert result.reason == "20 steps"
+    assert not only(events, Stepped)
+    after = (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(after) == len(before)
+
+
+class OneEpoch(Reversals):
+    """Notes which epochs were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def epoch(self, number: int) -> Sequence[Batch]:
+        self.asked.append(number)
+        return super().epoch(number)
+
+
+def test_an_epoch_is_made_once() -> None:
+    batches = OneEpoch()
+    Trainer(model(), batches, replace(SHORT, steps=26)).fit()
+    assert batches.asked == [0, 1]

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pellucid.errors import UserError
+from pellucid.training.weights import average, from_safetensors, read_weights, to_safetensors
+
+
+def state() -> dict[str, np.ndarray]:
+    g = np.random.default_rng(0)
+    table = g.standard_normal((3, 5))
+    return {
+        "table": table.astype(np.float32),
+        "transposed": table.T,
+        "count": np.array(7),
+        "empty": np.zeros((0, 2), np.float32),
+    }
+
+
+def test_there_and_back() -> None:
+    back = from_safetensors(to_safetensors(state()), "file")
+    assert sorted(back) == sorted(state())
+    for name, array in state().items():
+        np.testing.assert_array_equal(back[name], array)
+        assert back[name].dtype == array.dtype
+        assert back[name].shape == array.shape
+
+
+def test_tied_weights_are_stored_once_and_both_found() -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    table = np.ones((3, 5), np.float32)
+    tied = {"a.weight": table, "b.weight": table, "c.weight": table.copy()}
+    data = to_safetensors(tied)
+    assert sorted(safetensors.load(data)) == ["a.weight", "c.weight"]
+    assert sorted(from_safetensors(data, "file")) == sorted(tied)
+
+
+def test_safetensors_own_loader_for_tied_models_takes_it(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    loader = pytest.importorskip("safetensors.torch")
+    model = torch.nn.ModuleDict(
+        {"a": torch.nn.Embedding(3, 5), "b": torch.nn.Linear(5, 3, bias=False)}
+    )
+    model["b"].weight = model["a"].weight
+    table = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(to_safetensors({"a.weight": table, "b.weight": table}))
+    loader.load_model(model, path)
+    np.testing.assert_array_equal(model["b"].weight.detach().numpy(), table)
+
+
+def test_the_same_state_is_the_same_bytes() -> None:
+    table = np.ones((3, 5), np.float32)
+    tied = dict.fromkeys("zyxwvu", table)
+    assert len({to_safetensors(tied) for _ in range(8)}) == 1
+
+
+@pytest.mark.parametrize("cut", [0, 7, 40, -1])
+def test_a_cut_file_is_named(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(to_safetensors(state())[:cut])
+    with pytest.raises(UserError, match=r"model\.safetensors: not a whole safetensors file"):
+        read_weights(path)
+
+
+def test_a_foreign_or_missing_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(UserError, match=r"model\.safetensors: cannot be read: No such file"):
+        read_weights(path)
+    path.write_bytes(b"PK\x03\x04 something else entirely" * 9)
+    with pytest.raises(UserError, match=r"model\.safetensors: not a whole"):
+        read_weights(path)
+
+
+def test_average_is_the_mean_in_float64() -> None:
+    small, big = {"w": np.float32([1.0])}, {"w": np.float32([1e8])}
+    mean = average([big, small, {"w": np.float32([-1e8])}])["w"]
+    assert mean.dtype == np.float32
+    np.testing.assert_allclose(mean, [1 / 3], rtol=1e-6)
