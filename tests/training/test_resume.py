@@ -99,11 +99,12 @@ def test_a_polite_signal_saves_and_says_how_to_go_on(
     folder = tmp_path / "stopped"
     process = start(folder, resume=False, slowly=0.02)
     assert process.stdout is not None
-    for _ in range(6):
-        process.stdout.readline()
+    begun = [process.stdout.readline().strip() for _ in range(6)]
     process.send_signal(number)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert output.splitlines()[-1] == "interrupted"
+    *_, last, said = [*begun, *output.splitlines()]
+    assert said == "interrupted"
+    assert (folder / "checkpoints" / f"step-{int(last):08d}").is_dir()
     finish(folder, resume=True)
     assert_same(folder, uninterrupted)
