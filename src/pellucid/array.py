@@ -44,9 +44,9 @@ def like(values: np.ndarray, x: Array) -> Array:
 
 
 def scatter_add(index: Array, updates: Array, rows: int) -> Array:
-    """Sum `updates[i]` into row `index[i]` of an array of zeros: y[r] = Σ_{i: index[i]=r} updates[i].
+    """Return y with y[r] = Σ updates[i] over every i where index[i] = r.
 
-    `index` is (T,) integers, `updates` (T, …); the result is (rows, …). This is the gradient of a
+    `index` is (T,) integers, `updates` (T, …); y is (rows, …). This is the gradient of a
     table look-up. The standard has no such function and libraries differ in what indexed assignment
     does to a repeated index, so each known library is asked in its own words; an unknown one gets a
     product with a one-hot matrix. In NumPy the additions happen in the order of `index`.
@@ -140,7 +140,7 @@ def _ratio(x: Array, p: tuple[float, ...], q: tuple[float, ...]) -> Array:
 
 
 def erf(x: Array) -> Array:
-    """Return the error function, (2/√π) ∫₀ˣ exp(−t²) dt, to 2 ulp in float64; shape and dtype of `x`.
+    """Return the error function, (2/√π) ∫₀ˣ exp(−t²) dt; shape and dtype of `x`; float64 to 2 ulp.
 
     Source: Cody 1969 (above). ±inf gives ±1, NaN stays NaN.
 

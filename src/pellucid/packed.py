@@ -129,7 +129,7 @@ def pad_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
     slots, n, longest = _slots(cu_seqlens)
     source = np.full(n * longest, x.shape[0])  # the row of zeros added at the end
     source[slots] = np.arange(x.shape[0])
-    zero = xp.zeros_like(x[:1]) if x.shape[0] else xp.zeros((1, *x.shape[1:]), dtype=x.dtype)
+    zero = xp.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
     rows = xp.take(xp.concat([x, zero]), like(source, x), axis=0)
     return xp.reshape(rows, (n, longest, *x.shape[1:]))
 

@@ -18,8 +18,9 @@ UInt32Array = np.ndarray
 
 def mix(h: UInt32Array) -> UInt32Array:
     """Scramble 32-bit numbers, one to one (the finaliser of MurmurHash3, A. Appleby)."""
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    with np.errstate(over="ignore"):  # meant to wrap; NumPy warns of it when h has no axes
+        h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+        h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     return h ^ (h >> np.uint32(16))
 
 
@@ -35,8 +36,9 @@ def row_keys(example: np.ndarray, position: np.ndarray) -> UInt32Array:
     >>> row_keys(np.array([[0], [1]]), np.arange(3)).shape
     (2, 3)
     """
-    step = np.asarray(position, np.uint32) * np.uint32(_GOLDEN)
-    return mix(mix(np.asarray(example, np.uint32) + np.uint32(1)) + step)
+    with np.errstate(over="ignore"):
+        step = np.asarray(position, np.uint32) * np.uint32(_GOLDEN)
+        return mix(mix(np.asarray(example, np.uint32) + np.uint32(1)) + step)
 
 
 @dataclass(frozen=True)

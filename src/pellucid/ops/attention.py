@@ -43,7 +43,8 @@ def attention(
         3.  Z = W V                         (…, L, Dv)
 
     q: (…, L, D), k: (…, S, D), v: (…, S, Dv). `scale` is 1 / √D unless given. `mask` broadcasts to
-    (…, L, S): bool means True = not allowed, float is added. `causal` forbids key s > query l.
+    (…, L, S): bool means True = not allowed, float is added in the dtype of q. `causal` forbids
+    key s > query l.
     A query with every key forbidden (True or −inf) gets zero output and gives zero gradient.
     `rng.rows`, if set, names the queries: it broadcasts to (…, L). Heads are told apart by their
     place on the third axis from the end.
@@ -107,7 +108,13 @@ def _forbid(a: Array, mask: Array | None, causal: bool) -> Array:
     xp = namespace(a)
     never = xp.full_like(a, -float("inf"))
     if mask is not None:
-        a = xp.where(mask, never, a) if mask.dtype == xp.bool else a + mask
+        shape = a.shape
+        if mask.dtype == xp.bool:
+            a = xp.where(mask, never, a)
+        else:
+            a = a + xp.astype(mask, a.dtype, copy=False)
+        if a.shape != shape:
+            raise ValueError(f"the mask {mask.shape} does not broadcast to the scores, {shape}")
     if causal:
         a = xp.where(like(causal_mask(a.shape[-2], a.shape[-1]), a), never, a)
     return a
@@ -123,8 +130,9 @@ def _by_head(rng: Rng | None, shape: tuple[int, ...]) -> Rng | None:
 
 
 def _check(q: Array, k: Array, v: Array) -> None:
-    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+    widths_fit = q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]
+    if not widths_fit or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
         raise ValueError(
-            f"attention expects q (…, L, D), k (…, S, D), v (…, S, Dv); got q {q.shape}, "
-            f"k {k.shape}, v {v.shape}"
+            f"attention expects q (…, L, D), k (…, S, D), v (…, S, Dv), the axes in front equal; "
+            f"got q {q.shape}, k {k.shape}, v {v.shape}"
         )

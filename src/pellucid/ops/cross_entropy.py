@@ -1,17 +1,20 @@
-"""Cross-entropy of logits against the right class, with label smoothing."""
+"""Cross-entropy of logits against the right class or a distribution, with label smoothing."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
-from pellucid.array import Array, namespace
+import numpy as np
+
+from pellucid.array import Array, like, namespace
 from pellucid.ops.softmax import LogSaved, log_softmax, log_softmax_backward
 
 
 class Saved(NamedTuple):
     log_p: LogSaved
-    soft_target: Array  # (T, V): what each row is asked to be, 0 where the row is ignored
-    norm: Array | float  # what a mean divides by
+    wanted: Array  # (T, V): t, times the class weights; 0 where the row is ignored
+    norm: Array  # what a mean divides by
     reduction: str
     shape: tuple[int, ...]
 
@@ -25,15 +28,21 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> tuple[Array, Saved]:
-    """Return −Σ_v t_v log softmax(logits)_v, t = (1 − ε) [v = target] + ε / V.
+    """Return −Σ_v w_v t_v log softmax(logits)_v over the last axis, V wide.
 
-    logits: (…, V), target: (…) integers. Rows whose target is `ignore_index` count for nothing.
-    `weight` (V,) multiplies each class's term. `reduction`: "none" gives (…), "sum" a number,
-    "mean" the sum divided by the total weight of the targets (without `weight`: their number).
-    The mean over no row at all is NaN, as in torch. Raises `ValueError` for anything else.
+        1.  t = (1 − ε) [v = target] + ε / V
+        2.  log p = log softmax(logits)
+        3.  loss = −Σ_v w_v t_v log p_v
+
+    logits: (…, V). target: (…) integers in [0, V), or probabilities (…, V) that stand in the place
+    of [v = target]; the loss has no gradient for them. Rows whose target is `ignore_index` count
+    for nothing. `weight` w: (V,), 1 unless given. `reduction`: "none" gives (…); "sum" a number;
+    "mean" the sum divided by the total weight of the targets (without `weight` their number), and
+    with probabilities by the number of rows. The mean over no row at all is NaN, its gradient 0.
+
+    Raises `IndexError` on a class outside [0, V), `ValueError` on anything else that does not fit.
     Source: Szegedy et al. 2016, 7 (label smoothing); torch.nn.functional.cross_entropy.
 
-    >>> import numpy as np
     >>> loss, _ = cross_entropy(np.zeros((2, 4)), np.array([1, 3]))
     >>> bool(np.isclose(loss, np.log(4)))
     True
@@ -42,45 +51,71 @@ def cross_entropy(
         raise ValueError(f'reduction must be "none", "sum" or "mean", got {reduction!r}')
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}")
-    if logits.shape[:-1] != target.shape:
-        raise ValueError(
-            f"cross_entropy expects logits (…, V) and target (…); got {logits.shape} and "
-            f"{target.shape}"
-        )
     xp = namespace(logits, target, weight)
-    classes = logits.shape[-1]
-    rows = xp.reshape(logits, (-1, classes))
-    flat = xp.reshape(target, (-1,))
-    kept = flat != ignore_index
-    _check_range(xp.where(kept, flat, xp.zeros_like(flat)), classes)
-    one_hot = xp.astype(flat[:, None] == xp.arange(classes, dtype=flat.dtype), logits.dtype)
-    soft = (1.0 - label_smoothing) * one_hot + label_smoothing / classes
+    rows = xp.reshape(logits, (prod(logits.shape[:-1]), logits.shape[-1]))
+    chosen, kept, norm = _chosen(logits, target, ignore_index)  # 1
+    wanted = (1.0 - label_smoothing) * chosen + label_smoothing / rows.shape[1] * kept
     if weight is not None:
-        soft, one_hot = soft * weight, one_hot * weight
-    soft = xp.where(kept[:, None], soft, xp.zeros_like(soft))
+        weight = xp.astype(weight, logits.dtype, copy=False)
+        wanted = wanted * weight
+        if target.shape != logits.shape:
+            norm = xp.sum(chosen * weight)
 
-    log_p, saved_log_p = log_softmax(rows)
-    # a class with no weight in the target adds 0 even where its log-probability is −inf
-    terms = xp.where(soft == 0, xp.zeros_like(soft), soft * log_p)
-    losses = -xp.sum(terms, axis=-1)
-    norm = xp.sum(xp.where(kept[:, None], one_hot, xp.zeros_like(one_hot)))
-    saved = Saved(saved_log_p, soft, norm, reduction, logits.shape)
+    log_p, saved_log_p = log_softmax(rows)  # 2
+    # a class that is not wanted adds 0, even where its log-probability is −inf
+    losses = -xp.sum(wanted * xp.where(wanted == 0, xp.zeros_like(log_p), log_p), axis=-1)  # 3
+    saved = Saved(saved_log_p, wanted, norm, reduction, logits.shape)
     if reduction == "none":
-        return xp.reshape(losses, target.shape), saved
+        return xp.reshape(losses, logits.shape[:-1]), saved
     total = xp.sum(losses)
-    return (total if reduction == "sum" else total / norm), saved
+    return (total if reduction == "sum" else _divided(total, norm, float("nan"))), saved
 
 
 def cross_entropy_backward(dloss: Array, saved: Saved) -> Array:
     """Return dlogits; for one row and weight 1 that is dloss (softmax(logits) − t)."""
-    log_p, soft, norm, reduction, shape = saved
-    xp = namespace(soft)
+    log_p, wanted, norm, reduction, shape = saved
+    xp = namespace(wanted)
+    per_row = dloss
     if reduction == "none":
-        per_row = xp.reshape(dloss, (-1, 1))
-    else:
-        per_row = dloss if reduction == "sum" else dloss / norm
-    dlog_p = -per_row * soft
-    return xp.reshape(log_softmax_backward(dlog_p, log_p), shape)
+        per_row = xp.reshape(dloss, (wanted.shape[0], 1))
+    elif reduction == "mean":
+        per_row = _divided(dloss, norm, 0.0)
+    dlog_p = -per_row * wanted  # 3
+    return xp.reshape(log_softmax_backward(dlog_p, log_p), shape)  # 2
+
+
+def _chosen(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array, Array]:
+    """Return [v = target] (T, V), which rows count (T, 1), and how many they are."""
+    xp = namespace(logits, target)
+    classes = logits.shape[-1]
+    if target.shape == logits.shape and xp.isdtype(target.dtype, "real floating"):
+        if ignore_index >= 0:
+            raise ValueError(
+                f"ignore_index {ignore_index} names a class number, but the targets are "
+                "probabilities; give class numbers, or zero the rows to leave out yourself"
+            )
+        chosen = xp.reshape(xp.astype(target, logits.dtype), (prod(target.shape[:-1]), classes))
+        kept = xp.ones_like(chosen[:, :1])
+        return chosen, kept, xp.sum(kept)
+    if target.shape != logits.shape[:-1] or not xp.isdtype(target.dtype, "integral"):
+        raise ValueError(
+            "cross_entropy expects logits (…, V) and targets (…) of integers, or probabilities "
+            f"(…, V); got logits {logits.shape} and targets {target.shape} of {target.dtype}"
+        )
+    column = xp.reshape(target, (prod(target.shape), 1))
+    counts = column != ignore_index
+    _check_range(xp.where(counts, column, xp.zeros_like(column)), classes)
+    hit = (column == like(np.arange(classes), column)) & counts
+    chosen, kept = xp.astype(hit, logits.dtype), xp.astype(counts, logits.dtype)
+    return chosen, kept, xp.sum(kept)
+
+
+def _divided(total: Array, norm: Array, otherwise: float) -> Array:
+    """total / norm, or `otherwise` where norm is 0."""
+    xp = namespace(norm)
+    empty = norm == 0
+    mean = total / xp.where(empty, xp.ones_like(norm), norm)
+    return xp.where(empty, xp.full_like(mean, otherwise), mean)
 
 
 def _check_range(target: Array, classes: int) -> None:

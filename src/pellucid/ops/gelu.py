@@ -9,6 +9,9 @@ from pellucid.array import Array, erf, namespace
 
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
+# Beyond it the gate Φ is exactly 0 or 1, in float64 too; further out x³ would overflow and the
+# formulas come to inf · 0.
+_TAIL = 30.0
 
 
 class Saved(NamedTuple):
@@ -22,7 +25,7 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Saved]:
         approximate = "none":  ½ x (1 + erf(x / √2))
         approximate = "tanh":  ½ x (1 + tanh(u)),  u = √(2/π) (x + 0.044715 x³)
 
-    +inf gives +inf, −inf gives −0 in the limit. Raises `ValueError` on another `approximate`.
+    +inf gives +inf; −inf gives −0, the limit. Raises `ValueError` on another `approximate`.
     Source: Hendrycks & Gimpel 2016; seed 000 uses the tanh form.
 
     >>> import numpy as np
@@ -32,9 +35,9 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Saved]:
     if approximate not in ("none", "tanh"):
         raise ValueError(f'gelu expects approximate "none" or "tanh", got {approximate!r}')
     xp = namespace(x)
-    gate = 1.0 + (erf(x * math.sqrt(0.5)) if approximate == "none" else xp.tanh(_u(x)))
-    y = 0.5 * x * gate
-    return xp.where(x == -float("inf"), xp.zeros_like(x), y), Saved(x, approximate)
+    z = xp.clip(x, -_TAIL, _TAIL)
+    gate = 1.0 + (erf(z * math.sqrt(0.5)) if approximate == "none" else xp.tanh(_u(z)))
+    return 0.5 * xp.maximum(x, xp.full_like(x, -_TAIL)) * gate, Saved(x, approximate)
 
 
 def gelu_backward(dy: Array, saved: Saved) -> Array:
@@ -45,7 +48,7 @@ def gelu_backward(dy: Array, saved: Saved) -> Array:
     """
     x, approximate = saved
     xp = namespace(dy, x)
-    z = xp.clip(x, -30.0, 30.0)  # beyond, the slope is 0 or 1 and the formulas would give inf · 0
+    z = xp.clip(x, -_TAIL, _TAIL)
     if approximate == "none":
         density = xp.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
         return dy * (0.5 * (1.0 + erf(z * math.sqrt(0.5))) + z * density)
@@ -58,27 +61,35 @@ def _u(x: Array) -> Array:
     return _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)
 
 
+_SILU_TAIL = 1000.0  # beyond it exp(−|x|) is exactly 0, in float64 too
+
+
 class SiluSaved(NamedTuple):
     x: Array
 
 
 def _sigmoid(x: Array) -> Array:
     xp = namespace(x)
-    return 0.5 * (1.0 + xp.tanh(0.5 * x))  # neither tail overflows
+    e = xp.exp(-xp.abs(x))  # at most 1, so that neither tail overflows
+    return xp.where(x < 0, e, xp.ones_like(e)) / (1.0 + e)
 
 
 def silu(x: Array) -> tuple[Array, SiluSaved]:
-    """Return x σ(x), σ the logistic function; shape and dtype of `x`. Source: Elfwing et al. 2017.
+    """Return x σ(x), σ the logistic function; shape and dtype of `x`.
+
+    +inf gives +inf; −inf gives −0, the limit. Source: Elfwing et al. 2017.
 
     >>> import numpy as np
     >>> silu(np.array([0.0, 50.0]))[0]
     array([ 0., 50.])
     """
-    return x * _sigmoid(x), SiluSaved(x)
+    xp = namespace(x)
+    return xp.maximum(x, xp.full_like(x, -_SILU_TAIL)) * _sigmoid(x), SiluSaved(x)
 
 
 def silu_backward(dy: Array, saved: SiluSaved) -> Array:
     """Return dx = dy σ(x) (1 + x (1 − σ(x)))."""
     (x,) = saved
-    s = _sigmoid(x)
-    return dy * s * (1.0 + x * (1.0 - s))
+    z = namespace(dy, x).clip(x, -_SILU_TAIL, _SILU_TAIL)
+    s = _sigmoid(z)
+    return dy * s * (1.0 + z * (1.0 - s))

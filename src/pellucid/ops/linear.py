@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from pellucid.array import Array, namespace
@@ -29,7 +30,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, S
             f"got shape {x.shape}; the last axis must be the features"
         )
     xp = namespace(x, weight, bias)
-    rows = xp.reshape(x, (-1, x.shape[-1]))  # one product over all rows, whatever stands in front
+    rows = _rows(x)  # one product over all rows, whatever stands in front
     y = rows @ weight.T
     if bias is not None:
         y = y + bias
@@ -40,9 +41,12 @@ def linear_backward(dy: Array, saved: Saved) -> tuple[Array, Array, Array | None
     """Return dx = dy W, dW = dyᵀ x and db = Σ dy, the sums over all rows."""
     x, weight, has_bias = saved
     xp = namespace(dy, x)
-    dy_rows = xp.reshape(dy, (-1, dy.shape[-1]))
-    x_rows = xp.reshape(x, (-1, x.shape[-1]))
+    dy_rows, x_rows = _rows(dy), _rows(x)
     dx = xp.reshape(dy_rows @ weight, x.shape)
     dweight = dy_rows.T @ x_rows
     dbias = xp.sum(dy_rows, axis=0) if has_bias else None
     return dx, dweight, dbias
+
+
+def _rows(x: Array) -> Array:
+    return namespace(x).reshape(x, (prod(x.shape[:-1]), x.shape[-1]))

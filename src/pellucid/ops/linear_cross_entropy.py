@@ -39,7 +39,7 @@ def linear_cross_entropy(
     True
     """
     xp = namespace(x, weight, bias, target)
-    total = xp.zeros((), dtype=x.dtype)
+    total = xp.zeros((), dtype=x.dtype, device=x.device)
     for start in range(0, x.shape[0], CHUNK):
         rows = slice(start, start + CHUNK)
         logits, _ = linear(x[rows], weight, bias)

@@ -1,4 +1,4 @@
-"""Attention inside each sequence of a packed batch: the plain page pads, attends and packs again."""
+"""Attention inside each sequence of a packed batch: pads, attends and packs again."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ class Saved(NamedTuple):
 def _shifted(x: Array) -> Array:
     """x minus its row maximum, so that exp never overflows; a row of −inf is left as it is."""
     xp = namespace(x)
+    if x.shape[-1] == 0:  # no maximum, and nothing to shift
+        return x
     top = xp.max(x, axis=-1, keepdims=True)
     return x - xp.where(top == -float("inf"), xp.zeros_like(top), top)
 
@@ -21,7 +23,8 @@ def _shifted(x: Array) -> Array:
 def softmax(x: Array) -> tuple[Array, Saved]:
     """Return p_j = exp(x_j) / Σ_k exp(x_k) over the last axis; shape and dtype of `x`.
 
-    −inf gives exactly 0. A row of nothing but −inf gives a row of zeros, where torch gives NaN.
+    −inf gives exactly 0. A row of nothing but −inf gives a row of zeros, where torch gives NaN;
+    a row that holds +inf or NaN gives NaN.
 
     >>> import numpy as np
     >>> softmax(np.array([0.0, 0.0, -np.inf]))[0]

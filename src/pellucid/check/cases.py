@@ -1,0 +1,119 @@
+"""What a row of the table is: an op or a layer, arrays that have gradients, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.check.gradient import Array, listed
+from pellucid.nn.module import Module
+from pellucid.pair import Pair, pair_of
+
+
+class Case(Protocol):
+    """A row: `forward(*inputs) -> (output, backward)`, whatever it is inside."""
+
+    @property
+    def kind(self) -> str:
+        """ "op" or "layer"."""
+
+    @property
+    def name(self) -> str:
+        """What the row is called; no two are the same."""
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """The float64 arrays that `backward` returns a gradient for, in order."""
+
+    def forward(self, *inputs: Array) -> tuple[Any, Callable[..., Any]]:
+        """Return the output and the way back."""
+
+
+class OpCase(NamedTuple):
+    """A function of `ops`: `arrays` have gradients, `fixed` (integers, masks, options) do not."""
+
+    op: str
+    note: str
+    arrays: dict[str, Array]
+    fixed: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """Always "op"."""
+        return "op"
+
+    @property
+    def name(self) -> str:
+        """The op, and what is special about the row."""
+        return f"{self.op} ({self.note})" if self.note else self.op
+
+    @property
+    def pair(self) -> Pair:
+        """The plain forward and backward."""
+        return pair_of(getattr(ops, self.op))
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """The arrays, in the order of their gradients."""
+        return tuple(self.arrays.values())
+
+    def forward(self, *inputs: Array) -> tuple[Any, Callable[..., Any]]:
+        """Call the op by its argument names."""
+        f, f_backward = self.pair
+        y, saved = f(**dict(zip(self.arrays, inputs, strict=True)), **self.fixed)
+        return y, lambda dy: f_backward(dy, saved)
+
+
+class LayerCase(NamedTuple):
+    """A layer: `build(dtype)` makes it, `arrays` and its parameters have gradients.
+
+    The parameters are moved off their first values, so that no norm weight is 1 and no bias 0.
+    """
+
+    layer: str
+    note: str
+    build: Callable[[Any], Module]
+    arrays: tuple[Array, ...]
+    fixed: dict[str, Any]
+    method: str = "forward"
+
+    @property
+    def kind(self) -> str:
+        """Always "layer"."""
+        return "layer"
+
+    @property
+    def name(self) -> str:
+        """The layer, and what is special about the row."""
+        return f"{self.layer} ({self.note})" if self.note else self.layer
+
+    def built(self, dtype: Any = np.float64) -> Module:
+        """Return the layer in `dtype`, its parameters moved."""
+        layer = self.build(dtype)
+        generator = np.random.default_rng(7)
+        for parameter in layer.parameters():
+            moved = parameter.data + 0.1 * generator.standard_normal(parameter.shape)
+            parameter.data = moved.astype(dtype)
+        return layer
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """The arrays, then the parameters."""
+        return (*self.arrays, *(p.data for p in self.built().parameters()))
+
+    def forward(self, *inputs: Array) -> tuple[Any, Callable[..., Any]]:
+        """Call a layer of its own with the parameters given."""
+        layer, count = self.built(), len(self.arrays)
+        parameters = list(layer.parameters())
+        for parameter, value in zip(parameters, inputs[count:], strict=True):
+            parameter.data = value
+        y, back = getattr(layer, self.method)(*inputs[:count], **self.fixed)
+
+        def backward(*dys: Array) -> tuple[Array, ...]:
+            dx = [d for d in listed(back(*dys)) if d is not None]
+            return (*dx, *(p.grad for p in parameters if p.grad is not None))
+
+        return y, backward

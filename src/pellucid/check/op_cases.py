@@ -1,0 +1,152 @@
+"""The rows for `ops`. A new op is enrolled in every check by a row here; a test counts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pellucid.check.cases import OpCase
+from pellucid.check.gradient import Array
+from pellucid.ops.bias_act_dropout import ACTIVATIONS
+from pellucid.rng import Rng
+
+N, H, L, S, D, E, F, V = 2, 3, 5, 7, 11, 13, 17, 19  # primes: no axis passes for another
+
+
+def normal(*shape: int) -> Array:
+    """Return normal numbers; another shape, other numbers."""
+    numbers: Array = np.random.default_rng(shape).standard_normal(shape)
+    return numbers
+
+
+def off_the_kink(*shape: int) -> Array:
+    """Return numbers at least 0.2 away from 0, where ReLU has no derivative."""
+    x = normal(*shape)
+    return x + np.copysign(0.2, x)
+
+
+def op_cases() -> list[OpCase]:
+    """Return the rows. Dropout draws the same bits in every call, so it has a derivative too."""
+    return [*_small(), *_attention(), *_packed_attention(), *_losses(), *_fused()]
+
+
+def _case(op: str, note: str = "", **arguments: Any) -> OpCase:
+    """Float64 arrays get a gradient, in the order given; `held` names those that do not."""
+    held = arguments.pop("held", {})
+    arrays = {
+        k: v for k, v in arguments.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"
+    }
+    return OpCase(op, note, arrays, held | {k: v for k, v in arguments.items() if k not in arrays})
+
+
+def _small() -> list[OpCase]:
+    x, bent = normal(N, L, E), off_the_kink(N, L, F)
+    weight, bias = 1.0 + 0.3 * normal(E), normal(E)
+    index = np.array([[1, 4, 1], [0, 2, 4]])
+    return [
+        _case("linear", x=x, weight=normal(F, E), bias=normal(F)),
+        _case("linear", "no bias, one row", x=normal(E), weight=normal(F, E)),
+        _case("softmax", x=x),
+        _case("log_softmax", x=x),
+        _case("log_softmax", "large", x=300.0 + 3.0 * normal(L, V)),
+        _case("layer_norm", x=x, weight=weight, bias=bias),
+        _case("layer_norm", "large eps, no bias", x=x, weight=weight, eps=0.5),
+        _case("layer_norm", "bare, one row", x=7.0 * normal(E)),
+        _case("relu", x=bent),
+        _case("leaky_relu", x=bent, slope=0.1),
+        _case("silu", x=x),
+        _case("gelu", x=x),
+        _case("gelu", "tanh", x=x, approximate="tanh"),
+        _case("dropout", x=x, p=0.3, rng=Rng(5)),
+        _case("dropout", "off", x=x, p=0.0, rng=None),
+        _case("embedding", "repeats", index=index, weight=normal(L, E)),
+        # A padding row that is looked up has no gradient, though it has a derivative.
+        _case("embedding", "padding", index=index, weight=normal(L, E), padding_idx=3),
+    ]
+
+
+def _attention() -> list[OpCase]:
+    q, k, v = normal(N, H, L, D), normal(N, H, S, D), normal(N, H, S, E)
+    longer, fewer = normal(N, H, S, D), normal(N, H, L, E)
+    padding = np.zeros((N, 1, 1, S), bool)
+    padding[0, ..., -2:] = True
+    padding[1] = True  # nothing to attend to
+    per_query = normal(L, S)
+    per_query[1] = -np.inf  # nothing to attend to
+    per_query[2, ::2] = -np.inf
+    rows = np.arange(N * L, dtype=np.uint32).reshape(N, 1, L)
+    return [
+        _case("attention", q=q, k=k, v=v),
+        _case("attention", "scale, dropout", q=q, k=k, v=v, scale=0.2, dropout=0.3, rng=Rng(5)),
+        _case("attention", "bool mask", q=q, k=k, v=v, mask=padding),
+        _case("attention", "float mask", q=q, k=k, v=v, held={"mask": per_query}),
+        _case("attention", "causal, L < S", q=q, k=k, v=v, causal=True),
+        _case("attention", "causal, L > S", q=longer, k=q, v=fewer, causal=True),
+        _case("attention", "one head, no batch", q=q[0, 0], k=k[0, 0], v=v[0, 0]),
+        _case(
+            "attention", "causal, bool mask, dropout", q=q, k=k, v=v, causal=True, mask=padding,
+            dropout=0.3, rng=Rng(5).at(rows),
+        ),
+    ]  # fmt: skip
+
+
+def _packed_attention() -> list[OpCase]:
+    cu_q, cu_k = np.array([0, 3, 3, 8]), np.array([0, 2, 9, 13])  # the second has no query
+    no_keys = np.array([0, 0, 9, 13])  # the first nothing to attend to
+    q, k, v = normal(8, H, D), normal(13, H, D), normal(13, H, E)
+    own, rows = normal(8, H, D), np.arange(8, dtype=np.uint32)
+    return [
+        _case("packed_attention", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k),
+        _case("packed_attention", "no keys", q=q, k=k, v=v, cu_q=cu_q, cu_k=no_keys, scale=0.2),
+        _case(
+            "packed_attention", "causal, dropout", q=q, k=own[::-1], v=own, cu_q=cu_q, cu_k=cu_q,
+            causal=True, dropout=0.3, rng=Rng(5).at(rows),
+        ),
+    ]  # fmt: skip
+
+
+def _losses() -> list[OpCase]:
+    logits, target = 2.0 * normal(N, L, V), np.arange(N * L).reshape(N, L) * 3 % V
+    soft, weight = np.abs(normal(N, L, V)), 0.1 + np.abs(normal(V))
+    soft = soft / soft.sum(-1, keepdims=True)
+    x, table, bias = normal(L, E), normal(V, E), normal(V)
+    smooth: dict[str, Any] = {"label_smoothing": 0.1}
+    return [
+        _case("cross_entropy", logits=logits, target=target),
+        _case("cross_entropy", "sum", logits=logits, target=target, reduction="sum", **smooth),
+        _case(
+            "cross_entropy", "none", logits=logits, target=target, ignore_index=3, reduction="none"
+        ),
+        _case(
+            "cross_entropy", "weights", logits=logits, target=target, ignore_index=6,
+            held={"weight": weight}, **smooth,
+        ),
+        _case("cross_entropy", "one row", logits=logits[0, 0], target=np.array(2)),
+        _case("cross_entropy", "probabilities", logits=logits, held={"target": soft}),
+        _case(
+            "cross_entropy", "probabilities, weights", logits=logits,
+            held={"target": soft, "weight": weight}, **smooth,
+        ),
+        _case("linear_cross_entropy", x=x, weight=table, bias=bias, target=target[0]),
+        _case(
+            "linear_cross_entropy", "no bias, smoothed", x=x, weight=table, bias=None,
+            target=target[1], ignore_index=int(target[1, 1]), **smooth,
+        ),
+    ]  # fmt: skip
+
+
+def _fused() -> list[OpCase]:
+    x, residual = normal(N, L, E), normal(N, L, E)[::-1] ** 2
+    weight, bias = 1.0 + 0.3 * normal(E), normal(E)
+    bent, bend = off_the_kink(N, L, F), 0.1 * np.tanh(normal(F))
+    dropped: dict[str, Any] = {"dropout": 0.3, "rng": Rng(5)}
+    return [
+        _case("add_dropout_norm", x=x, residual=residual, weight=weight, bias=bias, **dropped),
+        _case("add_dropout_norm", "bare", x=x, residual=residual),
+        *(
+            _case("bias_act_dropout", name, x=bent, bias=bend, activation=name, **dropped)
+            for name in ACTIVATIONS
+        ),
+        _case("bias_act_dropout", "no bias, no dropout", x=bent, bias=None),
+    ]
