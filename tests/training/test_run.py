@@ -195,6 +195,35 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert run.checkpoint.step == 1
 
 
+@pytest.mark.skipif(os.name == "nt", reason="RLIMIT_FSIZE is POSIX's")
+def test_metrics_that_cannot_be_written_are_one_clear_error(tmp_path: Path) -> None:
+    script = """
+import resource, signal, sys
+from pathlib import Path
+from pellucid.errors import UserError
+from pellucid.training.events import EpochEnded
+from pellucid.training.run import RunFolder
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+try:
+    with RunFolder(Path(sys.argv[1]), {}) as run:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        while True:
+            run.metrics(EpochEnded(1, 0.5, 1.0, 2.0, 3.0))
+except UserError as error:
+    print(error)
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "metrics.jsonl: cannot be written: File too large; the checkpoints are whole" in said
+    RunFolder(tmp_path, {}, resume=True).close()
+    assert recorded(tmp_path) == []
+
+
 def test_damaged_settings_are_named(tmp_path: Path) -> None:
     RunFolder(tmp_path, SETTINGS).close()
     (tmp_path / "config.toml").write_text("model = [")

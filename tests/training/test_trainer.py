@@ -142,10 +142,26 @@ def test_the_metric_sees_eval_mode_and_training_goes_on_in_train_mode() -> None:
     assert trained.count(False) == 2 * len(held_out())
 
 
-def test_a_learning_rate_that_diverges_is_one_clear_error() -> None:
-    config = replace(TRAIN, schedule=ScheduleConfig(lr=100.0), log_every=10)
-    with np.errstate(all="ignore"), pytest.raises(DivergedError, match="lower learning rate"):
+@pytest.mark.parametrize("log_every", [1, 1000])
+def test_a_learning_rate_that_diverges_is_one_clear_error(log_every: int) -> None:
+    config = replace(TRAIN, schedule=ScheduleConfig(lr=100.0), log_every=log_every)
+    with np.errstate(all="ignore"), pytest.raises(DivergedError) as fault:
         fit(config)
+    assert "rose from" in str(fault.value)
+    assert "learning rate 100" in str(fault.value)
+
+
+def test_one_bad_batch_does_not_end_a_run() -> None:
+    learner = model()
+    loss, steps = learner.loss, count(1)
+
+    def with_a_spike(*args):
+        total, backward = loss(*args)
+        spike = 60.0 if learner.training and next(steps) == 9 else 0.0
+        return total._replace(nats=total.nats + spike * total.tokens), backward
+
+    learner.loss = with_a_spike
+    assert Trainer(learner, Reversals(), SHORT).fit().step == 20
 
 
 @pytest.mark.parametrize(
@@ -262,6 +278,15 @@ def test_a_finished_run_resumed_is_finished(tmp_path: Path) -> None:
     assert not only(events, Stepped)
     after = (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(after) == len(before)
+
+
+def test_a_finished_run_can_be_given_more_to_do(tmp_path: Path) -> None:
+    run_and_fit(tmp_path / "run", SHORT)
+    longer = replace(SHORT, steps=30)
+    with RunFolder(tmp_path / "run", settings(longer), resume=True, accept_changes=True) as run:
+        result, events, _ = fit(longer, run)
+    assert result.reason == "30 steps"
+    assert [e.step for e in only(events, Stepped)] == list(range(21, 31))
 
 
 class OneEpoch(Reversals):

@@ -1,13 +1,13 @@
 """Adam and AdamW, and the global norm that gradients are cut to.
 
 `adam` is the plain page: one parameter, one step, a pure function. `Adam` holds the state of a
-whole model and asks for the fused kernel in one place (`_adam_for`).
+whole model; its `step` is the one place that calls it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -199,7 +199,7 @@ class Adam:
                 continue
             slot.step += 1
             gradient = parameter.grad if scale == 1.0 else parameter.grad * scale
-            parameter.data, slot.moments = _adam_for(parameter.data)(
+            parameter.data, slot.moments = adam(
                 parameter.data,
                 gradient,
                 slot.moments,
@@ -238,8 +238,3 @@ class Adam:
                 np.array(state[f"exp_avg.{name}"]), np.array(state[f"exp_avg_sq.{name}"])
             )
             slot.step = int(state[f"step.{name}"])
-
-
-def _adam_for(theta: Array) -> Callable[..., tuple[Array, Moments]]:
-    """Return who steps this parameter. The one place where a fused kernel may come in."""
-    return adam

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -90,7 +92,9 @@ class MetricsFile:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        # Every line was flushed when it was written; what is left is one that could not be.
+        with suppress(OSError):
+            self._file.close()
 
 
 class RunFolder:
@@ -119,6 +123,7 @@ class RunFolder:
         self.settings = tomllib.loads(tomli_w.dumps(settings))
         self.environment = environment()
         self.checkpoint: Checkpoint | None = None
+        self.changed = False
         _check_before(path, resume)
         with saving(path, "nothing was changed"):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -155,7 +160,7 @@ class RunFolder:
     @property
     def resume_command(self) -> str:
         """What to type to go on."""
-        return f"pellucid train --resume {self.path}"
+        return f"pellucid train --resume {shlex.quote(str(self.path))}"
 
     def save(
         self,
@@ -197,6 +202,7 @@ class RunFolder:
                     f"{self.path}: these settings are not those of the run:\n  {listed}\n"
                     "Put them back, or start a new run in another folder"
                 )
+            self.changed = True
             logger.warning("%s goes on with other settings:\n  %s", self.path, listed)
         if self.checkpoint is not None:
             moved = changes(self.checkpoint.state["environment"], self.environment)

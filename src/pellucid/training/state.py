@@ -54,6 +54,7 @@ class TrainerState:
     seconds: float = 0.0
     useful_tokens: int = 0
     first_loss: float | None = None
+    running_loss: float | None = None
     window: Tally = field(default_factory=Tally)
     """Since the last record of the training loss."""
     pass_: Tally = field(default_factory=Tally)

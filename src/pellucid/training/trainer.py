@@ -33,8 +33,8 @@ from pellucid.training.step import Trainable, held_out_loss, train_step
 from pellucid.training.weights import average, read_weights
 
 # A loss this far above the first one, and above what guessing evenly among 160,000 tokens costs, is
-# no longer learning. Judged over a whole record, never over fewer steps than these.
-EXPLODED, EXPLODED_NATS, EXPLODED_STEPS = 3.0, 12.0, 10
+# no longer learning. Judged by a running mean, so that one bad batch does not end a run.
+EXPLODED, EXPLODED_NATS, RUNNING = 3.0, 12.0, 0.9
 
 
 class Batches(Protocol):
@@ -100,6 +100,8 @@ class Trainer:
             raise UsageError("there is nothing to train on: the epoch has no batches")
         self._began = time.monotonic() - self.state.seconds
         self._resumed_at = self.state.seconds
+        if run is not None and run.changed:  # a run that was over may have been given more to do
+            self.state.stopped = self._end_of_budget()
         self._resumed_share = self._share()
 
     def fit(self) -> Result:
@@ -148,6 +150,7 @@ class Trainer:
         )
         tally.seconds = time.monotonic() - began
         self._advance(tally)
+        self._check_loss(tally.loss, lr)
         epoch_over = state.batch == 0
         state.stopped = self._end_of_budget()
         if state.step % config.log_every == 0 or state.stopped:
@@ -173,22 +176,24 @@ class Trainer:
         if state.batch == len(self._batches):
             state.epoch, state.batch = state.epoch + 1, 0
         state.useful_tokens += tally.useful_tokens
-        if state.first_loss is None:
-            state.first_loss = tally.loss
         state.window.add(tally)
         state.pass_.add(tally)
         self._tell(Stepped, tally.loss, self._share(), self._seconds_left())
 
-    def _record(self, lr: float, norm: float) -> None:
-        state, window = self.state, self.state.window
-        assert state.first_loss is not None
-        limit = max(EXPLODED * state.first_loss, EXPLODED_NATS)
-        if window.steps >= EXPLODED_STEPS and window.loss > limit:
+    def _check_loss(self, loss: float, lr: float) -> None:
+        state = self.state
+        if state.first_loss is None or state.running_loss is None:
+            state.first_loss = state.running_loss = loss
+        state.running_loss = RUNNING * state.running_loss + (1 - RUNNING) * loss
+        if state.running_loss > max(EXPLODED * state.first_loss, EXPLODED_NATS):
             raise DivergedError(
-                f"the loss rose from {state.first_loss:.3g} to {window.loss:.3g} nats per token",
+                f"the loss rose from {state.first_loss:.3g} to {loss:.3g} nats per token",
                 state.step,
                 lr,
             )
+
+    def _record(self, lr: float, norm: float) -> None:
+        state, window = self.state, self.state.window
         self._tell(
             Trained,
             window.loss,
