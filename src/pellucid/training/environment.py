@@ -20,7 +20,6 @@ def environment() -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "kernels": "off" if os.environ.get("PELLUCID_KERNELS") == "off" else "on",
-        "cores": str(os.cpu_count()),
     }
     for package in ("pellucid", "numpy", "numba"):
         try:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from pellucid.errors import UsageError, UserError
 from pellucid.packed import Batch
+from pellucid.training.budget import reason_to_stop, share_used, total_steps
 from pellucid.training.checkpoint import WEIGHTS
 from pellucid.training.config import TrainConfig
 from pellucid.training.events import (
@@ -227,7 +228,8 @@ class Trainer:
         else:
             state.not_improved += 1
         self._tell(Validated, loss, better, time.monotonic() - began, scores)
-        if state.stopped is None and state.not_improved == config.patience:
+        patience = math.inf if config.patience is None else config.patience
+        if state.stopped is None and state.not_improved >= patience:
             state.stopped = f"no better {config.monitor} in {config.patience} validations"
 
     def _score(self) -> tuple[float | None, dict[str, float]]:
@@ -296,32 +298,17 @@ class Trainer:
     def _learning_rate(self, step: int) -> float:
         schedule = self.config.schedule
         width = self.model.config.d_model if schedule.name == "paper" else 1
-        return schedule.at(step, total=self._total(step), d_model=width)
-
-    def _total(self, step: int) -> float:
-        """Steps there will be: set, or projected from the share of the budget used so far."""
-        config, totals = self.config, []
-        if config.steps is not None:
-            totals.append(float(config.steps))
-        if config.epochs is not None:
-            epochs = self.state.epoch + (self.state.batch + 1) / len(self._batches)
-            totals.append(step * config.epochs / epochs)
-        if config.minutes is not None:
-            totals.append(step * config.minutes * 60 / max(self.seconds, 1e-9))
-        return min(totals)
+        epochs = self.state.epoch + (self.state.batch + 1) / len(self._batches)
+        total = total_steps(self.config, step=step, epochs=epochs, seconds=self.seconds)
+        return schedule.at(step, total=total, d_model=width)
 
     def _epochs(self) -> float:
         return self.state.epoch + self.state.batch / len(self._batches)
 
     def _share(self) -> float:
-        """Share of the budget used, 0 to 1."""
-        config = self.config
-        used = [
-            self.state.step / config.steps if config.steps else 0.0,
-            self._epochs() / config.epochs if config.epochs else 0.0,
-            self.seconds / (60 * config.minutes) if config.minutes else 0.0,
-        ]
-        return min(max(used), 1.0)
+        return share_used(
+            self.config, step=self.state.step, epochs=self._epochs(), seconds=self.seconds
+        )
 
     def _seconds_left(self) -> float | None:
         share, spent = self._share(), self.seconds - self._resumed_at
@@ -329,14 +316,8 @@ class Trainer:
         return spent * (1 - share) / gained if gained > 0 else None
 
     def _end_of_budget(self) -> str | None:
-        config, state = self.config, self.state
-        if config.steps is not None and state.step >= config.steps:
-            return f"{config.steps} steps"
-        if config.epochs is not None and state.epoch >= config.epochs:
-            return f"{config.epochs} epochs"
-        if config.minutes is not None and self.seconds >= 60 * config.minutes:
-            return f"{config.minutes:g} minutes"
-        return None
+        state = self.state
+        return reason_to_stop(self.config, step=state.step, epoch=state.epoch, seconds=self.seconds)
 
     def _tell(self, kind: type[Event], *values: Any) -> None:
         event = kind(self.state.step, self._epochs(), *values)

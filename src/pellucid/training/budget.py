@@ -1,0 +1,56 @@
+"""How far a run is along: pure functions of its limits and of where it stands.
+
+`epochs` counts passes over the data with their fraction, `seconds` training so far.
+"""
+
+from __future__ import annotations
+
+from pellucid.training.config import TrainConfig
+
+
+def share_used(config: TrainConfig, *, step: int, epochs: float, seconds: float) -> float:
+    """Return the share of the budget that is used, 0 to 1: that of the limit which is nearest.
+
+    >>> share_used(TrainConfig(steps=100, epochs=4), step=10, epochs=2.0, seconds=0.0)
+    0.5
+    """
+    used = [
+        step / config.steps if config.steps else 0.0,
+        epochs / config.epochs if config.epochs else 0.0,
+        seconds / (60 * config.minutes) if config.minutes else 0.0,
+    ]
+    return min(max(used), 1.0)
+
+
+def total_steps(config: TrainConfig, *, step: int, epochs: float, seconds: float) -> float:
+    """Return how many steps there will be: set, or projected from the share used so far.
+
+    `epochs` and `seconds` are those at the end of `step`. A projection from seconds depends on the
+    clock.
+
+    >>> total_steps(TrainConfig(epochs=4), step=10, epochs=0.5, seconds=0.0)
+    80.0
+    """
+    totals = []
+    if config.steps is not None:
+        totals.append(float(config.steps))
+    if config.epochs is not None:
+        totals.append(step * config.epochs / epochs)
+    if config.minutes is not None:
+        totals.append(step * config.minutes * 60 / max(seconds, 1e-9))
+    return min(totals)
+
+
+def reason_to_stop(config: TrainConfig, *, step: int, epoch: int, seconds: float) -> str | None:
+    """Return which limit is reached, or None; `epoch` counts the passes completed.
+
+    >>> reason_to_stop(TrainConfig(steps=100), step=100, epoch=0, seconds=0.0)
+    '100 steps'
+    """
+    if config.steps is not None and step >= config.steps:
+        return f"{config.steps} steps"
+    if config.epochs is not None and epoch >= config.epochs:
+        return f"{config.epochs} epochs"
+    if config.minutes is not None and seconds >= 60 * config.minutes:
+        return f"{config.minutes:g} minutes"
+    return None
