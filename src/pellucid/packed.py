@@ -38,7 +38,9 @@ class Packed:
     examples: np.ndarray
 
     @staticmethod
-    def of(sequences: Sequence[Sequence[int]], examples: Sequence[int] | None = None) -> Packed:
+    def of(
+        sequences: Sequence[Sequence[int] | np.ndarray], examples: Sequence[int] | None = None
+    ) -> Packed:
         """Pack sequences of token ids; `examples` counts from 0 unless given."""
         lengths = [len(s) for s in sequences]
         tokens = np.fromiter((t for s in sequences for t in s), np.int64, sum(lengths))
@@ -57,13 +59,15 @@ class Packed:
     @cached_property
     def lengths(self) -> np.ndarray:
         """(N,) number of tokens of each sequence."""
-        return np.diff(self.cu_seqlens)
+        lengths: np.ndarray = np.diff(self.cu_seqlens)
+        return lengths
 
     @cached_property
     def positions(self) -> np.ndarray:
         """(T,) place of each row inside its sequence, from 0."""
         starts = np.repeat(self.cu_seqlens[:-1], self.lengths)
-        return np.arange(len(self.tokens)) - starts
+        positions: np.ndarray = np.arange(len(self.tokens)) - starts
+        return positions
 
     @cached_property
     def rows(self) -> np.ndarray:

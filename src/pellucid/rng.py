@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 _GOLDEN = 0x9E3779B9  # 2³² / golden ratio: steps of it spread consecutive counters
 _MASK = 0xFFFFFFFF
-UInt32Array = np.ndarray
+UInt32Array = NDArray[np.uint32]
 
 
 def mix(h: UInt32Array) -> UInt32Array:
@@ -21,7 +22,8 @@ def mix(h: UInt32Array) -> UInt32Array:
     with np.errstate(over="ignore"):  # meant to wrap; NumPy warns of it when h has no axes
         h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
         h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return h ^ (h >> np.uint32(16))
+    mixed: UInt32Array = h ^ (h >> np.uint32(16))
+    return mixed
 
 
 def _mix_int(h: int) -> int:

@@ -23,7 +23,8 @@ def normal(*shape: int) -> Array:
 def off_the_kink(*shape: int) -> Array:
     """Return numbers at least 0.2 away from 0, where ReLU has no derivative."""
     x = normal(*shape)
-    return x + np.copysign(0.2, x)
+    moved: Array = x + np.copysign(0.2, x)
+    return moved
 
 
 def op_cases() -> list[OpCase]:

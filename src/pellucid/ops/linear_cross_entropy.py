@@ -40,12 +40,11 @@ def linear_cross_entropy(
     """
     xp = namespace(x, weight, bias, target)
     total = xp.zeros((), dtype=x.dtype, device=x.device)
-    for start in range(0, x.shape[0], CHUNK):
-        rows = slice(start, start + CHUNK)
-        logits, _ = linear(x[rows], weight, bias)
+    for rows in _chunks(x):
+        logits, _ = linear(x[rows, ...], weight, bias)
         loss, _ = cross_entropy(
             logits,
-            target[rows],
+            target[rows, ...],
             ignore_index=ignore_index,
             label_smoothing=label_smoothing,
             reduction="sum",
@@ -61,12 +60,11 @@ def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Ar
     dx = []
     dweight = xp.zeros_like(weight)
     dbias = None if bias is None else xp.zeros_like(bias)
-    for start in range(0, x.shape[0], CHUNK):
-        rows = slice(start, start + CHUNK)
-        logits, linear_saved = linear(x[rows], weight, bias)
+    for rows in _chunks(x):
+        logits, linear_saved = linear(x[rows, ...], weight, bias)
         _, loss_saved = cross_entropy(
             logits,
-            target[rows],
+            target[rows, ...],
             ignore_index=ignore_index,
             label_smoothing=label_smoothing,
             reduction="sum",
@@ -77,3 +75,8 @@ def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Ar
         dweight = dweight + dweight_rows
         dbias = None if dbias is None else dbias + dbias_rows
     return (xp.concat(dx) if dx else xp.zeros_like(x)), dweight, dbias
+
+
+def _chunks(x: Array) -> list[slice]:
+    starts = range(0, x.shape[0], CHUNK)
+    return [slice(start, min(start + CHUNK, x.shape[0])) for start in starts]

@@ -1,0 +1,171 @@
+"""Every op of the table said in torch's own words, to be differentiated by torch's autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from pellucid.check import OpCase
+from pellucid.ops.attention import _by_head
+from pellucid.rng import Rng, keep_mask
+
+Tensor = torch.Tensor
+
+
+def run(case: OpCase, dy: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return torch's output and the gradients of the case's arrays."""
+    arrays = {k: torch.tensor(x.copy(), requires_grad=True) for k, x in case.arrays.items()}
+    fixed = {
+        k: torch.tensor(v.copy()) if isinstance(v, np.ndarray) else v for k, v in case.fixed.items()
+    }
+    y = globals()[f"_{case.op}"](**arrays, **fixed)
+    y.backward(torch.tensor(dy))
+    return y.detach().numpy(), [x.grad.numpy() for x in arrays.values()]
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return F.linear(x, weight, bias)
+
+
+def _softmax(x: Tensor) -> Tensor:
+    return F.softmax(x, -1)
+
+
+def _log_softmax(x: Tensor) -> Tensor:
+    return F.log_softmax(x, -1)
+
+
+def _layer_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+def _relu(x: Tensor) -> Tensor:
+    return F.relu(x)
+
+
+def _leaky_relu(x: Tensor, slope: float) -> Tensor:
+    return F.leaky_relu(x, slope)
+
+
+def _silu(x: Tensor) -> Tensor:
+    return F.silu(x)
+
+
+def _gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    return F.gelu(x, approximate=approximate)
+
+
+def _dropout(x: Tensor, p: float, rng: Rng | None) -> Tensor:
+    if not p or rng is None:
+        return x
+    return x * torch.tensor(keep_mask(rng, tuple(x.shape), p)) / (1 - p)
+
+
+def _embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    return F.embedding(index, weight, padding_idx)
+
+
+def _attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    rng: Rng | None = None,
+) -> Tensor:
+    shape = (*q.shape[:-1], k.shape[-2])
+    allowed = torch.ones(shape, dtype=torch.bool)
+    added = torch.zeros(shape, dtype=q.dtype)
+    if mask is not None:
+        if mask.dtype == torch.bool:
+            allowed = allowed & ~mask
+        else:
+            added, allowed = added + mask, allowed & (mask > -torch.inf)
+    if causal:
+        allowed = allowed.tril()
+    alive = allowed.any(-1, keepdim=True)
+    added = torch.where(allowed | ~alive, added, -torch.inf)
+    added = torch.where(alive, added, 0.0)  # torch gives NaN to a row with nothing to attend to
+    if not dropout:
+        return F.scaled_dot_product_attention(q, k, v, added, scale=scale) * alive
+    a = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale) + added
+    return _dropout(F.softmax(a, -1), dropout, _by_head(rng, shape)) @ v * alive
+
+
+def _packed_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_q: Tensor,
+    cu_k: Tensor,
+    *,
+    dropout: float = 0.0,
+    rng: Rng | None = None,
+    **options: Any,
+) -> Tensor:
+    """One sequence at a time."""
+    parts = []
+    for n in range(len(cu_q) - 1):
+        here, there = slice(cu_q[n], cu_q[n + 1]), slice(cu_k[n], cu_k[n + 1])
+        one = [q[here], k[there], v[there]]
+        if there.start == there.stop:
+            parts.append(one[0].new_zeros(one[0].shape[:2] + v.shape[-1:]))
+            continue
+        rows = None if rng is None else rng.at(rng.rows[here])
+        y = _attention(*(x.transpose(0, 1) for x in one), dropout=dropout, rng=rows, **options)
+        parts.append(y.transpose(0, 1))
+    return torch.cat(parts)
+
+
+def _cross_entropy(logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+    if target.shape == logits.shape:  # torch wants the classes on axis 1
+        return F.cross_entropy(logits.flatten(0, -2), target.flatten(0, -2), **options)
+    if logits.ndim == 1:
+        return F.cross_entropy(logits, target, **options)
+    loss = F.cross_entropy(logits.flatten(0, -2), target.flatten(), **options)
+    return loss.reshape(target.shape) if loss.ndim else loss
+
+
+def _linear_cross_entropy(
+    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, **options: Any
+) -> Tensor:
+    return F.cross_entropy(F.linear(x, weight, bias), target, reduction="sum", **options)
+
+
+def _add_dropout_norm(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    dropout: float = 0.0,
+    rng: Rng | None = None,
+) -> Tensor:
+    return _layer_norm(residual + _dropout(x, dropout, rng), weight, bias)
+
+
+def _bias_act_dropout(
+    x: Tensor,
+    bias: Tensor | None,
+    *,
+    activation: str = "relu",
+    dropout: float = 0.0,
+    rng: Rng | None = None,
+) -> Tensor:
+    shifted = x if bias is None else x + bias
+    act = {
+        "relu": F.relu,
+        "leaky_relu": F.leaky_relu,
+        "gelu": F.gelu,
+        "gelu_tanh": lambda h: F.gelu(h, approximate="tanh"),
+        "silu": F.silu,
+    }[activation]
+    return _dropout(act(shifted), dropout, rng)
