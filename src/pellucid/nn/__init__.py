@@ -1,6 +1,9 @@
 """torch.nn's names and arguments over NumPy arrays; `layer.forward(x) -> (y, backward)`."""
 
+from pellucid.nn import functional
 from pellucid.nn.attention import MultiheadAttention
+from pellucid.nn.decoder import TransformerDecoder, TransformerDecoderLayer
+from pellucid.nn.encoder import TransformerEncoder, TransformerEncoderLayer
 from pellucid.nn.layers import (
     GELU,
     CrossEntropyLoss,
@@ -13,19 +16,14 @@ from pellucid.nn.layers import (
     SiLU,
 )
 from pellucid.nn.masks import generate_square_subsequent_mask, valid_lens_mask
-from pellucid.nn.module import Module, ModuleList, Parameter, StateError, way_back
+from pellucid.nn.module import Buffer, Module, ModuleList, Parameter, StateError, way_back
 from pellucid.nn.recorder import AttentionMap, Recorder
-from pellucid.nn.transformer import (
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
+from pellucid.nn.transformer import Transformer
 
 __all__ = [
     "GELU",
     "AttentionMap",
+    "Buffer",
     "CrossEntropyLoss",
     "Dropout",
     "Embedding",
@@ -45,6 +43,7 @@ __all__ = [
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "functional",
     "generate_square_subsequent_mask",
     "valid_lens_mask",
     "way_back",

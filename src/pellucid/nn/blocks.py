@@ -7,13 +7,18 @@ more feed-forward networks before or after attention, seed 004's exercise).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pellucid import kernels, ops
+from pellucid.nn import functional
+from pellucid.nn.differences import rule
+from pellucid.nn.function import Function
 from pellucid.nn.layers import Dropout, LayerNorm, Linear
 from pellucid.nn.module import Array, Forward, Module, way_back
+from pellucid.ops.bias_act_dropout import ACTIVATIONS
 from pellucid.pair import Pair
 from pellucid.rng import Rng
 
@@ -62,7 +67,7 @@ def _post_norm(x: Array, block: Block, rng: Rng | None) -> Forward:
     inner, p, outer = _sites(block, rng)
     y, sublayer_backward = block.sublayer(x, inner)  # 1
     norm = block.norm
-    args = (y, x, *norm.flat_parameters())
+    args = (y, x, *norm.arrays())
     options = {"eps": norm.eps, "dropout": p, "rng": outer}
     add_norm, add_norm_backward = kernels.best(ops.add_dropout_norm, *args, **options)
     z, saved = add_norm(*args, **options)  # 2
@@ -98,7 +103,9 @@ def _split(gradients: Any) -> tuple[Array, Array | None]:
     return gradients if isinstance(gradients, tuple) else (gradients, None)
 
 
-def feed_forward(linear1: Linear, activation: str | Module, dropout: Dropout, linear2: Linear) -> Sublayer:
+def feed_forward(
+    linear1: Linear, activation: str | Module, dropout: Dropout, linear2: Linear
+) -> Sublayer:
     """Return the position-wise network: linear2(dropout(activation(linear1(x)))).
 
     A named activation goes through the fused middle, `ops.bias_act_dropout`; a module by itself.
@@ -146,38 +153,41 @@ def as_activation(activation: Any) -> str | Module:
     Raises `ValueError` on an unknown name, `TypeError` on a bare callable: its derivative is
     needed too.
     """
-    known = {ops.relu: "relu", ops.gelu: "gelu", ops.silu: "silu"}
     if isinstance(activation, str):
-        if activation not in ("relu", "gelu", "gelu_tanh", "silu", "leaky_relu"):
+        if activation not in ACTIVATIONS:
             raise ValueError(
-                f'activation must be "relu", "gelu", "gelu_tanh", "silu" or "leaky_relu", a '
-                f"Module, or pellucid.pair(f, f_backward); got {activation!r}"
+                f"activation must be one of {', '.join(sorted(ACTIVATIONS))}, a function of "
+                "pellucid.nn.functional, a Module, or pellucid.pair(f, f_backward); got "
+                f"{activation!r}"
             )
         return activation
     if isinstance(activation, Module):
         return activation
+    if isinstance(activation, Function):
+        named = getattr(functional, activation.__name__) is activation
+        known = named and activation.__name__ in ACTIVATIONS
+        return activation.__name__ if known else Elementwise(activation.forward)
     if isinstance(activation, Pair):
-        return PairActivation(activation)
-    if activation in known:
-        return known[activation]
-    raise TypeError(
-        f"activation {activation!r} is a bare callable, and its derivative is needed too: pass a "
-        "Module, or pellucid.pair(f, f_backward)"
-    )
+        return Elementwise(partial(_run_pair, activation))
+    raise TypeError(f"activation {activation!r} has no derivative. {rule('activation')}")
 
 
-class PairActivation(Module):
-    """A user's own function and its derivative as a layer."""
+def _run_pair(pair: Pair, input: Array) -> Forward:
+    y, saved = pair.forward(input)
 
-    def __init__(self, pair: Pair) -> None:
-        self.pair = pair
+    @way_back
+    def backward(dy: Array) -> Any:
+        return pair.backward(dy, saved)
+
+    return y, backward
+
+
+class Elementwise(Module):
+    """A function with its way back as a layer."""
+
+    def __init__(self, f: Callable[[Array], Forward]) -> None:
+        self.f = f
 
     def forward(self, input: Array) -> Forward:
         """Return (y, backward)."""
-        y, saved = self.pair.forward(input)
-
-        @way_back
-        def backward(dy: Array) -> Any:
-            return self.pair.backward(dy, saved)
-
-        return y, backward
+        return self.f(input)

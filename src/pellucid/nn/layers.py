@@ -1,4 +1,4 @@
-"""The small layers: torch's names and arguments, the mathematics from `ops`."""
+"""The small layers: torch's names and arguments, each over its function in `functional`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from pellucid import kernels, ops
+from pellucid.nn import functional
+from pellucid.nn.differences import rule
+from pellucid.nn.function import active_dropout, check_probability, refuse_inplace
 from pellucid.nn.module import (
     Array,
+    Buffer,
     Forward,
     Init,
     Module,
@@ -47,18 +50,16 @@ class Linear(Module):
 
     def forward(self, input: Array) -> Forward:
         """Return (y, backward)."""
-        linear, linear_backward = kernels.best(
-            ops.linear, input, self.weight.data, self.bias and self.bias.data
-        )
-        y, saved = linear(input, self.weight.data, self.bias and self.bias.data)
+        bias = None if self.bias is None else self.bias.data
+        y, back = functional.linear.forward(input, self.weight.data, bias)
 
         @way_back
         def backward(dy: Array) -> Array:
-            dx, dweight, dbias = linear_backward(dy, saved)
+            dx, dweight, dbias = back(dy)
             self.weight.accumulate(dweight)
             if self.bias is not None:
                 self.bias.accumulate(dbias)
-            return dx
+            return np.asarray(dx)
 
         return y, backward
 
@@ -80,8 +81,9 @@ class LayerNorm(Module):
         *,
         dtype: Any = np.float32,
     ) -> None:
-        one = isinstance(normalized_shape, int)
-        self.normalized_shape = (normalized_shape,) if one else tuple(normalized_shape)
+        if isinstance(normalized_shape, int):
+            normalized_shape = (normalized_shape,)
+        self.normalized_shape = tuple(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         self.weight, self.bias = None, None
@@ -90,38 +92,31 @@ class LayerNorm(Module):
             self.bias = Parameter(self.normalized_shape, zeros, dtype) if bias else None
         self.initialise(0)
 
-    def flat_parameters(self) -> tuple[Array | None, Array | None]:
-        """Return weight and bias as one axis, or None."""
-        weight = None if self.weight is None else self.weight.data.reshape(-1)
-        return weight, None if self.bias is None else self.bias.data.reshape(-1)
+    def arrays(self) -> tuple[Array | None, Array | None]:
+        """Return the arrays of weight and bias, or None."""
+        weight = None if self.weight is None else self.weight.data
+        return weight, None if self.bias is None else self.bias.data
 
     def accumulate(self, dweight: Array | None, dbias: Array | None) -> None:
-        """Add the gradients of the one-axis weight and bias to the parameters'."""
-        if self.weight is not None and dweight is not None:
-            self.weight.accumulate(dweight.reshape(self.normalized_shape))
-        if self.bias is not None and dbias is not None:
-            self.bias.accumulate(dbias.reshape(self.normalized_shape))
+        """Add the gradients of weight and bias to the parameters'."""
+        if self.weight is not None:
+            self.weight.accumulate(dweight)
+        if self.bias is not None:
+            self.bias.accumulate(dbias)
 
     def forward(self, input: Array) -> Forward:
         """Return (y, backward). Raises `ValueError` when the last axes are not normalized_shape."""
-        axes = len(self.normalized_shape)
-        if input.shape[input.ndim - axes :] != self.normalized_shape:
-            raise ValueError(
-                f"LayerNorm expects the last axes to be {self.normalized_shape}, got input of "
-                f"shape {input.shape}"
-            )
-        x = input if axes == 1 else input.reshape(*input.shape[: input.ndim - axes], -1)
-        args = (x, *self.flat_parameters(), self.eps)
-        layer_norm, layer_norm_backward = kernels.best(ops.layer_norm, *args)
-        y, saved = layer_norm(*args)
+        y, back = functional.layer_norm.forward(
+            input, self.normalized_shape, *self.arrays(), self.eps
+        )
 
         @way_back
         def backward(dy: Array) -> Array:
-            dx, dweight, dbias = layer_norm_backward(dy.reshape(x.shape), saved)
+            dx, dweight, dbias = back(dy)
             self.accumulate(dweight, dbias)
-            return dx.reshape(input.shape)
+            return np.asarray(dx)
 
-        return y.reshape(input.shape), backward
+        return y, backward
 
 
 class Dropout(Module):
@@ -134,100 +129,73 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        if not 0.0 <= p <= 1.0:
-            raise ValueError(f"dropout probability must lie between 0 and 1, got {p}")
+        check_probability(p)
         refuse_inplace(inplace)
         self.p = p
 
     def active(self, rng: Rng | None) -> float:
-        """Return the probability in force now; raise `ValueError` if it needs an rng and has none."""
-        if not self.training or self.p == 0.0:
-            return 0.0
-        if rng is None:
-            raise ValueError(
-                f"dropout of {self.p} while training needs randomness: pass "
-                "rng=pellucid.Rng(seed) to forward, or call .eval()"
-            )
-        return self.p
+        """Return the probability in force now. Raises `ValueError` if it needs an rng."""
+        return active_dropout(self.p, self.training, rng)
 
     def forward(self, input: Array, *, rng: Rng | None = None) -> Forward:
         """Return (y, backward)."""
-        args = (input, self.active(rng), rng)
-        drop, drop_backward = kernels.best(ops.dropout, *args)
-        y, saved = drop(*args)
-
-        @way_back
-        def backward(dy: Array) -> Array:
-            dx: Array = drop_backward(dy, saved)
-            return dx
-
-        return y, backward
+        return functional.dropout.forward(input, self.p, self.training, rng=rng)
 
 
-def refuse_inplace(inplace: bool) -> None:
-    """Raise `ValueError` for torch's `inplace=True`: here no argument is ever written to."""
-    if inplace:
-        raise ValueError("inplace=True is refused: no array that is passed in is ever changed")
-
-
-class Activation(Module):
-    """An elementwise function from `ops` as a layer."""
-
-    def __init__(self, f: Any, *options: Any) -> None:
-        self.f, self.options = f, options
-
-    def forward(self, input: Array) -> Forward:
-        """Return (y, backward)."""
-        f, f_backward = kernels.best(self.f, input, *self.options)
-        y, saved = f(input, *self.options)
-
-        @way_back
-        def backward(dy: Array) -> Array:
-            dx: Array = f_backward(dy, saved)
-            return dx
-
-        return y, backward
-
-
-class ReLU(Activation):
+class ReLU(Module):
     """max(0, x). `ops.relu`, torch.nn.ReLU."""
 
     def __init__(self, inplace: bool = False) -> None:
         refuse_inplace(inplace)
-        super().__init__(ops.relu)
+
+    def forward(self, input: Array) -> Forward:
+        """Return (y, backward)."""
+        return functional.relu.forward(input)
 
 
-class LeakyReLU(Activation):
+class LeakyReLU(Module):
     """x, or `negative_slope` · x below 0. `ops.leaky_relu`, torch.nn.LeakyReLU."""
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         refuse_inplace(inplace)
-        super().__init__(ops.leaky_relu, negative_slope)
+        self.negative_slope = negative_slope
+
+    def forward(self, input: Array) -> Forward:
+        """Return (y, backward)."""
+        return functional.leaky_relu.forward(input, self.negative_slope)
 
 
-class SiLU(Activation):
+class SiLU(Module):
     """x σ(x). `ops.silu`, torch.nn.SiLU."""
 
     def __init__(self, inplace: bool = False) -> None:
         refuse_inplace(inplace)
-        super().__init__(ops.silu)
+
+    def forward(self, input: Array) -> Forward:
+        """Return (y, backward)."""
+        return functional.silu.forward(input)
 
 
-class GELU(Activation):
+class GELU(Module):
     """x Φ(x), exact or with approximate="tanh". `ops.gelu`, torch.nn.GELU."""
 
     def __init__(self, approximate: str = "none") -> None:
         if approximate not in ("none", "tanh"):
             raise ValueError(f'GELU expects approximate "none" or "tanh", got {approximate!r}')
-        super().__init__(ops.gelu, approximate)
+        self.approximate = approximate
+
+    def forward(self, input: Array) -> Forward:
+        """Return (y, backward)."""
+        return functional.gelu.forward(input, self.approximate)
 
 
 class Embedding(Module):
     """Row i of a table. `ops.embedding`, torch.nn.Embedding.
 
-    Row `padding_idx` starts at zero and gets no gradient. `max_norm` and `scale_grad_by_freq` and
-    `sparse` are refused: the first writes to the table while reading it, the others change what a
-    gradient means.
+    Row `padding_idx` starts at zero and gets no gradient. `scale_grad_by_freq` divides a row's
+    gradient by how often the row was looked up. `max_norm` is refused, `norm_type` belongs to it;
+    `sparse` chooses torch's storage and does nothing. `_weight` is copied in as the table and gives
+    the dtype; `_freeze` keeps it from getting gradients.
 
     >>> Embedding(7, 3)(np.array([[1, 2]])).shape
     (1, 2, 3)
@@ -248,15 +216,8 @@ class Embedding(Module):
         dtype: Any = np.float32,
         seed: int | None = 0,
     ) -> None:
-        refused = {
-            "max_norm": max_norm is not None,
-            "scale_grad_by_freq": scale_grad_by_freq,
-            "sparse": sparse,
-            "_freeze": _freeze,
-        }
-        for name, given in refused.items():
-            if given:
-                raise ValueError(f"Embedding does not take {name}; leave it at torch's default")
+        if max_norm is not None:
+            raise ValueError(f"max_norm is refused; leave it out. {rule('max_norm')}")
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise ValueError(
@@ -264,11 +225,14 @@ class Embedding(Module):
                 )
             padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx = padding_idx
+        self.padding_idx, self.scale_grad_by_freq = padding_idx, scale_grad_by_freq
+        dtype = dtype if _weight is None else np.asarray(_weight).dtype
         self.weight = Parameter((num_embeddings, embedding_dim), zeros, dtype)
+        self.weight.requires_grad = not _freeze
         self.init_with(normal(1.0))
-        self.initialise(seed)
-        if _weight is not None:
+        if _weight is None:
+            self.initialise(seed)
+        else:
             self.load_state_dict({"weight": _weight})
 
     def init_with(self, init: Init) -> None:
@@ -284,13 +248,16 @@ class Embedding(Module):
 
     def forward(self, input: Array) -> Forward:
         """Return (rows, backward); backward returns None, since tokens have no gradient."""
-        args = (input, self.weight.data, self.padding_idx)
-        embedding, embedding_backward = kernels.best(ops.embedding, *args)
-        y, saved = embedding(*args)
+        y, back = functional.embedding.forward(
+            input,
+            self.weight.data,
+            self.padding_idx,
+            scale_grad_by_freq=self.scale_grad_by_freq,
+        )
 
         @way_back
         def backward(dy: Array) -> None:
-            self.weight.accumulate(embedding_backward(dy, saved))
+            self.weight.accumulate(back(dy))
 
         return y, backward
 
@@ -298,7 +265,7 @@ class Embedding(Module):
 class CrossEntropyLoss(Module):
     """−log softmax(input)[target]. `ops.cross_entropy`, torch.nn.CrossEntropyLoss.
 
-    input: (N, C), (C,) or torch's (N, C, d1, …), target: class numbers of the shape without C, or
+    input: (N, C), (C,) or torch's (N, C, d₁, …), target: class numbers of the shape without C, or
     class probabilities of the shape of input. The gradient of `target` is not taken.
 
     >>> round(float(CrossEntropyLoss()(np.zeros((2, 4)), np.array([1, 3]))), 4)
@@ -314,28 +281,21 @@ class CrossEntropyLoss(Module):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        if size_average is not None or reduce is not None:
-            raise ValueError("size_average and reduce are torch's old names; give reduction")
-        self.weight = weight
+        self.weight = None if weight is None else Buffer(np.asarray(weight))
+        self.size_average, self.reduce = size_average, reduce
         self.ignore_index = ignore_index
         self.reduction = reduction
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Array, target: Array) -> Forward:
         """Return (loss, backward); backward(dloss=1) gives the gradient of `input`."""
-        classes_last = input if input.ndim < 3 else np.moveaxis(input, 1, -1)
-        loss, saved = ops.cross_entropy(
-            classes_last,
+        return functional.cross_entropy.forward(
+            input,
             target,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-            reduction=self.reduction,
+            None if self.weight is None else self.weight.data,
+            self.size_average,
+            self.ignore_index,
+            self.reduce,
+            self.reduction,
+            self.label_smoothing,
         )
-
-        @way_back
-        def backward(dloss: Any = 1.0) -> Array:
-            dx = ops.cross_entropy_backward(np.asarray(dloss, input.dtype), saved)
-            return dx if input.ndim < 3 else np.moveaxis(dx, -1, 1)
-
-        return loss, backward

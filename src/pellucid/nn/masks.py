@@ -6,34 +6,45 @@ In a bool mask True means **not allowed**; a float mask is added to the scores. 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from pellucid.nn.module import Array
+from pellucid.ops.attention import causal_mask
 
 
-def generate_square_subsequent_mask(size: int, dtype: np.typing.DTypeLike = np.float32) -> Array:
-    """Return the float mask (size, size) that adds −inf where key s lies after query l.
+def generate_square_subsequent_mask(sz: int, *, dtype: np.typing.DTypeLike = np.float32) -> Array:
+    """Return the float mask (sz, sz) that adds −inf where key s lies after query l.
 
     >>> generate_square_subsequent_mask(2)
     array([[  0., -inf],
            [  0.,   0.]], dtype=float32)
     """
-    return np.triu(np.full((size, size), -np.inf, dtype), 1)
+    return np.triu(np.full((sz, sz), -np.inf, dtype), 1)
 
 
-def valid_lens_mask(valid_lens: Array, length: int) -> Array:
-    """Return the key-padding mask (N, length): True from valid_lens[n] on. Seed 004's `valid_lens`.
+def valid_lens_mask(valid_lens: Array, length: int, num_heads: int = 1) -> Array:
+    """Return the mask that leaves only the first valid_lens keys of `length`. Seed 004.
 
-    A length of 0 forbids every key; such a row attends to nothing and gets zeros, not NaN.
+    valid_lens (N,) gives a key_padding_mask, (N, length). valid_lens (N, L), one for every query,
+    gives an attn_mask, (N · num_heads, L, length). True = not allowed. A length of 0 forbids every
+    key; such a query attends to nothing and gets zeros, not NaN.
 
     >>> valid_lens_mask(np.array([1, 0]), 2)
     array([[False,  True],
            [ True,  True]])
     """
-    return np.arange(length) >= np.asarray(valid_lens)[:, None]
+    lens = np.asarray(valid_lens)
+    if lens.ndim not in (1, 2) or not np.issubdtype(lens.dtype, np.integer):
+        raise ValueError(
+            f"valid_lens must be integers of shape (N,) or (N, L), got {lens.dtype} {lens.shape}"
+        )
+    mask: Array = np.arange(length) >= lens[..., None]
+    return mask if lens.ndim == 1 else np.repeat(mask, num_heads, axis=0)
 
 
-def check_mask(mask: Array, name: str, *shapes: tuple[int, ...]) -> Array:
+def check_mask(mask: Array, name: str, shapes: Mapping[str, tuple[int, ...]]) -> Array:
     """Return `mask` as an array; raise `TypeError` on its dtype, `ValueError` on its shape."""
     mask = np.asarray(mask)
     if mask.dtype != np.bool_ and not np.issubdtype(mask.dtype, np.floating):
@@ -41,39 +52,46 @@ def check_mask(mask: Array, name: str, *shapes: tuple[int, ...]) -> Array:
             f"{name} must be bool (True = not allowed) or float (added to the scores), got "
             f"{mask.dtype}; convert it with .astype(bool)"
         )
-    if mask.shape not in shapes:
-        expected = " or ".join(str(s) for s in shapes)
-        raise ValueError(f"{name} must have shape {expected}, got {mask.shape}")
+    if mask.shape not in shapes.values():
+        expected = " or ".join(f"{letters} = {shape}" for letters, shape in shapes.items())
+        raise ValueError(f"{name} must have shape {expected}; got {mask.shape}")
     return mask
 
 
 def combine(
     attn_mask: Array | None,
     key_padding_mask: Array | None,
-    n: int,
+    n: int | None,
     heads: int,
     length: int,
     source_length: int,
 ) -> Array | None:
-    """Return one mask that broadcasts to (N, H, L, S), or None.
+    """Return one mask that broadcasts to (N, H, L, S), or None; `n` is None without a batch.
 
-    attn_mask: (L, S) or (N·H, L, S); key_padding_mask: (N, S). Both apply. Two bool masks give a
-    bool one; otherwise True becomes −inf and the numbers are added.
+    attn_mask: (L, S) or (N·H, L, S); key_padding_mask: (N, S), or (S,) without a batch. Both apply.
+    Two bool masks give a bool one; otherwise True becomes −inf and the numbers are added.
     """
     masks = []
     if attn_mask is not None:
-        per_head = (n * heads, length, source_length)
-        mask = check_mask(attn_mask, "attn_mask", (length, source_length), per_head)
-        masks.append(mask.reshape(n, heads, *mask.shape[1:]) if mask.ndim == 3 else mask)
+        per_head = (heads if n is None else n * heads, length, source_length)
+        letters = "(H, L, S)" if n is None else "(N·H, L, S)"
+        mask = check_mask(attn_mask, "attn_mask", {"(L, S)": per_head[1:], letters: per_head})
+        per_batch = (1 if n is None else n, heads, length, source_length)
+        masks.append(mask.reshape(per_batch) if mask.ndim == 3 else mask)
     if key_padding_mask is not None:
-        mask = check_mask(key_padding_mask, "key_padding_mask", (n, source_length))
-        masks.append(mask[:, None, None, :])
+        expected = {"(S,)": (source_length,)} if n is None else {"(N, S)": (n, source_length)}
+        mask = check_mask(key_padding_mask, "key_padding_mask", expected)
+        masks.append(mask[None, None, None] if n is None else mask[:, None, None])
     if len(masks) < 2:
         return masks[0] if masks else None
-    if all(mask.dtype == np.bool_ for mask in masks):
-        return np.logical_or(*masks)
-    first, second = (as_added(mask) for mask in masks)
-    return np.add(first, second)
+    return both(*masks)
+
+
+def both(first: Array, second: Array) -> Array:
+    """Return the mask that says what both say; they broadcast."""
+    if first.dtype == second.dtype == np.bool_:
+        return np.asarray(first | second)
+    return np.asarray(as_added(first) + as_added(second))
 
 
 def as_added(mask: Array) -> Array:
@@ -81,3 +99,13 @@ def as_added(mask: Array) -> Array:
     if mask.dtype != np.bool_:
         return mask
     return np.where(mask, np.float32(-np.inf), np.float32(0.0))
+
+
+def with_free_keys(
+    mask: Array | None, is_causal: bool, length: int, source_length: int, extra: int
+) -> Array | None:
+    """Return mask and causality as one mask over S + extra keys, the extra ones open to all."""
+    if is_causal:
+        causal = causal_mask(length, source_length)
+        mask = causal if mask is None else both(mask, causal)
+    return None if mask is None else np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, extra)])

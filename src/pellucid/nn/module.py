@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -23,21 +23,30 @@ class StateError(UserError, KeyError):
         return str(self.args[0])
 
 
-class Parameter:
+class Buffer:
+    """An array that belongs to a module's state and is not learnt."""
+
+    def __init__(self, data: Array) -> None:
+        self.shape = data.shape
+        self.data = data
+
+
+class Parameter(Buffer):
     """An array that is learnt, and the gradient that has reached it so far (None: none yet).
 
-    `init(generator, shape)` draws its first value.
+    `init(generator, shape)` draws its first value. `requires_grad = False` freezes it: gradients
+    are not kept, and an optimiser leaves a parameter without a gradient as it is.
     """
 
     def __init__(self, shape: tuple[int, ...], init: Init, dtype: Any = np.float32) -> None:
-        self.shape = shape
+        super().__init__(np.zeros(shape, dtype))
         self.init = init
-        self.data: Array = np.zeros(shape, dtype)
         self.grad: Array | None = None
+        self.requires_grad = True
 
     def accumulate(self, gradient: Array | None) -> None:
         """Add a gradient to those that came before: the only place in the code that does."""
-        if gradient is not None:
+        if gradient is not None and self.requires_grad:
             self.grad = gradient if self.grad is None else self.grad + gradient
 
 
@@ -96,9 +105,12 @@ class Module:
 
     def all_names(self) -> Iterator[tuple[str, Parameter]]:
         """Yield every name of every parameter; a tied parameter comes once under each name."""
+        return ((name, value) for name, value in self._state() if isinstance(value, Parameter))
+
+    def _state(self) -> Iterator[tuple[str, Buffer]]:
         for prefix, module in self.modules():
             for name, value in vars(module).items():
-                if isinstance(value, Parameter):
+                if isinstance(value, Buffer):
                     yield (f"{prefix}.{name}" if prefix else name), value
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
@@ -138,40 +150,55 @@ class Module:
 
     def state_dict(self) -> dict[str, Array]:
         """Return every parameter's array under torch's key. They are the arrays, not copies."""
-        return {name: parameter.data for name, parameter in self.all_names()}
+        return {name: value.data for name, value in self._state()}
 
-    def load_state_dict(self, mapping: Mapping[str, Array], strict: bool = True) -> None:
+    def load_state_dict(self, mapping: Mapping[str, Array], strict: bool = True) -> Incompatible:
         """Copy the arrays of `mapping` into the parameters; dtypes are converted to the module's.
 
         Raises `StateError`, and changes nothing, if any key is missing, unexpected or of another
-        shape, or if the names of one tied parameter hold unequal values. `strict=False` skips
-        missing and unexpected keys only.
+        shape, or if the names of one tied parameter hold unequal values. `strict=False` forgives
+        missing and unexpected keys only, and returns them.
         """
-        own = dict(self.all_names())
-        faults = [*_key_faults(own, mapping)] if strict else []
-        loaded: dict[int, tuple[str, Parameter, Array]] = {}
-        for name in own.keys() & mapping.keys():
-            parameter, value = own[name], np.asarray(mapping[name])
-            if value.shape != parameter.shape:
-                faults.append(f"{name}: expected shape {parameter.shape}, got {value.shape}")
-            elif id(parameter) in loaded:
-                other, _, first = loaded[id(parameter)]
-                if not np.array_equal(first, value):
-                    faults.append(f"{name} and {other} are one tied parameter but differ")
-            else:
-                loaded[id(parameter)] = (name, parameter, value)
+        own = dict(self._state())
+        missing = [name for name in own if name not in mapping]
+        unexpected = [name for name in mapping if name not in own]
+        faults = _value_faults(own, mapping)
+        if strict:
+            faults += [f"{name}: missing, expected shape {own[name].shape}" for name in missing]
+            faults += [f"{name}: unexpected" for name in unexpected]
         if faults:
             raise StateError(
-                f"the state does not fit this {type(self).__name__}:\n  " + "\n  ".join(sorted(faults))
+                f"the state does not fit this {type(self).__name__}; change these keys, or load "
+                "with strict=False to forgive missing and unexpected ones:\n  "
+                + "\n  ".join(sorted(faults))
             )
-        for _, parameter, value in loaded.values():
-            parameter.data = np.array(value, parameter.data.dtype)
+        for name, value in own.items():
+            if name in mapping:
+                value.data = np.array(mapping[name], value.data.dtype)
+        return Incompatible(missing, unexpected)
 
 
-def _key_faults(own: Iterable[str], given: Iterable[str]) -> Iterator[str]:
-    own, given = set(own), set(given)
-    yield from (f"{name}: missing" for name in own - given)
-    yield from (f"{name}: unexpected" for name in given - own)
+class Incompatible(NamedTuple):
+    """What `load_state_dict(strict=False)` passed over, under torch's names."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+def _value_faults(own: Mapping[str, Buffer], given: Mapping[str, Array]) -> list[str]:
+    """Say which arrays have another shape, and which names of one tied parameter differ."""
+    faults = []
+    first_name: dict[int, str] = {}
+    for name in own.keys() & given.keys():
+        shape = np.shape(given[name])
+        if shape != own[name].shape:
+            faults.append(f"{name}: expected shape {own[name].shape}, got {shape}")
+            continue
+        other = first_name.setdefault(id(own[name]), name)
+        if not np.array_equal(given[other], given[name], equal_nan=True):
+            both = " and ".join(sorted((other, name)))
+            faults.append(f"{both}: one tied parameter, but two values; make them equal")
+    return faults
 
 
 class ModuleList(Module):
@@ -227,12 +254,16 @@ def normal(std: float) -> Init:
     return lambda g, shape: std * g.standard_normal(shape)
 
 
+def _fans(shape: tuple[int, ...]) -> int:
+    """fan_in + fan_out, counted as torch does when there are more than two axes."""
+    return int((shape[0] + shape[1]) * np.prod(shape[2:]))
+
+
 def xavier_uniform(g: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Uniform with bound √(6 / (fan_in + fan_out)). Source: Glorot & Bengio 2010."""
-    return uniform((6.0 / (shape[0] + shape[1])) ** 0.5)(g, shape)
+    return uniform((6.0 / _fans(shape)) ** 0.5)(g, shape)
 
 
 def xavier_normal(g: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Normal with std √(2 / (fan_in + fan_out)); fans counted as torch does for (1, 1, E)."""
-    receptive = int(np.prod(shape[2:]))
-    return normal((2.0 / ((shape[0] + shape[1]) * receptive)) ** 0.5)(g, shape)
+    """Normal with std √(2 / (fan_in + fan_out)); torch's first value of bias_k and bias_v."""
+    return normal((2.0 / _fans(shape)) ** 0.5)(g, shape)

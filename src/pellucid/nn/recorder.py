@@ -5,20 +5,42 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pellucid.nn.module import Array
+from pellucid.ops.attention import Saved, score_gradient
+from pellucid.ops.dropout import dropout_backward
 
 
 @dataclass
 class AttentionMap:
-    """What one attention layer did, all heads: arrays are (N, H, L, S)."""
+    """What one attention layer did, all heads: (N, H, L, S) arrays unless they say otherwise."""
 
     probabilities: Array
     """After the softmax, before dropout."""
     weights: Array
     """After dropout: what multiplied the values."""
+    q: Array
+    """Queries of every head, (N, H, L, D); with `k` and `scale` they give the scores again."""
+    k: Array
+    """Keys, (N, H, S, D)."""
+    v: Array
+    """Values, (N, H, S, D)."""
+    scale: float
+    """What q·k was multiplied by."""
+    causal: bool
+    """Whether key s > query l was forbidden."""
+    doutputs: Array | None = None
+    """Gradient of the heads' outputs (N, H, L, D); set by the backward pass, like those below."""
     dweights: Array | None = None
-    """Gradient that reached the weights; set by the backward pass."""
+    """Gradient of `weights`."""
+    dprobabilities: Array | None = None
+    """Gradient of `probabilities`."""
     dscores: Array | None = None
-    """Gradient of the scaled scores; set by the backward pass."""
+    """Gradient of the scaled scores, which is also that of an added mask."""
+
+    def take_gradients(self, dheads: Array, saved: Saved, dweights: Array | None = None) -> None:
+        """Set the gradients from that of the heads' outputs (N, H, L, D)."""
+        self.doutputs = dheads
+        self.dweights, self.dscores = score_gradient(dheads, saved, dweights)
+        self.dprobabilities = dropout_backward(self.dweights, saved.dropout)
 
 
 @dataclass
@@ -26,7 +48,8 @@ class Recorder:
     """Collects one `AttentionMap` per attention layer, by the layer's full name.
 
     Pass it to a call; layers keep nothing themselves. Attention layers that are recorded take the
-    plain road, whose probabilities exist; without a recorder they never need to.
+    plain road, whose probabilities exist; without a recorder they never need to. A layer that runs
+    twice under one recorder leaves its last map.
 
     >>> import numpy as np
     >>> from pellucid import nn
@@ -47,3 +70,13 @@ class Recorder:
 def inside(recorder: Recorder | None, name: str) -> Recorder | None:
     """Return the part's recorder, or None when nothing is recorded."""
     return None if recorder is None else recorder.inside(name)
+
+
+def record(recorder: Recorder | None, saved: Saved, causal: bool) -> AttentionMap | None:
+    """Keep the map of an attention that ran, if it is recorded, and return it."""
+    if recorder is None:
+        return None
+    seen = recorder.maps[recorder.prefix] = AttentionMap(
+        saved.probabilities, saved.weights, saved.q, saved.k, saved.v, saved.scale, causal
+    )
+    return seen

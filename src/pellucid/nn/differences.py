@@ -1,0 +1,198 @@
+"""Where `pellucid.nn` differs from torch.nn on purpose: the one table.
+
+docs/differences.md is written from it, error texts quote it, and tests/nn/test_differences.py tests
+our rule of every row. The random comparison with torch leaves out these rows and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One row: what it is about, where it shows, what torch 2.13 does, and what is done here."""
+
+    name: str
+    where: str
+    torch: str
+    ours: str
+
+
+TABLE = (
+    Difference(
+        "dead query",
+        "every attention",
+        "A query with every key forbidden gives zeros or NaN, depending on the road taken, and NaN "
+        "in the gradients after NaN.",
+        "A query with every key forbidden (True or -inf; large negative numbers forbid nothing) "
+        "gets zero attention, so MultiheadAttention returns out_proj.bias for it, and gives zero "
+        "gradient.",
+    ),
+    Difference(
+        "causal alone",
+        "MultiheadAttention, layers, stacks, Transformer",
+        "is_causal=True without a mask is an error: it is only a hint about the mask.",
+        "is_causal=True forbids key s > query l by itself; no mask is needed.",
+    ),
+    Difference(
+        "causal with a mask",
+        "MultiheadAttention, layers, stacks, Transformer, scaled_dot_product_attention",
+        "One of the two is used, depending on need_weights and key_padding_mask; "
+        "scaled_dot_product_attention raises.",
+        "Both apply: a key is visible if neither the mask nor causality forbids it.",
+    ),
+    Difference(
+        "causal with learnt keys",
+        "MultiheadAttention(add_bias_kv=True or add_zero_attn=True)",
+        "With is_causal=True the added keys stand in the future of most queries.",
+        "The keys added by add_bias_kv and add_zero_attn are visible to every query.",
+    ),
+    Difference(
+        "mask dtype",
+        "every attention",
+        "A float mask of another dtype than the query is an error on most roads; mixing a bool and "
+        "a float mask warns.",
+        "A float mask of any float dtype is converted to the query's; bool and float masks mix.",
+    ),
+    Difference(
+        "strict batch",
+        "MultiheadAttention, layers, stacks",
+        "Query and key of different batch sizes are reshaped into each other when their sizes "
+        "happen to allow it.",
+        "Query, key and value must have the same batch, key and value the same length.",
+    ),
+    Difference(
+        "mask gradient",
+        "every attention",
+        "A float mask that requires grad gets a gradient.",
+        "Masks are constants; a recorder hands out the gradient of the scores, which is the same "
+        "number.",
+    ),
+    Difference(
+        "way back",
+        "every layer",
+        "Autograd: loss.backward().",
+        "layer.forward(x) returns (y, backward); backward(dy) returns the gradients of the inputs, "
+        "adds those of the parameters to .grad, and is called once. layer(x) returns y.",
+    ),
+    Difference(
+        "randomness",
+        "Dropout and every layer with dropout; first values",
+        "One global generator.",
+        "Nothing reads global state: dropout while training needs an rng in the call, and its bits "
+        "depend on (seed, site, example, position, channel) alone. First values follow torch's "
+        "distributions, drawn from (seed, the parameter's name).",
+    ),
+    Difference(
+        "activation",
+        "layers, Transformer",
+        'activation is "relu", "gelu" or any callable.',
+        'activation is also "gelu_tanh", "silu" or "leaky_relu"; a callable brings its derivative: '
+        "a function of pellucid.nn.functional, a Module, or pellucid.pair(f, f_backward).",
+    ),
+    Difference(
+        "activation module in a decoder",
+        "TransformerDecoder, Transformer",
+        "Copying a decoder layer forgets an activation that is a module, such as nn.GELU(): the "
+        "stack computes with ReLU.",
+        "Copies keep their activation.",
+    ),
+    Difference(
+        "inplace",
+        "Dropout, ReLU, LeakyReLU, SiLU and their functions",
+        "inplace=True writes the result into the argument.",
+        "No array that is passed in is ever written to.",
+    ),
+    Difference(
+        "max_norm",
+        "Embedding",
+        "max_norm rescales rows of the table while looking them up.",
+        "No parameter is written to in forward.",
+    ),
+    Difference(
+        "sparse",
+        "Embedding",
+        "sparse=True gives the gradient as a sparse tensor.",
+        "sparse is accepted and does nothing: the same gradient, dense.",
+    ),
+    Difference(
+        "roads",
+        "TransformerEncoder, MultiheadAttention",
+        "enable_nested_tensor and mask_check choose an implementation; torch's fast path for "
+        "evaluation also writes zeros where a source is padding.",
+        "Both are accepted and do nothing: there is one result, whatever computes it.",
+    ),
+    Difference(
+        "device",
+        "every class",
+        "device=None, then dtype=None, as the last two arguments.",
+        "There is no device; dtype is given by name only and is float32 unless given.",
+    ),
+    Difference(
+        "nothing to mask",
+        "MultiheadAttention, layers, stacks",
+        "A mask over 0 sequences or 0 keys raises RuntimeError.",
+        "0 sequences give an output of 0 sequences, 0 keys leave every query dead.",
+    ),
+    Difference(
+        "no layers",
+        "TransformerEncoder, TransformerDecoder, Transformer",
+        "A stack of 0 layers raises IndexError.",
+        "A stack of 0 layers is its norm; a decoder of 0 layers gives memory a zero gradient.",
+    ),
+    Difference(
+        "custom parts",
+        "Transformer(custom_encoder, custom_decoder)",
+        "Any callable.",
+        "A Module whose forward returns (memory, backward); a decoder's backward returns "
+        "(dtgt, dmemory).",
+    ),
+    Difference(
+        "infinite input",
+        "GELU, SiLU",
+        "gelu(-inf), and on some roads gelu(inf), is NaN.",
+        "The limits: 0 at -inf, inf at inf.",
+    ),
+    Difference(
+        "class numbers",
+        "CrossEntropyLoss",
+        "Targets are int64 or uint8; the weight must have the dtype of the input.",
+        "Targets are integers of any width; the weight is converted.",
+    ),
+    Difference(
+        "target gradient",
+        "CrossEntropyLoss",
+        "Target probabilities that require grad get a gradient.",
+        "The target is a constant.",
+    ),
+    Difference(
+        "errors",
+        "every class",
+        "AssertionError, RuntimeError, ValueError or IndexError, as it happens.",
+        "ValueError for shapes and values, TypeError for dtypes, IndexError for an index outside a "
+        "table, StateError (a KeyError) for a state dict; the text says what was expected, what "
+        "came and what to do.",
+    ),
+)
+
+
+def rule(name: str) -> str:
+    """Return what is done here, the text that errors quote.
+
+    >>> rule("inplace")
+    'No array that is passed in is ever written to.'
+    """
+    return next(row.ours for row in TABLE if row.name == name)
+
+
+def markdown() -> str:
+    """Return the table as the text of docs/differences.md."""
+    rows = "".join(f"| {d.name} | {d.where} | {d.torch} | {d.ours} |\n" for d in TABLE)
+    return (
+        "# Where pellucid.nn differs from torch.nn\n\n"
+        "Everything else is held equal to PyTorch 2.13 by a random comparison of every argument, "
+        "forward and backward.\n"
+        "This page is written from `pellucid.nn.differences.TABLE`; each row has a test.\n\n"
+        "| about | where | torch | Pellucid |\n|---|---|---|---|\n" + rows
+    )

@@ -1,0 +1,66 @@
+"""What every function of torch's names shares: its way back, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec
+
+from pellucid import kernels
+from pellucid.nn.differences import rule
+from pellucid.nn.module import Array, Forward, way_back
+from pellucid.rng import Rng
+
+P = ParamSpec("P")
+
+
+def apply_pair(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Forward:
+    """Run the best pair for an ops function; the way back keeps what it saved."""
+    forward, f_backward = kernels.best(f, *inputs, **options)
+    y, saved = forward(*inputs, **options)
+
+    @way_back
+    def backward(dy: Array) -> Any:
+        return f_backward(dy, saved)
+
+    return y, backward
+
+
+def active_dropout(p: float, training: bool, rng: Rng | None, what: str = "dropout") -> float:
+    """Return the probability in force: 0 in evaluation. Raises `ValueError` without an rng."""
+    if not training or p == 0.0:
+        return 0.0
+    if rng is None:
+        raise ValueError(
+            f"{what} of {p} while training needs randomness: pass rng=pellucid.Rng(seed) to "
+            f"forward, or call .eval(). {rule('randomness')}"
+        )
+    return p
+
+
+def check_probability(p: float, what: str = "dropout") -> None:
+    """Raise `ValueError` unless 0 ≤ p ≤ 1."""
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"{what} must be a probability between 0 and 1, got {p}")
+
+
+def refuse_inplace(inplace: bool) -> None:
+    """Raise `ValueError` for torch's `inplace=True`."""
+    if inplace:
+        raise ValueError(f"inplace=True is refused; leave it out. {rule('inplace')}")
+
+
+class Function(Generic[P]):
+    """A function with its way back: `f(x)` is the output, `f.forward(x)` (output, backward)."""
+
+    __name__: str
+
+    def __init__(self, forward: Callable[P, Forward]) -> None:
+        self.forward = forward
+        update_wrapper(self, forward)
+
+    def __call__(self, *inputs: P.args, **options: P.kwargs) -> Any:
+        return self.forward(*inputs, **options)[0]
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Function[P]:
+        return self

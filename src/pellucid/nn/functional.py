@@ -1,0 +1,248 @@
+"""torch.nn.functional: the functions under the layers, without parameters of their own.
+
+As with a layer, `f(x)` is the output alone and `f.forward(x)` is `(output, backward)`;
+`backward(dy)` returns the gradients of the arrays, in the order of the arguments.
+
+**Which way is True?** `scaled_dot_product_attention` follows torch's function of that name, where
+True in `attn_mask` means *may attend*. Everywhere else in `pellucid.nn`, as in torch.nn, True means
+*not allowed*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.nn.differences import rule
+from pellucid.nn.function import (
+    Function,
+    active_dropout,
+    apply_pair,
+    check_probability,
+    refuse_inplace,
+)
+from pellucid.nn.module import Array, Forward, way_back
+from pellucid.nn.sdpa import scaled_dot_product_attention
+from pellucid.rng import Rng
+
+__all__ = [
+    "cross_entropy", "dropout", "embedding", "gelu", "layer_norm", "leaky_relu", "linear",
+    "log_softmax", "relu", "scaled_dot_product_attention", "silu", "softmax",
+]  # fmt: skip
+
+
+@Function
+def linear(input: Array, weight: Array, bias: Array | None = None) -> Forward:
+    """Return x Wᵀ + b; backward returns (dx, dweight, dbias). See `ops.linear`.
+
+    >>> linear(np.ones((5, 3)), np.ones((2, 3))).shape
+    (5, 2)
+    """
+    return apply_pair(ops.linear, input, weight, bias)
+
+
+@Function
+def relu(input: Array, inplace: bool = False) -> Forward:
+    """Return max(0, x). See `ops.relu`.
+
+    >>> y, backward = relu.forward(np.array([-1.0, 2.0]))
+    >>> y, backward(np.ones(2))
+    (array([0., 2.]), array([0., 1.]))
+    """
+    refuse_inplace(inplace)
+    return apply_pair(ops.relu, input)
+
+
+@Function
+def leaky_relu(input: Array, negative_slope: float = 0.01, inplace: bool = False) -> Forward:
+    """Return x, or `negative_slope` · x below 0. See `ops.leaky_relu`."""
+    refuse_inplace(inplace)
+    return apply_pair(ops.leaky_relu, input, negative_slope)
+
+
+@Function
+def gelu(input: Array, approximate: str = "none") -> Forward:
+    """Return x Φ(x), exact or approximate="tanh". See `ops.gelu`."""
+    return apply_pair(ops.gelu, input, approximate)
+
+
+@Function
+def silu(input: Array, inplace: bool = False) -> Forward:
+    """Return x σ(x). See `ops.silu`."""
+    refuse_inplace(inplace)
+    return apply_pair(ops.silu, input)
+
+
+@Function
+def softmax(input: Array, dim: int) -> Forward:
+    """Return exp(x) / Σ exp(x) along axis `dim`. See `ops.softmax`.
+
+    >>> softmax(np.zeros((2, 4)), dim=0)[0]
+    array([0.5, 0.5, 0.5, 0.5])
+    """
+    return _along(ops.softmax, input, dim)
+
+
+@Function
+def log_softmax(input: Array, dim: int) -> Forward:
+    """Return x − log Σ exp(x) along axis `dim`. See `ops.log_softmax`."""
+    return _along(ops.log_softmax, input, dim)
+
+
+def _along(f: Callable[..., tuple[Any, Any]], input: Array, dim: int) -> Forward:
+    y, back = apply_pair(f, np.moveaxis(input, dim, -1))
+
+    @way_back
+    def backward(dy: Array) -> Array:
+        return np.moveaxis(back(np.moveaxis(dy, dim, -1)), -1, dim)
+
+    return np.moveaxis(y, -1, dim), backward
+
+
+@Function
+def dropout(
+    input: Array,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    rng: Rng | None = None,
+) -> Forward:
+    """Zero each element with probability p, scale the rest by 1/(1 − p). See `ops.dropout`.
+
+    Raises `ValueError` while training with p > 0 and no rng: nothing reads global state.
+    """
+    refuse_inplace(inplace)
+    check_probability(p)
+    return apply_pair(ops.dropout, input, active_dropout(p, training, rng), rng)
+
+
+@Function
+def layer_norm(
+    input: Array,
+    normalized_shape: Sequence[int],
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+) -> Forward:
+    """Normalise over the last axes, `normalized_shape`; backward returns (dx, dweight, dbias).
+
+    Raises `ValueError` when the last axes are not normalized_shape. See `ops.layer_norm`.
+    """
+    shape, axes = tuple(normalized_shape), len(normalized_shape)
+    if not axes or input.ndim < axes or input.shape[input.ndim - axes :] != shape:
+        raise ValueError(
+            f"LayerNorm expects at least one axis and input whose last axes are {shape}; got "
+            f"input of shape {input.shape}"
+        )
+    rows = input.reshape(*input.shape[: input.ndim - axes], math.prod(shape))
+    flat = (None if p is None else p.reshape(-1) for p in (weight, bias))
+    y, back = apply_pair(ops.layer_norm, rows, *flat, eps)
+
+    @way_back
+    def backward(dy: Array) -> tuple[Array, Array | None, Array | None]:
+        dx, dweight, dbias = back(dy.reshape(rows.shape))
+        dweight, dbias = (None if d is None else d.reshape(shape) for d in (dweight, dbias))
+        return dx.reshape(input.shape), dweight, dbias
+
+    return y.reshape(input.shape), backward
+
+
+@Function
+def embedding(
+    input: Array,
+    weight: Array,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Forward:
+    """Return weight[input]; backward returns dweight, without a gradient for `padding_idx`.
+
+    scale_grad_by_freq divides the gradient of a row by how often it was looked up. `norm_type`
+    belongs to `max_norm`, which is refused; `sparse` chooses torch's storage and does nothing.
+    Raises `IndexError` on an index outside the table, `TypeError` unless input is integers.
+    """
+    input = np.asarray(input)
+    if max_norm is not None:
+        raise ValueError(f"max_norm is refused; leave it out. {rule('max_norm')}")
+    if not np.issubdtype(input.dtype, np.integer):
+        raise TypeError(f"embedding expects integers to look up, got {input.dtype}")
+    if padding_idx is not None:
+        padding_idx %= weight.shape[0]
+    y, back = apply_pair(ops.embedding, input, weight, padding_idx)
+
+    @way_back
+    def backward(dy: Array) -> Array:
+        dweight: Array = back(dy)
+        if scale_grad_by_freq:
+            times = np.bincount(input.reshape(-1), minlength=weight.shape[0])
+            dweight = dweight / np.maximum(times, 1).astype(dweight.dtype)[:, None]
+        return dweight
+
+    return y, backward
+
+
+@Function
+def cross_entropy(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Forward:
+    """Return −log softmax(input)[target]; backward(dloss=1) returns the gradient of input.
+
+    input: (C,), (N, C) or torch's (N, C, d₁, …). target: class numbers, shaped like input without
+    C, or class probabilities, shaped like input. `size_average` and `reduce` are torch's old names
+    for `reduction`. See `ops.cross_entropy`.
+    """
+    if size_average is not None or reduce is not None:
+        reduction = _reduction_of_old(size_average, reduce)
+    target = np.asarray(target)
+    probabilities = target.shape == input.shape
+    if not probabilities and target.shape != input.shape[:1] * (input.ndim > 1) + input.shape[2:]:
+        raise ValueError(
+            f"target must have the shape of input without its classes, or that of input; got "
+            f"input {input.shape} and target {target.shape}"
+        )
+    if weight is not None and np.shape(weight) != (input.shape[min(1, input.ndim - 1)],):
+        raise ValueError(
+            f"weight must hold one number for each of the {input.shape[min(1, input.ndim - 1)]} "
+            f"classes, got shape {np.shape(weight)}"
+        )
+    loss, back = apply_pair(
+        ops.cross_entropy,
+        _classes_last(input),
+        _classes_last(target) if probabilities else target,
+        weight=None if weight is None else np.asarray(weight, input.dtype),
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        reduction=reduction,
+    )
+
+    @way_back
+    def backward(dloss: Any = 1.0) -> Array:
+        dx: Array = back(np.asarray(dloss, input.dtype))
+        return dx if input.ndim < 3 else np.moveaxis(dx, -1, 1)
+
+    return loss, backward
+
+
+def _classes_last(x: Array) -> Array:
+    return x if x.ndim < 3 else np.moveaxis(x, 1, -1)
+
+
+def _reduction_of_old(size_average: bool | None, reduce: bool | None) -> str:
+    """Return what torch's old pair of arguments means; each None counts as True."""
+    if reduce is False:
+        return "none"
+    return "sum" if size_average is False else "mean"
