@@ -1,4 +1,4 @@
-"""Fused pairs for the CPU. `best` chooses: the fused pair if its guard accepts, else the plain page.
+"""Fused pairs for the CPU. `best` chooses: the fused pair if its guard accepts, else the plain one.
 
 A fused pair stands in `kernels/<name>.py` under the name of its page in `ops`, with
 `accepts(*args, **options) -> bool`. Importing this package imports no compiler; a kernel's file is
@@ -20,7 +20,7 @@ import numpy as np
 
 from pellucid.pair import Pair, pair_of
 
-FUSED: frozenset[str] = frozenset()
+FUSED = frozenset({"packed_attention"})
 """The ops that have a fused pair."""
 
 _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")
@@ -46,12 +46,19 @@ def best(f: Callable[..., tuple[Any, Any]], *args: Any, **options: Any) -> Pair:
     Every array argument must be NumPy's float32 (or integers), and the kernel's own guard must
     accept; otherwise it is the plain pair.
     """
-    name = f.__name__
-    if name in FUSED and _enabled.get() and isinstance(args[0], np.ndarray):
-        module = _load(name)
-        if module.accepts(*args, **options):
-            return Pair(getattr(module, name), getattr(module, f"{name}_backward"))
+    if isinstance(args[0], np.ndarray) and f.__name__ in FUSED:
+        module = fused(f.__name__, *args, **options)
+        if module is not None:
+            return Pair(getattr(module, f.__name__), getattr(module, f"{f.__name__}_backward"))
     return pair_of(f)
+
+
+def fused(name: str, *args: Any, **options: Any) -> ModuleType | None:
+    """Return the module `kernels.<name>` if kernels are on and its guard accepts the arguments."""
+    if not _enabled.get():
+        return None
+    module = _load(name)
+    return module if module.accepts(*args, **options) else None
 
 
 @cache

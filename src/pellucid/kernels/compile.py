@@ -1,0 +1,68 @@
+"""How a kernel is compiled: for this processor, once, ahead of its first call.
+
+Every kernel states its signature, so nothing is compiled that is not used and a wrong dtype is an
+error instead of another compilation. The machine code is cached next to the source file. Numba's
+own cache looks at one file only: an edit to a helper would leave its callers stale. So the key of
+ours holds a digest of all files of this folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+from numba.core.caching import FunctionCache
+
+_log = logging.getLogger(__name__)
+
+FAST = frozenset({"nsz", "arcp", "contract", "afn", "reassoc"})
+"""What may be done to sums, so that they vectorise. inf and NaN keep their meaning."""
+EXACT = frozenset({"contract"})
+"""Operations stay in the order written; a product may be fused into the sum that takes it."""
+
+
+@cache
+def _sources() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _announce() -> None:
+    _log.info("compiling the kernels for this processor; this happens once and takes some seconds")
+
+
+class _Cache(FunctionCache):
+    def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
+        return (*super()._index_key(sig, codegen), _sources())
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            _announce()
+        return found
+
+
+def kernel(signature: str) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function of arrays and numbers for one signature; it runs without the GIL."""
+
+    def compiled(f: Callable[..., Any]) -> Any:
+        dispatcher: Any = njit(nogil=True, fastmath=set(FAST), error_model="numpy")(f)
+        dispatcher._cache = _Cache(f)
+        dispatcher.compile(signature)
+        dispatcher.disable_compile()
+        return dispatcher
+
+    return compiled
+
+
+def inner(flags: frozenset[str] = FAST) -> Callable[[Callable[..., Any]], Any]:
+    """Mark a function that only kernels call; it is compiled into them."""
+    return njit(nogil=True, fastmath=set(flags), error_model="numpy")

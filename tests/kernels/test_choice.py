@@ -1,0 +1,76 @@
+"""Which pair a call gets: a silent fallback to the plain page goes red here."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pellucid import kernels, nn, ops, reference
+from pellucid.pair import Pair, pair_of
+from pellucid.rng import Rng, row_keys
+
+
+def test_a_training_step_of_the_packed_model_runs_on_fused_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen: dict[str, bool] = {}
+    choose = kernels.best
+
+    def watched(f: object, *args: object, **options: object) -> Pair:
+        pair = choose(f, *args, **options)
+        fused = pair != pair_of(f)
+        chosen[f.__name__] = chosen.get(f.__name__, True) and fused
+        return pair
+
+    monkeypatch.setattr(kernels, "best", watched)
+    layer = nn.TransformerEncoderLayer(24, 3, 40, batch_first=True)
+    x = np.random.default_rng(0).standard_normal((12, 24), np.float32)
+    cu = np.array([0, 5, 12])
+    rows = row_keys(np.repeat([0, 1], [5, 7]), np.r_[:5, :7])
+    out, backward = layer.forward_packed(x, cu, rng=Rng(1).at(rows))
+    backward(np.ones_like(out))
+    assert {name for name, fused in chosen.items() if fused} == kernels.FUSED & chosen.keys()
+
+
+@pytest.mark.parametrize("name", sorted(kernels.FUSED))
+def test_a_fused_pair_has_the_signature_of_its_page(name: str) -> None:
+    module = importlib.import_module(f"pellucid.kernels.{name}")
+    page = getattr(ops, name)
+
+    def parameters(f: object) -> list[tuple[str, object, object]]:
+        return [(p.name, p.kind, p.default) for p in inspect.signature(f).parameters.values()]
+
+    assert parameters(getattr(module, name)) == parameters(page)
+    assert parameters(module.accepts) == parameters(page)
+    assert callable(getattr(module, f"{name}_backward"))
+
+
+def test_kernels_can_be_switched_off() -> None:
+    x = np.ones((3, 1, 2), np.float32)
+    cu = np.array([0, 1, 3])
+    fused = kernels.best(ops.packed_attention, x, x, x, cu, cu)
+    assert fused != pair_of(ops.packed_attention)
+    with reference():
+        assert kernels.best(ops.packed_attention, x, x, x, cu, cu) == pair_of(ops.packed_attention)
+    assert kernels.best(ops.packed_attention, x, x, x, cu, cu) == fused
+
+
+@pytest.mark.parametrize("switch, expected", [("off", "False"), ("on", "True")])
+def test_the_environment_switches_kernels_off(switch: str, expected: str) -> None:
+    program = (
+        "import sys, pellucid.kernels; assert 'numba' not in sys.modules;"
+        "print(pellucid.kernels._enabled.get())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PELLUCID_KERNELS": switch, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == expected
