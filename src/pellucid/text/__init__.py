@@ -1,0 +1,1 @@
+"""From text to batches: tokenizers, corpora, a user's own files."""

@@ -1,0 +1,74 @@
+"""Pairs of texts, and the split of them that depends on nothing but the texts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pellucid.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A source text and the targets that are all right for it; the first is the one to prefer."""
+
+    source: str
+    targets: tuple[str, ...]
+
+    @property
+    def target(self) -> str:
+        """The first target."""
+        return self.targets[0]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What to learn from, what to choose the model by, and what to judge it by once."""
+
+    train: tuple[Pair, ...]
+    valid: tuple[Pair, ...] = ()
+    test: tuple[Pair, ...] = ()
+    first_target_only: bool = False
+    """Learn each pair's first target; the others count when an output is judged."""
+
+
+def hash_fraction(text: str) -> float:
+    """Return a number in [0, 1) that is a function of the text alone, the same everywhere.
+
+    It is the first 53 bits of the SHA-256 of the text in UTF-8.
+
+    >>> round(hash_fraction("pellucid"), 6)
+    0.067004
+    """
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
+
+
+def split_by_hash(
+    pairs: Iterable[Pair],
+    *,
+    valid: float,
+    test: float = 0.0,
+    key: Callable[[Pair], str] = lambda pair: pair.source,
+) -> Pairs:
+    """Split so that all pairs with the same key stand on one side, whatever else is in the set.
+
+    `valid` and `test` are the expected shares of the keys; adding or removing pairs moves no other.
+
+    Raises `UsageError` when the shares leave nothing to train on.
+
+    >>> split = split_by_hash([Pair(str(n), ("x",)) for n in range(100)], valid=0.1, test=0.1)
+    >>> len(split.train), len(split.valid), len(split.test)
+    (86, 8, 6)
+    """
+    if not (valid >= 0 and test >= 0 and valid + test < 1):
+        raise UsageError(
+            f"the shares held out must be at least 0 and together below 1; got {valid} and {test}"
+        )
+    sides: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
+    for pair in pairs:
+        place = hash_fraction(key(pair))
+        side = "test" if place < test else "valid" if place < test + valid else "train"
+        sides[side].append(pair)
+    return Pairs(tuple(sides["train"]), tuple(sides["valid"]), tuple(sides["test"]))
