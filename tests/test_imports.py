@@ -24,6 +24,7 @@ FLOORS = (
     ("lab", "view", "serve"),
     ("trained", "scores"),
     ("config", "model_folder"),
+    ("experiment",),
     ("check", "commands", "demo"),
     ("cli",),
     ("__main__",),

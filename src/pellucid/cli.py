@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` default to the process's own."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = _take_debug(given) or os.environ.get("PELLUCID_DEBUG", "") not in ("", "0")
+    logging.basicConfig(format="pellucid: %(message)s", level=logging.WARNING)
     try:
         code = _run(given)
         sys.stdout.flush()

@@ -15,7 +15,7 @@ from pellucid.decoding import SearchConfig
 from pellucid.errors import UsageError
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.settings import from_mapping, nearest, read_toml
-from pellucid.text.corpora import CORPORA
+from pellucid.text.corpora import find_corpus
 from pellucid.text.tokenizer import NORMALISERS, Kind
 from pellucid.training.config import TrainConfig
 
@@ -26,6 +26,8 @@ class DataConfig:
 
     corpus: str = ""
     """A corpus that Pellucid knows; files given below take its place."""
+    split: str = ""
+    """Which of the corpus's splits; unset: its first."""
     train: tuple[Path, ...] = ()
     """One file of pairs (.tsv, .csv, .jsonl, also .gz), or two parallel text files."""
     valid: tuple[Path, ...] = ()
@@ -37,23 +39,27 @@ class DataConfig:
     held_out: float = 0.05
     """Share of the sources put aside by hash when there is no validation file; 0: none."""
     batch_tokens: int = 4096
-    """Source and target tokens in one batch, about."""
+    """Most source and target tokens in one batch."""
+    batch_size: int | None = None
+    """Pairs in one batch; set, it takes the place of batch_tokens."""
+    bucketed: bool | None = None
+    """Put pairs of like length together; unset: with batch_tokens, not with batch_size."""
     max_tokens: int = 128
     """Pairs with a longer side are left out, and counted."""
+    sha256: str = ""
+    """Checksum of all that is learnt from; a run writes it, and is not resumed on other data."""
 
     def __post_init__(self) -> None:
         if not self.train and (self.valid or self.test):
             raise UsageError("valid or test files need train files beside them")
-        if not self.train and self.corpus and self.corpus not in CORPORA:
-            raise UsageError(
-                f"no corpus {self.corpus!r}{nearest(self.corpus, CORPORA)}; there are: "
-                f"{', '.join(CORPORA)}"
-            )
+        if self.corpus and not self.train:
+            find_corpus(self.corpus)
         if not 0 <= self.held_out < 1:
             raise UsageError(f"held_out must be at least 0 and below 1, got {self.held_out}")
-        for name in ("batch_tokens", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("batch_tokens", "batch_size", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} must be at least 1, got {value}")
 
 
 @dataclass(frozen=True)

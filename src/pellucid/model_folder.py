@@ -122,4 +122,4 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is damaged ({error}); copy it again") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: is damaged (not a JSON object); copy it again")
-    return {name: value for name, value in values.items() if value is not None}
+    return values

@@ -149,7 +149,9 @@ def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
 
 
 def _read_union(kinds: tuple[Any, ...], value: Any, source: str, key: str, base: Any) -> Any:
-    """Take the first of the union's types that fits."""
+    """Take the first of the union's types that fits; null, which JSON has, is None."""
+    if value is None and type(None) in kinds:
+        return None
     for kind in kinds:
         try:
             return _read(kind, value, source, key, base)

@@ -8,62 +8,56 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
 from pellucid.decoding import SearchConfig
-from pellucid.errors import UserError
+from pellucid.errors import UsageError, UserError
 from pellucid.model_folder import load_model
 from pellucid.trained import Answer, Trained
 
 LINES_AT_ONCE = 64
 
 
-def generate(
-    model: tyro.conf.Positional[Path],
-    text: tyro.conf.Positional[tuple[str, ...]] = (),
-    /,
-    *,
-    beam: int | None = None,
-    max_length: int | None = None,
-    length_penalty: float | None = None,
-    best: int | None = None,
-    scores: bool = False,
-) -> int:
-    """Give a trained model text and print its answers, one line for each text, in order.
+def run(arguments: list[str]) -> int:
+    """Run the verb: the model named first gives the search its defaults."""
+    named = bool(arguments) and not arguments[0].startswith("-")
+    if not named and not {"-h", "--help"} & set(arguments):
+        raise UsageError("which model? Say `pellucid generate MODEL [TEXT ...]`")
+    trained = load_model(Path(arguments[0])) if named else None
+    saved = trained.search if trained else SearchConfig()
 
-    Without TEXT, lines are read from standard input; at a terminal a prompt opens.
+    def generate(
+        text: tyro.conf.Positional[tuple[str, ...]] = (),
+        /,
+        *,
+        search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
+        scores: bool = False,
+    ) -> int:
+        """Give a trained model (its folder, or its run's) text and print its answers.
 
-    Args:
-        model: A model folder, or a run folder that has one.
-        text: What to answer; quote a text that holds spaces.
-        beam: Hypotheses kept for each text; 1 is greedy search. Unset: as saved with the model.
-        max_length: Longest answer in tokens. Unset: as saved with the model.
-        length_penalty: 0 favours short answers, larger values longer ones. Unset: as saved.
-        best: Answers for each text, separated by tabs; the beam is widened to hold them.
-        scores: Put each answer's log-probability before it.
-    """
-    trained = load_model(model)
-    saved = trained.search
-    if best is not None and beam is None:
-        beam = max(best, saved.beam)
-    wanted = SearchConfig(
-        beam=saved.beam if beam is None else beam,
-        max_length=saved.max_length if max_length is None else max_length,
-        length_penalty=saved.length_penalty if length_penalty is None else length_penalty,
-        best=saved.best if best is None else best,
-    )
-    trained = replace(trained, search=wanted)
-    if text:
-        return _answer_each(trained, enumerate(text, 1), "text", scores, at_once=len(text))
+        One line for each text, in order; several answers to one are separated by tabs. Without
+        TEXT, lines are read from standard input; at a terminal a prompt opens. The defaults are
+        those saved with the model.
+
+        Args:
+            text: What to answer; quote a text that holds spaces.
+            scores: Put each answer's log-probability before it.
+        """
+        assert trained is not None
+        return _generate(replace(trained, search=search), text, scores)
+
+    name = arguments[0] if named else "MODEL"
+    return tyro.cli(generate, prog=f"pellucid generate {name}", args=arguments[1 if named else 0 :])
+
+
+def _generate(trained: Trained, texts: tuple[str, ...], scores: bool) -> int:
+    if texts:
+        return _answer_each(trained, enumerate(texts, 1), "text", scores, at_once=len(texts))
     if sys.stdin.isatty():
         return _converse(trained, scores)
     return _answer_each(trained, _lines(), "line", scores, at_once=LINES_AT_ONCE)
-
-
-def run(arguments: list[str]) -> int:
-    """Run the verb."""
-    return tyro.cli(generate, prog="pellucid generate", args=arguments)
 
 
 def _answer_each(

@@ -67,7 +67,7 @@ class Progress:
                     f"{event.minutes:g} min" if event.minutes else "",
                 ]
                 at = f", going on from step {event.step}" if event.step else ""
-                self._say(
+                self.say(
                     f"{self._title}: {event.parameters:,} parameters, "
                     f"at most {' or '.join(filter(None, budget))}{at}"
                 )
@@ -78,16 +78,16 @@ class Progress:
             case Validated():
                 self._held_out = f"held-out {scores(event.loss, event.scores)}"
                 best = " (best so far)" if event.best else ""
-                self._say(f"step {event.step}, epoch {event.epoch:.2f}: {self._held_out}{best}")
+                self.say(f"step {event.step}, epoch {event.epoch:.2f}: {self._held_out}{best}")
             case Interrupted():
-                self._say(f"{event.signal}: the step was finished and saved. Go on with:")
-                self._say(f"  {event.resume}")
+                self.say(f"{event.signal}: the step was finished and saved. Go on with:")
+                self.say(f"  {event.resume}")
             case Chosen():
                 steps = ", ".join(map(str, event.steps))
                 said = f"; held-out {scores(event.loss, event.scores)}" if event.loss else ""
-                self._say(f"kept the {event.weights} weights (step {steps}){said}")
+                self.say(f"kept the {event.weights} weights (step {steps}){said}")
             case Ended():
-                self._say(f"{event.reason}: {event.step} steps, {clock(event.seconds)}")
+                self.say(f"{event.reason}: {event.step} steps, {clock(event.seconds)}")
             case _:
                 pass
 
@@ -100,10 +100,11 @@ class Progress:
             self._bar.update(self._task, completed=event.share, figures=line)
         elif time.monotonic() - self._printed >= PLAIN_EVERY:
             self._printed = time.monotonic()
-            self._console.print(f"step {event.step} · {line}", markup=False)
+            self.say(f"step {event.step} · {line}")
 
-    def _say(self, line: str) -> None:
-        self._bar.console.print(line, markup=False, highlight=False)
+    def say(self, line: str) -> None:
+        """Print a line above the live one."""
+        self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def scores(loss: float | None, others: Mapping[str, float]) -> str:

@@ -17,52 +17,54 @@ INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb: the recipe named first gives the flags their defaults."""
+    """Run the verb: the recipe named first gives the settings their defaults."""
     resume = "--resume" in arguments
     rest = [word for word in arguments if word != "--resume"]
-    named = rest and not rest[0].startswith("-")
-    name = rest.pop(0) if named else ""
-    if not named and not {"-h", "--help"} & set(rest):
+    name = rest.pop(0) if rest and not rest[0].startswith("-") else None
+    if name is None and not {"-h", "--help"} & set(rest):
         raise UsageError(
-            "which recipe? Say `pellucid train NAME`, a TOML file of your own or, with --resume, a "
-            f"run folder; recipes: {', '.join(recipe_names())}"
+            "which recipe? Say `pellucid train NAME`, with a recipe, a TOML file of your own or, "
+            f"to --resume, a run folder; recipes: {', '.join(recipe_names())}"
         )
-    place = Path(name) if Path(name).is_dir() and named else Path("runs") / Path(name).stem
+    base, folder = _start(name, rest, resume)
 
     def train(
-        config: Annotated[RunConfig, tyro.conf.arg(name="")],
-        run: Path = place,
+        *, config: Annotated[RunConfig, tyro.conf.arg(name="")] = base, run: Path = folder
     ) -> int:
-        """Train a recipe, a TOML file of settings, or (with --resume) go on with a run.
+        """Train a recipe, a TOML file of settings or, with --resume, a run that was stopped.
 
-        pellucid train RECIPE|FILE.toml|RUN [--resume] [--SETTING VALUE ...]
-
-        --resume goes on from the newest checkpoint of the run folder, with the settings it was
-        started with.
+        With --resume, training goes on from the run folder's newest checkpoint, with the settings
+        it was started with. Every setting below can also stand in a TOML file of your own, under
+        the same names.
 
         Args:
             run: The run's folder: settings, metrics, checkpoints and the trained model.
         """
         return _train(config, run, resume)
 
-    folder = _option(rest, "--run", place)
-    base = load_recipe(str(folder)) if resume and (folder / "config.toml").is_file() else None
-    if base is None:
-        base = load_recipe(name) if named else RunConfig()
-    return tyro.cli(
-        train,
-        prog=f"pellucid train {name or 'RECIPE'}",
-        args=[*rest],
-        default=base,
-    )
+    return tyro.cli(train, prog=f"pellucid train {name or 'RECIPE'} [--resume]", args=rest)
+
+
+def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, Path]:
+    """Return the settings to start from and the run folder."""
+    if name is None:
+        return RunConfig(), Path("runs/RECIPE")
+    folder = Path(name) if Path(name).is_dir() else Path("runs") / Path(name).stem
+    for i, word in enumerate(rest):
+        option, _, value = word.partition("=")
+        if option == "--run" and (value or rest[i + 1 :]):
+            folder = Path(value or rest[i + 1])
+    if resume and (folder / "config.toml").is_file():
+        return load_recipe(str(folder)), folder
+    return load_recipe(name), folder
 
 
 def _train(config: RunConfig, folder: Path, resume: bool) -> int:
     console = Console(highlight=False)
     with Progress(console, folder.name) as progress:
-        result = train_run(config, folder, resume=resume, listeners=[progress], say=console.print)
+        result = train_run(config, folder, resume=resume, listeners=[progress], say=progress.say)
     if result.interrupted is not None:
         return INTERRUPTED.get(result.interrupted, 1)
-    console.print(f"Use it:      pellucid generate {folder}", markup=False)
-    console.print(f"Score it:    pellucid evaluate {folder}", markup=False)
+    console.print(f"use it:    pellucid generate {folder}", markup=False)
+    console.print(f"score it:  pellucid evaluate {folder}", markup=False)
     return 0
