@@ -20,7 +20,7 @@ import numpy as np
 
 from pellucid.pair import Pair, pair_of
 
-FUSED = frozenset({"packed_attention"})
+FUSED = frozenset({"add_dropout_norm", "bias_act_dropout", "packed_attention"})
 """The ops that have a fused pair."""
 
 _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from pellucid import kernels
 from pellucid.errors import UsageError, UserError
 from pellucid.nn.module import Parameter
 
@@ -74,6 +75,9 @@ def global_norm(gradients: Iterable[Array]) -> float:
     """
     total = 0.0
     for g in gradients:
+        if kernel := kernels.fused("adam", g):
+            total += kernel.sum_of_squares(g)
+            continue
         # einsum runs on one thread without BLAS, so the order does not depend on thread counts.
         flat = np.ravel(g)
         total += float(np.einsum("i,i->", flat, flat, dtype=np.float64))
@@ -198,18 +202,20 @@ class Adam:
             if parameter.grad is None:
                 continue
             slot.step += 1
+            options: dict[str, Any] = {
+                "step": slot.step,
+                "lr": lr,
+                "betas": self.config.betas,
+                "eps": self.config.eps,
+                "weight_decay": self.config.decay,
+                "decoupled": self.config.name == "adamw",
+            }
+            arrays = (parameter.data, parameter.grad, *slot.moments)
+            if kernel := kernels.fused("adam", *arrays):
+                kernel.adam_step(*arrays, scale=scale, **options)
+                continue
             gradient = parameter.grad if scale == 1.0 else parameter.grad * scale
-            parameter.data, slot.moments = adam(
-                parameter.data,
-                gradient,
-                slot.moments,
-                step=slot.step,
-                lr=lr,
-                betas=self.config.betas,
-                eps=self.config.eps,
-                weight_decay=self.config.decay,
-                decoupled=self.config.name == "adamw",
-            )
+            parameter.data, slot.moments = adam(parameter.data, gradient, slot.moments, **options)
 
     def state_dict(self) -> dict[str, Array]:
         """Return the state as named arrays: exp_avg.NAME, exp_avg_sq.NAME and step.NAME."""

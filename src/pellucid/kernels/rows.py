@@ -1,0 +1,52 @@
+"""What the row-by-row kernels share: their guards, and the dropout bits of a row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pellucid.kernels import threads
+from pellucid.rng import Rng, keep_threshold
+
+Array = np.ndarray
+_NUMBERS = 1 << 14  # numbers worth a part of their own
+
+
+def plain_rows(x: Array) -> bool:
+    """float32 in one piece of memory, at least one row of at least one number."""
+    return (
+        isinstance(x, np.ndarray)
+        and x.dtype == np.float32
+        and x.ndim >= 2
+        and x.size > 0
+        and x.flags.c_contiguous
+        and x.flags.aligned
+    )
+
+
+def plain_vector(x: Array | None, width: int) -> bool:
+    """None, or `width` numbers of float32 in one piece of memory."""
+    return x is None or (
+        x.dtype == np.float32 and x.shape == (width,) and bool(x.flags.c_contiguous)
+    )
+
+
+def can_drop(x: Array, p: float, rng: Rng | None) -> bool:
+    """Whether the bits can be drawn here: p below 1, rows named for this shape or not at all."""
+    if p == 0.0 or rng is None:
+        return True
+    return p < 1.0 and (rng.rows is None or rng.rows.shape == x.shape[:-1])
+
+
+def dropout_bits(
+    p: float, rng: Rng | None, rows: tuple[int, ...]
+) -> tuple[Array, np.uint32, np.float32]:
+    """Return (start of each row's bits, threshold, 1 / (1 − p)); threshold 0 keeps everything."""
+    if p == 0.0 or rng is None:
+        return np.empty(0, np.uint32), np.uint32(0), np.float32(1.0)
+    threshold = np.uint32(min(keep_threshold(p), 0xFFFFFFFF))
+    return rng.row_hash(rows).reshape(-1), threshold, np.float32(1.0 / (1.0 - p))
+
+
+def slices(rows: int, width: int) -> list[int]:
+    """Return the bounds of the slices of rows that are worked on at once."""
+    return threads.cut(rows, max(1, _NUMBERS // width), most=16)
