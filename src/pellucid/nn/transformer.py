@@ -8,6 +8,7 @@ import numpy as np
 
 from pellucid.nn import functional, masks
 from pellucid.nn.decoder import TransformerDecoder, TransformerDecoderLayer
+from pellucid.nn.differences import rule
 from pellucid.nn.encoder import TransformerEncoder, TransformerEncoderLayer
 from pellucid.nn.layers import LayerNorm
 from pellucid.nn.module import Array, Forward, Module, way_back, xavier_uniform
@@ -56,6 +57,9 @@ class Transformer(Module):
     ) -> None:
         layer = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
                  norm_first, bias)  # fmt: skip
+        for part in (custom_encoder, custom_decoder):
+            if part is not None and not isinstance(part, Module):
+                raise TypeError(f"{part!r} cannot be a part of Transformer. {rule('custom parts')}")
         self.encoder: Module
         self.decoder: Module
         if custom_encoder is not None:
