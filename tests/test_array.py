@@ -6,9 +6,9 @@ from typing import Any
 import array_api_strict
 import numpy as np
 import pytest
+from tests.ops.libraries import INSTALLED, back, same_library, to
 
 from pellucid.array import erf, like, namespace, scatter_add
-from tests.ops.libraries import INSTALLED, back, same_library, to
 
 every_library = pytest.mark.parametrize("library", ["numpy", *INSTALLED])
 
@@ -73,7 +73,7 @@ def ulps(found: np.ndarray, expected: np.ndarray) -> float:
 
 def test_erf_is_within_two_ulp_everywhere() -> None:
     """A dense grid, every power of two, and both sides of the seams between the formulas."""
-    seams = np.array([0.46875, 0.4769362762044699, 4.0, 6.0])
+    seams = np.array([0.85, 4.0, 6.0])
     near = np.concatenate([np.nextafter(seams, 0), seams, np.nextafter(seams, 9)])
     powers = 2.0 ** np.arange(-1000.0, 3.0)
     x = np.concatenate([np.linspace(-6.5, 6.5, 200_001), near, -near, powers, -powers, [30.0]])

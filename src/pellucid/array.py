@@ -6,8 +6,8 @@ NumPy, PyTorch, CuPy and JAX arrays. This is the only file that names an array l
 
 from __future__ import annotations
 
+import math
 import sys
-from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -72,29 +72,19 @@ def scatter_add(index: Array, updates: Array, rows: int) -> Array:
     device = array_api_compat.device(updates)
     numbers = xp.arange(rows, dtype=index.dtype, device=device)
     one_hot = xp.astype(numbers[:, None] == index[None, :], updates.dtype)
-    flat = xp.reshape(updates, (updates.shape[0], prod(shape[1:])))
+    flat = xp.reshape(updates, (updates.shape[0], math.prod(shape[1:])))
     return xp.reshape(one_hot @ flat, shape)
 
 
-# W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969).
-# Highest power first. erf(x) / x = P / Q for small x; exp(x²)·erfc beyond, up to 4 and from there.
-# Of the first, P − Q is kept: x + x (P − Q) / Q rounds only the small part, 0.8 ulp where x P / Q
-# has 3. It is used while erf(x) ≤ ½ (Cody: to 0.46875, a little less), since 1 − erfc costs digits.
-_SMALL = 0.4769362762044699
-_ERF_P_MINUS_Q = (
-    -8.14222293815396847e-1,
-    -2.04401672084735553e1,
-    -1.30160483783394017e2,
-    -9.05131288392070259e2,
-    3.65140755699298850e2,
+# Small x: the series erf(x) = (2/√π) Σ (−1)ⁿ x²ⁿ⁺¹ / (n! (2n + 1)) as x + x R(x²), so that only the
+# small part is rounded; 18 terms are exact to float64 up to _SMALL, where 1 − erfc takes over.
+_SMALL = 0.85
+_SERIES = tuple(
+    (-1) ** n * 2 / math.sqrt(math.pi) / math.factorial(n) / (2 * n + 1) - (n == 0)
+    for n in reversed(range(18))
 )
-_ERF_Q = (
-    1.0,
-    2.36012909523441209e1,
-    2.44024637934444173e2,
-    1.28261652607737228e3,
-    2.84423683343917062e3,
-)
+# Beyond: exp(x²)·erfc(x) up to 4 and from there, highest power first, from W. J. Cody, "Rational
+# Chebyshev approximations for the error function", Math. Comp. 23 (1969).
 _ERFC_P = (
     2.15311535474403846e-8,
     5.64188496988670089e-1,
@@ -146,7 +136,7 @@ def _ratio(x: Array, p: tuple[float, ...], q: tuple[float, ...]) -> Array:
 def erf(x: Array) -> Array:
     """Return the error function, (2/√π) ∫₀ˣ exp(−t²) dt; shape and dtype of `x`; float64 to 2 ulp.
 
-    Source: Cody 1969 (above). ±inf gives ±1, NaN stays NaN.
+    Source: its series, and Cody 1969 (above). ±inf gives ±1, NaN stays NaN.
 
     >>> float(erf(np.array(0.5))) == 0.5204998778130465
     True
@@ -156,9 +146,13 @@ def erf(x: Array) -> Array:
     # Arguments are kept inside each formula's own interval, so that the formulas not chosen by
     # `where` raise no overflow.
     small = xp.where(z <= _SMALL, x, xp.zeros_like(x))
+    square = small * small
+    rest = xp.full_like(x, _SERIES[0])
+    for coefficient in _SERIES[1:]:
+        rest = rest * square + coefficient
+    near = small + small * rest
     middle = xp.clip(z, _SMALL, 4.0)
     large = xp.clip(z, 4.0, 6.0)
-    near = small + small * _ratio(small * small, _ERF_P_MINUS_Q, _ERF_Q)
     mid = 1.0 - _exp_minus_square(middle) * _ratio(middle, _ERFC_P, _ERFC_Q)
     inverse = 1.0 / (large * large)
     tail = inverse * _ratio(inverse, _TAIL_P, _TAIL_Q)

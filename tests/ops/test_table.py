@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tests.ops.libraries import ALL, INSTALLED, back, fixed_in, same_library, to
 
 from pellucid.check import OpCase, op_cases
 from pellucid.check.gradient import listed
-from tests.ops.libraries import ALL, INSTALLED, back, fixed_in, same_library, to
 
 CASES = op_cases()
 GOLDEN = load_file(Path(__file__).parents[1] / "fixtures" / "ops.safetensors")

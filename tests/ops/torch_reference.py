@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from pellucid.check import OpCase
 from pellucid.ops.attention import _by_head
@@ -27,37 +27,37 @@ def run(case: OpCase, dy: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return F.linear(x, weight, bias)
+    return functional.linear(x, weight, bias)
 
 
 def _softmax(x: Tensor) -> Tensor:
-    return F.softmax(x, -1)
+    return functional.softmax(x, -1)
 
 
 def _log_softmax(x: Tensor) -> Tensor:
-    return F.log_softmax(x, -1)
+    return functional.log_softmax(x, -1)
 
 
 def _layer_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
+    return functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
 def _relu(x: Tensor) -> Tensor:
-    return F.relu(x)
+    return functional.relu(x)
 
 
 def _leaky_relu(x: Tensor, slope: float) -> Tensor:
-    return F.leaky_relu(x, slope)
+    return functional.leaky_relu(x, slope)
 
 
 def _silu(x: Tensor) -> Tensor:
-    return F.silu(x)
+    return functional.silu(x)
 
 
 def _gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    return F.gelu(x, approximate=approximate)
+    return functional.gelu(x, approximate=approximate)
 
 
 def _dropout(x: Tensor, p: float, rng: Rng | None) -> Tensor:
@@ -67,7 +67,7 @@ def _dropout(x: Tensor, p: float, rng: Rng | None) -> Tensor:
 
 
 def _embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    return F.embedding(index, weight, padding_idx)
+    return functional.embedding(index, weight, padding_idx)
 
 
 def _attention(
@@ -95,9 +95,9 @@ def _attention(
     added = torch.where(allowed | ~alive, added, -torch.inf)
     added = torch.where(alive, added, 0.0)  # torch gives NaN to a row with nothing to attend to
     if not dropout:
-        return F.scaled_dot_product_attention(q, k, v, added, scale=scale) * alive
+        return functional.scaled_dot_product_attention(q, k, v, added, scale=scale) * alive
     a = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale) + added
-    return _dropout(F.softmax(a, -1), dropout, _by_head(rng, shape)) @ v * alive
+    return _dropout(functional.softmax(a, -1), dropout, _by_head(rng, shape)) @ v * alive
 
 
 def _packed_attention(
@@ -127,17 +127,19 @@ def _packed_attention(
 
 def _cross_entropy(logits: Tensor, target: Tensor, **options: Any) -> Tensor:
     if target.shape == logits.shape:  # torch wants the classes on axis 1
-        return F.cross_entropy(logits.flatten(0, -2), target.flatten(0, -2), **options)
+        return functional.cross_entropy(logits.flatten(0, -2), target.flatten(0, -2), **options)
     if logits.ndim == 1:
-        return F.cross_entropy(logits, target, **options)
-    loss = F.cross_entropy(logits.flatten(0, -2), target.flatten(), **options)
+        return functional.cross_entropy(logits, target, **options)
+    loss = functional.cross_entropy(logits.flatten(0, -2), target.flatten(), **options)
     return loss.reshape(target.shape) if loss.ndim else loss
 
 
 def _linear_cross_entropy(
     x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, **options: Any
 ) -> Tensor:
-    return F.cross_entropy(F.linear(x, weight, bias), target, reduction="sum", **options)
+    return functional.cross_entropy(
+        functional.linear(x, weight, bias), target, reduction="sum", **options
+    )
 
 
 def _add_dropout_norm(
@@ -162,10 +164,10 @@ def _bias_act_dropout(
 ) -> Tensor:
     shifted = x if bias is None else x + bias
     act = {
-        "relu": F.relu,
-        "leaky_relu": F.leaky_relu,
-        "gelu": F.gelu,
-        "gelu_tanh": lambda h: F.gelu(h, approximate="tanh"),
-        "silu": F.silu,
+        "relu": functional.relu,
+        "leaky_relu": functional.leaky_relu,
+        "gelu": functional.gelu,
+        "gelu_tanh": lambda h: functional.gelu(h, approximate="tanh"),
+        "silu": functional.silu,
     }[activation]
     return _dropout(act(shifted), dropout, rng)

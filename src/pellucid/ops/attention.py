@@ -108,13 +108,11 @@ def _forbid(a: Array, mask: Array | None, causal: bool) -> Array:
     xp = namespace(a)
     never = xp.full_like(a, -float("inf"))
     if mask is not None:
-        shape = a.shape
+        _check_mask(mask.shape, a.shape)
         if mask.dtype == xp.bool:
             a = xp.where(mask, never, a)
         else:
             a = a + xp.astype(mask, a.dtype, copy=False)
-        if a.shape != shape:
-            raise ValueError(f"the mask {mask.shape} does not broadcast to the scores, {shape}")
     if causal:
         a = xp.where(like(causal_mask(a.shape[-2], a.shape[-1]), a), never, a)
     return a
@@ -136,3 +134,11 @@ def _check(q: Array, k: Array, v: Array) -> None:
             f"attention expects q (…, L, D), k (…, S, D), v (…, S, Dv), the axes in front equal; "
             f"got q {q.shape}, k {k.shape}, v {v.shape}"
         )
+
+
+def _check_mask(mask: tuple[int, ...], scores: tuple[int, ...]) -> None:
+    padded = (1,) * (len(scores) - len(mask)) + tuple(mask)
+    if len(padded) > len(scores) or any(
+        m not in (1, s) for m, s in zip(padded, scores, strict=True)
+    ):
+        raise ValueError(f"the mask {tuple(mask)} does not broadcast to the scores {tuple(scores)}")

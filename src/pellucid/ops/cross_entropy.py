@@ -102,10 +102,11 @@ def _chosen(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Arr
             "cross_entropy expects logits (…, V) and targets (…) of integers, or probabilities "
             f"(…, V); got logits {logits.shape} and targets {target.shape} of {target.dtype}"
         )
-    column = xp.reshape(target, (prod(target.shape), 1))
+    numbers = like(np.arange(classes), target)
+    column = xp.astype(xp.reshape(target, (prod(target.shape), 1)), numbers.dtype)
     counts = column != ignore_index
     _check_range(xp.where(counts, column, xp.zeros_like(column)), classes)
-    hit = (column == like(np.arange(classes), column)) & counts
+    hit = (column == numbers) & counts
     chosen, kept = xp.astype(hit, logits.dtype), xp.astype(counts, logits.dtype)
     return chosen, kept, xp.sum(kept)
 

@@ -9,9 +9,9 @@ from pellucid.array import Array, erf, namespace
 
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
-# Beyond it the gate Φ is exactly 0 or 1, in float64 too; further out x³ would overflow and the
-# formulas come to inf · 0.
-_TAIL = 30.0
+# Beyond it the gate Φ is exactly 0 or 1 and its slope φ is 0, in float64 too; further out x³ would
+# overflow and the formulas come to inf · 0.
+_TAIL = 40.0
 
 
 class Saved(NamedTuple):
