@@ -20,7 +20,9 @@ import numpy as np
 
 from pellucid.pair import Pair, pair_of
 
-FUSED = frozenset({"add_dropout_norm", "bias_act_dropout", "packed_attention"})
+FUSED = frozenset(
+    {"add_dropout_norm", "bias_act_dropout", "linear_cross_entropy", "packed_attention"}
+)
 """The ops that have a fused pair."""
 
 _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")

@@ -1,0 +1,72 @@
+"""The output layer and its loss, against the plain page and float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.kernels.judge import close, judge
+
+from pellucid import kernels, ops
+from pellucid.kernels import linear_cross_entropy as page
+from pellucid.pair import pair_of
+
+
+def draw(rows: int, width: int, vocabulary: int) -> tuple[np.ndarray, ...]:
+    random = np.random.default_rng(3)
+    x = random.standard_normal((rows, width), np.float32)
+    weight = random.standard_normal((vocabulary, width), np.float32)
+    bias = random.standard_normal(vocabulary, np.float32)
+    return x, weight, bias, random.integers(0, vocabulary, rows)
+
+
+@pytest.mark.parametrize("sizes", [(131, 17, 53), (1, 3, 2), (7, 5, 1009)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_against_the_plain_page(
+    sizes: tuple[int, int, int], smoothing: float, with_bias: bool
+) -> None:
+    x, weight, bias, target = draw(*sizes)
+    target[::5] = -100 if len(target) > 1 else target[::5]
+    judge(
+        ops.linear_cross_entropy,
+        (x, weight, bias if with_bias else None, target),
+        {"label_smoothing": smoothing},
+        np.float32(1.0),
+    )
+
+
+def test_chunks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    args = draw(131, 17, 53)
+    monkeypatch.setattr(page, "_HELD", 53 * 20)
+    judge(ops.linear_cross_entropy, args, {}, np.float32(1.0))
+
+
+def test_the_gradient_is_scaled() -> None:
+    args = draw(31, 17, 53)
+    fused = kernels.best(ops.linear_cross_entropy, *args)
+    once = fused.backward(np.float32(1.0), fused.forward(*args)[1])
+    thrice = fused.backward(np.float32(3.0), fused.forward(*args)[1])
+    for a, b in zip(once, thrice, strict=True):
+        close(b, b, 3 * a.astype(np.float64), "scaled")
+
+
+def test_large_logits_do_not_overflow() -> None:
+    x, weight, bias, target = draw(31, 17, 53)
+    args = (x * np.float32(1e3), weight, bias, target)
+    judge(ops.linear_cross_entropy, args, {}, np.float32(1.0))
+
+
+def test_what_the_guard_declines() -> None:
+    x, weight, bias, target = draw(31, 17, 53)
+    outside = target.copy()
+    outside[3] = 53
+    for args in (
+        (x.astype(np.float64), weight.astype(np.float64), bias.astype(np.float64), target),
+        (x, weight, bias, outside),
+        (x[:0], weight, bias, target[:0]),
+    ):
+        assert kernels.best(ops.linear_cross_entropy, *args) == pair_of(ops.linear_cross_entropy)
+    with pytest.raises(IndexError, match="targets must lie"):
+        kernels.best(ops.linear_cross_entropy, x, weight, bias, outside).forward(
+            x, weight, bias, outside
+        )
