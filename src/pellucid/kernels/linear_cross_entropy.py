@@ -40,7 +40,7 @@ def accepts(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> bool:
-    """float32 rows; targets inside the vocabulary or ignored (others are the plain page's error)."""
+    """float32 rows; targets within the vocabulary or ignored (the plain page names others)."""
     if not (
         all(
             isinstance(a, np.ndarray) and a.dtype == np.float32 and a.ndim == 2 for a in (x, weight)
