@@ -48,8 +48,8 @@ class Rng:
     """A source of random bits that is a value: using it changes nothing.
 
     `fold(i)` gives the child for part i of a layer; a parent hands each of its parts its own.
-    `rows` names the rows (uint32, broadcastable to `x.shape[:-1]`); without it they are counted in
-    the order of the array.
+    `seed` counts modulo 2³². `rows` names the rows (uint32, broadcastable to `x.shape[:-1]`);
+    without it they are counted in the order of the array, as the positions of one example.
 
     >>> Rng(0).fold(1) == Rng(0).fold(1), Rng(0).fold(1) == Rng(0).fold(2)
     (True, False)
@@ -78,7 +78,8 @@ class Rng:
         Raises `ValueError` when the rows named do not fit the shape.
         """
         if self.rows is None:
-            named = mix(np.arange(int(np.prod(shape)), dtype=np.uint32)).reshape(shape)
+            count = np.arange(int(np.prod(shape)))
+            named = row_keys(np.zeros(1, int), count).reshape(shape)
         else:
             try:
                 named = np.broadcast_to(self.rows, shape)
