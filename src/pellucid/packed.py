@@ -115,24 +115,25 @@ class Batch:
         return len(self.source.tokens) + len(self.target.tokens) - len(self.target)
 
 
-def _slots(cu_seqlens: np.ndarray) -> tuple[np.ndarray, int, int]:
+def _slots(cu_seqlens: np.ndarray, length: int) -> np.ndarray:
+    """Return where each packed row stands among the N · length places of the padded array."""
     lengths = np.diff(cu_seqlens)
-    longest = int(lengths.max(initial=0))
-    starts = np.repeat(np.arange(len(lengths)) * longest - cu_seqlens[:-1], lengths)
-    return np.arange(int(cu_seqlens[-1])) + starts, len(lengths), longest
+    starts = np.repeat(np.arange(len(lengths)) * length - cu_seqlens[:-1], lengths)
+    slots: np.ndarray = np.arange(int(cu_seqlens[-1])) + starts
+    return slots
 
 
 def pad_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
-    """Lay packed rows (T, …) out as (N, L, …), zeros after the shorter sequences.
+    """Lay packed rows (T, …) out as (N, L, …), L the longest, zeros after the shorter sequences.
 
     >>> pad_rows(np.array([1.0, 2.0, 3.0]), np.array([0, 2, 3]))
     array([[1., 2.],
            [3., 0.]])
     """
     xp = namespace(x)
-    slots, n, longest = _slots(cu_seqlens)
+    n, longest = len(cu_seqlens) - 1, int(np.diff(cu_seqlens).max(initial=0))
     source = np.full(n * longest, x.shape[0])  # the row of zeros added at the end
-    source[slots] = np.arange(x.shape[0])
+    source[_slots(cu_seqlens, longest)] = np.arange(x.shape[0])
     zero = xp.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
     rows = xp.take(xp.concat([x, zero]), like(source, x), axis=0)
     return xp.reshape(rows, (n, longest, *x.shape[1:]))
@@ -145,5 +146,6 @@ def pack_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
     array([1., 2., 3.])
     """
     xp = namespace(x)
-    slots, n, longest = _slots(cu_seqlens)
-    return xp.take(xp.reshape(x, (n * longest, *x.shape[2:])), like(slots, x), axis=0)
+    n, length = x.shape[:2]
+    flat = xp.reshape(x, (n * length, *x.shape[2:]))
+    return xp.take(flat, like(_slots(cu_seqlens, length), x), axis=0)
