@@ -16,12 +16,14 @@ from typing import Any
 import llvmlite.binding
 from llvmlite import ir
 from numba import types
+from numba.core import config
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np.arrayobj import make_array
 
 # Intel's AVX-512 processors are given 256-bit code by LLVM, so they count as AVX2 here.
-LANES = 16 if llvmlite.binding.get_host_cpu_name() in ("znver4", "znver5") else 8
+_PROCESSOR = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
+LANES = 16 if _PROCESSOR in ("znver4", "znver5") else 8
 
 _i32 = ir.IntType(32)
 
