@@ -21,7 +21,13 @@ import numpy as np
 from pellucid.pair import Pair, pair_of
 
 FUSED = frozenset(
-    {"add_dropout_norm", "bias_act_dropout", "linear_cross_entropy", "packed_attention"}
+    {
+        "add_dropout_norm",
+        "bias_act_dropout",
+        "linear",
+        "linear_cross_entropy",
+        "packed_attention",
+    }
 )
 """The ops that have a fused pair."""
 

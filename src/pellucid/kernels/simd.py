@@ -22,7 +22,7 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np.arrayobj import make_array
 
 # Intel's AVX-512 processors are given 256-bit code by LLVM, so they count as AVX2 here.
-_PROCESSOR = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
+_PROCESSOR = getattr(config, "CPU_NAME", None) or llvmlite.binding.get_host_cpu_name()
 LANES = 16 if _PROCESSOR in ("znver4", "znver5") else 8
 
 _i32 = ir.IntType(32)

@@ -55,23 +55,9 @@ def _block(builder: Any, height: int, width: int, args: tuple[Any, ...]) -> None
     a_rows = [builder.gep(a, [builder.mul(row_step, _long(i))]) for i in range(height)]
     c_rows = [builder.gep(c, [builder.mul(c_row, _long(i))]) for i in range(height)]
     cells = [(i, j) for i in range(height) for j in range(width)]
+    zero = ir.Constant(_vec, [0.0] * LANES)
     before = builder.block
-    read, start, loop, done = (
-        builder.append_basic_block(name) for name in ("read", "start", "loop", "done")
-    )
-    builder.cbranch(add, read, start)
-
-    builder.position_at_end(read)
-    old = [_load(builder, c_rows[i], j * LANES) for i, j in cells]
-    builder.branch(start)
-
-    builder.position_at_end(start)
-    first = []
-    for value in old:
-        phi = builder.phi(_vec)
-        phi.add_incoming(ir.Constant(_vec, [0.0] * LANES), before)
-        phi.add_incoming(value, read)
-        first.append(phi)
+    loop, done = builder.append_basic_block("loop"), builder.append_basic_block("done")
     builder.cbranch(builder.icmp_signed(">", k, _long(0)), loop, done)
 
     builder.position_at_end(loop)
@@ -86,22 +72,29 @@ def _block(builder: Any, height: int, width: int, args: tuple[Any, ...]) -> None
         for (i, j), acc in zip(cells, sums, strict=True)
     ]
     following = builder.add(step, _long(1))
-    step.add_incoming(_long(0), start)
+    step.add_incoming(_long(0), before)
     step.add_incoming(following, loop)
-    for acc, value, after in zip(sums, first, new, strict=True):
-        acc.add_incoming(value, start)
+    for acc, after in zip(sums, new, strict=True):
+        acc.add_incoming(zero, before)
         acc.add_incoming(after, loop)
     builder.cbranch(builder.icmp_signed("<", following, k), loop, done)
 
     builder.position_at_end(done)
     results = []
-    for value, after in zip(first, new, strict=True):
-        phi = builder.phi(_vec)
-        phi.add_incoming(value, start)
-        phi.add_incoming(after, loop)
-        results.append(phi)
-    for (i, j), value in zip(cells, results, strict=True):
-        _store(builder, value, c_rows[i], j * LANES)
+    for after in new:
+        result = builder.phi(_vec)
+        result.add_incoming(zero, before)
+        result.add_incoming(after, loop)
+        results.append(result)
+    with builder.if_else(add) as (adding, fresh):
+        with adding:
+            # Added at the end, not started from: short sums first keep rounding small.
+            for (i, j), value in zip(cells, results, strict=True):
+                was = _load(builder, c_rows[i], j * LANES)
+                _store(builder, builder.fadd(was, value), c_rows[i], j * LANES)
+        with fresh:
+            for (i, j), value in zip(cells, results, strict=True):
+                _store(builder, value, c_rows[i], j * LANES)
 
 
 def _block_function(module: Any, width: int) -> Any:

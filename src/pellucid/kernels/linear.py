@@ -1,0 +1,84 @@
+"""x Wᵀ + b and back, on the products of `matmul`; the bias is where the sums start from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid.kernels import threads
+from pellucid.kernels.compile import kernel
+from pellucid.kernels.matmul import multiply, panels
+from pellucid.kernels.rows import plain_vector
+
+Array = np.ndarray
+_FEW = 8  # rows for which copying W into panels would cost more than the product
+_COLUMNS = 64  # of a bias gradient, worth a part of their own
+
+
+class Saved(NamedTuple):
+    x: Array
+    weight: Array
+    has_bias: bool
+
+
+def accepts(x: Array, weight: Array, bias: Array | None = None) -> bool:
+    """float32 in one piece of memory, more than a few rows of the weight's width."""
+    return (
+        all(
+            isinstance(a, np.ndarray)
+            and a.dtype == np.float32
+            and a.flags.c_contiguous
+            and a.flags.aligned
+            and a.flags.writeable
+            for a in (x, weight)
+        )
+        and x.ndim >= 2
+        and weight.ndim == 2
+        and x.shape[-1] == weight.shape[1]
+        and x.size > _FEW * weight.shape[1]
+        and plain_vector(bias, len(weight))
+    )
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Saved]:
+    """See `ops.linear`."""
+    rows = x.reshape(-1, x.shape[-1])
+    y = np.empty((len(rows), len(weight)), np.float32)
+    multiply(rows, panels(weight.T), y, bias)
+    return y.reshape(*x.shape[:-1], len(weight)), Saved(x, weight, bias is not None)
+
+
+def linear_backward(dy: Array, saved: Saved) -> tuple[Array, Array, Array | None]:
+    """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
+    x, weight, has_bias = saved
+    dy_rows = np.ascontiguousarray(dy, np.float32).reshape(-1, len(weight))
+    x_rows = x.reshape(-1, x.shape[-1])
+    dx, dweight = np.empty_like(x_rows), np.empty_like(weight)
+    multiply(dy_rows, panels(weight), dx)
+    multiply(dy_rows.T, panels(x_rows), dweight)
+    return dx.reshape(x.shape), dweight, sum_rows(dy_rows) if has_bias else None
+
+
+def sum_rows(x: Array) -> Array:
+    """Return Σ over rows of x (T, F), in the same order whatever the threads."""
+    total = np.zeros(x.shape[1], np.float32)
+    bounds = threads.cut(x.shape[1], _COLUMNS, most=4)
+
+    def part(i: int) -> None:
+        _sum_rows(x, bounds[i], bounds[i + 1], total)
+
+    threads.run(part, len(bounds) - 1)
+    return total
+
+
+@kernel("void(f4[:,::1],i8,i8,f4[::1])")
+def _sum_rows(x, first, last, total):
+    partial = np.empty(last - first, np.float32)
+    for start in range(0, x.shape[0], 64):  # short sums first: their rounding grows less
+        partial[:] = np.float32(0.0)
+        for i in range(start, min(start + 64, x.shape[0])):
+            for j in range(first, last):
+                partial[j - first] += x[i, j]
+        for j in range(first, last):
+            total[j] += partial[j - first]

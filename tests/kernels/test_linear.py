@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.kernels.judge import judge
+
+from pellucid import kernels, ops
+from pellucid.kernels import matmul
+from pellucid.pair import pair_of
+
+
+def draw(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
+
+
+@pytest.mark.parametrize(
+    "rows, width, outputs", [(17, 5, 3), (131, 37, 71), (97, 263, 521), (11, 1, 1)]
+)
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_linear(rows: int, width: int, outputs: int, with_bias: bool) -> None:
+    bias = draw(outputs) if with_bias else None
+    args = (draw(rows, width), draw(outputs, width), bias)
+    judge(ops.linear, args, {}, draw(rows, outputs))
+
+
+def test_leading_axes_are_rows() -> None:
+    judge(ops.linear, (draw(3, 7, 5, 11), draw(13, 11), draw(13)), {}, draw(3, 7, 5, 13))
+
+
+def test_a_long_sum_is_as_exact_as_the_plain_one() -> None:
+    judge(ops.linear, (draw(5003, 7), draw(3, 7), draw(3)), {}, draw(5003, 3))
+    judge(ops.linear, (draw(11, 5003), draw(3, 5003), None), {}, draw(11, 3))
+
+
+def test_a_row_has_the_same_bits_in_any_company() -> None:
+    """What NumPy's BLAS does not promise."""
+    x, weight, bias = draw(331, 37), draw(71, 37), draw(71)
+    pair = kernels.best(ops.linear, x, weight, bias)
+    whole = pair.forward(x, weight, bias)[0]
+    for part in (slice(0, 13), slice(1, 200), slice(330 - 11, 331)):
+        np.testing.assert_array_equal(pair.forward(x[part], weight, bias)[0], whole[part])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e-42])
+def test_special_values_stay_in_their_row(value: float) -> None:
+    x, weight = draw(23, 11), draw(13, 11)
+    x[5, 3] = value
+    pair = kernels.best(ops.linear, x, weight)
+    assert pair != pair_of(ops.linear)
+    y, plain = pair.forward(x, weight)[0], ops.linear(x, weight)[0]
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(plain))
+    np.testing.assert_allclose(y, plain, rtol=1e-5)
+
+
+@pytest.mark.parametrize("change", ["float64", "strided", "few rows", "no rows"])
+def test_what_it_declines_runs_the_plain_page(change: str) -> None:
+    x, weight = draw(23, 11), draw(13, 11)
+    if change == "float64":
+        x = x.astype(np.float64)
+    elif change == "strided":
+        x = np.repeat(x, 2, axis=1)[:, ::2]
+    else:
+        x = x[: 0 if change == "no rows" else 3]
+    assert kernels.best(ops.linear, x, weight) == pair_of(ops.linear)
+
+
+@pytest.mark.parametrize("m, k, n", [(3, 5, 7), (97, 300, 33), (1, 1, 1), (100, 513, 64)])
+def test_multiply_takes_either_layout_and_adds(m: int, k: int, n: int) -> None:
+    a, b, bias = draw(m, k), draw(k, n), draw(n)
+    exact = a.astype(np.float64) @ b
+    for left in (a, np.asfortranarray(a)):
+        for right in (b, np.asfortranarray(b)):
+            packed = matmul.panels(right)
+            c = matmul.multiply(left, packed, np.full((m, n), np.nan, np.float32))
+            np.testing.assert_allclose(c, exact, atol=1e-4)
+            matmul.multiply(left, packed, c, add=True)
+            np.testing.assert_allclose(c, 2 * exact, atol=2e-4)
+            matmul.multiply(left, packed, c, bias)
+            np.testing.assert_allclose(c, exact + bias, atol=1e-4)
+
+
+def test_multiply_writes_into_columns_of_a_larger_array() -> None:
+    whole = np.zeros((17, 50), np.float32)
+    a, b = draw(17, 5), draw(5, 11)
+    matmul.multiply(a, matmul.panels(b), whole[:, 7:18])
+    np.testing.assert_allclose(whole[:, 7:18], a @ b, atol=1e-5)
+    assert not whole[:, :7].any()
+    assert not whole[:, 18:].any()
