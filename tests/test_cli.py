@@ -2,34 +2,87 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pellucid.cli import VERBS, main
 
+Done = subprocess.CompletedProcess[str]
+
+TINY = """
+description = "Letters to the same letters in capitals"
+
+[tokenizer]
+kind = "char"
+
+[model]
+d_model = 12
+num_attention_heads = 3
+encoder_layers = 1
+decoder_layers = 1
+ffn_dim = 17
+max_position_embeddings = 19
+
+[data]
+max_tokens = 17
+batch_tokens = 256
+
+[training]
+steps = 3
+validate_unit = "steps"
+validate_every = 2
+
+[evaluation]
+metric = "error_rates"
+"""
+
 
 def pellucid(
-    *arguments: str, stdin: str | bytes | None = None, cwd: Path | None = None, **variables: str
-) -> subprocess.CompletedProcess[str]:
+    *arguments: str | Path, stdin: str | bytes | None = None, cwd: Path | None = None
+) -> Done:
     """Run the command line in a process and return what it said."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
     done = subprocess.run(
-        [sys.executable, "-m", "pellucid", *arguments],
-        input=given,
-        stdin=subprocess.DEVNULL if given is None else None,
+        [sys.executable, "-m", "pellucid", *map(str, arguments)],
+        input=b"" if given is None else given,
         capture_output=True,
         cwd=cwd,
-        env={**os.environ, "COLUMNS": "100", **variables},
+        env={**os.environ, "COLUMNS": "100", "PELLUCID_KERNELS": "off"},
         timeout=120,
         check=False,
     )
-    return subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-    )
+    return Done(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def pairs(count: int) -> str:
+    """Tab-separated pairs of four letters and the same in capitals."""
+    words = ["".join("abcdefg"[(n // 7**k) % 7] for k in range(4)) for n in range(count)]
+    return "".join(f"{word}\t{word.upper()}\n" for word in words)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with settings, pairs, and a run trained on them."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "tiny.toml").write_text(TINY, encoding="utf-8")
+    (folder / "words.tsv").write_text(pairs(200), encoding="utf-8")
+    done = pellucid("train", "tiny.toml", "--data.train", "words.tsv", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def failed(done: Done, code: int, *words: str) -> None:
+    """Hold that a command ended as it should: one message, no traceback."""
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == code, done.stderr + done.stdout
+    for word in words:
+        assert word in done.stderr, done.stderr
 
 
 def test_without_a_verb_it_lists_them() -> None:
@@ -44,22 +97,27 @@ def test_every_verb_explains_itself(verb: str) -> None:
     done = pellucid(verb, "--help")
     assert done.returncode == 0, done.stderr
     assert f"usage: pellucid {verb}" in done.stdout
-    assert "Traceback" not in done.stderr
+
+
+def test_train_shows_every_setting_with_default_and_meaning() -> None:
+    shown = " ".join(pellucid("train", "g2p-en", "--help").stdout.split())
+    for words in ("--model.d-model INT", "--training.schedule.lr FLOAT", "--data.train", "--seed"):
+        assert words in shown
+    assert "Heads H of every attention; they divide d_model. (default: 4)" in shown
 
 
 def test_an_unknown_verb_suggests_the_nearest() -> None:
-    done = pellucid("trian", "g2p-en")
-    assert done.returncode == 2
-    assert "no verb 'trian' (did you mean train?)" in done.stderr
-    assert "Traceback" not in done.stderr
+    failed(pellucid("trian", "g2p-en"), 2, "no verb 'trian' (did you mean train?)")
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_an_unknown_option_is_wrong_use(verb: str) -> None:
-    done = pellucid(verb, "--no-such-option")
-    assert done.returncode == 2
-    assert "no-such-option" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("verb", ["demo", "recipes", "check", "evaluate", "generate", "train"])
+def test_an_unknown_option_is_wrong_use(verb: str, place: Path) -> None:
+    named = {"train": ["tiny.toml"], "evaluate": ["runs/tiny"], "generate": ["runs/tiny"]}
+    failed(pellucid(verb, *named.get(verb, []), "--no-such-option", cwd=place), 2, "no-such-option")
+
+
+def test_a_misspelt_setting_suggests_the_nearest(place: Path) -> None:
+    failed(pellucid("train", "tiny.toml", "--model.d-modle", "8", cwd=place), 2, "--model.d-model")
 
 
 def test_a_fault_of_ours_is_one_message_and_a_traceback_on_request(
@@ -99,3 +157,215 @@ def test_check_passes_on_this_machine() -> None:
     done = pellucid("check")
     assert done.returncode == 0, done.stdout
     assert "WRONG" not in done.stdout
+
+
+def test_recipes_are_listed() -> None:
+    done = pellucid("recipes")
+    assert all(name in done.stdout for name in ("chat-ko-small", "g2p-demo", "g2p-en"))
+
+
+class TestTrain:
+    """What a run leaves behind, and what it refuses."""
+
+    def test_a_run_folder_has_its_parts(self, place: Path) -> None:
+        run = place / "runs" / "tiny"
+        for part in ("config.toml", "metrics.jsonl", "checkpoints", "model/README.md"):
+            assert (run / part).exists(), part
+        metrics = (run / "metrics.jsonl").read_text(encoding="utf-8")
+        events = [json.loads(line)["event"] for line in metrics.splitlines()]
+        assert "validated" in events
+        assert "ended" in events
+
+    def test_its_settings_train_again_to_the_same_bits(self, place: Path) -> None:
+        again = pellucid("train", "runs/tiny/config.toml", "--run", "again", cwd=place)
+        assert again.returncode == 0, again.stderr
+        weights = [(place / run / "model/model.safetensors") for run in ("runs/tiny", "again")]
+        assert weights[0].read_bytes() == weights[1].read_bytes()
+
+    def test_a_folder_that_holds_a_run_is_not_overwritten(self, place: Path) -> None:
+        done = pellucid("train", "tiny.toml", "--data.train", "words.tsv", cwd=place)
+        failed(done, 1, "already holds a run", "--resume")
+
+    def test_resuming_takes_the_settings_of_the_run(self, place: Path) -> None:
+        assert pellucid("train", "tiny", "--resume", cwd=place).returncode == 0
+        assert pellucid("train", "--resume", "runs/tiny", cwd=place).returncode == 0
+
+    def test_resuming_with_other_settings_is_refused_and_they_are_named(self, place: Path) -> None:
+        done = pellucid("train", "--resume", "runs/tiny", "--seed", "5", cwd=place)
+        failed(done, 1, "seed: 0 -> 5")
+
+    def test_more_steps_can_be_asked_for(self, place: Path) -> None:
+        pellucid("train", "tiny.toml", "--data.train", "words.tsv", "--run", "more", cwd=place)
+        done = pellucid(
+            *("train", "--resume", "more", "--accept-changes", "--training.steps", "5"), cwd=place
+        )
+        assert done.returncode == 0, done.stderr
+        assert "5 steps" in done.stdout
+
+    def test_resuming_on_other_data_is_refused(self, place: Path) -> None:
+        (place / "own.tsv").write_text(pairs(150), encoding="utf-8")
+        pellucid("train", "tiny.toml", "--data.train", "own.tsv", "--run", "own", cwd=place)
+        (place / "own.tsv").write_text(pairs(140), encoding="utf-8")
+        failed(pellucid("train", "--resume", "own", cwd=place), 1, "training data is not what")
+
+    def test_resuming_nothing_is_refused(self, place: Path) -> None:
+        failed(pellucid("train", "g2p-demo", "--resume", cwd=place), 1, "no run here to resume")
+
+    @pytest.mark.parametrize(
+        "arguments, words",
+        [
+            (["g2p-enn"], ["no recipe", "did you mean g2p-en?"]),
+            (["absent.toml"], ["absent.toml: there is no such file"]),
+            ([], ["which recipe?"]),
+            (["tiny.toml"], ["data.corpus", "data.train"]),
+            (["tiny.toml", "--data.corpus", "chaterbot-ko"], ["did you mean chatterbot-ko?"]),
+            (["tiny.toml", "--model.num-attention-heads", "5"], ["12 is not a multiple of 5"]),
+            (["tiny.toml", "--training.schedule.lr", "-1"], ["lr must be above 0"]),
+            (["tiny.toml", "--model.dropout", "1.5"], ["dropout must be"]),
+            (["tiny.toml", "--data.max-tokens", "100"], ["max_position_embeddings"]),
+        ],
+    )
+    def test_wrong_use(self, arguments: list[str], words: list[str], place: Path) -> None:
+        failed(pellucid("train", *arguments, "--run", "wrong", cwd=place), 2, *words)
+        assert not (place / "wrong").exists()
+
+    @pytest.mark.parametrize(
+        "write, words",
+        [
+            (lambda path: path.write_bytes(b""), ["is empty"]),
+            (lambda path: path.write_bytes(b"a\tb\nc\n"), ["line 2: expected 2 columns"]),
+            (lambda path: path.write_bytes(b"a\tb\n\xff\tb\n"), ["line 2: not UTF-8"]),
+            (lambda path: path.write_bytes(b"a\tb\n\0\tb\n"), ["line 2: holds a NUL"]),
+            (lambda path: path.write_bytes(b"a\t" + b"b" * 100_000), ["line 1: 100,002"]),
+            (lambda path: path.mkdir(), ["is a folder"]),
+            (lambda path: None, ["no such file"]),
+        ],
+    )
+    def test_bad_files_name_the_line(
+        self, write: Callable[[Path], object], words: list[str], place: Path, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "bad.tsv"
+        write(path)
+        run = tmp_path / "run"
+        done = pellucid("train", "tiny.toml", "--data.train", path, "--run", run, cwd=place)
+        failed(done, 1, "bad.tsv", *words)
+
+    def test_a_learning_rate_that_diverges_is_said(self, place: Path, tmp_path: Path) -> None:
+        done = pellucid(
+            *("train", "tiny.toml", "--data.train", "words.tsv", "--run", tmp_path / "run"),
+            *("--training.schedule.lr", "1e30", "--training.steps", "50"),
+            cwd=place,
+        )
+        failed(done, 1, "diverged")
+
+    def test_an_unwritable_folder_is_said(self, place: Path) -> None:
+        (place / "file").write_text("", encoding="utf-8")
+        done = pellucid(
+            *("train", "tiny.toml", "--data.train", "words.tsv", "--run", "file/run"), cwd=place
+        )
+        failed(done, 1, "file")
+
+    def test_two_parallel_files(self, place: Path, tmp_path: Path) -> None:
+        rows = [line.split("\t") for line in pairs(100).splitlines()]
+        for side, name in enumerate(("src.txt", "tgt.txt")):
+            text = "\n".join(row[side] for row in rows)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        done = pellucid(
+            *("train", "tiny.toml", "--run", tmp_path / "run"),
+            *("--data.train", tmp_path / "src.txt", tmp_path / "tgt.txt"),
+            cwd=place,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+class TestGenerate:
+    """Text in, text out."""
+
+    def test_arguments_are_answered_in_order(self, place: Path) -> None:
+        one, two = (pellucid("generate", "runs/tiny", t, cwd=place).stdout for t in ("abc", "gg"))
+        both = pellucid("generate", "runs/tiny", "abc", "gg", cwd=place)
+        assert both.returncode == 0, both.stderr
+        assert both.stdout == one + two
+        assert both.stdout.count("\n") == 2
+
+    def test_lines_come_back_in_order_and_empty_ones_stay_empty(self, place: Path) -> None:
+        done = pellucid("generate", "runs/tiny/model", stdin="abc\n\r\n\ngg\n", cwd=place)
+        single = pellucid("generate", "runs/tiny", "abc", "gg", cwd=place).stdout.split("\n")
+        assert done.stdout.split("\n") == [single[0], "", "", single[1], ""]
+
+    def test_broken_utf8_is_reported_and_the_rest_goes_on(self, place: Path) -> None:
+        done = pellucid("generate", "runs/tiny", stdin=b"abc\n\xff\xfe\ngg\n", cwd=place)
+        failed(done, 1, "line 2: not UTF-8")
+        assert done.stdout.count("\n") == 3
+
+    def test_a_long_text_is_refused_not_cut(self, place: Path) -> None:
+        done = pellucid("generate", "runs/tiny", "a" * 20, "abc", cwd=place)
+        failed(done, 1, "text 1: 20 tokens, more than the 19")
+        assert done.stdout.startswith("\n")
+
+    def test_unseen_characters_are_reported(self, place: Path) -> None:
+        failed(pellucid("generate", "runs/tiny", "abé", cwd=place), 0, "never seen", "'é'")
+
+    def test_a_beam_gives_several_answers_with_scores(self, place: Path) -> None:
+        done = pellucid("generate", "runs/tiny", "abc", "--beam=3", "--best=2", "--scores", cwd=place)
+        first, _, second, _ = done.stdout.rstrip("\n").split("\t")
+        assert float(first) < 0
+        assert float(second) < 0
+
+    def test_wrong_use(self, place: Path) -> None:
+        failed(pellucid("generate", cwd=place), 2, "which model?")
+        failed(pellucid("generate", "runs/tiny", "a", "--beam", "0", cwd=place), 2, "beam")
+
+    @pytest.mark.parametrize(
+        "part, content, words",
+        [
+            ("config.json", None, ["neither a model"]),
+            ("config.json", b"{", ["config.json: is damaged"]),
+            ("config.json", b"{}", ["not a model of Pellucid's"]),
+            ("model.safetensors", b"12345678", ["model.safetensors", "not a whole"]),
+            ("model.safetensors", None, ["model.safetensors: cannot be read"]),
+            ("tokenizer.json", b"{}", ["tokenizer.json"]),
+            ("generation_config.json", b'{"beam": "x"}', ["generation_config.json: beam"]),
+        ],
+    )
+    def test_a_damaged_part_is_named(
+        self, part: str, content: bytes | None, words: list[str], place: Path, tmp_path: Path
+    ) -> None:
+        for path in (place / "runs/tiny/model").iterdir():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+        (tmp_path / part).unlink()
+        if content is not None:
+            (tmp_path / part).write_bytes(content)
+        failed(pellucid("generate", tmp_path, "abc", cwd=place), 1, *words)
+
+    def test_a_tokenizer_of_another_model_is_named(self, place: Path, tmp_path: Path) -> None:
+        for path in (place / "runs/tiny/model").iterdir():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+        settings = json.loads((tmp_path / "config.json").read_text())
+        settings["source_vocab_size"] += 1
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+        failed(pellucid("generate", tmp_path, "abc"), 1, "belongs to another model")
+
+    def test_a_run_without_a_model_says_how_to_finish_it(self, tmp_path: Path) -> None:
+        (tmp_path / "config.toml").write_text("")
+        failed(pellucid("generate", tmp_path, "abc"), 1, "train --resume")
+        failed(pellucid("generate", tmp_path / "absent", "abc"), 1, "no such folder")
+
+
+class TestEvaluate:
+    """Scores on pairs put aside, or given."""
+
+    def test_a_run_is_scored_on_what_was_put_aside(self, place: Path) -> None:
+        done = pellucid("evaluate", "runs/tiny", "--as-json", cwd=place)
+        assert done.returncode == 0, done.stderr
+        scores = json.loads(done.stdout)
+        assert scores["words"] == scores["pairs"] > 0
+        assert scores["loss"] > 0
+
+    def test_pairs_can_be_given(self, place: Path) -> None:
+        done = pellucid("evaluate", "runs/tiny/model", "--data", "words.tsv", cwd=place)
+        assert done.returncode == 0, done.stderr
+        assert "200" in done.stdout
+
+    def test_a_bare_model_needs_pairs(self, place: Path) -> None:
+        failed(pellucid("evaluate", "runs/tiny/model", cwd=place), 2, "--data")

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pellucid.commands.console import Output
 from pellucid.commands.progress import Progress, clock
 from pellucid.config import RunConfig, load_recipe
 from pellucid.experiment import Outcome, train_run
@@ -48,7 +49,7 @@ def demo(
         chat_minutes: Training time of the chatbot. Unset: as its recipe says.
         g2p_minutes: Training time of the pronunciation model. Unset: as its recipe says.
     """
-    console, began = Console(highlight=False), time.monotonic()
+    console, began = Output(), time.monotonic()
     chat_folder, g2p_folder = _free(folder / "chat"), _free(folder / "g2p")
 
     console.rule("[bold]1  It talks: Korean conversations, learnt by heart")

@@ -39,6 +39,11 @@ class Scores:
     """If the settings ask for them."""
     pairs: int
 
+    def as_json(self) -> dict[str, float]:
+        """Return the scores by name."""
+        rates = self.rates._asdict() if self.rates else {}
+        return {"pairs": self.pairs, "loss": self.loss, **rates}
+
     def written(self) -> dict[str, str]:
         """Return the scores by name, written out."""
         rates = self.rates
@@ -148,7 +153,7 @@ def train_run(
         judged = pairs.test or pairs.valid
         scores = score(trained, judged, config) if judged else None
         if scores is not None:
-            say(f"on {', '.join(f'{k} {v}' for k, v in scores.written().items())}")
+            say("put aside: " + ", ".join(f"{k} {v}" for k, v in scores.written().items()))
         save_model(folder / "model", trained, _card(folder, config, scores))
     return Outcome(trained, pairs, scores, None)
 

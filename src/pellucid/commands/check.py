@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from pellucid.check import TOLERANCE, run_checks
+from pellucid.commands.console import Output
 
 
 def check() -> int:
@@ -15,7 +15,7 @@ def check() -> int:
     One random projection of the output, central differences along one random direction per input
     and parameter, in float64. Exit code 1 if any is further off than the tolerance.
     """
-    console = Console(highlight=False)
+    console = Output()
     table = Table(title=f"Gradients, relative error at most {TOLERANCE:.0e}", title_justify="left")
     table.add_column("what")
     table.add_column("inputs and\nparameters", justify="right")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
+from pellucid.commands.console import Output
 from pellucid.config import load_recipe, recipe_names
 
 
@@ -17,7 +17,7 @@ def recipes() -> int:
     for name in recipe_names():
         recipe = load_recipe(name)
         table.add_row(name, recipe.data.corpus, recipe.description)
-    Console(highlight=False).print(table)
+    Output().print(table)
     return 0
 
 

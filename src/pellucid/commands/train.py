@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
+from pellucid.commands.console import Output
 from pellucid.commands.progress import Progress
 from pellucid.config import RunConfig, load_recipe, recipe_names
 from pellucid.errors import UsageError
@@ -29,7 +29,10 @@ def run(arguments: list[str]) -> int:
     base, folder = _start(name, rest, resume)
 
     def train(
-        *, config: Annotated[RunConfig, tyro.conf.arg(name="")] = base, run: Path = folder
+        *,
+        config: Annotated[RunConfig, tyro.conf.arg(name="")] = base,
+        run: Path = folder,
+        accept_changes: bool = False,
     ) -> int:
         """Train a recipe, a TOML file of settings or, with --resume, a run that was stopped.
 
@@ -39,8 +42,9 @@ def run(arguments: list[str]) -> int:
 
         Args:
             run: The run's folder: settings, metrics, checkpoints and the trained model.
+            accept_changes: Resume although settings or data differ from those it was started with.
         """
-        return _train(config, run, resume)
+        return _train(config, run, resume, accept_changes)
 
     return tyro.cli(train, prog=f"pellucid train {name or 'RECIPE'} [--resume]", args=rest)
 
@@ -59,10 +63,17 @@ def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, 
     return load_recipe(name), folder
 
 
-def _train(config: RunConfig, folder: Path, resume: bool) -> int:
-    console = Console(highlight=False)
+def _train(config: RunConfig, folder: Path, resume: bool, accept_changes: bool) -> int:
+    console = Output()
     with Progress(console, folder.name) as progress:
-        result = train_run(config, folder, resume=resume, listeners=[progress], say=progress.say)
+        result = train_run(
+            config,
+            folder,
+            resume=resume,
+            accept_changes=accept_changes,
+            listeners=[progress],
+            say=progress.say,
+        )
     if result.interrupted is not None:
         return INTERRUPTED.get(result.interrupted, 1)
     console.print(f"use it:    pellucid generate {folder}", markup=False)

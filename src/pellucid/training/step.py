@@ -50,7 +50,7 @@ class Trainable(Protocol):
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return every parameter's array."""
 
-    def load_state_dict(self, mapping: Mapping[str, np.ndarray], strict: bool = True) -> None:
+    def load_state_dict(self, mapping: Mapping[str, np.ndarray], strict: bool = True) -> Any:
         """Copy arrays into the parameters."""
 
     def zero_grad(self) -> None:

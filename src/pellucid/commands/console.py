@@ -1,0 +1,16 @@
+"""Where the commands print."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+
+class Output(Console):
+    """Standard output, coloured at a terminal, where only what we mark is coloured."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line, which ends quietly when its reader has gone."""
+        raise BrokenPipeError

@@ -1,0 +1,68 @@
+"""`pellucid evaluate RUN`: scores on pairs that the model was not trained on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import tyro
+
+from pellucid.config import RunConfig, load_recipe
+from pellucid.errors import UsageError
+from pellucid.experiment import read_data, score
+from pellucid.model_folder import load_model
+
+
+def evaluate(
+    model: tyro.conf.Positional[Path],
+    /,
+    *,
+    data: tuple[Path, ...] = (),
+    columns: tuple[str, str] | None = None,
+    error_rates: bool | None = None,
+    as_json: bool = False,
+) -> int:
+    """Score a trained model: loss and, where they mean something, phoneme and word error rate.
+
+    Without --data, a run is scored on the pairs that were put aside when it was trained.
+
+    Args:
+        model: A run folder, or a model folder together with --data.
+        data: One file of pairs (.tsv, .csv, .jsonl), or two parallel text files.
+        columns: Names of the source's and the target's column; unset: source and target.
+        error_rates: Decode every pair; count edits per code point (PER) and outputs with any edit
+            (WER). Unset: as the run's settings say.
+        as_json: Print the scores as one line of JSON.
+    """
+    trained = load_model(model)
+    run = (model / "config.toml").is_file()
+    if not run and not data:
+        raise UsageError(
+            f"{model}: is a model without its run, so the pairs put aside are not known; "
+            "give pairs with --data"
+        )
+    config = load_recipe(str(model)) if run else RunConfig()
+    if error_rates is not None:
+        evaluation = replace(config.evaluation, metric="error_rates" if error_rates else "none")
+        config = replace(config, evaluation=evaluation)
+    if data:
+        given = replace(config.data, train=data, valid=(), test=(), columns=columns, held_out=0.0)
+        pairs = read_data(given).train
+    else:
+        everything = read_data(config.data)
+        pairs = everything.test or everything.valid
+        if not pairs:
+            raise UsageError(f"{model}: no pairs were put aside in this run; give some with --data")
+    scores = score(trained, pairs, config)
+    if as_json:
+        print(json.dumps(scores.as_json()))
+    else:
+        for name, value in scores.written().items():
+            print(f"{name:<6} {value}")
+    return 0
+
+
+def run(arguments: list[str]) -> int:
+    """Run the verb."""
+    return tyro.cli(evaluate, prog="pellucid evaluate", args=arguments)
