@@ -1,11 +1,11 @@
 """The output layer and its loss: logits become their own gradient in place, a few rows at a time.
 
 The logits are the largest array of a model, and the plain page sweeps over them a dozen times,
-twice. Here a chunk of them is made by BLAS, and one sweep over each row, which fits the nearest
-caches, turns it into softmax − target while its loss and the bias's gradient are summed. The two
-products back to x and W follow at once, while the chunk is at hand. So forward does the work of
-backward too, for a loss gradient of 1; backward only scales. Nothing as large as the logits is
-kept: only dx, dW and db.
+twice. Here a thread makes the logits of a slice of rows, turns each row into softmax − target while
+its loss and the bias's gradient are summed, and multiplies the slice back to dx while it is still
+in the cache. The slices of a chunk then give dW, which is added to, not made anew. So forward does
+the work of backward too, for a loss gradient of 1; backward only scales. Nothing as large as the
+logits is kept: only dx, dW and db.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ import numpy as np
 from pellucid.kernels import threads
 from pellucid.kernels.compile import kernel
 from pellucid.kernels.math import exp
+from pellucid.kernels.matmul import HEIGHT, multiply, multiply_here, panels
 from pellucid.kernels.rows import plain_vector
+from pellucid.kernels.simd import LANES, choose, full, highest, load, store, total
 
 Array = np.ndarray
 _f = np.float32
-# Logits held at once: fewer and larger chunks add to dW less often, and need more memory.
-_HELD = 12_000_000
+# Logits held at once. A chunk adds to the whole of dW, so it has many rows; an allocation of over
+# 32 MB would be given back to the system and cleared by it anew each time.
+_HELD = 7_500_000
+_SLICE = HEIGHT  # rows of logits that one thread takes through all three steps
 
 
 class Saved(NamedTuple):
@@ -67,28 +71,33 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
 ) -> tuple[Array, Saved]:
     """See `ops.linear_cross_entropy`."""
-    (rows, width), vocabulary = x.shape, len(weight)
-    b = np.zeros(vocabulary, np.float32) if bias is None else bias
+    rows, vocabulary = len(x), len(weight)
     chunks = max(1, -(-rows * vocabulary // _HELD))
     held = -(-rows // chunks)
     logits = np.empty((held, vocabulary), np.float32)
     losses = np.empty(rows, np.float64)
-    dx = np.empty((rows, width), np.float32)
-    dweight: Array | None = None
+    dx, dweight = np.empty_like(x), np.empty_like(weight)
     dbias = np.zeros(vocabulary, np.float32)
+    forth, back = panels(weight.T), panels(weight)
+
     for begin in range(0, rows, held):
         end = min(rows, begin + held)
-        here = logits[: end - begin]
-        np.matmul(x[begin:end], weight.T, out=here)
-        dbias += _to_gradients(
-            here, b, target[begin:end], ignore_index, label_smoothing, losses[begin:end]
-        )
-        np.matmul(here, weight, out=dx[begin:end])
-        product = here.T @ x[begin:end]
-        dweight = product if dweight is None else np.add(dweight, product, out=dweight)
-    assert dweight is not None
-    total = np.asarray(losses.sum(), np.float32)
-    return total, Saved(dx, dweight, None if bias is None else dbias)
+        bounds = [*range(begin, end, _SLICE), end]
+        sums = np.zeros((len(bounds) - 1, vocabulary), np.float32)
+
+        def part(i: int, begin=begin, bounds=bounds, sums=sums) -> None:
+            here, slots = slice(*bounds[i : i + 2]), slice(*(b - begin for b in bounds[i : i + 2]))
+            multiply_here(x[here], forth, logits[slots], bias)
+            _to_gradients(
+                logits[slots], target[here], ignore_index, label_smoothing, losses[here], sums[i]
+            )
+            multiply_here(logits[slots], back, dx[here])
+
+        threads.run(part, len(sums))
+        dbias += sums.sum(axis=0)
+        multiply(logits[: end - begin].T, panels(x[begin:end]), dweight, add=begin > 0)
+    loss = np.asarray(losses.sum(), np.float32)
+    return loss, Saved(dx, dweight, None if bias is None else dbias)
 
 
 def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Array, Array | None]:
@@ -100,53 +109,56 @@ def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Ar
     return dx * factor, dweight * factor, None if dbias is None else dbias * factor
 
 
-def _to_gradients(
-    logits: Array, bias: Array, target: Array, ignore_index: int, smoothing: float, losses: Array
-) -> Array:
-    """Turn logits into their gradients in place; write the losses, return the bias's gradient."""
-    bounds = threads.cut(len(logits), 8)
-    sums = np.zeros((len(bounds) - 1, logits.shape[1]), np.float32)
-
-    def part(i: int) -> None:
-        _rows(logits, bias, target, ignore_index, smoothing, bounds[i], bounds[i + 1], losses,
-              sums[i])  # fmt: skip
-
-    threads.run(part, len(bounds) - 1)
-    return np.asarray(sums.sum(axis=0))
-
-
-@kernel("void(f4[:,::1],f4[::1],i8[:],i8,f8,i8,i8,f8[:],f4[::1])")
-def _rows(logits, bias, target, ignore_index, smoothing, begin, end, losses, dbias):
+@kernel("void(f4[:,::1],i8[:],i8,f8,f8[:],f4[::1])")
+def _to_gradients(logits, target, ignore_index, smoothing, losses, dbias):
     vocabulary = logits.shape[1]
+    whole = vocabulary // LANES * LANES  # the rest of a row is done number by number
     share = _f(smoothing / vocabulary)
-    for i in range(begin, end):
-        if target[i] == ignore_index:
+    for i in range(logits.shape[0]):
+        at, t = i * vocabulary, target[i]
+        if t == ignore_index:
             losses[i] = 0.0
-            logits[i, :] = _f(0.0)
+            for v in range(vocabulary):
+                logits[i, v] = _f(0.0)
             continue
-        top, whole = _f(-np.inf), _f(0.0)
-        for v in range(vocabulary):
-            a = logits[i, v] + bias[v]
-            logits[i, v] = a
-            top = max(top, a)
-            whole += a
-        right = np.float64(logits[i, target[i]])
+
+        tops = full(_f(-np.inf))
+        for v in range(0, whole, LANES):
+            a = load(logits, at + v)
+            tops = choose(a > tops, a, tops)
+        top = highest(tops)
+        for v in range(whole, vocabulary):
+            top = logits[i, v] if logits[i, v] > top else top
         base = _f(0.0) if top == _f(-np.inf) else top
-        total = _f(0.0)
-        for v in range(vocabulary):
-            e = exp(logits[i, v] - base)
-            logits[i, v] = e
-            total += e
-        lse = np.float64(base) + (np.log(np.float64(total)) if total > _f(0.0) else 0.0)
-        losses[i] = lse - right
+
+        right, mean = np.float64(logits[i, t]), np.float64(0.0)
         if smoothing > 0.0:
-            losses[i] += smoothing * (right - np.float64(whole) / vocabulary)
-        factor = _f(1.0) / total if total > _f(0.0) else _f(0.0)
-        at_target = logits[i, target[i]] * factor - share
-        for v in range(vocabulary):
-            d = logits[i, v] * factor - share
-            logits[i, v] = d
-            dbias[v] += d
+            for v in range(vocabulary):
+                mean += np.float64(logits[i, v])
+            mean /= vocabulary
+
+        sums = full(_f(0.0))
+        for v in range(0, whole, LANES):
+            e = exp(load(logits, at + v) - base)
+            sums = sums + e
+            store(logits, at + v, e)
+        sum_ = total(sums)
+        for v in range(whole, vocabulary):
+            logits[i, v] = exp(logits[i, v] - base)
+            sum_ += logits[i, v]
+        log_sum = np.float64(base) + (np.log(np.float64(sum_)) if sum_ > _f(0.0) else 0.0)
+        losses[i] = log_sum - right
+        if smoothing > 0.0:
+            losses[i] += smoothing * (right - mean)
+
+        factor = _f(1.0) / sum_ if sum_ != _f(0.0) else _f(0.0)
+        for v in range(0, whole, LANES):
+            d = load(logits, at + v) * factor - share
+            store(logits, at + v, d)
+            store(dbias, v, load(dbias, v) + d)
+        for v in range(whole, vocabulary):
+            logits[i, v] = logits[i, v] * factor - share
+            dbias[v] += logits[i, v]
         rest = _f(1.0 - smoothing)
-        logits[i, target[i]] = at_target - rest
-        dbias[target[i]] -= rest
+        logits[i, t] -= rest
+        dbias[t] -= rest

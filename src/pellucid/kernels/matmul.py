@@ -104,9 +104,6 @@ def _multiply(a, packed, c, bias, add, block, edge):
     biased = bias.shape[0] > 0
     for first in range(0, m, HEIGHT):
         height = min(HEIGHT, m - first)
-        for i in range(first, first + height if biased else first):
-            for j in range(n):
-                put(c, i * c_row + j, bias[j])
         for start in range(0, max(k, 1), DEPTH):
             depth = min(DEPTH, k - start)
             adding = add or biased or start > 0
@@ -118,6 +115,9 @@ def _multiply(a, packed, c, bias, add, block, edge):
                 x, x_at, x_row, x_step = block, 0, 1, HEIGHT
             for panel in range(len(packed)):
                 c_at, used = first * c_row + panel * WIDTH, min(WIDTH, n - panel * WIDTH)
+                for i in range(height if biased and start == 0 else 0):
+                    for j in range(used):
+                        put(c, c_at + i * c_row + j, bias[panel * WIDTH + j])
                 y, y_at, y_row = c, c_at, c_row
                 if used < WIDTH:
                     y, y_at, y_row = edge, 0, WIDTH
