@@ -12,8 +12,8 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import version
 
+from pellucid import __version__
 from pellucid.errors import UsageError, UserError
 from pellucid.settings import nearest
 
@@ -87,7 +87,7 @@ def _run(arguments: list[str]) -> int:
         print(_usage(), end="")
         return 0 if arguments else 2
     if arguments[0] == "--version":
-        print(f"pellucid {version('pellucid')}")
+        print(f"pellucid {__version__}")
         return 0
     verb, *rest = arguments
     if verb not in VERBS:

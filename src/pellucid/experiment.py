@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pellucid.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.errors import UsageError, UserError
 from pellucid.model_folder import save_model
@@ -147,7 +149,8 @@ def train_run(
             run=run,
             listeners=listeners,
         )
-        result = trainer.fit()
+        with np.errstate(over="ignore", invalid="ignore"):  # the trainer says it, with the step
+            result = trainer.fit()
         if result.interrupted is not None:
             return Outcome(trained, pairs, None, result.interrupted)
         judged = pairs.test or pairs.valid
