@@ -4,6 +4,7 @@ from pellucid.nn import functional
 from pellucid.nn.attention import MultiheadAttention
 from pellucid.nn.decoder import TransformerDecoder, TransformerDecoderLayer
 from pellucid.nn.encoder import TransformerEncoder, TransformerEncoderLayer
+from pellucid.nn.explain import explain_mask
 from pellucid.nn.layers import (
     GELU,
     CrossEntropyLoss,
@@ -43,6 +44,7 @@ __all__ = [
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "explain_mask",
     "functional",
     "generate_square_subsequent_mask",
     "valid_lens_mask",

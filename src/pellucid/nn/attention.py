@@ -191,18 +191,14 @@ class MultiheadAttention(Module):
         first = self.batch_first and not unbatched
         query, key, value = (_batch_first(x, first, unbatched) for x in (query, key, value))
         n, length, source_length = *query.shape[:2], key.shape[1]
-        heads = self.num_heads
-        mask = combine(
-            attn_mask, key_padding_mask, None if unbatched else n, heads, length, source_length
-        )
+        sizes = (None if unbatched else n, self.num_heads, length, source_length)
+        mask = combine(attn_mask, key_padding_mask, *sizes, query.dtype)
         parts = zip((query, key, value), self._thirds(), strict=True)
         (q, k, v), project_backward = self._project(*parts)
         k, v, extend_backward = self._extend(k, v)
         extra = k.shape[1] - source_length  # keys that every query may attend to
         if extra:
             mask = with_free_keys(mask, is_causal, length, source_length, extra)
-        if mask is not None and mask.dtype != np.bool_:
-            mask = mask.astype(query.dtype)
         args = (self._split(q), self._split(k), self._split(v))
         options = {
             "mask": mask,

@@ -65,11 +65,13 @@ def combine(
     heads: int,
     length: int,
     source_length: int,
+    dtype: np.typing.DTypeLike = np.float64,
 ) -> Array | None:
     """Return one mask that broadcasts to (N, H, L, S), or None; `n` is None without a batch.
 
     attn_mask: (L, S) or (N·H, L, S); key_padding_mask: (N, S), or (S,) without a batch. Both apply.
-    Two bool masks give a bool one; otherwise True becomes −inf and the numbers are added.
+    Two bool masks give a bool one; otherwise True becomes −inf and the numbers are added, in
+    `dtype`, the scores'.
     """
     masks = []
     if attn_mask is not None:
@@ -82,19 +84,35 @@ def combine(
         expected = {"(S,)": (source_length,)} if n is None else {"(N, S)": (n, source_length)}
         mask = check_mask(key_padding_mask, "key_padding_mask", expected)
         masks.append(mask[None, None, None] if n is None else mask[:, None, None])
+    masks = [mask if mask.dtype == np.bool_ else _converted(mask, dtype) for mask in masks]
     if len(masks) < 2:
         return masks[0] if masks else None
     return both(*masks)
 
 
+def _converted(mask: Array, dtype: np.typing.DTypeLike) -> Array:
+    """Return a float mask in another float dtype; what was finite stays finite."""
+    if np.dtype(dtype).itemsize >= mask.dtype.itemsize:
+        return mask.astype(dtype)
+    limit = np.finfo(dtype).max
+    return np.where(np.isinf(mask), mask, np.clip(mask, -limit, limit)).astype(dtype)
+
+
 def both(first: Array, second: Array) -> Array:
-    """Return the mask that says what both say; they broadcast."""
+    """Return the mask that says what both say; they broadcast.
+
+    Two large negative numbers add up to the largest there is: only −inf and True forbid.
+    """
     if first.dtype == second.dtype == np.bool_:
         return np.asarray(first | second)
-    return np.asarray(as_added(first) + as_added(second))
+    one, other = _as_added(first), _as_added(second)
+    with np.errstate(over="ignore"):
+        total: Array = one + other
+    overflowed = np.isinf(total) & np.isfinite(one) & np.isfinite(other)
+    return np.where(overflowed, np.finfo(total.dtype).min, total)
 
 
-def as_added(mask: Array) -> Array:
+def _as_added(mask: Array) -> Array:
     """Return a mask as numbers to add to the scores: True becomes −inf."""
     if mask.dtype != np.bool_:
         return mask
