@@ -73,7 +73,7 @@ class TokenizerConfig:
     shared: bool = False
     """One vocabulary for both sides."""
     normalise: tuple[str, ...] = ()
-    """Done to every text first, in order: nfc, lowercase, whitespace."""
+    """Done to every text first, in order: nfc, lowercase, punctuation, whitespace."""
 
     def __post_init__(self) -> None:
         for name in self.normalise:

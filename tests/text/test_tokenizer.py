@@ -121,6 +121,11 @@ def test_the_normaliser_is_kept_in_the_file(kind: Kind, tmp_path: Path) -> None:
     assert loaded.unknown_characters([text]) == {}
 
 
+def test_punctuation_stands_by_itself_as_in_the_seed() -> None:
+    trained = train_tokenizer(["a"], "bpe", 300, normalise=["punctuation", "whitespace"])
+    assert trained.decode(trained.encode("좋아,  응.정말?!")) == "좋아 , 응 . 정말 ? !"
+
+
 def test_a_normaliser_acts_before_characters_are_counted() -> None:
     assert train_tokenizer(["AaBb"], "char", normalise=["lowercase"]).vocab_size == 4 + 2
 

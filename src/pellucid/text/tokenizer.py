@@ -25,9 +25,11 @@ NORMALISERS: dict[str, Callable[[], list[normalizers.Normalizer]]] = {
     "nfc": lambda: [normalizers.NFC()],
     "lowercase": lambda: [normalizers.Lowercase()],
     "whitespace": lambda: [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()],
+    "punctuation": lambda: [normalizers.Replace(mark, f" {mark} ") for mark in "?.!,"],
 }
 """What may be done to a text before it is cut: compose it (Unicode's NFC), lower-case it, make each
-run of white space one space with none at the edges."""
+run of white space one space with none at the edges, put a space round each ? . ! and , (seed
+003)."""
 
 Kind = Literal["char", "bpe"]
 
