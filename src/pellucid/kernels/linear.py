@@ -6,14 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.kernels import threads
-from pellucid.kernels.compile import kernel
 from pellucid.kernels.matmul import multiply, panels
 from pellucid.kernels.rows import plain_vector
 
 Array = np.ndarray
 _FEW = 8  # rows for which copying W into panels would cost more than the product
-_COLUMNS = 64  # of a bias gradient, worth a part of their own
 
 
 class Saved(NamedTuple):
@@ -56,29 +53,6 @@ def linear_backward(dy: Array, saved: Saved) -> tuple[Array, Array, Array | None
     x_rows = x.reshape(-1, x.shape[-1])
     dx, dweight = np.empty_like(x_rows), np.empty_like(weight)
     multiply(dy_rows, panels(weight), dx)
-    multiply(dy_rows.T, panels(x_rows), dweight)
-    return dx.reshape(x.shape), dweight, sum_rows(dy_rows) if has_bias else None
-
-
-def sum_rows(x: Array) -> Array:
-    """Return Σ over rows of x (T, F), in the same order whatever the threads."""
-    total = np.zeros(x.shape[1], np.float32)
-    bounds = threads.cut(x.shape[1], _COLUMNS, most=4)
-
-    def part(i: int) -> None:
-        _sum_rows(x, bounds[i], bounds[i + 1], total)
-
-    threads.run(part, len(bounds) - 1)
-    return total
-
-
-@kernel("void(f4[:,::1],i8,i8,f4[::1])")
-def _sum_rows(x, first, last, total):
-    partial = np.empty(last - first, np.float32)
-    for start in range(0, x.shape[0], 64):  # short sums first: their rounding grows less
-        partial[:] = np.float32(0.0)
-        for i in range(start, min(start + 64, x.shape[0])):
-            for j in range(first, last):
-                partial[j - first] += x[i, j]
-        for j in range(first, last):
-            total[j] += partial[j - first]
+    dbias = np.empty(len(weight), np.float32) if has_bias else None
+    multiply(dy_rows.T, panels(x_rows), dweight, sums=dbias)
+    return dx.reshape(x.shape), dweight, dbias

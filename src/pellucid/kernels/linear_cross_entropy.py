@@ -1,11 +1,10 @@
 """The output layer and its loss: logits become their own gradient in place, a few rows at a time.
 
 The logits are the largest array of a model, and the plain page sweeps over them a dozen times,
-twice. Here a thread makes the logits of a slice of rows, turns each row into softmax − target while
-its loss and the bias's gradient are summed, and multiplies the slice back to dx while it is still
-in the cache. The slices of a chunk then give dW, which is added to, not made anew. So forward does
-the work of backward too, for a loss gradient of 1; backward only scales. Nothing as large as the
-logits is kept: only dx, dW and db.
+twice. Here a thread makes the logits of a slice of rows, turns each row into softmax − target, and
+multiplies the slice back to dx while it is still in the cache. The slices of a chunk then give dW,
+which is added to, not made anew, and db by the way. So forward does the work of backward too, for a
+loss gradient of 1; backward only scales. Nothing as large as the logits is kept: only dx, dW, db.
 """
 
 from __future__ import annotations
@@ -77,25 +76,23 @@ def linear_cross_entropy(
     logits = np.empty((held, vocabulary), np.float32)
     losses = np.empty(rows, np.float64)
     dx, dweight = np.empty_like(x), np.empty_like(weight)
-    dbias = np.zeros(vocabulary, np.float32)
+    dbias, sums = np.zeros(vocabulary, np.float32), np.empty(vocabulary, np.float32)
     forth, back = panels(weight.T), panels(weight)
 
     for begin in range(0, rows, held):
         end = min(rows, begin + held)
         bounds = [*range(begin, end, _SLICE), end]
-        sums = np.zeros((len(bounds) - 1, vocabulary), np.float32)
 
-        def part(i: int, begin=begin, bounds=bounds, sums=sums) -> None:
+        def part(i: int, begin=begin, bounds=bounds) -> None:
             here, slots = slice(*bounds[i : i + 2]), slice(*(b - begin for b in bounds[i : i + 2]))
             multiply_here(x[here], forth, logits[slots], bias)
-            _to_gradients(
-                logits[slots], target[here], ignore_index, label_smoothing, losses[here], sums[i]
-            )
+            _to_gradients(logits[slots], target[here], ignore_index, label_smoothing, losses[here])
             multiply_here(logits[slots], back, dx[here])
 
-        threads.run(part, len(sums))
-        dbias += sums.sum(axis=0)
-        multiply(logits[: end - begin].T, panels(x[begin:end]), dweight, add=begin > 0)
+        threads.run(part, len(bounds) - 1)
+        dlogits, x_chunk = logits[: end - begin], panels(x[begin:end])
+        multiply(dlogits.T, x_chunk, dweight, add=begin > 0, sums=sums)
+        dbias += sums
     loss = np.asarray(losses.sum(), np.float32)
     return loss, Saved(dx, dweight, None if bias is None else dbias)
 
@@ -109,8 +106,8 @@ def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Ar
     return dx * factor, dweight * factor, None if dbias is None else dbias * factor
 
 
-@kernel("void(f4[:,::1],i8[:],i8,f8,f8[:],f4[::1])")
-def _to_gradients(logits, target, ignore_index, smoothing, losses, dbias):
+@kernel("void(f4[:,::1],i8[:],i8,f8,f8[:])")
+def _to_gradients(logits, target, ignore_index, smoothing, losses):
     vocabulary = logits.shape[1]
     whole = vocabulary // LANES * LANES  # the rest of a row is done number by number
     share = _f(smoothing / vocabulary)
@@ -153,12 +150,7 @@ def _to_gradients(logits, target, ignore_index, smoothing, losses, dbias):
 
         factor = _f(1.0) / sum_ if sum_ != _f(0.0) else _f(0.0)
         for v in range(0, whole, LANES):
-            d = load(logits, at + v) * factor - share
-            store(logits, at + v, d)
-            store(dbias, v, load(dbias, v) + d)
+            store(logits, at + v, load(logits, at + v) * factor - share)
         for v in range(whole, vocabulary):
             logits[i, v] = logits[i, v] * factor - share
-            dbias[v] += logits[i, v]
-        rest = _f(1.0 - smoothing)
-        logits[i, t] -= rest
-        dbias[t] -= rest
+        logits[i, t] -= _f(1.0 - smoothing)

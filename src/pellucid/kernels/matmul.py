@@ -29,7 +29,6 @@ _WORK = 1 << 20  # multiply-adds worth a part of their own
 
 Array = np.ndarray
 _f = np.float32
-_NO_BIAS = np.empty(0, np.float32)
 
 
 def panels(b: Array) -> Array:
@@ -52,29 +51,50 @@ def row_parts(a: Array, packed: Array) -> list[int]:
 
 
 def multiply(
-    a: Array, packed: Array, c: Array, bias: Array | None = None, add: bool = False
+    a: Array,
+    packed: Array,
+    c: Array,
+    bias: Array | None = None,
+    add: bool = False,
+    sums: Array | None = None,
 ) -> Array:
     """Write A B (+ bias) into C (m, n), or add A B to it, and return C; B as from `panels`.
 
-    A has its numbers next to each other along one of its two axes, C along its rows.
+    A has its numbers next to each other along one of its two axes, C along its rows. `sums` (m,)
+    gets the sums of A's rows if A is a transposed array: its blocks are copied anyway.
     """
     bounds = row_parts(a, packed)
 
     def part(i: int) -> None:
         rows = slice(bounds[i], bounds[i + 1])
-        multiply_here(a[rows], packed, c[rows], bias, add)
+        multiply_here(a[rows], packed, c[rows], bias, add, None if sums is None else sums[rows])
 
     threads.run(part, len(bounds) - 1)
     return c
 
 
 def multiply_here(
-    a: Array, packed: Array, c: Array, bias: Array | None = None, add: bool = False
+    a: Array,
+    packed: Array,
+    c: Array,
+    bias: Array | None = None,
+    add: bool = False,
+    sums: Array | None = None,
 ) -> None:
     """Do `multiply` on the calling thread alone."""
     block = np.empty((DEPTH, HEIGHT), np.float32)
     edge = np.empty((HEIGHT, WIDTH), np.float32)
-    _multiply(a, packed, c, _NO_BIAS if bias is None else bias, add, block, edge)
+    nothing = np.empty(0, np.float32)
+    _multiply(
+        a,
+        packed,
+        c,
+        nothing if bias is None else bias,
+        add,
+        nothing if sums is None else sums,
+        block,
+        edge,
+    )
 
 
 @kernel("void(f4[:,:],i8,i8,f4[:,:,::1])")
@@ -97,21 +117,28 @@ def _pack(b, first, last, packed):
                 packed[panel, i, j] = _f(0.0)
 
 
-@kernel("void(f4[:,:],f4[:,:,::1],f4[:,:],f4[::1],b1,f4[:,:],f4[:,:])")
-def _multiply(a, packed, c, bias, add, block, edge):
+@kernel("void(f4[:,:],f4[:,:,::1],f4[:,:],f4[::1],b1,f4[::1],f4[:,:],f4[:,:])")
+def _multiply(a, packed, c, bias, add, sums, block, edge):
     (m, k), n = a.shape, c.shape[1]
     a_row, a_step, c_row = a.strides[0] // 4, a.strides[1] // 4, c.strides[0] // 4
-    biased = bias.shape[0] > 0
+    biased, summed = bias.shape[0] > 0, sums.shape[0] > 0
+    partial = np.empty(HEIGHT, np.float32)
     for first in range(0, m, HEIGHT):
         height = min(HEIGHT, m - first)
         for start in range(0, max(k, 1), DEPTH):
             depth = min(DEPTH, k - start)
             adding = add or biased or start > 0
             x, x_at, x_row, x_step = a, first * a_row + start * a_step, a_row, 1
-            if a_step != 1:
+            if a_step != 1 or summed:
+                for i in range(height):
+                    partial[i] = _f(0.0)
                 for step in range(depth):
                     for i in range(height):
-                        put(block, step * HEIGHT + i, get(a, x_at + step * a_step + i))
+                        x_i = get(a, x_at + step * a_step + i)
+                        put(block, step * HEIGHT + i, x_i)
+                        partial[i] += x_i
+                for i in range(height if summed else 0):
+                    sums[first + i] = partial[i] + (_f(0.0) if start == 0 else sums[first + i])
                 x, x_at, x_row, x_step = block, 0, 1, HEIGHT
             for panel in range(len(packed)):
                 c_at, used = first * c_row + panel * WIDTH, min(WIDTH, n - panel * WIDTH)
