@@ -87,6 +87,7 @@ class Progress:
                 said = f"; held-out {scores(event.loss, event.scores)}" if event.loss else ""
                 self.say(f"kept the {event.weights} weights (step {steps}){said}")
             case Ended():
+                self._bar.update(self._task, completed=1.0, figures="scoring")
                 self.say(f"{event.reason}: {event.step} steps, {clock(event.seconds)}")
             case _:
                 pass
