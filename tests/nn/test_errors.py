@@ -1,0 +1,340 @@
+"""What torch refuses is refused here, and the text says what was expected and what came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from pellucid import nn
+from pellucid.nn import functional
+
+E, H, L, S, N = 6, 2, 5, 7, 3
+Call = Callable[[Any, Any], Any]
+"""Called as call(library, ones): the same expression for pellucid.nn and torch.nn."""
+
+
+class Misuse(NamedTuple):
+    what: str
+    call: Call
+    error: type[Exception]
+    says: tuple[str, ...]
+
+
+def attend(mask: tuple[int, ...] | None = None, kind: str = "bool", **call: Any) -> Call:
+    def run(lib: Any, ones: Any) -> Any:
+        x = ones(N, L, E)
+        given = {} if mask is None else {"attn_mask": ones(*mask, kind=kind)}
+        given |= {name: ones(*shape, kind=kind) for name, shape in call.items()}
+        return lib.MultiheadAttention(E, H, batch_first=True)(x, x, x, **given)
+
+    return run
+
+
+def of_shapes(*shapes: tuple[int, ...], **build: Any) -> Call:
+    return lambda lib, ones: lib.MultiheadAttention(E, H, **build)(*(ones(*s) for s in shapes))
+
+
+def loss(target: Any, classes: int = 5, **build: Any) -> Call:
+    def run(lib: Any, ones: Any) -> Any:
+        given = {k: ones(*v) if k == "weight" else v for k, v in build.items()}
+        wanted = ones(*target, kind="int64") if isinstance(target, tuple) else target(ones)
+        return lib.CrossEntropyLoss(**given)(ones(N, classes), wanted)
+
+    return run
+
+
+def whole(src: tuple[int, ...], tgt: tuple[int, ...]) -> Call:
+    return lambda lib, ones: lib.Transformer(E, H, 1, 1, 11, batch_first=True)(
+        ones(*src), ones(*tgt)
+    )
+
+
+TABLE = [
+    Misuse(
+        "heads not dividing the width",
+        lambda lib, ones: lib.MultiheadAttention(7, 2),
+        ValueError,
+        ("num_heads must divide embed_dim", "7", "2"),
+    ),
+    Misuse(
+        "no heads",
+        lambda lib, ones: lib.MultiheadAttention(6, 0),
+        ValueError,
+        ("positive", "6 and 0"),
+    ),
+    Misuse(
+        "attn_mask of integers",
+        attend((L, L), "int64"),
+        TypeError,
+        ("attn_mask must be bool (True = not allowed) or float", "int64", ".astype(bool)"),
+    ),
+    Misuse(
+        "key_padding_mask of integers",
+        attend(key_padding_mask=(N, L), kind="int64"),
+        TypeError,
+        ("key_padding_mask must be bool", "int64"),
+    ),
+    Misuse(
+        "attn_mask of another length",
+        attend((L, S)),
+        ValueError,
+        ("attn_mask must have shape (L, S) = (5, 5) or (N·H, L, S) = (6, 5, 5)", "got (5, 7)"),
+    ),
+    Misuse("attn_mask for one head", attend((N, L, L)), ValueError, ("got (3, 5, 5)",)),
+    Misuse("attn_mask of one axis", attend((L,)), ValueError, ("got (5,)",)),
+    Misuse("attn_mask of four axes", attend((N, H, L, L)), ValueError, ("got (3, 2, 5, 5)",)),
+    Misuse(
+        "key_padding_mask turned round",
+        attend(key_padding_mask=(L, N)),
+        ValueError,
+        ("key_padding_mask must have shape (N, S) = (3, 5)", "got (5, 3)"),
+    ),
+    Misuse(
+        "key_padding_mask that would broadcast",
+        attend(key_padding_mask=(1, L)),
+        ValueError,
+        ("(N, S) = (3, 5)", "got (1, 5)"),
+    ),
+    Misuse(
+        "a batch in the mask alone",
+        lambda lib, ones: lib.MultiheadAttention(E, H)(
+            ones(L, E), ones(L, E), ones(L, E), key_padding_mask=ones(1, L, kind="bool")
+        ),
+        ValueError,
+        ("key_padding_mask must have shape (S,) = (5,)", "got (1, 5)"),
+    ),
+    Misuse(
+        "a batch in the key alone",
+        of_shapes((L, E), (S, N, E), (S, N, E)),
+        ValueError,
+        ("all have 3 axes, or all 2", "(5, 6), (7, 3, 6)"),
+    ),
+    Misuse("four axes", of_shapes((1, L, N, E), (S, N, E), (S, N, E)), ValueError, ("3 axes",)),
+    Misuse(
+        "another batch",
+        of_shapes((L, N, E), (S, 2, E), (S, 2, E)),
+        ValueError,
+        ("same batch (batch_first=False)", "(5, 3, 6), (7, 2, 6)"),
+    ),
+    Misuse(
+        "key and value of other lengths",
+        of_shapes((L, N, E), (S, N, E), (L, N, E)),
+        ValueError,
+        ("key and value the same length", "(7, 3, 6) and (5, 3, 6)"),
+    ),
+    Misuse(
+        "a query of another width",
+        of_shapes((L, N, 5), (S, N, E), (S, N, E)),
+        ValueError,
+        ("query must be 6 wide", "(5, 3, 5)"),
+    ),
+    Misuse(
+        "a key that is not kdim wide",
+        of_shapes((L, N, E), (S, N, E), (S, N, E), kdim=7),
+        ValueError,
+        ("key must be 7 wide", "(7, 3, 6)"),
+    ),
+    Misuse(
+        "src and tgt of other batches",
+        whole((N, S, E), (2, L, E)),
+        ValueError,
+        ("same batch", "(3, 7, 6) and (2, 5, 6)"),
+    ),
+    Misuse(
+        "src of another width",
+        whole((N, S, 5), (N, L, E)),
+        ValueError,
+        ("d_model = 6", "(3, 7, 5)"),
+    ),
+    Misuse("a batch in src alone", whole((N, S, E), (L, E)), ValueError, ("both have 3 axes",)),
+    Misuse(
+        "memory of another batch",
+        lambda lib, ones: lib.TransformerDecoderLayer(E, H, 11, 0.0)(ones(L, N, E), ones(S, 2, E)),
+        ValueError,
+        ("same batch",),
+    ),
+    Misuse(
+        "an activation that has no name",
+        lambda lib, ones: lib.TransformerEncoderLayer(E, H, activation="swoosh"),
+        ValueError,
+        ("one of gelu", "pellucid.pair", "'swoosh'"),
+    ),
+    Misuse("dropout over 1", lambda lib, ones: lib.Dropout(1.5), ValueError, ("0 and 1", "1.5")),
+    Misuse(
+        "dropout over 1 in a layer",
+        lambda lib, ones: lib.TransformerDecoderLayer(E, H, dropout=-0.1),
+        ValueError,
+        ("0 and 1", "-0.1"),
+    ),
+    Misuse(
+        "a form of GELU that does not exist",
+        lambda lib, ones: lib.GELU("fast")(ones(3)),
+        ValueError,
+        ('"none" or "tanh"', "'fast'"),
+    ),
+    Misuse(
+        "features that do not fit",
+        lambda lib, ones: lib.Linear(5, 3)(ones(N, E)),
+        ValueError,
+        ("width 5", "(3, 6)"),
+    ),
+    Misuse(
+        "a norm of another width",
+        lambda lib, ones: lib.LayerNorm(5)(ones(N, E)),
+        ValueError,
+        ("(5,)", "(3, 6)"),
+    ),
+    Misuse(
+        "a norm over more axes than there are",
+        lambda lib, ones: lib.LayerNorm((N, E))(ones(E)),
+        ValueError,
+        ("(3, 6)", "(6,)"),
+    ),
+    Misuse("a norm over nothing", lambda lib, ones: lib.LayerNorm(())(ones(E)), ValueError, ()),
+    Misuse(
+        "a token outside the table",
+        lambda lib, ones: lib.Embedding(5, 3)(7 * ones(2, kind="int64")),
+        IndexError,
+        ("5 rows", "7"),
+    ),
+    Misuse(
+        "tokens that are floats",
+        lambda lib, ones: lib.Embedding(5, 3)(ones(2)),
+        TypeError,
+        ("integers", "float32"),
+    ),
+    Misuse(
+        "padding outside the table",
+        lambda lib, ones: lib.Embedding(5, 3, padding_idx=5),
+        ValueError,
+        ("within the 5 rows", "got 5"),
+    ),
+    Misuse(
+        "a table of another size",
+        lambda lib, ones: lib.Embedding(5, 3, _weight=ones(5, 2)),
+        nn.StateError,
+        ("expected shape (5, 3)", "(5, 2)"),
+    ),
+    Misuse(
+        "a class that does not exist",
+        loss(lambda ones: 5 * ones(N, kind="int64")),
+        IndexError,
+        ("[0, 5)", "5"),
+    ),
+    Misuse("targets of another batch", loss((2,)), ValueError, ("(3, 5)", "(2,)")),
+    Misuse("smoothing over 1", loss((N,), label_smoothing=1.5), ValueError, ("0 and 1", "1.5")),
+    Misuse("an unknown reduction", loss((N,), reduction="avg"), ValueError, ('"mean"', "'avg'")),
+    Misuse("too few class weights", loss((N,), weight=(4,)), ValueError, ("each of the 5", "(4,)")),
+    Misuse(
+        "probabilities and a class to ignore",
+        loss(lambda ones: ones(N, 5), ignore_index=2),
+        ValueError,
+        ("ignore_index 2", "probabilities"),
+    ),
+]
+
+
+def sdpa(*shapes: tuple[int, ...], mask: tuple[int, ...] | None = None, **call: Any) -> Call:
+    def run(f: Any, ones: Any) -> Any:
+        kind = call.get("kind", "bool")
+        given = {k: v for k, v in call.items() if k != "kind"}
+        given |= {} if mask is None else {"attn_mask": ones(*mask, kind=kind)}
+        return f.scaled_dot_product_attention(*(ones(*s) for s in shapes), **given)
+
+    return run
+
+
+FITTING = ((N, H, L, 3), (N, H, S, 3), (N, H, S, 4))
+FUNCTIONS = [
+    Misuse("one axis", sdpa((3,), (3,), (3,)), ValueError, ("at least 2 axes", "(3,)")),
+    Misuse(
+        "heads that do not divide",
+        sdpa((N, 5, L, 3), *FITTING[1:], enable_gqa=True),
+        ValueError,
+        ("heads that divide", "(3, 5, 5, 3)"),
+    ),
+    Misuse(
+        "no axis of heads",
+        sdpa((L, 3), (S, 3), (S, 3), enable_gqa=True),
+        ValueError,
+        ("(…, heads, length, width)",),
+    ),
+    Misuse(
+        "batches that do not broadcast",
+        sdpa((N, L, 3), (2, S, 3), (2, S, 3)),
+        ValueError,
+        ("equal or broadcast", "(3, 5, 3)", "(2, 7, 3)"),
+    ),
+    Misuse("another width", sdpa((L, 3), (S, 4), (S, 4)), ValueError, ("(5, 3)", "(7, 4)")),
+    Misuse(
+        "a mask of integers",
+        sdpa(*FITTING, mask=(L, S), kind="int64"),
+        TypeError,
+        ("True = MAY attend", "int64"),
+    ),
+    Misuse("a mask of one axis", sdpa(*FITTING, mask=(S,)), ValueError, ("broadcast", "(7,)")),
+    Misuse(
+        "a mask that does not fit",
+        sdpa(*FITTING, mask=(S, L)),
+        ValueError,
+        ("(3, 2, 5, 7)", "(7, 5)"),
+    ),
+    Misuse("dropout over 1", sdpa(*FITTING, dropout_p=1.5), ValueError, ("0 and 1", "1.5")),
+]
+
+
+def our_ones(*shape: int, kind: str = "float32") -> np.ndarray:
+    return np.ones(shape, kind)
+
+
+@pytest.mark.parametrize("misuse", TABLE, ids=[m.what for m in TABLE])
+def test_misuse(misuse: Misuse) -> None:
+    with pytest.raises(misuse.error) as caught:
+        misuse.call(nn, our_ones)
+    for words in misuse.says:
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("misuse", FUNCTIONS, ids=[m.what for m in FUNCTIONS])
+def test_misuse_of_scaled_dot_product_attention(misuse: Misuse) -> None:
+    with pytest.raises(misuse.error) as caught:
+        misuse.call(functional, our_ones)
+    for words in misuse.says:
+        assert words in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("misuse", [*TABLE, *FUNCTIONS], ids=[m.what for m in (*TABLE, *FUNCTIONS)])
+def test_torch_refuses_it_too(misuse: Misuse) -> None:
+    torch = pytest.importorskip("torch")
+
+    def ones(*shape: int, kind: str = "float32") -> Any:
+        return torch.ones(shape, dtype=getattr(torch, kind))
+
+    with pytest.raises(Exception):  # noqa: B017, PT011 - torch's kinds of error vary
+        misuse.call(torch.nn.functional if misuse in FUNCTIONS else torch.nn, ones)
+
+
+def test_gradients_of_weights_that_were_not_handed_out() -> None:
+    x = our_ones(N, L, E)
+    (y, _), backward = nn.MultiheadAttention(E, H).forward(x, x, x, need_weights=False)
+    with pytest.raises(ValueError, match="need_weights=False"):
+        backward(y, np.ones((L, N, N)))
+
+
+def test_attention_dropout_needs_an_rng() -> None:
+    x = our_ones(N, L, E)
+    with pytest.raises(ValueError, match=r"rng=pellucid\.Rng\(seed\)"):
+        nn.MultiheadAttention(E, H, 0.1)(x, x, x)
+    with pytest.raises(ValueError, match=r"dropout_p of 0\.1"):
+        functional.scaled_dot_product_attention(x, x, x, dropout_p=0.1)
+
+
+def test_packed_rows_need_plain_attention() -> None:
+    x, cu = our_ones(L, E), np.array([0, 2, L])
+    for build in ({"kdim": 7}, {"add_bias_kv": True}, {"add_zero_attn": True}):
+        with pytest.raises(ValueError, match="use forward for the others"):
+            nn.MultiheadAttention(E, H, **build).forward_packed(x, None, cu, cu)

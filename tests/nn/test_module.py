@@ -1,0 +1,248 @@
+"""Parameters, names, state dicts, and ways back that are used once."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pellucid
+from pellucid import nn
+
+
+class Tied(nn.Module):
+    """A table used at the way in and at the way out, as many language models have it."""
+
+    def __init__(self) -> None:
+        self.tokens = nn.Embedding(7, 3, dtype=np.float64)
+        self.output = nn.Linear(3, 7, dtype=np.float64)
+        self.output.weight = self.tokens.weight
+        self.initialise(0)
+
+    def forward(self, index: Any) -> Any:
+        x, to_table = self.tokens.forward(index)
+        y, to_x = self.output.forward(x)
+
+        @nn.way_back
+        def backward(dy: Any) -> None:
+            to_table(to_x(dy))
+
+        return y, backward
+
+
+def test_errors_of_a_state_dict_list_every_key() -> None:
+    layer = nn.TransformerEncoderLayer(6, 2, 11)
+    before = copy.deepcopy(layer.state_dict())
+    state = dict(layer.state_dict())
+    del state["linear1.bias"], state["norm2.weight"]
+    state["linear3.weight"] = np.ones(3)
+    state["linear2.weight"] = np.ones((2, 2))
+    state["self_attn.in_proj_weight"] = np.ones((18, 6))
+    with pytest.raises(nn.StateError) as caught:
+        layer.load_state_dict(state)
+    text = str(caught.value)
+    for fault in (
+        "linear1.bias: missing, expected shape (11,)",
+        "norm2.weight: missing, expected shape (6,)",
+        "linear3.weight: unexpected",
+        "linear2.weight: expected shape (6, 11), got (2, 2)",
+    ):
+        assert fault in text
+    assert "in_proj_weight" not in text
+    for name, value in layer.state_dict().items():
+        np.testing.assert_array_equal(value, before[name])  # nothing was changed
+
+
+def test_not_strict_forgives_keys_but_no_shapes() -> None:
+    layer = nn.Linear(3, 2)
+    passed_over = layer.load_state_dict({"weight": np.ones((2, 3)), "more": np.ones(1)}, False)
+    assert passed_over.missing_keys == ["bias"]
+    assert passed_over.unexpected_keys == ["more"]
+    np.testing.assert_array_equal(layer.weight.data, 1.0)
+    with pytest.raises(nn.StateError, match=r"expected shape \(2, 3\), got \(3, 2\)"):
+        layer.load_state_dict({"weight": np.ones((3, 2))}, strict=False)
+
+
+def test_loading_copies_and_converts() -> None:
+    layer, weight = nn.Linear(3, 2, bias=False), np.ones((2, 3))
+    assert layer.load_state_dict({"weight": weight}) == ([], [])
+    weight[:] = 5.0
+    assert layer.weight.data.dtype == np.float32
+    np.testing.assert_array_equal(layer.weight.data, 1.0)
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda lib: lib.Transformer(6, 2, 1, 2, 11, batch_first=True),
+        lambda lib: lib.Transformer(6, 2, 1, 1, 11, bias=False, batch_first=True),
+        lambda lib: lib.MultiheadAttention(6, 2, kdim=3, add_bias_kv=True),
+        lambda lib: lib.MultiheadAttention(6, 2, bias=False, vdim=5),
+        lambda lib: lib.LayerNorm((3, 5), bias=False),
+        lambda lib: lib.LayerNorm(3, elementwise_affine=False),
+    ],
+)
+def test_keys_order_and_shapes_are_torchs(build: Any) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = {name: tuple(value.shape) for name, value in build(torch.nn).state_dict().items()}
+    ours = {name: value.shape for name, value in build(nn).state_dict().items()}
+    assert list(ours.items()) == list(theirs.items())
+
+
+def test_the_class_weight_of_a_loss_is_state_as_in_torch() -> None:
+    loss = nn.CrossEntropyLoss(np.array([1.0, 2.0]))
+    assert list(loss.state_dict()) == ["weight"]
+    assert list(loss.parameters()) == []
+    loss.load_state_dict({"weight": np.array([3.0, 4.0])})
+    assert loss.weight is not None
+    np.testing.assert_array_equal(loss.weight.data, [3.0, 4.0])
+
+
+def test_a_tied_parameter_is_one() -> None:
+    model = Tied()
+    assert [name for name, _ in model.named_parameters()] == ["tokens.weight", "output.bias"]
+    assert list(model.state_dict()) == ["tokens.weight", "output.weight", "output.bias"]
+    state = {name: value.copy() for name, value in model.state_dict().items()}
+    state["tokens.weight"] += 1.0
+    with pytest.raises(nn.StateError, match=r"output.weight and tokens.weight: one tied parameter"):
+        model.load_state_dict(state)
+    state["output.weight"] += 1.0
+    model.load_state_dict(state)
+    assert model.output.weight is model.tokens.weight
+    one_name = {name: state[name] for name in ("output.weight", "output.bias")}
+    assert model.load_state_dict(one_name, strict=False).missing_keys == ["tokens.weight"]
+
+
+def test_gradients_of_a_tied_parameter_add() -> None:
+    model = Tied()
+    index = np.array([1, 4, 1])
+    y, backward = model.forward(index)
+    dy = np.random.default_rng(0).standard_normal(y.shape)
+    backward(dy)
+    weight, h = model.tokens.weight, 1e-6
+    for place in ((1, 0), (2, 1)):  # a row used both ways, a row used at the way out
+        moved = []
+        for sign in (1, -1):
+            weight.data[place] += sign * h
+            moved.append((model(index) * dy).sum())
+            weight.data[place] -= sign * h
+        assert weight.grad is not None
+        np.testing.assert_allclose(weight.grad[place], (moved[0] - moved[1]) / (2 * h), rtol=1e-7)
+
+
+def test_a_copy_of_a_tied_model_stays_tied() -> None:
+    model = copy.deepcopy(Tied())
+    assert model.output.weight is model.tokens.weight
+
+
+def test_query_key_and_value_apart_are_views() -> None:
+    mha = nn.MultiheadAttention(6, 2, dtype=np.float64)
+    x = np.random.default_rng(0).standard_normal((5, 3, 6))
+    assert mha.in_proj_weight is not None
+    assert mha.in_proj_bias is not None
+    for i, name in enumerate("qkv"):
+        weight, bias = getattr(mha.projections(), name)
+        rows = slice(6 * i, 6 * i + 6)
+        np.testing.assert_array_equal(weight, mha.in_proj_weight.data[rows])
+        assert np.shares_memory(weight, mha.in_proj_weight.data)
+        assert np.shares_memory(bias, mha.in_proj_bias.data)
+    before = mha(x, x, x)[1]
+    mha.projections().q.weight[:] = 0.0
+    mha.projections().q.bias[:] = 0.0
+    np.testing.assert_allclose(mha(x, x, x)[1], 1 / 5)
+    assert not np.allclose(before, 1 / 5)
+    separate = nn.MultiheadAttention(6, 2, kdim=3, bias=False)
+    assert separate.k_proj_weight is not None
+    assert separate.projections().k.weight is separate.k_proj_weight.data
+    assert separate.projections().k.bias is None
+
+
+def _tuple(gradients: Any) -> tuple[Any, ...]:
+    return gradients if isinstance(gradients, tuple) else (gradients,)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shapes"),
+    [
+        (nn.Linear(6, 5), [(3, 6)]),
+        (nn.LayerNorm(6), [(3, 6)]),
+        (nn.GELU(), [(3, 6)]),
+        (nn.Dropout(0.5), [(3, 6)]),
+        (nn.MultiheadAttention(6, 2, 0.1), [(3, 6), (5, 6), (5, 6)]),
+        (nn.TransformerEncoderLayer(6, 2, 11, norm_first=True), [(3, 6)]),
+        (nn.TransformerDecoderLayer(6, 2, 11), [(3, 6), (5, 6)]),
+        (nn.Transformer(6, 2, 1, 1, 11), [(3, 6), (5, 6)]),
+    ],
+)
+def test_a_layer_used_twice_and_its_arguments_untouched(layer: nn.Module, shapes: Any) -> None:
+    """Two forwards, then two backwards in the other order: each way back has its own memory."""
+    g = np.random.default_rng(0)
+    first, second = ([g.standard_normal(s).astype(np.float32) for s in shapes] for _ in range(2))
+    kept = copy.deepcopy((first, second))
+    random = layer.training and any(isinstance(m, nn.Dropout) for _, m in layer.modules())
+    random = random or getattr(layer, "dropout", 0) == 0.1
+    options = [{"rng": pellucid.Rng(i)} if random else {} for i in (1, 2)]
+
+    def run(order: list[int]) -> tuple[dict[int, Any], dict[str, Any]]:
+        layer.zero_grad()
+        calls = {i: layer.forward(*(first, second)[i], **options[i]) for i in (0, 1)}
+        grads = {}
+        for i in order:
+            y, backward = calls[i]
+            y = y[0] if isinstance(y, tuple) else y
+            dy = np.cos(y)
+            grads[i] = backward(dy)
+            np.testing.assert_array_equal(dy, np.cos(y))
+            with pytest.raises(RuntimeError, match="used once"):
+                backward(dy)
+        return grads, {name: p.grad for name, p in layer.named_parameters()}
+
+    (forth, sums), (back, same_sums) = run([0, 1]), run([1, 0])
+    for i in (0, 1):
+        for a, b in zip(_tuple(forth[i]), _tuple(back[i]), strict=True):
+            np.testing.assert_array_equal(a, b)
+    for name, total in sums.items():
+        np.testing.assert_allclose(total, same_sums[name], rtol=1e-5, atol=1e-6)
+    for inputs, before in zip((first, second), kept, strict=True):
+        for a, b in zip(inputs, before, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_frozen_table_gets_no_gradient() -> None:
+    layer = nn.Embedding(5, 3, _weight=np.ones((5, 3)), _freeze=True)
+    y, backward = layer.forward(np.array([1, 1]))
+    backward(y)
+    assert layer.weight.grad is None
+    assert layer.weight.data.dtype == np.float64
+
+
+def test_stacks_copy_their_layer() -> None:
+    layer = nn.TransformerEncoderLayer(6, 2, 11)
+    stack = nn.TransformerEncoder(layer, 2)
+    first, second = stack.layers
+    np.testing.assert_array_equal(first.linear1.weight.data, second.linear1.weight.data)
+    first.linear1.weight.data += 1.0
+    assert not np.array_equal(first.linear1.weight.data, second.linear1.weight.data)
+    assert not np.array_equal(first.linear1.weight.data, layer.linear1.weight.data)
+
+
+def test_a_whole_transformer_starts_with_layers_apart() -> None:
+    model = nn.Transformer(6, 2, 2, 2, 11)
+    drawn = [p.data.ravel() for p in model.parameters() if len(p.shape) > 1]
+    for i, one in enumerate(drawn):
+        for other in drawn[i + 1 :]:
+            assert not np.intersect1d(one, other).size
+
+
+def test_first_values_depend_on_the_name_alone() -> None:
+    """Another depth, or parts built before, leave a parameter's first value as it is."""
+    small, large = (nn.Transformer(6, 2, 1, layers, 11, seed=3) for layers in (1, 4))
+    for name, value in small.state_dict().items():
+        np.testing.assert_array_equal(value, large.state_dict()[name])
+    other = nn.Transformer(6, 2, 1, 1, 11, seed=4)
+    assert not np.array_equal(
+        small.encoder.layers[0].linear1.weight.data, other.encoder.layers[0].linear1.weight.data
+    )

@@ -1,0 +1,206 @@
+"""Attention maps of every layer and head, and their gradients, against finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pellucid.nn.attention
+from pellucid import Rng, kernels, nn, ops
+from pellucid.pair import Pair, pair_of
+from pellucid.rng import row_keys
+
+N, L, S, E, H = 2, 3, 5, 6, 2
+NAMES = [
+    "encoder.layers.0.self_attn",
+    "encoder.layers.1.self_attn",
+    "decoder.layers.0.self_attn",
+    "decoder.layers.0.multihead_attn",
+]
+P = 0.3
+
+
+def model() -> nn.Transformer:
+    return nn.Transformer(E, H, 2, 1, 11, P, batch_first=True, dtype=np.float64, seed=1)
+
+
+def inputs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    g = np.random.default_rng(0)
+    return tuple(g.standard_normal((N, length, E)) for length in (S, L, L))  # type: ignore[return-value]
+
+
+def recorded(m: nn.Transformer) -> dict[str, nn.AttentionMap]:
+    src, tgt, dy = inputs()
+    recorder = nn.Recorder()
+    _, backward = m.forward(src, tgt, tgt_is_causal=True, rng=Rng(3), recorder=recorder)
+    backward(dy)
+    return recorder.maps
+
+
+def test_every_layer_and_head_by_its_full_name() -> None:
+    maps = recorded(model())
+    assert sorted(maps) == sorted(NAMES)
+    for name, seen in maps.items():
+        queries, keys = (
+            (S if "encoder" in name else L),
+            (L if "decoder.layers.0.self" in name else S),
+        )
+        for array in (seen.probabilities, seen.weights, seen.dweights, seen.dscores):
+            assert array is not None
+            assert array.shape == (N, H, queries, keys)
+
+
+def test_before_and_after_dropout() -> None:
+    for seen in recorded(model()).values():
+        np.testing.assert_allclose(seen.probabilities.sum(-1), 1.0)
+        kept, allowed = seen.weights != 0, seen.probabilities > 0
+        np.testing.assert_allclose(seen.weights[kept], seen.probabilities[kept] / (1 - P))
+        assert 0.4 < kept[allowed].mean() < 0.95
+        assert seen.dprobabilities is not None
+        assert seen.dweights is not None
+        np.testing.assert_array_equal(seen.dprobabilities[allowed & ~kept], 0.0)
+        np.testing.assert_allclose(seen.dprobabilities[kept], seen.dweights[kept] / (1 - P))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("where", ["dscores", "dprobabilities", "dweights"])
+def test_gradients_by_moving_the_map_itself(
+    name: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Move one score, probability or weight inside one layer of the whole model, and look."""
+    m = model()
+    src, tgt, dy = inputs()
+    gradient = getattr(recorded(m)[name], where)
+    for place in [(1, 1, 2, 0), (0, 0, 2, 1), (1, 0, 2, 2)]:
+        values = []
+        for step in (1e-6, -1e-6):
+            with monkeypatch.context() as patch:
+                patch.setattr(pellucid.nn.attention, "pair_of", moving(name, where, place, step))
+                y, _ = m.forward(src, tgt, tgt_is_causal=True, rng=Rng(3), recorder=nn.Recorder())
+            values.append((y * dy).sum())
+        difference = (values[0] - values[1]) / 2e-6
+        np.testing.assert_allclose(gradient[place], difference, rtol=1e-5, atol=1e-8)
+
+
+def moving(name: str, where: str, place: tuple[int, ...], step: float) -> Callable[[Any], Pair]:
+    """`pair_of` whose attention moves one number of its map when the layer `name` runs."""
+    order = iter(NAMES)  # the order in which they run
+
+    def attention(q: Any, k: Any, v: Any, **options: Any) -> Any:
+        out, saved = ops.attention(q, k, v, **options)
+        if next(order) != name:
+            return out, saved
+        probabilities, keep = saved.probabilities, saved.weights != 0
+        if where == "dscores":
+            scores = saved.scale * (q @ k.swapaxes(-1, -2))
+            if options["causal"]:
+                later = np.triu(np.ones(scores.shape[-2:], bool), 1)
+                scores = np.where(later, -np.inf, scores)
+            scores[place] += step
+            probabilities = np.exp(scores - scores.max(-1, keepdims=True))
+            probabilities /= probabilities.sum(-1, keepdims=True)
+        elif where == "dprobabilities":
+            probabilities = probabilities.copy()
+            probabilities[place] += step
+        weights = np.where(keep, probabilities / (1 - P), 0.0)
+        if where == "dweights":
+            weights[place] += step
+        return weights @ v, saved
+
+    return lambda f: Pair(attention, ops.attention_backward) if f is ops.attention else pair_of(f)
+
+
+def test_packed_rows_record_the_same_maps() -> None:
+    m = model()
+    layer = m.encoder.layers[0].eval()
+    src, _, _ = inputs()
+    cu = np.array([0, S, S + 3])
+    rows = np.concatenate([src[0], src[1, :3]])
+    packed, padded = nn.Recorder(), nn.Recorder()
+    y, backward = layer.forward_packed(rows, cu, recorder=packed)
+    backward(np.ones_like(y))
+    padding = np.arange(S) >= np.array([[S], [3]])
+    y, backward = layer.forward(src, None, padding, recorder=padded)
+    backward(np.where(padding[..., None], 0.0, np.ones_like(y)))
+    one, other = packed.maps["self_attn"], padded.maps["self_attn"]
+    for i, length in enumerate((S, 3)):
+        inside = (i, slice(None), slice(length), slice(length))
+        for what in ("probabilities", "weights", "dweights", "dprobabilities", "dscores"):
+            a, b = getattr(one, what)[inside], getattr(other, what)[inside]
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_recording_changes_nothing_and_nothing_is_recorded_unasked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unasked, every attention goes through `kernels.best`; asked, none does."""
+    chosen: list[str] = []
+    best = kernels.best
+
+    def spy(f: Callable[..., Any], *args: Any, **options: Any) -> Pair:
+        chosen.append(f.__name__)
+        return best(f, *args, **options)
+
+    monkeypatch.setattr(kernels, "best", spy)
+    m, (src, tgt, _) = model().eval(), inputs()
+    rows, cu = src.reshape(-1, E), np.array([0, S, 2 * S])
+    plain = m(src, tgt), m.encoder.forward_packed(rows, cu)[0]
+    assert chosen.count("attention") == len(NAMES)
+    assert chosen.count("packed_attention") == 2
+    chosen.clear()
+    seen = nn.Recorder()
+    recorded = m(src, tgt, recorder=seen), m.encoder.forward_packed(rows, cu, recorder=seen)[0]
+    assert not {"attention", "packed_attention"} & set(chosen)
+    for a, b in zip(plain, recorded, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_layers_keep_nothing() -> None:
+    m = model().eval()
+    before = {name: sorted(vars(module)) for name, module in m.modules()}
+    src, tgt, _ = inputs()
+    m(src, tgt, recorder=nn.Recorder())
+    assert {name: sorted(vars(module)) for name, module in m.modules()} == before
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_packed_equals_padded_with_dropout(is_causal: bool) -> None:
+    """The same bits fall whether a batch is padded or packed: outputs and gradients agree."""
+    g = np.random.default_rng(0)
+    source, target = np.array([S, 2, 4]), np.array([L, 1, 2])
+    m = nn.Transformer(E, H, 2, 2, 11, P, batch_first=True, dtype=np.float64)
+    src, tgt = g.standard_normal((3, S, E)), g.standard_normal((3, L, E))
+    src_padding, tgt_padding = np.arange(S) >= source[:, None], np.arange(L) >= target[:, None]
+    dy = np.where(tgt_padding[..., None], 0.0, g.standard_normal(tgt.shape))
+
+    def rows_of(lengths: np.ndarray) -> Rng:
+        place = [row_keys(np.full(n, i), np.arange(n)) for i, n in enumerate(lengths)]
+        return Rng(7).at(np.concatenate(place))
+
+    y, backward = m.forward(
+        src, tgt,
+        src_is_causal=is_causal, tgt_is_causal=True,
+        src_key_padding_mask=src_padding, memory_key_padding_mask=src_padding,
+        tgt_key_padding_mask=tgt_padding, rng=Rng(7),
+    )  # fmt: skip
+    dsrc, dtgt = backward(dy)
+    grads = {name: p.grad for name, p in m.named_parameters()}
+    m.zero_grad()
+
+    cu_source, cu_target = (np.concatenate([[0], np.cumsum(n)]) for n in (source, target))
+    memory, encoder_backward = m.encoder.forward_packed(
+        src[~src_padding], cu_source, is_causal=is_causal, rng=rows_of(source).fold(0)
+    )
+    packed, decoder_backward = m.decoder.forward_packed(
+        tgt[~tgt_padding], memory, cu_target, cu_source, rng=rows_of(target).fold(1)
+    )
+    dpacked, dmemory = decoder_backward(dy[~tgt_padding])
+    dpacked_src = encoder_backward(dmemory)
+    np.testing.assert_allclose(packed, y[~tgt_padding], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(dpacked, dtgt[~tgt_padding], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(dpacked_src, dsrc[~src_padding], rtol=1e-10, atol=1e-12)
+    for name, parameter in m.named_parameters():
+        np.testing.assert_allclose(parameter.grad, grads[name], rtol=1e-8, atol=1e-11)
