@@ -63,6 +63,12 @@ def kernel(signature: str) -> Callable[[Callable[..., Any]], Any]:
     return compiled
 
 
-def inner(flags: frozenset[str] = FAST) -> Callable[[Callable[..., Any]], Any]:
-    """Mark a function that only kernels call; it is compiled into them."""
-    return njit(nogil=True, fastmath=set(flags), error_model="numpy")
+def inner(
+    flags: frozenset[str] = FAST, signature: str | None = None
+) -> Callable[[Callable[..., Any]], Any]:
+    """Mark a function that only kernels call; it is compiled into them.
+
+    Without a signature it is compiled anew for every kind of argument, 0 and 1 being kinds too.
+    """
+    options: dict[str, Any] = {"nogil": True, "fastmath": set(flags), "error_model": "numpy"}
+    return njit(**options) if signature is None else njit(signature, **options)

@@ -32,9 +32,9 @@ _f = np.float32
 
 
 def panels(b: Array) -> Array:
-    """Copy B (k, n) into panels (⌈n / WIDTH⌉, k, WIDTH), zeros after the last column."""
+    """Copy B (k, n) into panels (⌈n / WIDTH⌉, k · WIDTH), zeros after the last column."""
     k, n = b.shape
-    packed = np.empty((-(-n // WIDTH), k, WIDTH), np.float32)
+    packed = np.empty((-(-n // WIDTH), k * WIDTH), np.float32)
     bounds = threads.cut(len(packed), max(1, _WORK // (32 * k * WIDTH)))
 
     def part(i: int) -> None:
@@ -46,7 +46,7 @@ def panels(b: Array) -> Array:
 
 def row_parts(a: Array, packed: Array) -> list[int]:
     """Return the bounds of the slices of A's rows that are worth a part of their own."""
-    smallest = max(ROWS, _WORK // max(1, packed[:, :, 0].size * WIDTH))
+    smallest = max(ROWS, _WORK // max(1, packed.size))
     return threads.cut(len(a), smallest)
 
 
@@ -97,7 +97,7 @@ def multiply_here(
     )
 
 
-@kernel("void(f4[:,:],i8,i8,f4[:,:,::1])")
+@kernel("void(f4[:,:],i8,i8,f4[:,::1])")
 def _pack(b, first, last, packed):
     k, n = b.shape
     down, right = b.strides[0] // 4, b.strides[1] // 4
@@ -106,18 +106,18 @@ def _pack(b, first, last, packed):
         if right == 1:
             for i in range(k):
                 for j in range(used):
-                    packed[panel, i, j] = get(b, i * down + panel * WIDTH + j)
+                    packed[panel, i * WIDTH + j] = get(b, i * down + panel * WIDTH + j)
         else:
             for start in range(0, k, LANES):  # what one line of the cache holds of each column
                 for j in range(used):
                     for i in range(start, min(start + LANES, k)):
-                        packed[panel, i, j] = get(b, i + (panel * WIDTH + j) * right)
+                        packed[panel, i * WIDTH + j] = get(b, i + (panel * WIDTH + j) * right)
         for i in range(k if used < WIDTH else 0):
             for j in range(used, WIDTH):
-                packed[panel, i, j] = _f(0.0)
+                packed[panel, i * WIDTH + j] = _f(0.0)
 
 
-@kernel("void(f4[:,:],f4[:,:,::1],f4[:,:],f4[::1],b1,f4[::1],f4[:,:],f4[:,:])")
+@kernel("void(f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1],f4[:,:],f4[:,:])")
 def _multiply(a, packed, c, bias, add, sums, block, edge):
     (m, k), n = a.shape, c.shape[1]
     a_row, a_step, c_row = a.strides[0] // 4, a.strides[1] // 4, c.strides[0] // 4

@@ -198,18 +198,28 @@ def _gather(x, first, n, head, to):
     for i in range(n):
         for j in range(depth):
             to[i, j] = get(x, start + i * step + j)
-        to[i, depth:] = _f(0.0)
+        for j in range(depth, to.shape[1]):
+            to[i, j] = _f(0.0)
 
 
 @inner()
-def _gather_transposed(x, first, n, head, to):
-    """Copy rows of one head as columns: to[d, i] = x[first + i, head, d], zeros after the last."""
+def _gather_transposed(x, first, n, head, to, at):
+    """Copy rows of one head as columns, to[at + d, i] = x[first + i, head, d], and zeros."""
     step = x.strides[0] // 4
     start = first * step + head * (x.strides[1] // 4)
     for d in range(x.shape[2]):
         for i in range(n):
-            to[d, i] = get(x, start + i * step + d)
-        to[d, n : padded(n)] = _f(0.0)
+            to[at + d, i] = get(x, start + i * step + d)
+        for i in range(n, padded(n)):
+            to[at + d, i] = _f(0.0)
+
+
+@inner()
+def _clear(x, n):
+    """Zero the first n rows."""
+    for i in range(n):
+        for j in range(x.shape[1]):
+            x[i, j] = _f(0.0)
 
 
 @inner()
@@ -302,7 +312,7 @@ def _forward(
     for n in range(begin // heads, (end + heads - 1) // heads):
         longest = max(longest, cu_k[n + 1] - cu_k[n])
     queries = np.empty((QUERIES, depth), np.float32)
-    keys = np.empty(((longest + KEYS - 1) // KEYS, depth, ROW), np.float32)
+    keys = np.empty(((longest + KEYS - 1) // KEYS * depth, ROW), np.float32)
     values = np.empty((longest, wide), np.float32)
     scores = np.empty((QUERIES, ROW), np.float32)
     context = np.empty((QUERIES, wide), np.float32)
@@ -313,13 +323,15 @@ def _forward(
         q_first, k_first = cu_q[n], cu_k[n]
         length, source = cu_q[n + 1] - q_first, cu_k[n + 1] - k_first
         for s in range(0, source, KEYS):
-            _gather_transposed(k, k_first + s, min(KEYS, source - s), head, keys[s // KEYS])
+            _gather_transposed(k, k_first + s, min(KEYS, source - s), head, keys, s // KEYS * depth)
         _gather(v, k_first, source, head, values)
 
         for first in range(0, length, QUERIES):
             m = min(QUERIES, length - first)
             _gather(q, q_first + first, m, head, queries)
-            tops_now[:], totals[:], context[:] = _f(-np.inf), _f(0.0), _f(0.0)
+            _clear(context, m)
+            for i in range(m):
+                tops_now[i], totals[i] = _f(-np.inf), _f(0.0)
             seen = min(source, first + m) if causal else source
             for s in range(0, seen, KEYS):
                 used = min(KEYS, seen - s)
@@ -379,15 +391,16 @@ def _backward(
             for j in range(depth_v):
                 mean += douts[i, j] * out[q_first + i, head, j]
             means[i] = mean
-        dqueries[:length] = _f(0.0)
+        _clear(dqueries, length)
 
         for s in range(0, source, KEYS):
             used = min(KEYS, source - s)
             width = padded(used)
             _gather(k, k_first + s, used, head, keys)
-            _gather_transposed(k, k_first + s, used, head, keys_t)
-            _gather_transposed(v, k_first + s, used, head, values_t)
-            dkeys[:used], dvalues[:used] = _f(0.0), _f(0.0)
+            _gather_transposed(k, k_first + s, used, head, keys_t, 0)
+            _gather_transposed(v, k_first + s, used, head, values_t, 0)
+            _clear(dkeys, used)
+            _clear(dvalues, used)
             for first in range(s // QUERIES * QUERIES if causal else 0, length, QUERIES):
                 m = min(QUERIES, length - first)
                 product(m, width, depth, queries, first * narrow, narrow, 1, keys_t, 0, ROW,

@@ -151,7 +151,7 @@ def _tile(width: int) -> Any:
 _narrow, _wide = _tile(1), _tile(2)
 
 
-@inner()
+@inner(signature="void(i8,i8,i8,f4[:,:],i8,i8,i8,f4[:,:],i8,i8,f4[:,:],i8,i8,b1)")
 def product(m, n, k, a, a_at, row_step, k_step, b, b_at, b_row, c, c_at, c_row, add):
     """C (m, n) = A (m, k) B (k, n), added to C if `add`; n a multiple of LANES.
 
