@@ -17,7 +17,7 @@ FILE = Path(__file__).parents[1] / "fixtures" / "nn.safetensors"
 
 def _packed(value: Any, name: str, arrays: dict[str, Array]) -> Any:
     if isinstance(value, np.ndarray):
-        arrays[name] = np.ascontiguousarray(value)
+        arrays[name] = np.array(value, order="C")
         return {"@array": name}
     if isinstance(value, Part):
         return {"@part": value.kind, "build": _packed(value.build, name, arrays)}
