@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 
 import pellucid as pellucid_package
 from pellucid.cli import VERBS, main
+from pellucid.training.events import TIME_FIELDS
 
 Done = subprocess.CompletedProcess[str]
 
@@ -283,6 +286,60 @@ class TestTrain:
             cwd=place,
         )
         assert done.returncode == 0, done.stderr
+
+
+class TestStopping:
+    """Runs in processes of their own, ended from outside."""
+
+    ARGUMENTS = ("--data.train", "words.tsv", "--training.steps", "60", "--model.dropout", "0.1")
+
+    def start(self, place: Path, run: Path) -> subprocess.Popen[bytes]:
+        """Begin a run and wait for its second checkpoint."""
+        command = [sys.executable, "-m", "pellucid", "train", "tiny.toml", *self.ARGUMENTS]
+        running = subprocess.Popen(
+            [*command, "--run", str(run)],
+            cwd=place,
+            env={**os.environ, "PELLUCID_KERNELS": "off"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        while not (run / "checkpoints" / "step-00000004").exists():
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.01)
+        return running
+
+    def test_killed_and_resumed_gives_the_same_bits(self, place: Path, tmp_path: Path) -> None:
+        whole, parts = tmp_path / "whole", tmp_path / "parts"
+        done = pellucid("train", "tiny.toml", *self.ARGUMENTS, "--run", whole, cwd=place)
+        assert done.returncode == 0, done.stderr
+        running = self.start(place, parts)
+        running.kill()
+        running.communicate()
+        assert not (parts / "model").exists()
+        done = pellucid("train", "--resume", parts, cwd=place)
+        assert done.returncode == 0, done.stderr
+        weights = [(run / "model" / "model.safetensors").read_bytes() for run in (whole, parts)]
+        assert weights[0] == weights[1]
+        assert self.metrics(whole) == self.metrics(parts)
+
+    @staticmethod
+    def metrics(run: Path) -> list[dict[str, object]]:
+        """The records of a run, time fields aside."""
+        lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        records = [json.loads(line) for line in lines]
+        return [{k: v for k, v in r.items() if k not in TIME_FIELDS} for r in records]
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_signal_saves_and_says_how_to_go_on(
+        self, number: signal.Signals, place: Path, tmp_path: Path
+    ) -> None:
+        running = self.start(place, tmp_path / "run")
+        running.send_signal(number)
+        out, err = running.communicate(timeout=60)
+        assert running.returncode == 128 + number, err.decode()
+        assert f"pellucid train --resume {tmp_path / 'run'}" in out.decode()
+        assert err == b""
 
 
 class TestGenerate:
