@@ -1,0 +1,45 @@
+"""What a result was measured on, and where results go."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "benchmarks.jsonl"
+
+
+def machine() -> dict[str, str]:
+    """Return the processor, its threads for this process, and versions."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor()
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "processor": f"{name}, {threads} threads",
+        "load": f"{os.getloadavg()[0]:.2f} at the start",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+    }
+
+
+def quartiles(values: Any, digits: int = 1) -> list[float]:
+    """Return the lower quartile, the median and the upper quartile."""
+    return [round(float(q), digits) for q in np.quantile(values, [0.25, 0.5, 0.75])]
+
+
+def report(result: dict[str, Any], keep: bool) -> None:
+    """Print a result, and append it to results/benchmarks.jsonl if it is to be kept."""
+    print(json.dumps(result, indent=1, ensure_ascii=False))
+    if keep:
+        RESULTS.parent.mkdir(exist_ok=True)
+        with RESULTS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result, ensure_ascii=False) + "\n")

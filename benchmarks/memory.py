@@ -1,0 +1,120 @@
+"""Goal 4: memory. Peak resident size of goal 1's training step, and attention over 8,192 tokens.
+
+    python -m benchmarks.memory [--keep]
+
+Each side of each measurement runs in a process of its own, since a peak never falls again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+
+from benchmarks.machine import machine, quartiles, report
+
+LONG, HEADS, WIDTH = 8192, 8, 32
+
+
+def peak() -> float:
+    """Return the most memory this process has held, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def step_of(side: str) -> dict[str, float]:
+    import numpy as np
+    from benchmarks import train_step
+
+    ids = np.random.default_rng(0)
+    source = ids.integers(3, train_step.V, (train_step.N, 50))
+    target = ids.integers(3, train_step.V, (train_step.N, 51))
+    if side == "pellucid":
+        step = train_step.pellucid_step(source, target)
+    else:
+        step = train_step.torch_step(source, target, compiled=False)
+    for _ in range(5):
+        step()
+    return {"peak_mb": peak()}
+
+
+def attention_of(side: str, length: int, causal: bool) -> dict[str, float]:
+    """Forward and backward of one sequence, best of three, after a warm-up."""
+    import numpy as np
+
+    x = np.random.default_rng(0).standard_normal((4, length, HEADS, WIDTH), np.float32)
+    if side == "pellucid":
+        from pellucid import kernels, ops
+
+        q, k, v, dout = x
+        cu = np.array([0, length])
+
+        def once() -> None:
+            attend, back = kernels.best(ops.packed_attention, q, k, v, cu, cu, causal=causal)
+            back(dout, attend(q, k, v, cu, cu, causal=causal)[1])
+    else:
+        import torch
+
+        torch.set_num_threads(2)
+        tensors = [torch.from_numpy(part).transpose(0, 1)[None] for part in x]
+        q, k, v = (t.clone().requires_grad_() for t in tensors[:3])
+
+        def once() -> None:
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            out.backward(tensors[3])
+
+    once()
+    base = peak()
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        once()
+        times.append(time.perf_counter() - began)
+    return {"seconds": min(times), "peak_mb": base}
+
+
+def apart(call: str) -> dict[str, float]:
+    """Run a call of this module in a process of its own."""
+    program = f"import json; from benchmarks import memory; print(json.dumps(memory.{call}))"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="append to results/benchmarks.jsonl")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    where = machine()
+    step = {side: apart(f"step_of({side!r})")["peak_mb"] for side in ("pellucid", "torch")}
+    result = {
+        "benchmark": "memory",
+        "step_peak_mb": {side: round(mb) for side, mb in step.items()},
+        "step_ratio": round(step["torch"] / step["pellucid"], 2),
+    }
+    for causal in (False, True):
+        rounds = [
+            {side: apart(f"attention_of({side!r}, {LONG}, {causal})") for side in step}
+            for _ in range(options.rounds)
+        ]
+        name = "attention_8192_causal" if causal else "attention_8192"
+        result[name] = {
+            "seconds": {side: quartiles([r[side]["seconds"] for r in rounds], 3) for side in step},
+            "ratio": quartiles(
+                [r["torch"]["seconds"] / r["pellucid"]["seconds"] for r in rounds], 2
+            ),
+        }
+    result["attention_peak_mb_by_length"] = {
+        str(length): round(apart(f"attention_of('pellucid', {length}, False)")["peak_mb"])
+        for length in (1024, 2048, 4096, 8192, 16384)
+    }
+    report({**result, **where}, options.keep)
+
+
+if __name__ == "__main__":
+    main()
