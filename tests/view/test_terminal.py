@@ -7,7 +7,7 @@ from pellucid.view.terminal import attention_map
 
 
 def test_shades_follow_the_weights() -> None:
-    drawn = attention_map(np.array([[0.0, 0.25, 0.5, 0.75, 1.0]]), ["o"], list("abcde"))
+    drawn = attention_map(np.array([[0.0, 0.25, 0.5, 0.75, 1.0]]) ** 2, ["o"], list("abcde"))
     assert drawn == "  a b c d e\no   ░░▒▒▓▓██"
 
 

@@ -7,13 +7,39 @@ from collections.abc import Sequence
 import numpy as np
 from rich.cells import cell_len
 
+from pellucid.view.choose import TITLES, check_head, choose_kind, choose_layer
+from pellucid.view.record import Kind, Record
+
 SHADES = " ░▒▓█"
 
 
-def attention_map(weights: np.ndarray, outputs: Sequence[str], sources: Sequence[str]) -> str:
+def draw(record: Record, kind: Kind | None, layer: int | None, head: int | None, width: int) -> str:
+    """Draw one map of a record: the last layer and the mean of its heads unless named.
+
+    Layers and heads are counted from 1. Raises `UsageError` for one that the model lacks.
+    """
+    kind = choose_kind(record, kind)
+    m = choose_layer(record, kind, len(record.layers(kind)) if layer is None else layer)
+    if head is None:
+        weights, of = m.probabilities.mean(axis=0), f"mean of {m.q.shape[0]} heads"
+    else:
+        check_head(m, head)
+        weights, of = m.probabilities[head - 1], f"head {head}"
+    entropy = m.entropies.mean() if head is None else m.entropies[head - 1]
+    title = f"{TITLES[kind]}, layer {m.layer}, {of}; entropy {entropy:.2f} nats"
+    rows = [label.text for label in record.queries(kind)]
+    columns = [label.text for label in record.keys(kind)]
+    return f"{title}\n{attention_map(weights, rows, columns, width)}"
+
+
+def attention_map(
+    weights: np.ndarray, outputs: Sequence[str], sources: Sequence[str], width: int | None = None
+) -> str:
     """Draw weights (L, S): outputs down the side, sources across the top.
 
-    A weight w is shown by the shade round(4 w), twice as wide as high so that cells look square.
+    A weight w is shown by the shade round(4 √w), so that 1/16 already shows; cells are twice as
+    wide as high, so that they look square.
+    What is wider than `width` terminal cells goes on below, column block by column block.
     Raises `ValueError` when the labels do not fit the weights.
 
     >>> print(attention_map(np.eye(2), ["b", "a"], ["x", "y"]))
@@ -27,13 +53,17 @@ def attention_map(weights: np.ndarray, outputs: Sequence[str], sources: Sequence
             f"and {len(sources)} sources"
         )
     side = max(map(cell_len, outputs), default=0)
-    width = max(2, *(cell_len(source) + 1 for source in sources)) if sources else 2
-    lines = [" " * (side + 1) + "".join(_fit(source, width) for source in sources)]
-    shades = np.rint(weights * (len(SHADES) - 1)).astype(int)
-    for output, row in zip(outputs, shades, strict=True):
-        cells = "".join(SHADES[shade] * width for shade in row)
-        lines.append(f"{_fit(output, side)} {cells}")
-    return "\n".join(line.rstrip() for line in lines)
+    cell = max(2, *(cell_len(source) + 1 for source in sources)) if sources else 2
+    shades = np.rint(np.sqrt(weights) * (len(SHADES) - 1)).astype(int)
+    columns = len(sources) if width is None else max(1, (width - side - 1) // cell)
+    blocks = []
+    for start in range(0, max(len(sources), 1), max(columns, 1)):
+        part = slice(start, start + columns)
+        lines = [" " * (side + 1) + "".join(_fit(source, cell) for source in sources[part])]
+        for output, row in zip(outputs, shades[:, part], strict=True):
+            lines.append(f"{_fit(output, side)} " + "".join(SHADES[s] * cell for s in row))
+        blocks.append("\n".join(line.rstrip() for line in lines))
+    return "\n\n".join(blocks)
 
 
 def _fit(text: str, width: int) -> str:

@@ -1,0 +1,68 @@
+"""Fonts for a figure: whatever is installed that has every character, or a clear warning."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+
+from matplotlib import font_manager
+from matplotlib.ft2font import FT2Font
+
+FIRST = "DejaVu Sans"
+"""matplotlib's own font, which is always there."""
+PREFERRED = (
+    "Noto Sans CJK KR",
+    "Noto Sans CJK JP",
+    "Noto Sans KR",
+    "NanumGothic",
+    "Malgun Gothic",
+    "Apple SD Gothic Neo",
+    "AppleGothic",
+    "Noto Emoji",
+    "Segoe UI Emoji",
+)
+USELESS = ("color emoji", "colour emoji", "last resort")
+"""Fonts of pictures, which matplotlib cannot draw, and of boxes that stand for every character."""
+
+_log = logging.getLogger(__name__)
+
+
+def families_for(text: str) -> list[str]:
+    """Return font families that together have every character, matplotlib's own first.
+
+    Warns by name about characters that no installed font has.
+    """
+    missing = {ord(c) for c in text if c not in " \n"} - _characters(font_manager.findfont(FIRST))
+    families = [FIRST]
+    for name, path in _candidates():
+        if not missing:
+            break
+        found = missing & _characters(path)
+        if found:
+            families.append(name)
+            missing -= found
+    if missing:
+        _log.warning(
+            "no installed font has %s; they are drawn as boxes. For Hangul install Noto Sans CJK "
+            "(Debian, Ubuntu: apt install fonts-noto-cjk)",
+            " ".join(f"{chr(c)} (U+{c:04X})" for c in sorted(missing)),
+        )
+    return families
+
+
+def _candidates() -> list[tuple[str, str]]:
+    """Return (family, file) of every usable font: preferred ones in their order, then the rest."""
+    files = {
+        entry.name: entry.fname
+        for entry in font_manager.fontManager.ttflist
+        if (entry.style, entry.weight) == ("normal", 400)
+        and not any(word in entry.name.lower() for word in USELESS)
+    }
+    order = [name for name in PREFERRED if name in files]
+    order += sorted(name for name in files if name not in order)
+    return [(name, files[name]) for name in order]
+
+
+@cache
+def _characters(path: str) -> frozenset[int]:
+    return frozenset(FT2Font(path).get_charmap())

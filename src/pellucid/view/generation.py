@@ -1,0 +1,123 @@
+"""How an answer came about: the search itself, watched while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid.decoding import Hypothesis, SearchConfig, search
+from pellucid.decoding.search import Decodes
+from pellucid.packed import Packed
+from pellucid.view.record import Node
+from pellucid.view.side import Side
+from pellucid.view.tokens import Label
+
+Array = np.ndarray
+
+
+class _Said(NamedTuple):
+    """A hypothesis on the way: its last token, and log p of every token after it."""
+
+    parent: int
+    token: int
+    next_log_p: Array
+
+
+class _State(NamedTuple):
+    inner: Any
+    rows: Array
+    """The number of what each row has said so far, before its next token."""
+
+    def select(self, rows: Array) -> _State:
+        return _State(self.inner.select(rows), self.rows[rows])
+
+
+class _Watched:
+    """A model that notes what a search asks of it and changes nothing."""
+
+    def __init__(self, model: Decodes) -> None:
+        self._model = model
+        self.config = model.config
+        self.said: list[_Said] = []
+
+    @property
+    def dtype(self) -> Any:
+        return self._model.dtype
+
+    def start(self, source: Packed) -> _State:
+        return _State(self._model.start(source), np.full(len(source), -1))
+
+    def step(self, state: _State, tokens: Array) -> tuple[Array, _State]:
+        log_p, inner = self._model.step(state.inner, tokens)
+        first = len(self.said)
+        self.said += map(_Said, state.rows.tolist(), np.asarray(tokens).tolist(), log_p)
+        return log_p, _State(inner, np.arange(first, len(self.said)))
+
+
+def watch(
+    model: Decodes, source: Sequence[int], config: SearchConfig, side: Side
+) -> tuple[list[Hypothesis], tuple[Node, ...]]:
+    """Search for an answer; return the answers, best first, and the tree of what was tried.
+
+    Every hypothesis that was extended is a node, and every answer's end. Beside them stand, for
+    each number of tokens, the likeliest that were dropped: as many as the beam is wide.
+    """
+    watched = _Watched(model)
+    answers = search(watched, Packed.of([source]), config)[0]
+    return answers, _tree(watched.said, answers, model.config.eos_token_id, config.beam, side)
+
+
+def _tree(
+    said: Sequence[_Said],
+    answers: Sequence[Hypothesis],
+    eos: int,
+    beam: int,
+    side: Side,
+) -> tuple[Node, ...]:
+    ranks = {answer.tokens: (rank, answer.finished) for rank, answer in enumerate(answers, 1)}
+    # What comes later may complete a character: an answer's own labels say it best.
+    whole: dict[tuple[int, ...], Label] = {}
+    for answer in reversed(answers):
+        for n, found in enumerate(side.labels(answer.tokens), 1):
+            whole[answer.tokens[:n]] = found
+    extended: set[tuple[int, ...]] = set()
+    paths: list[tuple[int, ...]] = []
+    nodes: list[Node] = []
+    for one in said:
+        path: tuple[int, ...] = (one.token,)
+        log_p = total = 0.0
+        if one.parent >= 0:
+            path = (*paths[one.parent], one.token)
+            log_p = float(said[one.parent].next_log_p[one.token])
+            total = nodes[one.parent].log_p + log_p
+        rank, finished = ranks.get(path[1:], (0, False))
+        shown = 0 if finished else rank
+        label = whole.get(path[1:]) or side.last(path)
+        nodes.append(Node(one.parent, label, _exp(log_p), total, "kept", shown))
+        paths.append(path)
+        extended.add(path)
+    dropped: dict[int, list[Node]] = {}
+    for number, (path, one) in enumerate(zip(paths, said, strict=True)):
+        rank, finished = ranks.get(path[1:], (0, False))
+        likeliest = np.argsort(-one.next_log_p, kind="stable")[: 2 * beam].tolist()
+        if finished and eos not in likeliest:
+            likeliest.append(eos)
+        for token in likeliest:
+            if (*path, token) in extended:
+                continue
+            log_p = float(one.next_log_p[token])
+            total = nodes[number].log_p + log_p
+            made = Node(number, side.last((*path, token)), _exp(log_p), total, "dropped")
+            if finished and token == eos:
+                nodes.append(made._replace(state="end", rank=rank))
+            else:
+                dropped.setdefault(len(path), []).append(made)
+    for made_here in dropped.values():
+        nodes += sorted(made_here, key=lambda node: -node.log_p)[:beam]
+    return tuple(nodes)
+
+
+def _exp(log_p: float) -> float:
+    return float(np.exp(log_p))

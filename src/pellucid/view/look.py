@@ -1,0 +1,116 @@
+"""Looking into a model: one sentence through it and back, everything on the way kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid import kernels, nn, ops
+from pellucid.models.seq2seq import Seq2Seq
+from pellucid.nn.recorder import AttentionMap, Recorder
+from pellucid.packed import Batch, Packed
+from pellucid.view.record import Candidate, Kind, Map, Step
+from pellucid.view.side import Side
+from pellucid.view.tokens import Label
+
+Array = np.ndarray
+CANDIDATES = 10
+
+KIND_OF = {
+    ("encoder", "self_attn"): "encoder",
+    ("decoder", "self_attn"): "decoder",
+    ("decoder", "multihead_attn"): "cross",
+}
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Look without a trace: dropout off, no gradient kept; all as before afterwards."""
+    modes = [(module, module.training) for _, module in model.modules()]
+    wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        model.eval()
+        for parameter, _ in wanted:
+            parameter.requires_grad = False
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, grad in wanted:
+            parameter.requires_grad = grad
+
+
+class Seen(NamedTuple):
+    """What one sentence did to a model."""
+
+    maps: tuple[Map, ...]
+    loss: float
+    """Σ −log p of the tokens asked for, in nats."""
+    logits: Array
+    """(L, V): row l predicts what follows token l of the last stack."""
+
+
+def look_at_pair(model: Seq2Seq, source: Sequence[int], target: Sequence[int]) -> Seen:
+    """Pass one pair through an encoder-decoder and back, on the plain pages.
+
+    Begin and end are put around the target. Call it inside `undisturbed`.
+    """
+    bos, eos = model.config.bos_token_id, model.config.eos_token_id
+    batch = Batch(Packed.of([source]), Packed.of([[bos, *target, eos]]))
+    recorder = Recorder()
+    with kernels.reference():
+        loss, backward = model.loss(batch, recorder=recorder)
+        backward(1.0)
+        rows, _ = model.decode_rows(batch)
+        logits = model.output(rows)
+    return Seen(maps_of(recorder), loss.nats, logits)
+
+
+def maps_of(recorder: Recorder) -> tuple[Map, ...]:
+    """Return the maps of one sentence (N = 1) after its backward pass, in the model's order."""
+    made = [_map(name, seen) for name, seen in recorder.maps.items()]
+    kinds: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+    return tuple(sorted(made, key=lambda m: (kinds.index(m.kind), m.layer)))
+
+
+def _map(name: str, seen: AttentionMap) -> Map:
+    stack, *_, layer, attention = name.split(".")
+    kind: Any = KIND_OF[stack, attention]
+    q = seen.q[0]
+    return Map(
+        name,
+        kind,
+        int(layer) + 1,
+        seen.causal,
+        float(seen.scale),
+        q,
+        seen.k[0],
+        seen.v[0],
+        np.zeros_like(q) if seen.doutputs is None else seen.doutputs[0],
+        seen.probabilities[0],
+    )
+
+
+def steps_of(
+    logits: Array, wanted: Sequence[int], places: Sequence[int], side: Side
+) -> tuple[Step, ...]:
+    """Return each wanted token with what the model held likely there.
+
+    logits: (T, V); `places` are the rows that predict the wanted tokens.
+    """
+    whole = side.labels(wanted)
+
+    def label(n: int, token: int) -> Label:
+        return whole[n] if token == wanted[n] else side.last([*wanted[:n], token])
+
+    log_p, _ = ops.log_softmax(logits.astype(np.float64))
+    steps = []
+    for n, (token, place) in enumerate(zip(wanted, places, strict=True)):
+        row = np.exp(log_p[place])
+        likeliest = np.argsort(-row, kind="stable")[:CANDIDATES].tolist()
+        candidates = tuple(Candidate(label(n, i), float(row[i])) for i in likeliest)
+        steps.append(Step(label(n, token), float(row[token]), place, candidates))
+    return tuple(steps)

@@ -1,0 +1,98 @@
+"""What was seen of one sentence, and the ways it can be drawn."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pellucid.errors import UsageError
+from pellucid.view.page import page
+from pellucid.view.record import Kind, Record
+from pellucid.view.terminal import draw
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NOTEBOOK_HEIGHT = 860
+DRAWINGS: dict[str, Literal["page", "figure", "text"]] = {
+    ".html": "page",
+    ".png": "figure",
+    ".svg": "figure",
+    ".pdf": "figure",
+    ".txt": "text",
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What attention did with one sentence; it shows itself in a notebook."""
+
+    record: Record
+
+    def html(self) -> str:
+        """Return the page: one file that works offline and asks the network for nothing."""
+        return page(self.record)
+
+    def figure(
+        self, kind: Kind | None = None, layer: int | None = None, head: int | None = None
+    ) -> Figure:
+        """Return a matplotlib figure of every layer and head of a kind, or of those named.
+
+        Layers and heads are counted from 1. Without `kind`: the last kind that the model has.
+        Raises `UserError` when matplotlib is missing or there is no such layer or head.
+        """
+        from pellucid.view.figure import draw_figure
+
+        return draw_figure(self.record, kind, layer, head)
+
+    def terminal(
+        self,
+        kind: Kind | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        *,
+        width: int = 100,
+    ) -> str:
+        """Return the map as text: the last layer and the mean of its heads, or those named."""
+        return draw(self.record, kind, layer, head, width)
+
+    def save(
+        self,
+        path: str | Path,
+        kind: Kind | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+    ) -> Path:
+        """Write the picture; the name's ending says how: .html, .png, .svg, .pdf, .txt.
+
+        Raises `UsageError` for another ending.
+        """
+        path = Path(path)
+        drawing = drawable(path)
+        if drawing == "page":
+            path.write_text(self.html(), encoding="utf-8")
+        elif drawing == "figure":
+            self.figure(kind, layer, head).savefig(path)
+        else:
+            path.write_text(self.terminal(kind, layer, head) + "\n", encoding="utf-8")
+        return path
+
+    def _repr_html_(self) -> str:
+        """Show the page in a frame of its own, so that a notebook's styles stay outside."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.html())}" title="{html.escape(self.record.title)}" '
+            f'sandbox="allow-scripts" style="width:100%;height:{NOTEBOOK_HEIGHT}px;border:0">'
+            "</iframe>"
+        )
+
+
+def drawable(path: Path) -> Literal["page", "figure", "text"]:
+    """Return what a file of this name would hold. Raises `UsageError` if nothing is known."""
+    if path.suffix.lower() not in DRAWINGS:
+        raise UsageError(
+            f"{path}: a picture's name ends in .html (the page), .png, .svg or .pdf (a figure) or "
+            ".txt (the drawing for a terminal)"
+        )
+    return DRAWINGS[path.suffix.lower()]

@@ -1,0 +1,136 @@
+"""Token ids as labels that can be seen: pieces of a character, spaces and unknowns included."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from pellucid.text.tokenizer import Tokenizer
+
+UNKNOWN = "<unk>"
+SPECIALS = 4
+"""Ids below are padding, begin, end and unknown, in every tokenizer of Pellucid's."""
+MARKS = {" ": "␣", "\t": "⇥", "\n": "↵", "\r": "␍", "\N{NO-BREAK SPACE}": "⍽"}
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+
+class Label(NamedTuple):
+    """One token as a picture shows it."""
+
+    text: str
+    kind: Literal["text", "special", "unknown"] = "text"
+
+
+def labels(tokenizer: Tokenizer, ids: Sequence[int], text: str | None = None) -> list[Label]:
+    """Return a label for each id. `text`, if given, is what the ids were made from.
+
+    A piece that holds only some bytes of a character shows the character and which part it is; a
+    byte that belongs to no character shows as its value. White space and other signs without
+    a shape of their own become visible. An unknown character shows itself where `text` tells it.
+
+    >>> from pellucid.text.tokenizer import train_tokenizer
+    >>> tokenizer = train_tokenizer(["a b"], kind="bpe", vocab_size=260)
+    >>> [label.text for label in labels(tokenizer, tokenizer.encode("a 한"))]
+    ['a', '␣', '한₁', '한₂', '한₃']
+    """
+    if tokenizer.kind == "bpe":
+        table = _bytes_of_pieces(tokenizer)
+        return _from_bytes([table[i] for i in ids])
+    texts = tokenizer.tokens(ids)
+    given = text if text is not None and len(text) == len(ids) else None
+    made = []
+    for place, (i, shown) in enumerate(zip(ids, texts, strict=True)):
+        if shown == UNKNOWN:
+            made.append(Label(visible(given[place]) if given else UNKNOWN, "unknown"))
+        else:
+            made.append(Label(shown, "special") if i < SPECIALS else Label(visible(shown)))
+    return made
+
+
+def plain_labels(ids: Sequence[int], specials: dict[int, str]) -> list[Label]:
+    """Return labels of ids that no tokenizer explains: their numbers."""
+    return [Label(specials[i], "special") if i in specials else Label(str(i)) for i in ids]
+
+
+def visible(text: str) -> str:
+    """Give every sign without a shape of its own one that shows.
+
+    >>> visible("a b"), visible("\\u200d"), visible("\\u0301")
+    ('a␣b', 'U+200D', '◌́')
+    """
+    if len(text) == 1 and text not in MARKS:
+        category = unicodedata.category(text)
+        if category in ("Mn", "Me", "Mc"):
+            return f"◌{text}"
+        if category[0] in "CZ":
+            return f"U+{ord(text):04X}"
+    return "".join(MARKS.get(c, c) for c in text)
+
+
+def _from_bytes(pieces: Sequence[bytes | Label]) -> list[Label]:
+    """Label pieces that may cut characters; special tokens have their labels already."""
+    made: list[Label] = []
+    for special, run in itertools.groupby(pieces, lambda piece: isinstance(piece, Label)):
+        some: list[Any] = list(run)
+        made += some if special else [Label(text) for text in _decode_run(some)]
+    return made
+
+
+def _decode_run(pieces: Sequence[bytes]) -> list[str]:
+    data = b"".join(pieces)
+    owners = [n for n, piece in enumerate(pieces) for _ in piece]
+    texts = ["" for _ in pieces]
+    loose = [-1 for _ in pieces]  # where a piece's run of bytes of no character ends
+    start = 0
+    while start < len(data):
+        character, end = _character(data, start)
+        holders = sorted(set(owners[start:end]))
+        for part, holder in enumerate(holders, 1):
+            if character is None:
+                byte = f"{data[start]:02X}›"
+                joined = loose[holder] == start
+                texts[holder] = texts[holder][:-1] + byte if joined else f"{texts[holder]}‹{byte}"
+                loose[holder] = end
+            elif len(holders) == 1:
+                texts[holder] += character
+            else:
+                texts[holder] += visible(character) + str(part).translate(SUBSCRIPTS)
+        start = end
+    return [visible(text) for text in texts]
+
+
+def _character(data: bytes, start: int) -> tuple[str | None, int]:
+    """Return the UTF-8 character that starts here and its end, or None for a byte of no one's."""
+    for size in range(1, 5):
+        try:
+            return data[start : start + size].decode("utf-8"), start + size
+        except UnicodeDecodeError:
+            continue
+    return None, start + 1
+
+
+@functools.lru_cache(maxsize=8)
+def _bytes_of_pieces(tokenizer: Tokenizer) -> dict[int, bytes | Label]:
+    vocab: dict[str, int] = json.loads(tokenizer.to_json())["model"]["vocab"]
+    bytes_of = {character: byte for byte, character in _byte_alphabet().items()}
+    return {
+        i: Label(piece, "unknown" if piece == UNKNOWN else "special")
+        if i < SPECIALS
+        else bytes(bytes_of[c] for c in piece)
+        for piece, i in vocab.items()
+    }
+
+
+def _byte_alphabet() -> dict[int, str]:
+    """Return the letter that stands for each byte in a byte-level vocabulary (Radford et al. 2019).
+
+    Bytes that print as Latin-1 stand for themselves, the others for letters from U+0100 on.
+    """
+    printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (byte for byte in range(256) if byte not in printing)
+    return {b: chr(b) for b in printing} | {b: chr(0x100 + n) for n, b in enumerate(others)}

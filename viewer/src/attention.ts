@@ -1,0 +1,105 @@
+// Attention once more, in the letters of pellucid.ops.attention: what the page draws is computed
+// here from q, k and v, so that it can be computed again under another scale.
+
+import type { Rows } from "./record.ts";
+
+/** A matrix (L, S), row by row. */
+export interface Matrix {
+  values: Float32Array;
+  rows: number;
+  columns: number;
+}
+
+/** Q Kᵀ, before any scale or mask. */
+export function products(q: Rows, k: Rows): Matrix {
+  const values = new Float32Array(q.count * k.count);
+  const width = q.width;
+  for (let l = 0; l < q.count; l++) {
+    for (let s = 0; s < k.count; s++) {
+      let sum = 0;
+      for (let d = 0; d < width; d++) sum += q.values[l * width + d]! * k.values[s * width + d]!;
+      values[l * k.count + s] = sum;
+    }
+  }
+  return { values, rows: q.count, columns: k.count };
+}
+
+/** How many keys the query of row l may look at: causal attention forbids s > l. */
+export function allowed(l: number, columns: number, causal: boolean): number {
+  return causal ? Math.min(l + 1, columns) : columns;
+}
+
+/** softmax(scale · products), row by row, into `out`; forbidden keys weigh nothing. */
+export function softmax(raw: Matrix, scale: number, causal: boolean, out: Float32Array): void {
+  const { values, rows, columns } = raw;
+  for (let l = 0; l < rows; l++) {
+    const start = l * columns;
+    const end = start + allowed(l, columns, causal);
+    let peak = -Infinity;
+    for (let i = start; i < end; i++) peak = Math.max(peak, values[i]! * scale);
+    let sum = 0;
+    for (let i = start; i < end; i++) sum += out[i] = Math.exp(values[i]! * scale - peak);
+    for (let i = start; i < end; i++) out[i]! /= sum;
+    out.fill(0, end, start + columns);
+  }
+}
+
+/** Z = W V for one query: what the head hands on, (D). */
+export function output(weights: Matrix, v: Rows, l: number): Float32Array {
+  const z = new Float32Array(v.width);
+  for (let s = 0; s < v.count; s++) {
+    const w = weights.values[l * weights.columns + s]!;
+    for (let d = 0; d < v.width; d++) z[d]! += w * v.values[s * v.width + d]!;
+  }
+  return z;
+}
+
+/** dW = dZ Vᵀ: by how much the loss grows with each weight. Forbidden keys get none. */
+export function weightGradient(dz: Rows, v: Rows, causal: boolean): Matrix {
+  const gradient = products(dz, v);
+  for (let l = 0; l < gradient.rows; l++) {
+    const start = l * gradient.columns;
+    gradient.values.fill(
+      0,
+      start + allowed(l, gradient.columns, causal),
+      start + gradient.columns,
+    );
+  }
+  return gradient;
+}
+
+/** dA = W ⊙ (dW − Σ W dW): the same for each scaled score. */
+export function scoreGradient(weights: Float32Array, dw: Matrix): Matrix {
+  const values = new Float32Array(dw.values.length);
+  for (let l = 0; l < dw.rows; l++) {
+    const start = l * dw.columns;
+    const end = start + dw.columns;
+    let mean = 0;
+    for (let i = start; i < end; i++) mean += weights[i]! * dw.values[i]!;
+    for (let i = start; i < end; i++) values[i] = weights[i]! * (dw.values[i]! - mean);
+  }
+  return { values, rows: dw.rows, columns: dw.columns };
+}
+
+/** What a map of weights comes to. */
+export interface Summary {
+  /** Mean entropy of the rows, in nats. */
+  entropy: number;
+  /** Mean of the largest weight of each row. */
+  peak: number;
+}
+
+export function summarise(weights: Matrix): Summary {
+  let entropy = 0;
+  let peak = 0;
+  for (let l = 0; l < weights.rows; l++) {
+    let most = 0;
+    for (let i = l * weights.columns; i < (l + 1) * weights.columns; i++) {
+      const w = weights.values[i]!;
+      if (w > 0) entropy -= w * Math.log(w);
+      if (w > most) most = w;
+    }
+    peak += most;
+  }
+  return { entropy: entropy / weights.rows, peak: peak / weights.rows };
+}

@@ -1,0 +1,151 @@
+// How the answer came about: token by token with what else was likely, and the search as a tree.
+
+import { allowed } from "./attention.ts";
+import { css, readableOn, weightIndex } from "./colours.ts";
+import { clamp, el, percent, token } from "./dom.ts";
+import type { Model } from "./model.ts";
+import { Tree } from "./tree.ts";
+
+export class Generation {
+  readonly root: HTMLElement;
+  private readonly model: Model;
+  private readonly tokens: HTMLElement;
+  private readonly candidates = el("ol", { class: "candidates" });
+  private readonly title = el("h3");
+  private readonly looks = el("p", { class: "looks" });
+  private readonly looksTitle = el("h3");
+
+  constructor(model: Model) {
+    this.model = model;
+    const { record, store } = model;
+    this.tokens = el("div", {
+      class: "answer",
+      role: "listbox",
+      "aria-label": "Tokens of the answer; arrow keys move",
+    });
+    this.tokens.append(
+      ...record.steps.map((step, i) => {
+        const button = el(
+          "div",
+          { role: "option", class: "said", onclick: () => store.set({ step: i }) },
+          token(step.label),
+          el("span", { class: "p" }, percent(step.probability)),
+        );
+        button.style.setProperty("--p", `${100 * step.probability}%`);
+        return button;
+      }),
+    );
+    this.tokens.addEventListener("keydown", (event) => this.key(event));
+    const tree = record.tree.length > 0 ? new Tree(model) : null;
+    this.root = el(
+      "div",
+      { class: "generation" },
+      el(
+        "section",
+        { class: "card", "aria-label": "Token by token" },
+        el("h2", {}, "Token by token"),
+        el(
+          "p",
+          { class: "hint" },
+          `Loss: −log p of all of them adds up to ${record.loss.toFixed(2)} nats over ` +
+            `${record.steps.length} tokens.`,
+        ),
+        this.tokens,
+        el(
+          "div",
+          { class: "columns" },
+          el("div", {}, this.title, this.candidates),
+          el("div", {}, this.looksTitle, this.looks),
+        ),
+      ),
+      tree?.root ?? null,
+    );
+    store.listen((state, changed) => {
+      if (state.tab === "generation" || changed.has("tab")) this.update();
+    });
+    this.update();
+  }
+
+  private update(): void {
+    const { record, state } = this.model;
+    const step = record.steps[state.step];
+    if (!step) return;
+    [...this.tokens.children].forEach((child, i) => {
+      const chosen = i === state.step;
+      child.setAttribute("aria-selected", String(chosen));
+      (child as HTMLElement).tabIndex = chosen ? 0 : -1;
+      if (chosen && this.tokens.contains(document.activeElement)) (child as HTMLElement).focus();
+    });
+    this.title.textContent = `Likeliest in place ${state.step + 1}`;
+    const rest = 1 - step.candidates.reduce((sum, [, , p]) => sum + p, 0);
+    this.candidates.replaceChildren(
+      ...step.candidates.map(([text, kind, p]) => {
+        const chosen = text === step.label[0] && p === step.probability;
+        const item = el(
+          "li",
+          { class: chosen ? "chosen" : "" },
+          token([text, kind]),
+          el("span", { class: "track" }, el("span", { class: "bar" })),
+          el("span", { class: "p" }, percent(p)),
+        );
+        if (chosen) item.append(el("span", { class: "mark" }, "in the answer"));
+        item.style.setProperty("--p", `${100 * p}%`);
+        return item;
+      }),
+      el(
+        "li",
+        { class: "rest" },
+        el("span", {}, "all others"),
+        el("span"),
+        el("span", { class: "p" }, percent(Math.max(0, rest))),
+      ),
+    );
+    this.drawLooks(step.place);
+  }
+
+  /** What the chosen head looks at while this token is predicted. */
+  private drawLooks(place: number): void {
+    const { head, state, keys, scale, colours } = this.model;
+    const says = head.map.queries === "target" || this.model.kinds.length === 1;
+    this.looksTitle.textContent = says
+      ? `Where layer ${state.layer + 1}, head ${state.head + 1} looks meanwhile`
+      : "Choose decoder or cross-attention above to see where it looks meanwhile";
+    if (!says) {
+      this.looks.replaceChildren();
+      return;
+    }
+    const weights = head.weights(scale).values.subarray(
+      place * keys.length,
+      (place + 1) * keys.length,
+    );
+    this.looks.replaceChildren(
+      ...keys.map((label, s) => {
+        const w = weights[s]!;
+        const chip = token(label);
+        chip.title = `weight ${w.toFixed(3)}`;
+        chip.classList.toggle("ahead", s >= allowed(place, keys.length, head.map.causal));
+        const shade = colours.weight[weightIndex(w)]!;
+        chip.style.setProperty("--shade", css(shade));
+        chip.style.setProperty("--on-shade", readableOn(shade));
+        return chip;
+      }),
+    );
+  }
+
+  private key(event: KeyboardEvent): void {
+    const { step } = this.model.state;
+    const count = this.model.record.steps.length;
+    const moves: { [name: string]: number } = {
+      ArrowLeft: step - 1,
+      ArrowUp: step - 1,
+      ArrowRight: step + 1,
+      ArrowDown: step + 1,
+      Home: 0,
+      End: count - 1,
+    };
+    const to = moves[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    this.model.store.set({ step: clamp(to, count) });
+  }
+}

@@ -1,0 +1,140 @@
+// Every layer and head of one kind at a glance, as a list to choose from.
+
+import { weightIndex } from "./colours.ts";
+import { clamp, el } from "./dom.ts";
+import type { Model } from "./model.ts";
+import { pixels } from "./matrix.ts";
+
+/** Milliseconds of each picture that may go into the small maps while something moves. */
+const BUDGET = 4;
+const SMALL = 72;
+
+interface Thumbnail {
+  root: HTMLElement;
+  canvas: HTMLCanvasElement;
+  bar: HTMLElement;
+  entropy: HTMLElement;
+  layer: number;
+  head: number;
+}
+
+export class Grid {
+  readonly root: HTMLElement;
+  private readonly list: HTMLElement;
+  private thumbnails: Thumbnail[] = [];
+  private stale: Thumbnail[] = [];
+  private readonly model: Model;
+
+  constructor(model: Model) {
+    this.model = model;
+    this.list = el("div", {
+      class: "grid",
+      role: "listbox",
+      "aria-label": "Heads of all layers; arrow keys move",
+    });
+    this.list.addEventListener("keydown", (event) => this.key(event));
+    this.root = el(
+      "section",
+      { class: "card overview", "aria-label": "All layers and heads" },
+      el("h2", {}, "All layers × heads"),
+      this.list,
+      el("p", { class: "hint" }, "The bar is the mean entropy: short looks at few keys."),
+    );
+    this.build();
+    model.store.listen((_, changed) => {
+      if (changed.has("kind")) this.build();
+      else if (changed.has("scale") || changed.has("colours")) this.refresh();
+      if (changed.has("layer") || changed.has("head")) this.mark();
+    });
+  }
+
+  private build(): void {
+    const { all, store } = this.model;
+    this.thumbnails = [];
+    const heads = all[0]!.length;
+    this.list.style.setProperty("--heads", String(heads));
+    const rows: HTMLElement[] = [el("span", { class: "corner", "aria-hidden": "true" })];
+    for (let head = 0; head < heads; head++) {
+      rows.push(el("span", { class: "name", "aria-hidden": "true" }, `h${head + 1}`));
+    }
+    all.forEach((layer, l) => {
+      rows.push(el("span", { class: "name", "aria-hidden": "true" }, `L${l + 1}`));
+      layer.forEach((_, h) => {
+        const canvas = el("canvas", { width: 1, height: 1 });
+        const bar = el("span", { class: "bar" });
+        const entropy = el("span", { class: "entropy" });
+        const root = el(
+          "div",
+          { class: "thumbnail", role: "option", onclick: () => store.set({ layer: l, head: h }) },
+          canvas,
+          el("span", { class: "track" }, bar),
+          entropy,
+        );
+        this.thumbnails.push({ root, canvas, bar, entropy, layer: l, head: h });
+        rows.push(root);
+      });
+    });
+    this.list.replaceChildren(...rows);
+    this.mark();
+    this.refresh();
+  }
+
+  private mark(): void {
+    const { layer, head } = this.model.state;
+    for (const one of this.thumbnails) {
+      const chosen = one.layer === layer && one.head === head;
+      one.root.setAttribute("aria-selected", String(chosen));
+      one.root.tabIndex = chosen ? 0 : -1;
+      if (chosen && this.list.contains(document.activeElement)) one.root.focus();
+    }
+  }
+
+  /** Draw all anew: as many in each picture as its time allows, so that a slider stays smooth. */
+  private refresh(): void {
+    const idle = this.stale.length === 0;
+    this.stale = [...this.thumbnails];
+    if (idle) requestAnimationFrame(() => this.work());
+  }
+
+  private work(): void {
+    const until = performance.now() + BUDGET;
+    while (this.stale.length > 0 && performance.now() < until) this.draw(this.stale.shift()!);
+    if (this.stale.length > 0) requestAnimationFrame(() => this.work());
+  }
+
+  private draw(one: Thumbnail): void {
+    const { model } = this;
+    const head = model.all[one.layer]![one.head]!;
+    const weights = head.weights(model.scaleOf(head));
+    const { weight, masked } = model.colours;
+    pixels(one.canvas, weights, head.map.causal, weight, masked, weightIndex);
+    one.canvas.classList.toggle("shrunk", weights.columns > SMALL || weights.rows > SMALL);
+    const { entropy } = model.summary(head);
+    const most = Math.log(weights.columns);
+    one.bar.style.width = `${most > 0 ? (100 * entropy) / most : 0}%`;
+    one.entropy.textContent = entropy.toFixed(2);
+    one.root.setAttribute(
+      "aria-label",
+      `layer ${one.layer + 1}, head ${one.head + 1}, entropy ${entropy.toFixed(2)} nats`,
+    );
+  }
+
+  private key(event: KeyboardEvent): void {
+    const moves: { [name: string]: [number, number] } = {
+      ArrowUp: [-1, 0],
+      ArrowDown: [1, 0],
+      ArrowLeft: [0, -1],
+      ArrowRight: [0, 1],
+      Home: [0, -1e6],
+      End: [0, 1e6],
+    };
+    const move = moves[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const { all, state, store } = this.model;
+    store.set({
+      layer: clamp(state.layer + move[0], all.length),
+      head: clamp(state.head + move[1], all[0]!.length),
+    });
+  }
+}

@@ -1,0 +1,98 @@
+// The heads of the attention in view: everything computed at first asking and kept.
+
+import * as attention from "./attention.ts";
+import type { Matrix, Summary } from "./attention.ts";
+import { unpackHead } from "./record.ts";
+import type { AttentionMap, Rows } from "./record.ts";
+
+export class Head {
+  readonly map: AttentionMap;
+  readonly number: number;
+  private kept: { [name: string]: unknown } = {};
+  private scaled: { scale: number; weights: Matrix; summary: Summary } | undefined;
+
+  constructor(map: AttentionMap, number: number) {
+    this.map = map;
+    this.number = number;
+  }
+
+  private once<T>(name: string, make: () => T): T {
+    return (this.kept[name] ??= make()) as T;
+  }
+
+  get q(): Rows {
+    return this.once("q", () => unpackHead(this.map.q, this.number));
+  }
+
+  get k(): Rows {
+    return this.once("k", () => unpackHead(this.map.k, this.number));
+  }
+
+  get v(): Rows {
+    return this.once("v", () => unpackHead(this.map.v, this.number));
+  }
+
+  /** Q Kᵀ. */
+  get products(): Matrix {
+    return this.once("products", () => attention.products(this.q, this.k));
+  }
+
+  /** The weights under the model's own scale. */
+  get own(): Matrix {
+    return this.once("own", () => this.compute(this.map.scale));
+  }
+
+  get ownSummary(): Summary {
+    return this.once("ownSummary", () => attention.summarise(this.own));
+  }
+
+  /** The weights under any scale; the last asked for is kept. */
+  weights(scale: number): Matrix {
+    return scale === this.map.scale ? this.own : this.at(scale).weights;
+  }
+
+  summary(scale: number): Summary {
+    return scale === this.map.scale ? this.ownSummary : this.at(scale).summary;
+  }
+
+  /** Z of one query under a scale. */
+  output(query: number, scale: number): Float32Array {
+    return attention.output(this.weights(scale), this.v, query);
+  }
+
+  /** Gradient of the loss with respect to the weights, at the model's own scale. */
+  get weightGradient(): Matrix {
+    return this.once("dW", () =>
+      attention.weightGradient(unpackHead(this.map.doutputs, this.number), this.v, this.map.causal),
+    );
+  }
+
+  /** Gradient with respect to the scaled scores, at the model's own scale. */
+  get scoreGradient(): Matrix {
+    return this.once("dA", () =>
+      attention.scoreGradient(this.own.values, this.weightGradient),
+    );
+  }
+
+  private at(scale: number): { weights: Matrix; summary: Summary } {
+    if (this.scaled?.scale !== scale) {
+      const weights = this.compute(scale, this.scaled?.weights);
+      this.scaled = { scale, weights, summary: attention.summarise(weights) };
+    }
+    return this.scaled;
+  }
+
+  private compute(scale: number, reuse?: Matrix): Matrix {
+    const { rows, columns } = this.products;
+    const weights = reuse ?? { values: new Float32Array(rows * columns), rows, columns };
+    attention.softmax(this.products, scale, this.map.causal, weights.values);
+    return weights;
+  }
+}
+
+/** All heads of all layers of one kind. */
+export function headsOf(layers: AttentionMap[]): Head[][] {
+  return layers.map((map) =>
+    Array.from({ length: map.q.shape[0] }, (_, number) => new Head(map, number)),
+  );
+}

@@ -1,0 +1,276 @@
+// A map as a matrix: queries down, keys across, one cell under the cursor.
+
+import type { Matrix } from "./attention.ts";
+import { allowed } from "./attention.ts";
+import type { Colours, Table } from "./colours.ts";
+import { clamp } from "./dom.ts";
+import type { Label } from "./record.ts";
+import { Surface } from "./surface.ts";
+import type { View } from "./surface.ts";
+
+const LARGEST_CELL = 30;
+const LABELLED_CELL = 9;
+const LONGEST_LABEL = 110;
+const SLANT = Math.SQRT1_2;
+
+export interface Cell {
+  query: number;
+  key: number;
+}
+
+export interface MatrixEvents {
+  picked(cell: Cell): void;
+  hovered(cell: Cell | null): void;
+  /** A key that the matrix does not use itself; true if it was of use. */
+  pressed(key: string): boolean;
+}
+
+/** Paint a matrix, one pixel for each cell. */
+export function pixels(
+  canvas: HTMLCanvasElement,
+  matrix: Matrix,
+  causal: boolean,
+  table: Table,
+  masked: number,
+  index: (x: number) => number,
+): void {
+  const { rows, columns, values } = matrix;
+  if (canvas.width !== columns || canvas.height !== rows) {
+    canvas.width = columns;
+    canvas.height = rows;
+  }
+  const context = canvas.getContext("2d")!;
+  const image = context.createImageData(columns, rows);
+  const out = new Uint32Array(image.data.buffer);
+  for (let l = 0; l < rows; l++) {
+    const start = l * columns;
+    const end = start + allowed(l, columns, causal);
+    for (let i = start; i < end; i++) out[i] = table[index(values[i]!)]!;
+    out.fill(masked, end, start + columns);
+  }
+  context.putImageData(image, 0, 0);
+}
+
+export class MatrixView {
+  readonly canvas = document.createElement("canvas");
+  private readonly surface: Surface;
+  private rows: Label[] = [];
+  private columns: Label[] = [];
+  private cursor: Cell = { query: 0, key: 0 };
+  private zoom = 0;
+  private cell = 1;
+  private left = 0;
+  private top = 0;
+  private slanted = true;
+  private colours: Colours;
+
+  constructor(name: string, describedBy: string, colours: Colours, events: MatrixEvents) {
+    this.colours = colours;
+    const attributes = {
+      class: "surface matrix",
+      role: "application",
+      "aria-roledescription": "matrix",
+      "aria-label": name,
+      "aria-describedby": describedBy,
+    };
+    const draw = (context: CanvasRenderingContext2D, view: View) => this.draw(context, view);
+    this.surface = new Surface(attributes, draw, () => this.fit());
+    const { root } = this.surface;
+    root.addEventListener("keydown", (event) => this.key(event, events));
+    root.addEventListener("click", (event) => {
+      const cell = this.at(event);
+      if (cell) events.picked(cell);
+    });
+    root.addEventListener("mousemove", (event) => events.hovered(this.at(event)));
+    root.addEventListener("mouseleave", () => events.hovered(null));
+  }
+
+  get root(): HTMLElement {
+    return this.surface.root;
+  }
+
+  setLabels(rows: Label[], columns: Label[]): void {
+    this.rows = rows;
+    this.columns = columns;
+    this.fit();
+  }
+
+  setColours(colours: Colours): void {
+    this.colours = colours;
+    this.redraw();
+  }
+
+  setCursor(query: number, key: number): void {
+    this.cursor = { query, key };
+    const { cell, left, top } = this;
+    this.surface.reveal(left + key * cell, top + query * cell, cell, cell, left, top);
+    this.redraw();
+  }
+
+  /** Cell width in pixels; 0: as wide as there is room for. */
+  setZoom(zoom: number): void {
+    this.zoom = zoom;
+    this.fit();
+    this.setCursor(this.cursor.query, this.cursor.key);
+  }
+
+  get cellSize(): number {
+    return this.cell;
+  }
+
+  redraw(): void {
+    this.surface.redraw();
+  }
+
+  private fit(): void {
+    const width = this.root.clientWidth;
+    if (width === 0 || this.columns.length === 0) return;
+    const context = this.canvas.getContext("2d")!;
+    const measure = (labels: Label[], size: number) => {
+      context.font = font(size);
+      const widths = labels.map(([text]) => context.measureText(text).width);
+      return Math.min(LONGEST_LABEL, Math.max(...widths));
+    };
+    this.left = measure(this.rows, 13) + 12;
+    const longest = measure(this.columns, 13);
+    const room = width - this.left;
+    const flat = room / this.columns.length;
+    this.slanted = longest > Math.min(flat, LARGEST_CELL) - 2;
+    const slope = this.slanted ? longest * SLANT : 0;
+    this.top = this.slanted ? slope + 16 : 22;
+    const fitting = Math.min(LARGEST_CELL, (room - slope) / this.columns.length);
+    this.cell = this.zoom || Math.max(1.5, fitting);
+    this.surface.setSize(
+      this.left + this.columns.length * this.cell + slope,
+      this.top + this.rows.length * this.cell + 1,
+    );
+  }
+
+  private at(event: MouseEvent): Cell | null {
+    const { x, y, seenX, seenY } = this.surface.place(event);
+    const key = Math.floor((x - this.left) / this.cell);
+    const query = Math.floor((y - this.top) / this.cell);
+    const inside = key >= 0 && query >= 0 && key < this.columns.length && query < this.rows.length;
+    return inside && seenX >= this.left && seenY >= this.top ? { query, key } : null;
+  }
+
+  private key(event: KeyboardEvent, events: MatrixEvents): void {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { query, key } = this.cursor;
+    const page = Math.max(1, Math.floor((this.root.clientHeight - this.top) / this.cell));
+    const moves: { [name: string]: [number, number] } = {
+      ArrowUp: [query - 1, key],
+      ArrowDown: [query + 1, key],
+      ArrowLeft: [query, key - 1],
+      ArrowRight: [query, key + 1],
+      PageUp: [query - page, key],
+      PageDown: [query + page, key],
+      Home: [query, 0],
+      End: [query, this.columns.length - 1],
+    };
+    const move = moves[event.key];
+    if (move) {
+      const [to, at] = move;
+      events.picked({
+        query: clamp(to, this.rows.length),
+        key: clamp(at, this.columns.length),
+      });
+    }
+    if (move || events.pressed(event.key)) event.preventDefault();
+  }
+
+  private draw(context: CanvasRenderingContext2D, view: View): void {
+    const { cell, left, top, colours } = this;
+    const [across, down] = [this.columns.length * cell, this.rows.length * cell];
+    context.save();
+    context.beginPath();
+    context.rect(left, top, view.width - left, view.height - top);
+    context.clip();
+    context.translate(left - view.x, top - view.y);
+    context.imageSmoothingEnabled = cell < 1;
+    context.drawImage(this.canvas, 0, 0, across, down);
+    context.strokeStyle = colours.line;
+    context.strokeRect(0.5, 0.5, across - 1, down - 1);
+    const { query, key } = this.cursor;
+    context.strokeStyle = colours.accent;
+    context.lineWidth = 1;
+    context.globalAlpha = 0.6;
+    context.strokeRect(0.5, query * cell + 0.5, across - 1, cell - 1);
+    context.strokeRect(key * cell + 0.5, 0.5, cell - 1, down - 1);
+    context.globalAlpha = 1;
+    context.lineWidth = 2;
+    const size = Math.max(cell, 4);
+    context.strokeRect(key * cell, query * cell, size, size);
+    context.restore();
+    this.drawLabels(context, view);
+  }
+
+  private drawLabels(context: CanvasRenderingContext2D, view: View): void {
+    const { cell, left, top } = this;
+    const all = cell >= LABELLED_CELL;
+    const size = all ? Math.min(13, Math.max(9, cell * 0.7)) : 13;
+    context.textBaseline = "middle";
+    context.save();
+    context.beginPath();
+    context.rect(0, top, left, view.height - top);
+    context.clip();
+    context.textAlign = "right";
+    this.eachLabel(this.rows, this.cursor.query, view.y, view.height - top, all, (label, i) => {
+      this.style(context, label, i === this.cursor.query, size);
+      context.fillText(label[0], left - 6, top + (i + 0.5) * cell - view.y, left - 8);
+    });
+    context.restore();
+    context.save();
+    context.beginPath();
+    context.moveTo(left, top);
+    context.lineTo(left, 0);
+    context.lineTo(view.width, 0);
+    context.lineTo(view.width, top);
+    context.clip();
+    this.eachLabel(this.columns, this.cursor.key, view.x, view.width - left, all, (label, i) => {
+      this.style(context, label, i === this.cursor.key, size);
+      const x = left + (i + 0.5) * cell - view.x;
+      if (this.slanted) {
+        context.save();
+        context.translate(x + 2, top - 5);
+        context.rotate(-Math.PI / 4);
+        context.textAlign = "left";
+        context.fillText(label[0], 0, 0, LONGEST_LABEL);
+        context.restore();
+      } else {
+        context.textAlign = "center";
+        context.fillText(label[0], x, top - 10);
+      }
+    });
+    context.restore();
+  }
+
+  /** Visit the labels in view, or where cells are too small to be labelled only the cursor's. */
+  private eachLabel(
+    labels: Label[],
+    cursor: number,
+    scrolled: number,
+    room: number,
+    all: boolean,
+    visit: (label: Label, i: number) => void,
+  ): void {
+    const first = all ? Math.max(0, Math.floor(scrolled / this.cell)) : cursor;
+    const last = all ? Math.ceil((scrolled + room) / this.cell) : cursor + 1;
+    for (let i = first; i < Math.min(last, labels.length); i++) visit(labels[i]!, i);
+  }
+
+  private style(
+    context: CanvasRenderingContext2D,
+    label: Label,
+    chosen: boolean,
+    size: number,
+  ): void {
+    context.font = font(size, chosen ? 700 : 400);
+    const plain = label[1] === "text" ? this.colours.ink : this.colours.muted;
+    context.fillStyle = chosen ? this.colours.accent : plain;
+  }
+}
+
+export function font(size: number, weight = 400): string {
+  return `${weight} ${size}px ${getComputedStyle(document.body).fontFamily}`;
+}

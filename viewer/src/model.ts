@@ -1,0 +1,112 @@
+// The record and the choices together: what the parts of the page ask for.
+
+import type { Summary } from "./attention.ts";
+import { readColours } from "./colours.ts";
+import type { Colours } from "./colours.ts";
+import { headsOf } from "./heads.ts";
+import type { Head } from "./heads.ts";
+import { kindsOf, layersOf } from "./record.ts";
+import type { Kind, Label, PageRecord } from "./record.ts";
+import { Store } from "./store.ts";
+import type { State } from "./store.ts";
+
+export const KIND_NAMES: { [kind in Kind]: string } = {
+  encoder: "Encoder self-attention",
+  decoder: "Decoder self-attention",
+  cross: "Cross-attention",
+};
+
+export class Model {
+  readonly record: PageRecord;
+  readonly kinds: Kind[];
+  readonly store: Store;
+  colours: Colours = readColours();
+  private heads: { kind: Kind; all: Head[][] };
+
+  constructor(record: PageRecord) {
+    this.record = record;
+    this.kinds = kindsOf(record);
+    const kind = this.kinds[this.kinds.length - 1]!;
+    this.heads = { kind, all: headsOf(layersOf(record, kind)) };
+    this.store = new Store({
+      tab: "attention",
+      kind,
+      layer: this.heads.all.length - 1,
+      head: 0,
+      query: 0,
+      key: 0,
+      scale: null,
+      form: "matrix",
+      beside: "weights",
+      zoom: 0,
+      step: 0,
+      node: 0,
+      theme: "auto",
+      colours: 0,
+    });
+  }
+
+  /** Read the colours anew after light has turned to dark or back. */
+  recolour(): void {
+    this.colours = readColours();
+    this.store.set({ colours: this.state.colours + 1 });
+  }
+
+  get state(): State {
+    return this.store.state;
+  }
+
+  /** Every head of the kind in view, by layer. */
+  get all(): Head[][] {
+    const { kind } = this.state;
+    if (this.heads.kind !== kind) {
+      this.heads = { kind, all: headsOf(layersOf(this.record, kind)) };
+    }
+    return this.heads.all;
+  }
+
+  get head(): Head {
+    return this.all[this.state.layer]![this.state.head]!;
+  }
+
+  /** What the head's scores are multiplied by now. */
+  scaleOf(head: Head): number {
+    return this.state.scale ?? head.map.scale;
+  }
+
+  get scale(): number {
+    return this.scaleOf(this.head);
+  }
+
+  get queries(): Label[] {
+    return this.record[this.head.map.queries];
+  }
+
+  get keys(): Label[] {
+    return this.record[this.head.map.keys];
+  }
+
+  summary(head: Head): Summary {
+    return head.summary(this.scaleOf(head));
+  }
+
+  /** Go to another kind of attention, as far as it has the same layer, head and tokens. */
+  chooseKind(kind: Kind): void {
+    const layers = layersOf(this.record, kind);
+    const first = layers[0]!;
+    const { layer, head, query, key } = this.state;
+    this.store.set({
+      kind,
+      layer: Math.min(layer, layers.length - 1),
+      head: Math.min(head, first.q.shape[0] - 1),
+      query: Math.min(query, first.q.shape[1] - 1),
+      key: Math.min(key, first.k.shape[1] - 1),
+    });
+  }
+
+  chooseHead(layer: number, head: number): void {
+    const layers = this.all.length;
+    const heads = this.all[0]!.length;
+    this.store.set({ layer: (layer + layers) % layers, head: (head + heads) % heads });
+  }
+}

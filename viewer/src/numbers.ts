@@ -1,0 +1,90 @@
+// Every key of one query: its score, scaled, masked, its share of the softmax.
+
+import { allowed } from "./attention.ts";
+import { el, number, token } from "./dom.ts";
+import type { Model } from "./model.ts";
+
+/** Height of a row in the style sheet; only rows in view are written anew while a slider moves. */
+const ROW = 28;
+
+export class NumbersTable {
+  readonly root: HTMLElement;
+  private readonly model: Model;
+  private readonly rows = el("tbody");
+  private readonly caption = el("caption");
+  private cells: HTMLElement[][] = [];
+
+  constructor(model: Model) {
+    this.model = model;
+    const power = el("span", {}, "e", el("sup", {}, "a − max"));
+    const heads = ["key", "q·k", "× scale", "masked", power, "weight w"];
+    this.root = el(
+      "div",
+      { class: "scroll", role: "region", "aria-label": "Every key of the query", tabindex: 0 },
+      el(
+        "table",
+        { class: "numbers" },
+        this.caption,
+        el("thead", {}, el("tr", {}, ...heads.map((h) => el("th", { scope: "col" }, h)))),
+        this.rows,
+      ),
+    );
+    this.root.addEventListener("scroll", () => this.update());
+  }
+
+  /** Make the rows of a query. */
+  build(): void {
+    const { head, state, keys, queries, store } = this.model;
+    const query = state.query;
+    this.caption.textContent = `query ${query + 1} “${queries[query]![0]}” and every key`;
+    this.cells = keys.map((label, s) => [
+      el("th", { scope: "row" }, token(label)),
+      el("td", {}, number(head.products.values[query * keys.length + s]!)),
+      ...Array.from({ length: 3 }, () => el("td")),
+      el("td", { class: "weight" }),
+    ]);
+    this.rows.replaceChildren(
+      ...this.cells.map((cells, s) =>
+        el("tr", { onclick: () => store.set({ key: s }) }, ...cells),
+      ),
+    );
+  }
+
+  /** Write what the scale changes into the rows in view. */
+  update(): void {
+    const { head, state, keys, scale } = this.model;
+    const start = state.query * keys.length;
+    const raw = head.products.values.subarray(start, start + keys.length);
+    const weights = head.weights(scale).values;
+    const open = allowed(state.query, keys.length, head.map.causal);
+    const { peak } = terms(raw, scale, open);
+    const first = Math.max(0, Math.floor(this.root.scrollTop / ROW) - 4);
+    const last = Math.ceil((this.root.scrollTop + this.root.clientHeight) / ROW) + 1;
+    this.cells.slice(first, last).forEach((cells, i) => {
+      const s = first + i;
+      const a = raw[s]! * scale;
+      const w = weights[start + s]!;
+      cells[2]!.textContent = number(a);
+      cells[3]!.textContent = s < open ? number(a) : "−∞";
+      cells[4]!.textContent = s < open ? number(Math.exp(a - peak)) : "0";
+      cells[5]!.textContent = number(w);
+      cells[5]!.style.setProperty("--share", `${100 * w}%`);
+      const row = cells[0]!.parentElement!;
+      row.classList.toggle("chosen", s === state.key);
+      row.classList.toggle("forbidden", s >= open);
+    });
+  }
+}
+
+/** The largest scaled score of a row and Σ e^(a − largest): softmax's denominator. */
+export function terms(
+  raw: Float32Array,
+  scale: number,
+  open: number,
+): { peak: number; sum: number } {
+  let peak = -Infinity;
+  for (let s = 0; s < open; s++) peak = Math.max(peak, raw[s]! * scale);
+  let sum = 0;
+  for (let s = 0; s < open; s++) sum += Math.exp(raw[s]! * scale - peak);
+  return { peak, sum };
+}

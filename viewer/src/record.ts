@@ -1,0 +1,102 @@
+// What the page is given: the record that pellucid.view.page writes, and its arrays as numbers.
+
+export type Label = [text: string, kind: "text" | "special" | "unknown"];
+export type Kind = "encoder" | "decoder" | "cross";
+export type Side = "source" | "target";
+export type Candidate = [...Label, probability: number];
+export type TreeNode = [
+  parent: number,
+  ...label: Label,
+  probability: number,
+  logP: number,
+  state: "kept" | "dropped" | "end",
+  rank: number,
+];
+
+/** An array (heads, rows, width) as base64 of whole numbers; one factor for each head. */
+export interface PackedArray {
+  shape: [number, number, number];
+  bits: number;
+  factors: number[];
+  data: string;
+}
+
+export interface AttentionMap {
+  name: string;
+  kind: Kind;
+  layer: number;
+  queries: Side;
+  keys: Side;
+  causal: boolean;
+  scale: number;
+  entropies: number[];
+  q: PackedArray;
+  k: PackedArray;
+  v: PackedArray;
+  doutputs: PackedArray;
+}
+
+export interface Step {
+  label: Label;
+  probability: number;
+  place: number;
+  candidates: Candidate[];
+}
+
+export interface PageRecord {
+  format: number;
+  title: string;
+  model: string;
+  loss: number;
+  notes: string[];
+  source: Label[];
+  target: Label[];
+  off: number;
+  maps: AttentionMap[];
+  steps: Step[];
+  tree: TreeNode[];
+}
+
+/** Rows of numbers of one head: element (i, j) is values[i * width + j]. */
+export interface Rows {
+  values: Float32Array;
+  count: number;
+  width: number;
+}
+
+const KINDS: Kind[] = ["encoder", "decoder", "cross"];
+
+export function kindsOf(record: PageRecord): Kind[] {
+  return KINDS.filter((kind) => record.maps.some((map) => map.kind === kind));
+}
+
+export function layersOf(record: PageRecord, kind: Kind): AttentionMap[] {
+  return record.maps.filter((map) => map.kind === kind);
+}
+
+/** Take one head out of a packed array. */
+export function unpackHead(packed: PackedArray, head: number): Rows {
+  const [, count, width] = packed.shape;
+  const octets = packed.bits / 8;
+  const numbers = count * width;
+  const bytes = decodeBase64(packed.data, head * numbers * octets, numbers * octets);
+  const factor = packed.factors[head]!;
+  const values = new Float32Array(numbers);
+  for (let i = 0, at = 0; i < numbers; i++, at += octets) {
+    // The highest byte carries the sign: it is shifted up to bit 31 and back down.
+    let number = (bytes[at + octets - 1]! << 24) >> (32 - packed.bits);
+    for (let b = 0; b < octets - 1; b++) number |= bytes[at + b]! << (8 * b);
+    values[i] = number * factor;
+  }
+  return { values, count, width };
+}
+
+/** Decode `length` bytes from byte `start` of a base64 text. */
+function decodeBase64(text: string, start: number, length: number): Uint8Array {
+  const first = Math.floor(start / 3);
+  const last = Math.ceil((start + length) / 3);
+  const decoded = atob(text.slice(first * 4, last * 4));
+  const bytes = new Uint8Array(length);
+  for (let i = 0; i < length; i++) bytes[i] = decoded.charCodeAt(start - first * 3 + i);
+  return bytes;
+}

@@ -1,0 +1,149 @@
+// The five stages of attention, each with its equation, its matrix and the chosen number.
+
+import { allowed, output } from "./attention.ts";
+import type { Matrix } from "./attention.ts";
+import { signedIndex, weightIndex } from "./colours.ts";
+import { el, markup, number } from "./dom.ts";
+import { equations } from "./equations.ts";
+import { pixels } from "./matrix.ts";
+import type { Model } from "./model.ts";
+import { terms } from "./numbers.ts";
+
+type Name = keyof typeof equations;
+
+const STAGES: { [name in Name]: [title: string, meaning: string] } = {
+  scores: ["1 Scores", "How well what i asks for meets what j offers."],
+  scaled: ["2 Scaled", "q·k spreads as √dₖ: unscaled, softmax would saturate."],
+  masked: ["3 Masked", "What may not be looked at is taken out."],
+  softmax: ["4 Softmax", "Scores turn into shares: each row adds up to 1."],
+  output: ["5 Output", "Each query gets the values, mixed by its shares."],
+};
+
+interface Stage {
+  root: HTMLElement;
+  canvas: HTMLCanvasElement;
+  cursor: HTMLElement;
+  value: HTMLElement;
+}
+
+export class Stages {
+  readonly root: HTMLElement;
+  private readonly model: Model;
+  private readonly stages = {} as { [name in Name]: Stage };
+  private most = 0;
+
+  constructor(model: Model) {
+    this.model = model;
+    const names = Object.keys(STAGES) as Name[];
+    this.root = el("div", { class: "stages" }, ...names.map((name) => this.make(name)));
+  }
+
+  private make(name: Name): HTMLElement {
+    const stage: Stage = {
+      root: el("div", { class: "stage" }),
+      canvas: el("canvas", { width: 1, height: 1 }),
+      cursor: el("span", { class: "cursor" }),
+      value: el("p", { class: "value" }),
+    };
+    this.stages[name] = stage;
+    const picture = el("div", { class: "picture", "aria-hidden": "true" }, stage.canvas, stage.cursor);
+    picture.addEventListener("click", (event) => {
+      const box = stage.canvas.getBoundingClientRect();
+      const { rows, columns } = this.model.head.products;
+      const query = Math.floor(((event.clientY - box.top) / box.height) * rows);
+      const key = Math.floor(((event.clientX - box.left) / box.width) * columns);
+      this.model.store.set(name === "output" ? { query } : { query, key });
+    });
+    const [title, meaning] = STAGES[name];
+    stage.root.append(
+      el("h3", {}, title),
+      el("div", { class: "equation" }, markup(equations[name])),
+      el("p", { class: "hint" }, meaning),
+      picture,
+      stage.value,
+    );
+    return stage.root;
+  }
+
+  /** The first stage, which no scale changes. */
+  drawScores(): void {
+    const { products } = this.model.head;
+    this.most = 0;
+    for (const x of products.values) this.most = Math.max(this.most, Math.abs(x));
+    this.drawSigned("scores", products, 1, false);
+  }
+
+  update(): void {
+    const { head, scale, colours, state } = this.model;
+    const { causal } = head.map;
+    this.drawSigned("scaled", head.products, scale, false);
+    this.drawSigned("masked", head.products, scale, causal);
+    const weights = head.weights(scale);
+    const { canvas } = this.stages.softmax;
+    pixels(canvas, weights, causal, colours.weight, colours.masked, weightIndex);
+    for (const name of ["scores", "scaled", "masked", "softmax"] as const) {
+      this.moveCursor(name, state.key, 1, weights.columns);
+    }
+    this.moveCursor("output", 0, 1, 1);
+    this.say();
+  }
+
+  /** Scores in one range of colours, so that scaling shows; what is beyond it has its last one. */
+  private drawSigned(name: Name, matrix: Matrix, scale: number, causal: boolean): void {
+    const { colours } = this.model;
+    const { most } = this;
+    pixels(this.stages[name].canvas, matrix, causal, colours.signed, colours.masked, (x) =>
+      signedIndex(Math.max(-most, Math.min(most, x * scale)), most),
+    );
+  }
+
+  /** The last stage: more work than the others, so left until the scale is at rest. */
+  drawOutput(): void {
+    const { head, scale, colours } = this.model;
+    const weights = head.weights(scale);
+    const columns = head.v.width;
+    const z: Matrix = {
+      values: new Float32Array(weights.rows * columns),
+      rows: weights.rows,
+      columns,
+    };
+    for (let l = 0; l < z.rows; l++) z.values.set(output(weights, head.v, l), l * columns);
+    let most = 0;
+    for (const x of z.values) most = Math.max(most, Math.abs(x));
+    pixels(this.stages.output.canvas, z, false, colours.signed, colours.masked, (x) =>
+      signedIndex(x, most),
+    );
+  }
+
+  private moveCursor(name: Name, column: number, span: number, columns: number): void {
+    const { style } = this.stages[name].cursor;
+    const rows = this.model.queries.length;
+    style.left = `${(100 * column) / columns}%`;
+    style.top = `${(100 * this.model.state.query) / rows}%`;
+    style.width = `${(100 * span) / columns}%`;
+    style.height = `${100 / rows}%`;
+  }
+
+  private say(): void {
+    const { head, state, scale, keys } = this.model;
+    const start = state.query * keys.length;
+    const raw = head.products.values.subarray(start, start + keys.length);
+    const open = allowed(state.query, keys.length, head.map.causal);
+    const { peak, sum } = terms(raw, scale, open);
+    const score = raw[state.key]!;
+    const a = score * scale;
+    const weight = head.weights(scale).values[start + state.key]!;
+    const seen = state.key < open;
+    const values: { [name in Name]: string } = {
+      scores: `sᵢⱼ = ${number(score)}`,
+      scaled: `${number(scale)} × ${number(score)} = ${number(a)}`,
+      masked: !head.map.causal ? "nothing is masked here" : seen ? number(a) : "−∞: j is ahead of i",
+      softmax: seen ? `${number(Math.exp(a - peak))} / ${number(sum)} = ${number(weight)}` : "0",
+      output: `row ${state.query + 1}: ${head.v.width} numbers`,
+    };
+    for (const name of Object.keys(values) as Name[]) {
+      this.stages[name].value.textContent = values[name];
+    }
+    this.stages.masked.root.classList.toggle("idle", !head.map.causal);
+  }
+}

@@ -1,0 +1,87 @@
+// Attention step by step for one head: the five stages as pictures, and the numbers of one query.
+
+import { el } from "./dom.ts";
+import { KIND_NAMES } from "./model.ts";
+import type { Model } from "./model.ts";
+import { NumbersTable } from "./numbers.ts";
+import type { Label } from "./record.ts";
+import { Stages } from "./stages.ts";
+import type { State } from "./store.ts";
+import { Strips } from "./strips.ts";
+
+/** Milliseconds of rest before the outputs are computed again. */
+const REST = 60;
+
+export class Steps {
+  readonly root: HTMLElement;
+  private readonly model: Model;
+  private readonly title = el("h2");
+  private readonly query = el("select", { id: "query-choice" });
+  private readonly key = el("select", { id: "key-choice" });
+  private readonly stages: Stages;
+  private readonly numbers: NumbersTable;
+  private readonly strips: Strips;
+  private resting: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(model: Model) {
+    this.model = model;
+    const { store } = model;
+    this.query.addEventListener("change", () => store.set({ query: this.query.selectedIndex }));
+    this.key.addEventListener("change", () => store.set({ key: this.key.selectedIndex }));
+    this.stages = new Stages(model);
+    this.numbers = new NumbersTable(model);
+    this.strips = new Strips(model);
+    this.root = el(
+      "div",
+      { class: "steps" },
+      el("section", { class: "card" }, this.title, this.stages.root),
+      el(
+        "div",
+        { class: "columns" },
+        el(
+          "section",
+          { class: "card", "aria-label": "Numbers of one query" },
+          el(
+            "div",
+            { class: "choices" },
+            el("label", { for: "query-choice" }, "query i"),
+            this.query,
+            el("label", { for: "key-choice" }, "key j"),
+            this.key,
+          ),
+          this.numbers.root,
+        ),
+        this.strips.root,
+      ),
+    );
+    store.listen((state, changed) => {
+      if (state.tab === "steps") this.update(changed);
+    });
+  }
+
+  private update(changed: ReadonlySet<keyof State>): void {
+    const some = (...names: (keyof State)[]) => names.some((name) => changed.has(name));
+    const { kind, layer, head, query, key } = this.model.state;
+    if (some("tab", "kind")) this.relabel();
+    if (some("tab", "kind", "layer", "head", "query", "colours")) this.numbers.build();
+    if (some("tab", "kind", "layer", "head", "query", "key", "colours")) this.strips.drawProduct();
+    if (some("tab", "kind", "layer", "head", "colours")) this.stages.drawScores();
+    this.title.textContent = `${KIND_NAMES[kind]}, layer ${layer + 1}, head ${head + 1}, step by step`;
+    this.query.selectedIndex = query;
+    this.key.selectedIndex = key;
+    this.numbers.update();
+    this.stages.update();
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => {
+      this.stages.drawOutput();
+      this.strips.drawResult();
+    }, REST);
+  }
+
+  private relabel(): void {
+    const options = (labels: Label[]) =>
+      labels.map(([text], i) => el("option", {}, `${i + 1} ${text}`));
+    this.query.replaceChildren(...options(this.model.queries));
+    this.key.replaceChildren(...options(this.model.keys));
+  }
+}

@@ -1,0 +1,63 @@
+// What the reader has chosen. Every part of the page draws itself from it and changes only it.
+
+import type { Kind } from "./record.ts";
+
+export type Tab = "attention" | "steps" | "generation";
+export type Beside = "weights" | "scores" | "change";
+
+export interface State {
+  tab: Tab;
+  kind: Kind;
+  /** Layer, head, query and key count from 0 here and from 1 on the page. */
+  layer: number;
+  head: number;
+  query: number;
+  key: number;
+  /** What scores are multiplied by; null: by the model's own scale. */
+  scale: number | null;
+  form: "matrix" | "lines";
+  beside: Beside;
+  /** Cell width in pixels; 0: as fits. */
+  zoom: number;
+  step: number;
+  node: number;
+  theme: "auto" | "light" | "dark";
+  /** Which time the colours were read; a new number asks for new pictures. */
+  colours: number;
+}
+
+type Listener = (state: State, changed: ReadonlySet<keyof State>) => void;
+
+export class Store {
+  state: State;
+  private listeners: Listener[] = [];
+  private changed = new Set<keyof State>();
+  private scheduled = false;
+
+  constructor(state: State) {
+    this.state = state;
+  }
+
+  /** Change some choices; what listens is told once, before the next picture. */
+  set(change: Partial<State>): void {
+    for (const name of Object.keys(change) as (keyof State)[]) {
+      if (this.state[name] !== change[name]) this.changed.add(name);
+    }
+    this.state = { ...this.state, ...change };
+    if (this.changed.size > 0 && !this.scheduled) {
+      this.scheduled = true;
+      requestAnimationFrame(() => this.tell());
+    }
+  }
+
+  listen(listener: Listener): void {
+    this.listeners.push(listener);
+  }
+
+  private tell(): void {
+    const changed = this.changed;
+    this.changed = new Set();
+    this.scheduled = false;
+    for (const listener of this.listeners) listener(this.state, changed);
+  }
+}

@@ -1,0 +1,167 @@
+// The search as a tree: what was kept at each step, where each came from, which answers ended.
+
+import { el, number, percent, svg } from "./dom.ts";
+import { path, place } from "./layout.ts";
+import type { Placed } from "./layout.ts";
+import type { Model } from "./model.ts";
+
+const [WIDTH, HEIGHT, ACROSS, DOWN, EDGE] = [112, 34, 140, 46, 12];
+/** Room for a token's text in a node, in halves of a square. */
+const ROOM = 7;
+
+export class Tree {
+  readonly root: HTMLElement;
+  private readonly model: Model;
+  private readonly picture = el("div", { class: "tree" });
+  private readonly detail = el("output", { "aria-live": "polite" });
+  private readonly all: HTMLInputElement;
+  private placed: Placed[] = [];
+  private nodes = new Map<number, SVGElement>();
+
+  constructor(model: Model) {
+    this.model = model;
+    const { tree } = model.record;
+    const width = Math.max(0, ...tree.map((node) => node[6]));
+    this.all = el("input", { type: "checkbox", id: "dropped", onchange: () => this.build() });
+    this.root = el(
+      "section",
+      { class: "card", "aria-label": "The search" },
+      el("h2", {}, width > 1 ? "Beam search as a tree" : "Greedy search"),
+      el(
+        "p",
+        { class: "hint" },
+        "Each column is one more token, likeliest so far on top. The thick path is the best answer; " +
+          "a ring with a number is an answer and its rank.",
+      ),
+      el("p", {}, this.all, el("label", { for: "dropped" }, " show tokens that were dropped")),
+      this.picture,
+      this.detail,
+    );
+    this.picture.addEventListener("keydown", (event) => this.key(event));
+    const best = tree.findIndex((node) => node[6] === 1);
+    model.store.set({ node: Math.max(0, best) });
+    this.build();
+    model.store.listen((_, changed) => {
+      if (changed.has("node")) this.mark();
+    });
+    this.mark();
+  }
+
+  private build(): void {
+    const { tree } = this.model.record;
+    this.placed = place(tree, this.all.checked);
+    const best = path(tree, tree.findIndex((node) => node[6] === 1));
+    const at = new Map(this.placed.map((one) => [one.index, one]));
+    const [columns, rows] = [
+      Math.max(...this.placed.map((p) => p.column)) + 1,
+      Math.max(...this.placed.map((p) => p.row)) + 1,
+    ];
+    const picture = svg("svg", {
+      width: columns * ACROSS - ACROSS + WIDTH + 2 * EDGE,
+      height: rows * DOWN - DOWN + HEIGHT + 2 * EDGE,
+      role: "tree",
+      "aria-label": "Tree of the search; arrow keys move",
+    });
+    const edges = svg("g", { "aria-hidden": "true" });
+    picture.append(edges);
+    this.nodes.clear();
+    for (const one of this.placed) {
+      const [, text, kind, p, , state, rank] = tree[one.index]!;
+      const [x, y] = corner(one);
+      const from = at.get(one.parent);
+      const thick = best.has(one.index);
+      if (from) {
+        const [px, py] = corner(from);
+        const [x0, y0, y1] = [px + WIDTH, py + HEIGHT / 2, y + HEIGHT / 2];
+        const middle = (x0 + x) / 2;
+        edges.append(
+          svg("path", {
+            d: `M${x0} ${y0}C${middle} ${y0} ${middle} ${y1} ${x} ${y1}`,
+            class: `edge ${state} ${thick ? "best" : ""}`,
+          }),
+        );
+      }
+      const node = svg(
+        "g",
+        {
+          role: "treeitem",
+          class: `node ${state} ${kind} ${thick ? "best" : ""}`,
+          transform: `translate(${x} ${y})`,
+          "aria-level": one.column + 1,
+          "aria-label": `${text}, ${percent(p)}${rank > 0 ? `, answer ${rank}` : ""}`,
+          onclick: () => this.model.store.set({ node: one.index }),
+        },
+        svg("rect", { width: WIDTH, height: HEIGHT, rx: 7 }),
+        svg("text", { x: 9, y: HEIGHT / 2, class: "name" }, shortened(text)),
+        svg("text", { x: WIDTH - 8, y: HEIGHT / 2, class: "p" }, one.parent < 0 ? "" : percent(p)),
+      );
+      if (rank > 0) {
+        node.append(
+          svg("circle", { cx: WIDTH, cy: 0, r: 9, class: "rank" }),
+          svg("text", { x: WIDTH, y: 0, class: "rank" }, String(rank)),
+        );
+      }
+      this.nodes.set(one.index, node);
+      picture.append(node);
+    }
+    this.picture.replaceChildren(picture);
+    this.mark();
+  }
+
+  private mark(): void {
+    const { tree } = this.model.record;
+    let { node } = this.model.state;
+    while (!this.nodes.has(node)) node = tree[node]![0];
+    for (const [index, element] of this.nodes) {
+      const chosen = index === node;
+      element.setAttribute("aria-selected", String(chosen));
+      element.setAttribute("tabindex", chosen ? "0" : "-1");
+      if (chosen && this.picture.contains(document.activeElement)) element.focus();
+    }
+    const [, text, , p, logP, state, rank] = tree[node]!;
+    const words = [...path(tree, node)].reverse().map((index) => tree[index]![1]);
+    const ends = {
+      kept: rank > 0 ? `answer ${rank}, cut off at the longest length` : "gone on with",
+      end: `answer ${rank} ends here`,
+      dropped: "dropped",
+    };
+    this.detail.textContent =
+      `“${text}”: p = ${percent(p)} after ${words.slice(0, -1).join(" ") || "nothing"}; ` +
+      `Σ log p = ${number(logP)}; ${ends[state]}`;
+  }
+
+  private key(event: KeyboardEvent): void {
+    const at = this.placed.find((one) => one.index === this.model.state.node);
+    if (!at) return;
+    const beside = (step: number) =>
+      this.placed.find((one) => one.column === at.column && one.row === at.row + step);
+    const moves: { [name: string]: () => Placed | undefined } = {
+      ArrowLeft: () => this.placed.find((one) => one.index === at.parent),
+      ArrowRight: () => this.placed.find((one) => one.parent === at.index),
+      ArrowUp: () => beside(-1),
+      ArrowDown: () => beside(1),
+      Home: () => this.placed[0],
+    };
+    const move = moves[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const to = move();
+    if (to) this.model.store.set({ node: to.index });
+  }
+}
+
+function corner({ column, row }: Placed): [number, number] {
+  return [EDGE + column * ACROSS, EDGE + row * DOWN];
+}
+
+/** Cut a text to the room there is; signs from U+1100 on (Hangul, Han, emoji) are square. */
+function shortened(text: string): string {
+  let used = 0;
+  let shown = "";
+  for (const sign of text) {
+    used += sign.codePointAt(0)! >= 0x1100 && !/[₀-₉‹›…]/u.test(sign) ? 2 : 1;
+    if (used > ROOM) return `${shown}…`;
+    shown += sign;
+  }
+  return shown;
+}
