@@ -428,6 +428,15 @@ class TestEvaluate:
         assert scores["words"] == scores["pairs"] > 0
         assert scores["loss"] > 0
 
+    def test_the_card_says_the_scores(self, place: Path) -> None:
+        card = place / "runs/tiny/model/README.md"
+        card.write_text("old", encoding="utf-8")
+        pytest.importorskip("sacrebleu")
+        done = pellucid("evaluate", "runs/tiny", "--metric", "bleu", cwd=place)
+        assert done.returncode == 0, done.stderr
+        assert "tok:13a" in done.stdout
+        assert "tok:13a" in card.read_text(encoding="utf-8")
+
     def test_pairs_can_be_given(self, place: Path) -> None:
         done = pellucid("evaluate", "runs/tiny/model", "--data", "words.tsv", cwd=place)
         assert done.returncode == 0, done.stderr

@@ -22,7 +22,7 @@ FLOORS = (
     ("decoding",),
     ("interop",),
     ("lab", "view", "serve"),
-    ("trained", "scores"),
+    ("trained", "scores", "bleu"),
     ("config", "model_folder"),
     ("experiment",),
     ("check", "commands", "demo"),

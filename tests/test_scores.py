@@ -31,3 +31,15 @@ def test_a_set_is_scored_against_the_nearest_reference() -> None:
 def test_a_missing_reference_is_an_error() -> None:
     with pytest.raises(ValueError, match="1 outputs and 0 lists"):
         error_rates(["a"], [])
+
+
+def test_the_interval_holds_the_rate_and_narrows_with_more_words() -> None:
+    few = error_rates(["ab", "ax", "ab"] * 5, [["ab"]] * 15)
+    many = error_rates(["ab", "ax", "ab"] * 500, [["ab"]] * 1500)
+    widths = []
+    for rates in (few, many):
+        low, high = rates.wer_interval
+        assert low < rates.wer < high
+        assert rates.per_interval[0] < rates.per < rates.per_interval[1]
+        widths.append(high - low)
+    assert widths[1] < widths[0] / 5

@@ -19,6 +19,8 @@ from pellucid.text.corpora import find_corpus
 from pellucid.text.tokenizer import NORMALISERS, Kind
 from pellucid.training.config import TrainConfig
 
+Metric = Literal["none", "error_rates", "bleu"]
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -88,8 +90,9 @@ class TokenizerConfig:
 class EvaluationConfig:
     """What is scored on held-out pairs, beside the loss."""
 
-    metric: Literal["none", "error_rates"] = "none"
-    """error_rates: edits per code point (PER) and share of outputs with any edit (WER)."""
+    metric: Metric = "none"
+    """error_rates: edits per code point (PER) and share of outputs with any edit (WER). bleu: BLEU
+    and chrF by sacreBLEU, for sentences."""
     pairs: int = 500
     """Held-out pairs decoded at each validation during training; the final score takes all."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.bleu import Figure, bleu, check_installed
 from pellucid.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.errors import UsageError, UserError
 from pellucid.model_folder import save_model
@@ -39,21 +40,35 @@ class Scores:
     """Nats per target token."""
     rates: ErrorRates | None
     """If the settings ask for them."""
+    figures: tuple[Figure, ...]
+    """BLEU and chrF, if the settings ask for them."""
     pairs: int
 
-    def as_json(self) -> dict[str, float]:
+    def as_json(self) -> dict[str, Any]:
         """Return the scores by name."""
         rates = self.rates._asdict() if self.rates else {}
-        return {"pairs": self.pairs, "loss": self.loss, **rates}
+        figures = {f.name.lower().replace(" ", "_"): f._asdict() for f in self.figures}
+        return {
+            "pairs": self.pairs,
+            "loss": self.loss,
+            "perplexity": math.exp(self.loss),
+            **rates,
+            **figures,
+        }
 
     def written(self) -> dict[str, str]:
         """Return the scores by name, written out."""
-        rates = self.rates
-        return {
+        rows = {
             "pairs": f"{self.pairs:,}",
             "loss": f"{self.loss:.4f} nats per target token (perplexity {math.exp(self.loss):.3f})",
-            **({"PER": f"{rates.per:.2%}", "WER": f"{rates.wer:.2%}"} if rates else {}),
         }
+        if self.rates:
+            for name, value, (low, high) in (
+                ("PER", self.rates.per, self.rates.per_interval),
+                ("WER", self.rates.wer, self.rates.wer_interval),
+            ):
+                rows[name] = f"{value:.2%} (95 %: {low:.2%} to {high:.2%})"
+        return {**rows, **{figure.name: figure.written() for figure in self.figures}}
 
 
 @dataclass(frozen=True)
@@ -107,13 +122,12 @@ def score(
     )
     loss = held_out_loss(trained.model, held_out_batches(examples, config.data.batch_tokens))
     trained.model.eval()
-    rates = rate(trained, pairs) if config.evaluation.metric == "error_rates" else None
-    return Scores(loss, rates, len(pairs))
-
-
-def rate(trained: Trained, pairs: Sequence[Pair]) -> ErrorRates:
-    """Return the error rates of a model's best answers."""
-    return error_rates(trained.best([p.source for p in pairs]), [p.targets for p in pairs])
+    metric = config.evaluation.metric
+    answers = trained.best([pair.source for pair in pairs]) if metric != "none" else []
+    references = [pair.targets for pair in pairs]
+    rates = error_rates(answers, references) if metric == "error_rates" else None
+    figures = bleu(answers, references) if metric == "bleu" else ()
+    return Scores(loss, rates, figures, len(pairs))
 
 
 def train_run(
@@ -131,6 +145,8 @@ def train_run(
 
     Raises `UserError` for anything the user can mend; what was saved before is whole.
     """
+    if config.evaluation.metric == "bleu":
+        check_installed()  # now, rather than after the training
     pairs = read_data(config.data)
     source, target = make_tokenizers(config.tokenizer, pairs)
     examples = _encode(pairs.train, source, target, config, pairs.first_target_only)
@@ -157,7 +173,7 @@ def train_run(
         scores = score(trained, judged, config) if judged else None
         if scores is not None:
             say("put aside: " + ", ".join(f"{k} {v}" for k, v in scores.written().items()))
-        save_model(folder / "model", trained, _card(folder, config, scores))
+        save_model(folder / "model", trained, card(folder, config, scores))
     return Outcome(trained, pairs, scores, None)
 
 
@@ -219,7 +235,12 @@ def _metric(
     some = pairs[::step][: config.evaluation.pairs]
 
     def metric(_: Any) -> Mapping[str, float]:
-        rates = rate(trained, some)
+        answers = trained.best([pair.source for pair in some])
+        references = [pair.targets for pair in some]
+        if config.evaluation.metric == "bleu":
+            cased, lower, chrf = bleu(answers, references, intervals=False)
+            return {"bleu": cased.value, "bleu_lower": lower.value, "chrf": chrf.value}
+        rates = error_rates(answers, references)
         return {"per": rates.per, "wer": rates.wer}
 
     return metric
@@ -239,7 +260,8 @@ def _account(pairs: Pairs, examples: Examples, config: RunConfig) -> str:
     )
 
 
-def _card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
+def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
+    """Return the model card of a run."""
     if config.data.train:
         data = [f"Pairs of the user's own: {', '.join(p.name for p in config.data.train)}."]
     else:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+RESAMPLES, SEED = 1000, 12345
+
 
 class ErrorRates(NamedTuple):
     """Error rates over a set of words."""
@@ -14,6 +18,9 @@ class ErrorRates(NamedTuple):
     wer: float
     """Share of the words with any edit at all."""
     words: int
+    per_interval: tuple[float, float]
+    """Bootstrap over the words, 95 %."""
+    wer_interval: tuple[float, float]
 
 
 def edit_distance(a: Sequence[object], b: Sequence[object]) -> int:
@@ -37,16 +44,42 @@ def error_rates(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
 
     Raises `ValueError` when there are not as many references as outputs, or none at all.
 
-    >>> error_rates(["abc", "ax"], [["abc"], ["ay", "abcd"]])
-    ErrorRates(per=0.2, wer=0.5, words=2)
+    >>> rates = error_rates(["abc", "ax"], [["abc"], ["ay", "abcd"]])
+    >>> rates.per, rates.wer, rates.words
+    (0.2, 0.5, 2)
     """
     if len(outputs) != len(references) or not outputs:
         raise ValueError(
             f"expected one list of references for each output, at least one; got {len(outputs)} "
             f"outputs and {len(references)} lists"
         )
-    edits = length = wrong = 0
+    counts = []
     for output, allowed in zip(outputs, references, strict=True):
         distance, size = min((edit_distance(output, right), len(right)) for right in allowed)
-        edits, length, wrong = edits + distance, length + size, wrong + (distance > 0)
-    return ErrorRates(edits / max(length, 1), wrong / len(outputs), len(outputs))
+        counts.append((distance, size, distance > 0, 1))
+    rows = np.array(counts, np.float64)
+    edits, length, wrong, words = rows.sum(axis=0)
+    resampled = _resampled_sums(rows)
+    return ErrorRates(
+        float(edits / max(length, 1)),
+        float(wrong / words),
+        len(outputs),
+        _middle(resampled[:, 0] / np.maximum(resampled[:, 1], 1)),
+        _middle(resampled[:, 2] / resampled[:, 3]),
+    )
+
+
+def _resampled_sums(rows: np.ndarray) -> np.ndarray:
+    """Return the column sums of rows (N, k) drawn with replacement, N at a time: (RESAMPLES, k).
+
+    Source: Efron 1979; the seed is fixed, so the same outputs give the same intervals.
+    """
+    draws = np.random.default_rng(SEED)
+    sums = [rows[draws.integers(0, len(rows), len(rows))].sum(axis=0) for _ in range(RESAMPLES)]
+    return np.array(sums)
+
+
+def _middle(values: np.ndarray) -> tuple[float, float]:
+    """Return the bounds of the middle 95 % of values."""
+    low, high = np.percentile(values, (2.5, 97.5))
+    return float(low), float(high)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import tyro
 
-from pellucid.config import RunConfig, load_recipe
+from pellucid.bleu import check_installed
+from pellucid.config import Metric, RunConfig, load_recipe
 from pellucid.errors import UsageError
-from pellucid.experiment import read_data, score
-from pellucid.model_folder import load_model
+from pellucid.experiment import card, read_data, score
+from pellucid.model_folder import CARD, find_model, load_model
+from pellucid.training.files import write_atomically
 
 
 def evaluate(
@@ -20,19 +22,20 @@ def evaluate(
     *,
     data: tuple[Path, ...] = (),
     columns: tuple[str, str] | None = None,
-    error_rates: bool | None = None,
+    metric: Metric | None = None,
     as_json: bool = False,
 ) -> int:
-    """Score a trained model: loss and, where they mean something, phoneme and word error rate.
+    """Score a trained model: loss and, where they mean something, error rates or BLEU.
 
-    Without --data, a run is scored on the pairs that were put aside when it was trained.
+    Without --data, a run is scored on the pairs that were put aside when it was trained, and its
+    model card says the result.
 
     Args:
         model: A run folder, or a model folder together with --data.
         data: One file of pairs (.tsv, .csv, .jsonl), or two parallel text files.
         columns: Names of the source's and the target's column; unset: source and target.
-        error_rates: Decode every pair; count edits per code point (PER) and outputs with any edit
-            (WER). Unset: as the run's settings say.
+        metric: Decode every pair; error_rates: edits per code point (PER) and outputs with any edit
+            (WER); bleu: BLEU and chrF by sacreBLEU. Unset: as the run's settings say.
         as_json: Print the scores as one line of JSON.
     """
     trained = load_model(model)
@@ -43,9 +46,10 @@ def evaluate(
             "give pairs with --data"
         )
     config = load_recipe(str(model)) if run else RunConfig()
-    if error_rates is not None:
-        evaluation = replace(config.evaluation, metric="error_rates" if error_rates else "none")
-        config = replace(config, evaluation=evaluation)
+    if metric is not None:
+        config = replace(config, evaluation=replace(config.evaluation, metric=metric))
+    if config.evaluation.metric == "bleu":
+        check_installed()
     if data:
         given = replace(config.data, train=data, valid=(), test=(), columns=columns, held_out=0.0)
         pairs = read_data(given).train
@@ -55,11 +59,14 @@ def evaluate(
         if not pairs:
             raise UsageError(f"{model}: no pairs were put aside in this run; give some with --data")
     scores = score(trained, pairs, config)
+    if not data:
+        write_atomically(find_model(model) / CARD, card(model, config, scores).encode())
     if as_json:
         print(json.dumps(scores.as_json()))
     else:
+        width = max(map(len, scores.written()))
         for name, value in scores.written().items():
-            print(f"{name:<6} {value}")
+            print(f"{name:<{width}} {value}")
     return 0
 
 

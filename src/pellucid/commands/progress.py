@@ -109,7 +109,7 @@ class Progress:
 
 
 def scores(loss: float | None, others: Mapping[str, float]) -> str:
-    """Write scores on one line, those between 0 and 1 as the percentages they are.
+    """Write scores on one line, error rates as the percentages they are.
 
     >>> scores(0.51234, {"per": 0.183})
     'loss 0.512, PER 18.3 %'
@@ -117,7 +117,8 @@ def scores(loss: float | None, others: Mapping[str, float]) -> str:
     parts = [] if loss is None else [f"loss {loss:.3f}"]
     for name, value in others.items():
         label = name.upper() if len(name) <= 4 else name.replace("_", " ")
-        parts.append(f"{label} {value:.1%}".replace("%", " %"))
+        share = name in ("per", "wer")
+        parts.append(f"{label} {100 * value:.1f} %" if share else f"{label} {value:.2f}")
     return ", ".join(parts)
 
 

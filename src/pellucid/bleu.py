@@ -1,0 +1,93 @@
+"""BLEU and chrF as sacreBLEU counts them, each with the signature that says how."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pellucid.errors import UserError
+
+RESAMPLES = 1000
+
+
+class Figure(NamedTuple):
+    """One score of a set of outputs, from 0 to 100."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None
+    """Bootstrap, 95 %; None when it was not asked for."""
+    signature: str
+    """sacreBLEU's account of how it was counted: tokens, case, smoothing, version, seed."""
+
+    def written(self) -> str:
+        """Return the score with its interval and signature."""
+        between = (
+            "" if self.interval is None else " (95 %: {:.2f} to {:.2f})".format(*self.interval)
+        )
+        return f"{self.value:.2f}{between}, {self.signature}"
+
+
+def bleu(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], intervals: bool = True
+) -> tuple[Figure, Figure, Figure]:
+    """Return cased BLEU, lower-cased BLEU and chrF of detokenised outputs.
+
+    Each output has one or more references. BLEU cuts words by mteval-v13a's rule ("13a").
+    Source: Papineni et al. 2002, Popović 2015, in the form of Post 2018 (sacreBLEU); the intervals
+    are its paired bootstrap's (Koehn 2004), which takes the seed from SACREBLEU_SEED, else 12345.
+
+    Raises `UserError` when sacreBLEU is not installed, `ValueError` when there are not as many
+    references as outputs, or none at all.
+
+    >>> bleu(["A dog runs fast."], [["a dog runs fast."]], intervals=False)[1].value
+    100.0
+    """
+    if len(outputs) != len(references) or not outputs:
+        raise ValueError(
+            f"expected one list of references for each output, at least one; got {len(outputs)} "
+            f"outputs and {len(references)} lists"
+        )
+    check_installed()
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    most = max(map(len, references))
+    columns = [[row[i] if i < len(row) else None for row in references] for i in range(most)]
+    counted: tuple[tuple[str, Any], ...] = (
+        ("BLEU", BLEU()),
+        ("BLEU lower-cased", BLEU(lowercase=True)),
+        ("chrF", CHRF()),
+    )
+    first, second, third = (
+        _figure(name, metric, outputs, columns, intervals) for name, metric in counted
+    )
+    return first, second, third
+
+
+def check_installed() -> None:
+    """Raise `UserError` saying what to install when sacreBLEU is missing."""
+    try:
+        import sacrebleu  # noqa: F401
+    except ModuleNotFoundError:
+        raise UserError(
+            "BLEU and chrF are counted by sacreBLEU, which is not installed; install the extra: "
+            "pip install 'pellucid[eval]'"
+        ) from None
+
+
+def _figure(
+    name: str, metric: Any, outputs: Sequence[str], columns: Sequence[Any], intervals: bool
+) -> Figure:
+    # 1 means no resampling. A single sentence has nothing to resample from.
+    samples = RESAMPLES if intervals and len(outputs) > 1 else 1
+    score = metric.corpus_score(outputs, columns, n_bootstrap=samples)
+    signature = str(metric.get_signature())
+    interval = None
+    if samples > 1:  # its JSON is the public road to the interval
+        said = json.loads(score.format(width=6, signature=signature, is_json=True))
+        # It says nothing of an interval when every resample scores 0.
+        middle, half = said.get("confidence_mean", 0.0), said.get("confidence_var", 0.0)
+        interval = (middle - half, middle + half)
+    return Figure(name, float(score.score), interval, signature)
