@@ -17,7 +17,7 @@ class Figure(NamedTuple):
     name: str
     value: float
     interval: tuple[float, float] | None
-    """Bootstrap, 95 %; None when it was not asked for."""
+    """Bootstrap, 95 %; None when it was not asked for, or cannot be had (a score near 0)."""
     signature: str
     """sacreBLEU's account of how it was counted: tokens, case, smoothing, version, seed."""
 
@@ -80,14 +80,16 @@ def check_installed() -> None:
 def _figure(
     name: str, metric: Any, outputs: Sequence[str], columns: Sequence[Any], intervals: bool
 ) -> Figure:
-    # 1 means no resampling. A single sentence has nothing to resample from.
-    samples = RESAMPLES if intervals and len(outputs) > 1 else 1
-    score = metric.corpus_score(outputs, columns, n_bootstrap=samples)
-    signature = str(metric.get_signature())
-    interval = None
-    if samples > 1:  # its JSON is the public road to the interval
-        said = json.loads(score.format(width=6, signature=signature, is_json=True))
-        # It says nothing of an interval when every resample scores 0.
-        middle, half = said.get("confidence_mean", 0.0), said.get("confidence_var", 0.0)
-        interval = (middle - half, middle + half)
-    return Figure(name, float(score.score), interval, signature)
+    score, interval = metric.corpus_score(outputs, columns, n_bootstrap=1), None
+    if intervals and len(outputs) > 1 and score.score > 0:
+        try:
+            score = metric.corpus_score(outputs, columns, n_bootstrap=RESAMPLES)
+        except TypeError:
+            # sacreBLEU 2.6 cannot average resamples of which some share not one word with their
+            # references: so poor a score has no interval.
+            score = metric.corpus_score(outputs, columns, n_bootstrap=1)
+        else:  # its JSON is the public road to the interval
+            said = json.loads(score.format(width=6, signature="", is_json=True))
+            middle, half = said["confidence_mean"], said["confidence_var"]
+            interval = (middle - half, middle + half)
+    return Figure(name, float(score.score), interval, str(metric.get_signature()))
