@@ -89,7 +89,8 @@ def _figure(
             # references: so poor a score has no interval.
             score = metric.corpus_score(outputs, columns, n_bootstrap=1)
         else:  # its JSON is the public road to the interval
-            said = json.loads(score.format(width=6, signature="", is_json=True))
+            signature = str(metric.get_signature())
+            said = json.loads(score.format(width=6, signature=signature, is_json=True))
             middle, half = said["confidence_mean"], said["confidence_var"]
             interval = (middle - half, middle + half)
     return Figure(name, float(score.score), interval, str(metric.get_signature()))
