@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from pellucid.kernels.compile import kernel
-from pellucid.kernels.math import channel_bits, exp
+from pellucid.kernels.math import channel_bits, exp, logistic, normal
 from pellucid.kernels.simd import LANES, choose, counting, highest, load, store, total
 from pellucid.rng import Rng, random_bits
 
@@ -19,6 +21,20 @@ def exp_of_numbers(x, y):
 def exp_of_vectors(x, y):
     for i in range(0, x.shape[0], LANES):
         store(y, i, exp(load(x, i)))
+
+
+@kernel("void(f4[::1],f4[::1])")
+def logistic_of_numbers(x, y):
+    for i in range(x.shape[0]):
+        y[i], rest = logistic(x[i])
+        if not abs(y[i] + rest - 1) < 1e-6 and x[i] == x[i]:
+            y[i] = 9
+
+
+@kernel("void(f4[::1],f4[::1])")
+def normal_of_numbers(x, y):
+    for i in range(x.shape[0]):
+        y[i] = normal(x[i])
 
 
 @kernel("void(u4,u4[::1])")
@@ -56,6 +72,26 @@ def test_exp_at_the_edges(f: object) -> None:
     y = np.empty_like(x)
     f(x, y)
     np.testing.assert_array_equal(y[:6], np.array([1, 1, 0, np.nan, 0, 0], np.float32))
+
+
+@pytest.mark.parametrize(
+    "f, exact, relative",
+    [
+        (logistic_of_numbers, lambda x: 1 / (1 + math.exp(-x)), 2.5e-7),
+        (normal_of_numbers, lambda x: math.erfc(-x * math.sqrt(0.5)) / 2, 5e-6),
+    ],
+)
+def test_gates_are_right_on_either_side(f: object, exact: object, relative: float) -> None:
+    x = np.linspace(-5.7, 9, 40_009).astype(np.float32)
+    y = np.empty_like(x)
+    f(x, y)
+    z = np.vectorize(exact)(x.astype(np.float64))
+    assert np.abs(y - z).max() <= np.finfo(np.float32).eps
+    assert np.abs(y / z - 1).max() <= relative
+    edges = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-42, -80], np.float32)
+    y = np.empty_like(edges)
+    f(edges, y)
+    np.testing.assert_allclose(y, [0.5, 0.5, 1, 0, np.nan, 0.5, 0], atol=1e-30)
 
 
 def test_the_hash_is_the_one_of_rng() -> None:

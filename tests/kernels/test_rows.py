@@ -1,4 +1,4 @@
-"""The row-by-row kernels: residual + dropout + norm, and bias + ReLU + dropout."""
+"""The row-by-row kernels: norms, dropout, and bias + activation + dropout."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tests.kernels.judge import judge
 
 from pellucid import Rng, kernels, ops
+from pellucid.ops.bias_act_dropout import ACTIVATIONS
 from pellucid.rng import row_keys
 
 SHAPES = [(331, 53), (3, 7, 13), (1, 3), (2, 1009)]
@@ -42,19 +43,59 @@ def test_add_dropout_norm(shape: tuple[int, ...], dropout: float, affine: str) -
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_bias_act_dropout(shape: tuple[int, ...], dropout: float, with_bias: bool) -> None:
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_bias_act_dropout(
+    shape: tuple[int, ...], dropout: float, with_bias: bool, activation: str
+) -> None:
     x, dy = draw(shape, 2)
     bias = draw(shape[-1:], 1)[0] if with_bias else None
-    judge(ops.bias_act_dropout, (x, bias), {"dropout": dropout, "rng": named(shape)}, dy)
+    options = {"dropout": dropout, "rng": named(shape), "activation": activation}
+    judge(ops.bias_act_dropout, (x * np.float32(3), bias), options, dy)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_far_out(activation: str) -> None:
+    x = np.array([[-np.inf, -1e30, -90, -5, -1e-40, 0, 1e-40, 5, 90, 1e30, np.inf]], np.float32)
+    judge(ops.bias_act_dropout, (x, None), {"activation": activation}, np.ones_like(x))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("affine", ["both", "weight", "none"])
+def test_layer_norm(shape: tuple[int, ...], affine: str) -> None:
+    x, dy = draw(shape, 2)
+    weight, bias = draw(shape[-1:], 2)
+    args = (x, None if affine == "none" else weight, bias if affine == "both" else None, 0.1)
+    judge(ops.layer_norm, args, {}, dy)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_dropout(shape: tuple[int, ...]) -> None:
+    x, dy = draw(shape, 2)
+    y, dx = judge(ops.dropout, (x, 0.3, named(shape)), {}, dy)
+    plain, saved = ops.dropout(x, 0.3, named(shape))
+    np.testing.assert_array_equal(y == 0, plain == 0)
+    np.testing.assert_array_equal(dx == 0, ops.dropout_backward(dy, saved) == 0)
+
+
+@pytest.mark.parametrize("padding_idx", [None, 2])
+def test_embedding(padding_idx: int | None) -> None:
+    random = np.random.default_rng(3)
+    index, (weight,) = random.integers(0, 7, (5, 13)), draw((7, 131), 1)
+    judge(ops.embedding, (index, weight, padding_idx), {}, draw((5, 13, 131), 1)[0])
+    with pytest.raises(IndexError, match="7 rows"):
+        kernels.best(ops.embedding, index, weight).forward(index + 1, weight)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_relu_of_what_is_not_a_number(value: float) -> None:
-    x = np.ones((3, 5), np.float32)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_of_what_is_not_a_number(value: float, activation: str) -> None:
+    x = np.zeros((3, 5), np.float32)
     x[1, 2] = value
-    fused = kernels.best(ops.bias_act_dropout, x, None)
+    fused = kernels.best(ops.bias_act_dropout, x, None, activation=activation)
     np.testing.assert_array_equal(
-        fused.forward(x, None)[0], ops.bias_act_dropout(x, None)[0], strict=True
+        fused.forward(x, None, activation=activation)[0],
+        ops.bias_act_dropout(x, None, activation=activation)[0],
+        strict=True,
     )
 
 
@@ -79,7 +120,15 @@ def test_what_the_guards_decline() -> None:
         assert best.forward is ops.bias_act_dropout
         best = kernels.best(ops.add_dropout_norm, declined, declined)
         assert best.forward is ops.add_dropout_norm
-    gelu = kernels.best(ops.bias_act_dropout, x, None, activation="gelu")
-    assert gelu.forward is ops.bias_act_dropout
+        best = kernels.best(ops.layer_norm, declined)
+        assert best.forward is ops.layer_norm
+        best = kernels.best(ops.dropout, declined, 0.5, Rng(0))
+        assert best.forward is ops.dropout
+    unknown = kernels.best(ops.bias_act_dropout, x, None, activation="sine")
+    assert unknown.forward is ops.bias_act_dropout
+    identity = kernels.best(ops.dropout, x, 0.0, Rng(0))
+    assert identity.forward is ops.dropout
+    narrow = kernels.best(ops.embedding, np.zeros(3, np.int32), x)
+    assert narrow.forward is ops.embedding
     everything = kernels.best(ops.bias_act_dropout, x, None, dropout=1.0, rng=Rng(0))
     assert everything.forward is ops.bias_act_dropout

@@ -24,6 +24,9 @@ FUSED = frozenset(
     {
         "add_dropout_norm",
         "bias_act_dropout",
+        "dropout",
+        "embedding",
+        "layer_norm",
         "linear",
         "linear_cross_entropy",
         "packed_attention",

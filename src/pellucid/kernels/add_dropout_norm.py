@@ -69,9 +69,22 @@ def add_dropout_norm(
     rng: Rng | None = None,
 ) -> tuple[Array, Saved]:
     """See `ops.add_dropout_norm`."""
-    width = x.shape[-1]
-    rows, residual_rows = x.reshape(-1, width), residual.reshape(-1, width)
-    bits = dropout_bits(dropout, rng, x.shape[:-1])
+    return normalise(x.reshape(-1, x.shape[-1]), residual, weight, bias, eps, dropout, rng)
+
+
+def normalise(
+    x: Array,
+    residual: Array,
+    weight: Array | None,
+    bias: Array | None,
+    eps: float,
+    dropout: float,
+    rng: Rng | None,
+) -> tuple[Array, Saved]:
+    """Return LayerNorm(residual + dropout(x)); x: rows like the residual's, or none at all."""
+    width = residual.shape[-1]
+    rows = residual.reshape(-1, width)
+    bits = dropout_bits(dropout, rng, residual.shape[:-1])
     gamma = np.ones(width, np.float32) if weight is None else weight
     beta = np.zeros(width, np.float32) if bias is None else bias
     y, x_hat = np.empty_like(rows), np.empty_like(rows)
@@ -79,11 +92,11 @@ def add_dropout_norm(
     bounds = slices(*rows.shape)
 
     def part(i: int) -> None:
-        _forward(rows, residual_rows, gamma, beta, np.float32(eps), *bits, bounds[i],
-                 bounds[i + 1], y, x_hat, inverse_std)  # fmt: skip
+        _forward(x, rows, gamma, beta, np.float32(eps), *bits, bounds[i], bounds[i + 1],
+                 y, x_hat, inverse_std)  # fmt: skip
 
     threads.run(part, len(bounds) - 1)
-    return y.reshape(x.shape), Saved(x_hat, inverse_std, weight, bias is not None, *bits)
+    return y.reshape(residual.shape), Saved(x_hat, inverse_std, weight, bias is not None, *bits)
 
 
 def add_dropout_norm_backward(
@@ -130,11 +143,15 @@ def _forward(
                 s = residual[i, j] + (x[i, j] * scale if kept else _f(0.0))
                 x_hat[i, j] = s
                 total += s
-        else:
+        elif len(x):
             for j in range(width):
                 s = residual[i, j] + x[i, j]
                 x_hat[i, j] = s
                 total += s
+        else:
+            for j in range(width):
+                x_hat[i, j] = residual[i, j]
+                total += residual[i, j]
         mu = total * share
         squares = _f(0.0)
         for j in range(width):

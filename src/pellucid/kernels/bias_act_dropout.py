@@ -2,11 +2,14 @@
 
 For ReLU, the usual one, the way back needs nothing but the output, which the next layer keeps
 anyway: a number is 0 there exactly if it was dropped or negative, and the gradient is then 0. So
-neither x nor the dropout bits are needed again. Other activations keep x and draw the bits again.
+neither x nor the dropout bits are needed again. The others (`activations`) keep x and draw the bits
+again.
 """
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +18,7 @@ from pellucid.kernels import threads
 from pellucid.kernels.compile import kernel
 from pellucid.kernels.math import channel_bits
 from pellucid.kernels.rows import can_drop, dropout_bits, plain_rows, plain_vector, slices
+from pellucid.ops.bias_act_dropout import ACTIVATIONS
 from pellucid.rng import Rng
 
 Array = np.ndarray
@@ -22,7 +26,11 @@ _f = np.float32
 
 
 class Saved(NamedTuple):
-    y: Array
+    activation: str
+    kept: Array  # y for ReLU, else x
+    bias: Array
+    starts: Array
+    threshold: np.uint32
     scale: np.float32
     has_bias: bool
 
@@ -35,9 +43,9 @@ def accepts(
     dropout: float = 0.0,
     rng: Rng | None = None,
 ) -> bool:
-    """ReLU on float32 rows in one piece of memory."""
+    """A known activation on float32 rows in one piece of memory."""
     return (
-        activation == "relu"
+        activation in ACTIVATIONS
         and plain_rows(x)
         and plain_vector(bias, x.shape[-1])
         and can_drop(x, dropout, rng)
@@ -54,37 +62,51 @@ def bias_act_dropout(
 ) -> tuple[Array, Saved]:
     """See `ops.bias_act_dropout`."""
     rows = x.reshape(-1, x.shape[-1])
-    starts, threshold, scale = dropout_bits(dropout, rng, x.shape[:-1])
+    bits = dropout_bits(dropout, rng, x.shape[:-1])
     b = np.zeros(x.shape[-1], np.float32) if bias is None else bias
     y = np.empty_like(rows)
     bounds = slices(*rows.shape)
 
     def part(i: int) -> None:
-        _forward(rows, b, starts, threshold, scale, bounds[i], bounds[i + 1], y)
+        if activation == "relu":
+            _relu(rows, b, *bits, bounds[i], bounds[i + 1], y)
+        else:
+            smooth, kind = _smooth(activation)
+            smooth.forward(rows, b, kind, *bits, bounds[i], bounds[i + 1], y)
 
     threads.run(part, len(bounds) - 1)
-    y = y.reshape(x.shape)
-    return y, Saved(y, scale, bias is not None)
+    kept = y if activation == "relu" else rows
+    return y.reshape(x.shape), Saved(activation, kept, b, *bits, bias is not None)
 
 
 def bias_act_dropout_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None]:
     """Return dx and dbias."""
-    y, scale, has_bias = saved
-    dy_rows = np.ascontiguousarray(dy, np.float32).reshape(-1, y.shape[-1])
-    y_rows = y.reshape(-1, y.shape[-1])
-    dx = np.empty_like(y_rows)
-    bounds = slices(*y_rows.shape)
-    sums = np.zeros((len(bounds) - 1, y.shape[-1]), np.float32)
+    activation, kept, bias, starts, threshold, scale, has_bias = saved
+    dy_rows = np.ascontiguousarray(dy, np.float32).reshape(kept.shape)
+    dx = np.empty_like(kept)
+    bounds = slices(*kept.shape)
+    sums = np.zeros((len(bounds) - 1, kept.shape[1]), np.float32)
 
     def part(i: int) -> None:
-        _backward(dy_rows, y_rows, scale, bounds[i], bounds[i + 1], dx, sums[i])
+        here = bounds[i], bounds[i + 1], dx, sums[i]
+        if activation == "relu":
+            _relu_backward(dy_rows, kept, scale, *here)
+        else:
+            smooth, kind = _smooth(activation)
+            smooth.backward(dy_rows, kept, bias, kind, starts, threshold, scale, *here)
 
     threads.run(part, len(bounds) - 1)
-    return dx.reshape(y.shape), sums.sum(axis=0) if has_bias else None
+    return dx.reshape(dy.shape), sums.sum(axis=0) if has_bias else None
+
+
+def _smooth(activation: str) -> tuple[ModuleType, int]:
+    """Return the file of the smooth activations, and which one it is."""
+    module = importlib.import_module("pellucid.kernels.activations")
+    return module, getattr(module, activation.upper())
 
 
 @kernel("void(f4[:,::1],f4[::1],u4[::1],u4,f4,i8,i8,f4[:,::1])")
-def _forward(x, bias, starts, threshold, scale, begin, end, y):
+def _relu(x, bias, starts, threshold, scale, begin, end, y):
     for i in range(begin, end):
         if threshold:
             start = starts[i]
@@ -100,7 +122,7 @@ def _forward(x, bias, starts, threshold, scale, begin, end, y):
 
 
 @kernel("void(f4[:,::1],f4[:,::1],f4,i8,i8,f4[:,::1],f4[::1])")
-def _backward(dy, y, scale, begin, end, dx, dbias):
+def _relu_backward(dy, y, scale, begin, end, dx, dbias):
     for i in range(begin, end):
         for j in range(y.shape[1]):
             d = dy[i, j] * scale if y[i, j] > _f(0.0) else _f(0.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -50,17 +51,34 @@ class _Cache(FunctionCache):
         return found
 
 
-def kernel(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function of arrays and numbers for one signature; it runs without the GIL."""
+class Kernel:
+    """A function of arrays and numbers for one signature; it runs without the GIL.
 
-    def compiled(f: Callable[..., Any]) -> Any:
-        dispatcher: Any = njit(nogil=True, fastmath=set(FAST), error_model="numpy")(f)
-        dispatcher._cache = _Cache(f)
-        dispatcher.compile(signature)
+    It is compiled, or fetched from the cache, when it is first called.
+    """
+
+    def __init__(self, f: Callable[..., Any], signature: str) -> None:
+        self._f, self._signature = f, signature
+        self._lock = threading.Lock()
+        self._compiled: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self._compiled is None:
+            with self._lock:
+                self._compiled = self._compiled or self._compile()
+        return self._compiled(*args)
+
+    def _compile(self) -> Any:
+        dispatcher: Any = njit(nogil=True, fastmath=set(FAST), error_model="numpy")(self._f)
+        dispatcher._cache = _Cache(self._f)
+        dispatcher.compile(self._signature)
         dispatcher.disable_compile()
         return dispatcher
 
-    return compiled
+
+def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
+    """Make a `Kernel` of the function below."""
+    return lambda f: Kernel(f, signature)
 
 
 def inner(

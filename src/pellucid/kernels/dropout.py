@@ -1,0 +1,58 @@
+"""Dropout in one pass: the hash is computed where the number is, and no mask is made."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid.kernels import threads
+from pellucid.kernels.compile import kernel
+from pellucid.kernels.math import channel_bits
+from pellucid.kernels.rows import can_drop, dropout_bits, plain_rows, slices
+from pellucid.rng import Rng
+
+Array = np.ndarray
+
+
+class Saved(NamedTuple):
+    starts: Array
+    threshold: np.uint32
+    scale: np.float32
+
+
+def accepts(x: Array, p: float, rng: Rng | None) -> bool:
+    """float32 rows in one piece of memory, of which some are dropped (0 < p < 1)."""
+    return p > 0.0 and rng is not None and plain_rows(x) and can_drop(x, p, rng)
+
+
+def dropout(x: Array, p: float, rng: Rng | None) -> tuple[Array, Saved]:
+    """See `ops.dropout`."""
+    saved = Saved(*dropout_bits(p, rng, x.shape[:-1]))
+    return _drop(x, saved), saved
+
+
+def dropout_backward(dy: Array, saved: Saved) -> Array:
+    """Return dx: the same numbers dropped, the rest scaled as forward."""
+    return _drop(np.ascontiguousarray(dy, np.float32), saved)
+
+
+def _drop(x: Array, saved: Saved) -> Array:
+    rows = x.reshape(-1, x.shape[-1])
+    y = np.empty_like(rows)
+    bounds = slices(*rows.shape)
+
+    def part(i: int) -> None:
+        _rows(rows, *saved, bounds[i], bounds[i + 1], y)
+
+    threads.run(part, len(bounds) - 1)
+    return y.reshape(x.shape)
+
+
+@kernel("void(f4[:,::1],u4[::1],u4,f4,i8,i8,f4[:,::1])")
+def _rows(x, starts, threshold, scale, begin, end, y):
+    for i in range(begin, end):
+        start = starts[i]
+        for j in range(x.shape[1]):
+            kept = channel_bits(start, np.uint32(j)) >= threshold
+            y[i, j] = x[i, j] * scale if kept else np.float32(0.0)
