@@ -41,7 +41,7 @@ def bleu(
     Raises `UserError` when sacreBLEU is not installed, `ValueError` when there are not as many
     references as outputs, or none at all.
 
-    >>> bleu(["A dog runs fast."], [["a dog runs fast."]], intervals=False)[1].value
+    >>> round(bleu(["A dog runs fast."], [["a dog runs fast."]], intervals=False)[1].value, 6)
     100.0
     """
     if len(outputs) != len(references) or not outputs:
