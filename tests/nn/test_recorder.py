@@ -11,7 +11,6 @@ import pytest
 import pellucid.nn.attention
 from pellucid import Rng, kernels, nn, ops
 from pellucid.pair import Pair, pair_of
-from pellucid.rng import row_keys
 
 N, L, S, E, H = 2, 3, 5, 6, 2
 NAMES = [
@@ -164,43 +163,3 @@ def test_layers_keep_nothing() -> None:
     src, tgt, _ = inputs()
     m(src, tgt, recorder=nn.Recorder())
     assert {name: sorted(vars(module)) for name, module in m.modules()} == before
-
-
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_packed_equals_padded_with_dropout(is_causal: bool) -> None:
-    """The same bits fall whether a batch is padded or packed: outputs and gradients agree."""
-    g = np.random.default_rng(0)
-    source, target = np.array([S, 2, 4]), np.array([L, 1, 2])
-    m = nn.Transformer(E, H, 2, 2, 11, P, batch_first=True, dtype=np.float64)
-    src, tgt = g.standard_normal((3, S, E)), g.standard_normal((3, L, E))
-    src_padding, tgt_padding = np.arange(S) >= source[:, None], np.arange(L) >= target[:, None]
-    dy = np.where(tgt_padding[..., None], 0.0, g.standard_normal(tgt.shape))
-
-    def rows_of(lengths: np.ndarray) -> Rng:
-        place = [row_keys(np.full(n, i), np.arange(n)) for i, n in enumerate(lengths)]
-        return Rng(7).at(np.concatenate(place))
-
-    y, backward = m.forward(
-        src, tgt,
-        src_is_causal=is_causal, tgt_is_causal=True,
-        src_key_padding_mask=src_padding, memory_key_padding_mask=src_padding,
-        tgt_key_padding_mask=tgt_padding, rng=Rng(7),
-    )  # fmt: skip
-    dsrc, dtgt = backward(dy)
-    grads = {name: p.grad for name, p in m.named_parameters()}
-    m.zero_grad()
-
-    cu_source, cu_target = (np.concatenate([[0], np.cumsum(n)]) for n in (source, target))
-    memory, encoder_backward = m.encoder.forward_packed(
-        src[~src_padding], cu_source, is_causal=is_causal, rng=rows_of(source).fold(0)
-    )
-    packed, decoder_backward = m.decoder.forward_packed(
-        tgt[~tgt_padding], memory, cu_target, cu_source, rng=rows_of(target).fold(1)
-    )
-    dpacked, dmemory = decoder_backward(dy[~tgt_padding])
-    dpacked_src = encoder_backward(dmemory)
-    np.testing.assert_allclose(packed, y[~tgt_padding], rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(dpacked, dtgt[~tgt_padding], rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(dpacked_src, dsrc[~src_padding], rtol=1e-10, atol=1e-12)
-    for name, parameter in m.named_parameters():
-        np.testing.assert_allclose(parameter.grad, grads[name], rtol=1e-8, atol=1e-11)

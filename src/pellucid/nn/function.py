@@ -61,6 +61,3 @@ class Function(Generic[P]):
 
     def __call__(self, *inputs: P.args, **options: P.kwargs) -> Any:
         return self.forward(*inputs, **options)[0]
-
-    def __deepcopy__(self, _: dict[int, Any]) -> Function[P]:
-        return self

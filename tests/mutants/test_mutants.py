@@ -1,0 +1,57 @@
+"""A suite that passes proves something only if it fails when the code is wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from tests.mutants.mutants import MUTANTS, Mutant
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "pellucid"
+PASSED, FAILED = 0, 1  # pytest's exit codes; another means that nothing was tested
+
+
+def copied(tmp_path: Path) -> Path:
+    """Return a copy of the package to be changed."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    return Path(shutil.copytree(PACKAGE, tmp_path / "pellucid", ignore=ignored))
+
+
+def run(package: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """Run tests against the package at `package`."""
+    named = [test.split(": ") for test in tests]
+    files = sorted({f"tests/nn/{file}" for file, _ in named})
+    chosen = " or ".join(f"({words})" for _, words in named)
+    paths = f"pythonpath={package.parent} {ROOT}"
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-o", paths, "-k", chosen]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(package.parent), "PELLUCID_KERNELS": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[m.fault for m in MUTANTS])
+def test_the_fault_is_seen(mutant: Mutant, tmp_path: Path) -> None:
+    package = copied(tmp_path)
+    page = package / mutant.file
+    source = page.read_text(encoding="utf-8")
+    assert source.count(mutant.old) == 1, f"{mutant.file} has changed; the patch must follow it"
+    page.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
+    done = run(package, [mutant.test])
+    assert done.returncode == FAILED, f"{mutant.test} did not fail:\n{done.stdout}{done.stderr}"
+
+
+def test_without_a_fault_they_pass(tmp_path: Path) -> None:
+    package = copied(tmp_path)
+    done = run(package, {mutant.test for mutant in MUTANTS})
+    assert done.returncode == PASSED, done.stdout + done.stderr

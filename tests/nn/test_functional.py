@@ -1,0 +1,142 @@
+"""The functions of torch.nn.functional: the same arguments and numbers, and a way back."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.nn import compare
+
+import pellucid
+from pellucid.nn import functional
+
+CALLS: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
+    ("linear", [(2, 5, 3), (7, 3), (7,)], {}),
+    ("linear", [(5, 3), (7, 3)], {}),
+    ("relu", [(5, 3)], {}),
+    ("leaky_relu", [(5, 3)], {"negative_slope": 0.2}),
+    ("gelu", [(5, 3)], {}),
+    ("gelu", [(5, 3)], {"approximate": "tanh"}),
+    ("silu", [(5, 3)], {}),
+    ("softmax", [(5, 3, 7)], {"dim": 1}),
+    ("softmax", [(5, 3, 7)], {"dim": -1}),
+    ("log_softmax", [(5, 3, 7)], {"dim": 0}),
+    ("dropout", [(5, 3)], {"training": False}),
+    ("layer_norm", [(2, 5, 3), (3,), (5, 3), (5, 3)], {}),
+    ("scaled_dot_product_attention", [(2, 3, 5), (2, 7, 5), (2, 7, 4)], {"scale": 0.3}),
+]
+
+
+def arguments(name: str, shapes: list[tuple[int, ...]]) -> list[Any]:
+    g = np.random.default_rng(0)
+    arrays: list[Any] = [g.standard_normal(shape) for shape in shapes]
+    if name == "layer_norm":  # its second argument is a shape
+        arrays[1] = shapes[2]
+    return arrays
+
+
+@pytest.mark.parametrize(("name", "shapes", "options"), CALLS)
+def test_equals_torch(name: str, shapes: list[tuple[int, ...]], options: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    inputs = arguments(name, shapes)
+    y, backward = getattr(functional, name).forward(*inputs, **options)
+    dy = np.random.default_rng(1).standard_normal(y.shape)
+    gradients = backward(dy)
+    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+    given = [
+        torch.from_numpy(x).requires_grad_() if isinstance(x, np.ndarray) else x for x in inputs
+    ]
+    theirs = getattr(torch.nn.functional, name)(*given, **options)
+    theirs.backward(torch.from_numpy(dy))
+    expected = [x.grad.numpy() for x in given if not isinstance(x, tuple)]
+    found = {str(i): g for i, g in enumerate(g for g in gradients if g is not None)}
+    errors = compare.errors(
+        found | {"y": y},
+        {str(i): g for i, g in enumerate(expected)} | {"y": theirs.detach().numpy()},
+    )
+    assert max(errors.values()) <= 1e-12, errors
+    np.testing.assert_array_equal(getattr(functional, name)(*inputs, **options), y)
+
+
+@pytest.mark.parametrize("name", functional.__all__)
+def test_arguments_are_torchs(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = getattr(torch.nn.functional, name)
+    ours = {
+        p.name: p.default
+        for p in inspect.signature(getattr(functional, name)).parameters.values()
+        if p.kind is p.POSITIONAL_OR_KEYWORD
+    }
+    try:
+        expected = {p.name: p.default for p in inspect.signature(theirs).parameters.values()}
+    except ValueError:  # a builtin, which says its arguments in the first line of its text
+        assert theirs.__doc__ is not None
+        line = theirs.__doc__.strip().splitlines()[0]
+        if name == "scaled_dot_product_attention":
+            line = "".join(theirs.__doc__.strip().splitlines()[:2])
+        written = line.partition("(")[2].partition(")")[0]
+        names = [part.partition("=")[0].strip() for part in written.split(",")]
+        assert list(ours) == [n for n in names if n != "*"]
+        return
+    for spare in ("_stacklevel", "dtype"):
+        expected.pop(spare, None)
+    if name in ("softmax", "log_softmax"):  # torch guesses the axis, and warns; here it is asked
+        expected["dim"] = inspect.Parameter.empty
+    assert ours == expected
+
+
+def test_shared_heads_get_the_sum_of_their_gradients() -> None:
+    g = np.random.default_rng(0)
+    q = g.standard_normal((2, 6, 5, 3))
+    k, v = g.standard_normal((2, 2, 7, 3)), g.standard_normal((2, 3, 7, 4))
+    y, backward = functional.scaled_dot_product_attention.forward(q, k, v, enable_gqa=True)
+    dq, dk, dv = backward(np.ones_like(y))
+    wide_k, wide_v = np.repeat(k, 3, axis=1), np.repeat(v, 2, axis=1)
+    wide, wide_backward = functional.scaled_dot_product_attention.forward(q, wide_k, wide_v)
+    expected_q, expected_k, expected_v = wide_backward(np.ones_like(y))
+    np.testing.assert_allclose(y, wide, rtol=1e-12)
+    np.testing.assert_allclose(dq, expected_q, rtol=1e-12)
+    np.testing.assert_allclose(dk, expected_k.reshape(2, 2, 3, 7, 3).sum(2), rtol=1e-12)
+    np.testing.assert_allclose(dv, expected_v.reshape(2, 3, 2, 7, 4).sum(2), rtol=1e-12)
+
+
+def test_true_means_may_attend_here_and_only_here() -> None:
+    x = np.random.default_rng(0).standard_normal((1, 1, 3, 6))
+    may = np.array([[True, False, False], [True, True, False], [False, False, True]])
+    y = functional.scaled_dot_product_attention(x, x, x, may)
+    np.testing.assert_allclose(y[0, 0, 0], x[0, 0, 0])
+    np.testing.assert_allclose(y[0, 0, 2], x[0, 0, 2])
+    mha = pellucid.nn.MultiheadAttention(6, 1, batch_first=True, dtype=np.float64)
+    weights = mha(x[0], x[0], x[0], attn_mask=~may)[1]
+    np.testing.assert_array_equal(weights[0] > 0, may)
+
+
+def test_dead_queries_get_zeros_and_give_zero_gradient() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 5))
+    may = np.ones((3, 3), bool)
+    may[1] = False
+    for mask in (may, np.where(may, 0.0, -np.inf)):
+        y, backward = functional.scaled_dot_product_attention.forward(x, x, x, mask)
+        assert not y[:, 1].any()
+        dy = np.zeros_like(y)
+        dy[:, 1] = 1.0
+        for gradient in backward(dy):
+            assert not gradient.any()
+
+
+def test_dropout_draws_the_same_mask_forward_and_backward() -> None:
+    x, rng = np.ones((5, 101)), pellucid.Rng(3)
+    y, backward = functional.dropout.forward(x, 0.3, rng=rng)
+    np.testing.assert_array_equal(backward(x), y)
+    np.testing.assert_array_equal(np.unique(y), [0.0, 1 / 0.7])
+    assert 0.6 < (y > 0).mean() < 0.8
+    q = np.random.default_rng(0).standard_normal((2, 3, 5))
+    y, backward = functional.scaled_dot_product_attention.forward(q, q, q, None, 0.3, rng=rng)
+    assert np.isfinite(y).all()
+    h, dy = 1e-6, np.ones_like(y)
+    moved = q.copy()
+    moved[1, 2, 3] += h
+    again = functional.scaled_dot_product_attention(moved, q, q, None, 0.3, rng=rng)
+    np.testing.assert_allclose(backward(dy)[0][1, 2, 3], (again - y).sum() / h, rtol=1e-4)
