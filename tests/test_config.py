@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,6 @@ def test_every_setting_has_a_meaning() -> None:
 
     for kind in {k for k in classes(RunConfig) if dataclasses.is_dataclass(k)}:
         body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
-        for field, after in zip(body, body[1:], strict=False):
+        for field, after in itertools.pairwise(body):
             if isinstance(field, ast.AnnAssign) and not isinstance(field.value, ast.Call):
                 assert isinstance(after, ast.Expr), f"{kind.__name__}: {ast.unparse(field)}"
