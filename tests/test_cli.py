@@ -378,9 +378,100 @@ class TestGenerate:
         assert float(first) < 0
         assert float(second) < 0
 
-    def test_wrong_use(self, place: Path) -> None:
-        failed(pellucid("generate", cwd=place), 2, "which model?")
-        failed(pellucid("generate", "runs/tiny", "a", "--beam", "0", cwd=place), 2, "beam")
+    @pytest.mark.parametrize(
+        "arguments, words",
+        [
+            ([], "which model?"),
+            (["runs/tiny", "a", "--beam", "0"], "beam"),
+            (["runs/tiny", "a", "--temperature", "0"], "temperature must be above 0"),
+            (["runs/tiny", "a", "--top-k", "-1"], "top_k must be"),
+            (["runs/tiny", "a", "--top-p", "1.5"], "top_p must be"),
+            (["runs/tiny", "a", "--min-p", "1"], "min_p must be"),
+            (["runs/tiny", "a", "--constraints.repetition-penalty", "0.5"], "at least 1"),
+            (["runs/tiny", "a", "--constraints.no-repeat-ngram", "-1"], "no_repeat_ngram"),
+            (["runs/tiny", "a", "--max-length", "2", "--prefix", "ABC"], "prefix has 3 tokens"),
+            (["runs/tiny", "a", "--seed", "1", "--beam", "2", "--best", "2"], "--best 2"),
+            (["runs/tiny", "a", "--file", "words.tsv"], "not both"),
+        ],
+    )
+    def test_wrong_use(self, arguments: list[str], words: str, place: Path) -> None:
+        failed(pellucid("generate", *arguments, cwd=place), 2, words)
+
+    def test_a_file_is_answered_line_by_line(self, place: Path, tmp_path: Path) -> None:
+        (tmp_path / "some.txt").write_bytes(b"abc\n\ngg")
+        done = pellucid("generate", "runs/tiny", "--file", tmp_path / "some.txt", cwd=place)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == pellucid("generate", "runs/tiny", "abc", "", "gg", cwd=place).stdout
+        failed(pellucid("generate", "runs/tiny", "--file", "absent", cwd=place), 1, "absent")
+
+    def test_many_lines_come_back_in_order(self, place: Path) -> None:
+        words = [line.split("\t")[0][: 1 + n % 4] for n, line in enumerate(pairs(1100).split("\n"))]
+        some = [words[n] for n in (0, 511, 512, 513, 1099)]
+        done = pellucid("generate", "runs/tiny", stdin="\n".join(words), cwd=place)
+        single = pellucid("generate", "runs/tiny", *some, cwd=place).stdout.splitlines()
+        lines = done.stdout.splitlines()
+        assert [lines[n] for n in (0, 511, 512, 513, 1099)] == single
+        assert len(lines) == 1100
+
+    def test_a_long_text_of_short_sentences_is_answered_in_parts(self, place: Path) -> None:
+        done = pellucid("generate", "runs/tiny", "abcdefg abc. gfe dcba.", cwd=place)
+        assert done.returncode == 0, done.stderr
+        assert "answered in 2 parts" in done.stderr
+        parts = pellucid("generate", "runs/tiny", "abcdefg abc.", "gfe dcba.", cwd=place).stdout
+        assert done.stdout.split() == parts.split()
+
+    def test_json_has_tokens_scores_and_alignment(self, place: Path) -> None:
+        done = pellucid(
+            *("generate", "runs/tiny", "--json", "--beam", "3", "--best", "2", "--prefix", "AB"),
+            stdin=b"abc\n\xff\n\n",
+            cwd=place,
+        )
+        first, broken, empty = map(json.loads, done.stdout.splitlines())
+        (part,) = first["parts"]
+        assert part["source_tokens"] == ["a", "b", "c"]
+        assert len(part["answers"]) == 2
+        for answer in part["answers"]:
+            assert answer["text"].startswith("AB")
+            silent = ("<pad>", "<s>")  # which a model of three steps does say
+            assert "".join(t for t in answer["tokens"] if t not in silent) == answer["text"]
+            assert len(answer["alignment"]) == len(answer["tokens"])
+            assert set(answer["alignment"]) <= {0, 1, 2}
+            if answer["finished"]:
+                assert sum(answer["token_log_p"]) == pytest.approx(answer["log_p"], abs=1e-3)
+        assert "not UTF-8" in broken["error"]
+        assert empty["parts"][0]["answers"][0]["text"] == ""
+
+    def test_a_drawn_answer_is_keyed_by_seed_and_place(self, place: Path) -> None:
+        draw = ("generate", "runs/tiny", "--temperature", "3", "--seed", "7")
+        one = pellucid(*draw, stdin="abc\nabc\ngg\n", cwd=place).stdout
+        assert one == pellucid(*draw, "abc", "abc", "gg", cwd=place).stdout
+        assert one.split("\n")[0] != one.split("\n")[1]
+        greedy = pellucid("generate", "runs/tiny", "abc", cwd=place).stdout
+        drawn = pellucid("generate", "runs/tiny", "abc", "--top-k", "1", "--scores", cwd=place)
+        assert drawn.stdout.split("\t")[1] == greedy
+
+    def test_one_who_waits_for_each_answer_gets_it(self, place: Path) -> None:
+        command = [sys.executable, "-u", "-m", "pellucid", "generate", "runs/tiny"]
+        with subprocess.Popen(
+            command,
+            cwd=place,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as child:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            assert child.stderr is not None
+            for word in (b"abc\n", b"gg\n"):
+                child.stdin.write(word)
+                child.stdin.flush()
+                assert child.stdout.readline().endswith(b"\n")
+            child.stdout.close()  # the reader goes while the writer stays
+            child.stdin.write(b"abc\n")
+            child.stdin.flush()
+            assert child.wait(timeout=60) == 0
+            assert child.stderr.read() == b""
+            child.stdin.close()
 
     @pytest.mark.parametrize(
         "part, content, words",

@@ -1,23 +1,22 @@
-"""`pellucid generate MODEL`: text in, text out: arguments, lines on standard input, or a prompt."""
+"""`pellucid generate MODEL`: text in, text out: arguments, a file, a pipe, or a prompt."""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from io import UnsupportedOperation
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import tyro
 
-from pellucid.decoding import SearchConfig
+from pellucid.commands.answers import answer_window
+from pellucid.commands.lines import windows
+from pellucid.commands.prompt import converse
+from pellucid.decoding import SampleConfig, SearchConfig
 from pellucid.errors import UsageError, UserError
 from pellucid.model_folder import load_model
-from pellucid.trained import Answer, Trained
-
-LINES_AT_ONCE = 64
+from pellucid.trained import Trained
 
 
 def run(arguments: list[str]) -> int:
@@ -33,111 +32,96 @@ def run(arguments: list[str]) -> int:
         /,
         *,
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
+        file: Path | None = None,
+        prefix: str = "",
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        seed: int | None = None,
         scores: bool = False,
+        json: bool = False,
     ) -> int:
         """Give a trained model (its folder, or its run's) text and print its answers.
 
         One line for each text, in order; several answers to one are separated by tabs. Without
         TEXT, lines are read from standard input; at a terminal a prompt opens. The defaults are
-        those saved with the model.
+        those saved with the model. Any of --temperature, --top-k, --top-p, --min-p and --seed draws
+        an answer instead of searching for the likeliest.
 
         Args:
             text: What to answer; quote a text that holds spaces.
+            file: Answer the lines of this file.
+            prefix: What every answer must begin with.
+            temperature: Draw; log-probabilities are divided by it: below 1 surer, above 1 wilder.
+            top_k: Draw among this many likeliest tokens; 0 among all.
+            top_p: Draw among the fewest likeliest tokens that hold this share of the probability.
+            min_p: Draw, without tokens less likely than this share of the likeliest one's
+                probability.
+            seed: Draw with this seed.
             scores: Put each answer's log-probability before it.
+            json: Print one JSON object a line: tokens, scores and alignment.
         """
         assert trained is not None
-        return _generate(replace(trained, search=search), text, scores)
+        draws = {
+            name: value
+            for name, value in (
+                ("temperature", temperature),
+                ("top_k", top_k),
+                ("top_p", top_p),
+                ("min_p", min_p),
+                ("seed", seed),
+            )
+            if value is not None
+        }
+        sampling = _sampling(search, draws) if draws else None
+        asked = replace(trained, search=search, sampling=sampling, prefix=prefix)
+        return _generate(asked, text, file, scores=scores, as_json=json)
 
     name = arguments[0] if named else "MODEL"
     return tyro.cli(generate, prog=f"pellucid generate {name}", args=arguments[1 if named else 0 :])
 
 
-def _generate(trained: Trained, texts: tuple[str, ...], scores: bool) -> int:
-    if texts:
-        return _answer_each(trained, enumerate(texts, 1), "text", scores, at_once=len(texts))
-    if sys.stdin.isatty():
-        return _converse(trained, scores)
-    return _answer_each(trained, _lines(), "line", scores, at_once=LINES_AT_ONCE)
+def _sampling(search: SearchConfig, draws: dict[str, float | int]) -> SampleConfig:
+    if search.best > 1:
+        raise UsageError(
+            f"drawing gives one answer, --best {search.best} asks for more: leave out one of them"
+        )
+    plain = SampleConfig(max_length=search.max_length, constraints=search.constraints)
+    return replace(plain, **draws)  # type: ignore[arg-type]
 
 
-def _answer_each(
-    trained: Trained,
-    texts: Iterable[tuple[int, str | UserError]],
-    unit: str,
-    scores: bool,
-    at_once: int,
+def _generate(
+    trained: Trained, texts: tuple[str, ...], file: Path | None, *, scores: bool, as_json: bool
 ) -> int:
-    """Answer numbered texts, a few at once so that a pipe of any length runs in constant memory.
+    if texts and file is not None:
+        raise UsageError("give texts or --file, not both")
+    if texts:
+        numbered = list(enumerate(texts, 1))
+        return int(not answer_window(trained, numbered, "text", scores=scores, as_json=as_json))
+    if file is None and sys.stdin.isatty() and not as_json:
+        return converse(trained, scores)
+    if file is None:
+        return _answer_lines(trained, _standard_input(), scores, as_json)
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+    with stream:
+        return _answer_lines(trained, stream, scores, as_json)
 
-    A text that cannot be answered gives an empty line and a message; the others go on.
-    """
+
+def _answer_lines(trained: Trained, stream: BinaryIO, scores: bool, as_json: bool) -> int:
     failed = False
-    stream = iter(texts)
-    while some := list(itertools.islice(stream, at_once)):
-        asked = []
-        for number, text in some:
-            fault = text if isinstance(text, UserError) else obstacle(trained, text)
-            if fault is not None:
-                print(f"pellucid: {unit} {number}: {fault}", file=sys.stderr)
-            failed = failed or fault is not None
-            asked.append("" if isinstance(text, UserError) or fault is not None else text)
-            _report_unknown(trained, asked[-1], f"{unit} {number}")
-        for answers in trained.answers(asked):
-            print(_written(answers, scores))
-        sys.stdout.flush()
-    return 1 if failed else 0
+    for window in windows(stream):
+        whole = answer_window(trained, window, "line", scores=scores, as_json=as_json)
+        failed = failed or not whole
+    return int(failed)
 
 
-def obstacle(trained: Trained, text: str) -> UserError | None:
-    """Return why a text cannot be answered, or None."""
-    tokens = len(trained.source.encode(text))
-    if tokens > trained.longest:
-        return UserError(
-            f"{tokens} tokens, more than the {trained.longest} that this model can read; split it"
-        )
-    return None
-
-
-def _report_unknown(trained: Trained, text: str, where: str) -> None:
-    if unknown := trained.source.unknown_characters([text]):
-        print(
-            f"pellucid: {where}: never seen in training: {' '.join(map(repr, unknown))}",
-            file=sys.stderr,
-        )
-
-
-def _lines() -> Iterator[tuple[int, str | UserError]]:
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        try:
-            yield number, line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            yield number, UserError(f"not UTF-8 (byte 0x{line[error.start]:02x}); line left out")
-
-
-def _converse(trained: Trained, scores: bool) -> int:
-    """Ask at a prompt until the end of input."""
-    with contextlib.suppress(ImportError):  # absent on Windows; editing is then the terminal's
-        import readline  # noqa: F401 - importing it gives `input` history and editing
-
-    print("Type a text and press Enter; Ctrl-D ends.")
-    while True:
-        try:
-            text = input("> ").strip()
-        except (EOFError, KeyboardInterrupt):
-            print()
-            return 0
-        if not text:
-            continue
-        if (fault := obstacle(trained, text)) is not None:
-            print(f"That is {fault}.")
-            continue
-        _report_unknown(trained, text, "that text")
-        print(_written(trained.answers([text])[0], scores))
-
-
-def _written(answers: list[Answer], scores: bool) -> str:
-    """Write a text's answers on one line."""
-    return "\t".join(
-        (f"{answer.log_p:.3f}\t" if scores else "") + answer.text.replace("\n", " ")
-        for answer in answers
-    )
+def _standard_input() -> BinaryIO:
+    """Open standard input once more: Python cannot end while a thread waits inside sys.stdin."""
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except UnsupportedOperation:  # something else stands in for standard input
+        return sys.stdin.buffer

@@ -1,0 +1,150 @@
+"""From lines to answers: long ones in pieces, bad ones refused, and how an answer is written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pellucid.commands.lines import Line
+from pellucid.errors import UserError
+from pellucid.text.sentences import split_sentences
+from pellucid.trained import Answer, Trained
+
+
+def answer_window(
+    trained: Trained, window: Sequence[Line], unit: str, *, scores: bool, as_json: bool
+) -> bool:
+    """Print the answers to numbered texts, in order; return whether all could be answered.
+
+    A text that is too long is answered in pieces, sentence by sentence. One that cannot be answered
+    gives an empty line (with JSON: its error) and a message; the others go on.
+    """
+    faults: dict[int, UserError] = {}
+    pieces: list[str] = []
+    numbers: list[int] = []
+    spans: list[slice] = []
+    for number, text in window:
+        parts = _parts(trained, text)
+        if isinstance(parts, UserError):
+            faults[number], parts = parts, []
+            print(f"pellucid: {unit} {number}: {faults[number]}", file=sys.stderr)
+        elif len(parts) > 1:
+            print(
+                f"pellucid: {unit} {number}: long, answered in {len(parts)} parts", file=sys.stderr
+            )
+        for part in parts:
+            report_unknown(trained, part, f"{unit} {number}")
+        spans.append(slice(len(pieces), len(pieces) + len(parts)))
+        pieces += parts
+        # Each piece of a text is drawn by a number of its own; a text's first by the text's.
+        numbers += [(number - 1 + place * 2**24) % 2**32 for place in range(len(parts))]
+    answers = trained.answers(pieces, numbers)
+    for (number, text), span in zip(window, spans, strict=True):
+        if as_json:
+            record: dict[str, Any] = {
+                "number": number,
+                "source": text if isinstance(text, str) else None,
+            }
+            if number in faults:
+                record["error"] = str(faults[number])
+            else:
+                record["parts"] = [
+                    described(trained, part, some)
+                    for part, some in zip(pieces[span], answers[span], strict=True)
+                ]
+            print(json.dumps(record, ensure_ascii=False))
+        else:
+            print(written(_joined(answers[span]), scores))
+    sys.stdout.flush()
+    return not faults
+
+
+def described(trained: Trained, text: str, answers: Iterable[Answer]) -> dict[str, Any]:
+    """Return a text and its answers for JSON: tokens, scores, and the alignment of each.
+
+    `alignment` has, for each answer token, the place of the source token that it looked at most in
+    the last decoder layer, mean of heads.
+    """
+    ids = trained.source.encode(text)
+    return {
+        "source_tokens": trained.source.tokens(ids),
+        "answers": [_answer(trained, ids, answer) for answer in answers],
+    }
+
+
+def _answer(trained: Trained, ids: Sequence[int], answer: Answer) -> dict[str, Any]:
+    record = {
+        "text": answer.text,
+        **_figures(answer),
+        "tokens": trained.target.tokens(answer.tokens),
+    }
+    if not ids:
+        return {**record, "token_log_p": [], "alignment": []}
+    reading = trained.read(ids, answer.tokens)
+    said = len(answer.tokens) + answer.finished  # the end token is last, if it was said
+    token_log_p = [round(float(x), 6) for x in reading.log_p[:said]]
+    return {**record, "token_log_p": token_log_p, "alignment": reading.alignment}
+
+
+def _figures(answer: Answer) -> dict[str, Any]:
+    return {
+        "log_p": round(answer.log_p, 6),
+        "score": round(answer.score, 6),
+        "finished": answer.finished,
+    }
+
+
+def _parts(trained: Trained, text: str | UserError) -> list[str] | UserError:
+    """Return a text in pieces that the model can read, or why it cannot be answered."""
+    if isinstance(text, UserError):
+        return text
+    if (fault := obstacle(trained, text)) is None:
+        return [text]
+    parts = split_sentences(text, lambda t: len(trained.source.encode(t)), trained.longest)
+    return fault if parts is None else parts
+
+
+def obstacle(trained: Trained, text: str) -> UserError | None:
+    """Return why a text cannot be answered in one piece, or None."""
+    try:
+        tokens = len(trained.source.encode(text))
+    except UserError as fault:
+        return fault
+    if tokens > trained.longest:
+        return UserError(
+            f"{tokens} tokens, more than the {trained.longest} that this model can read; split it"
+        )
+    return None
+
+
+def report_unknown(trained: Trained, text: str, where: str) -> None:
+    """Say on stderr which characters of a text the model has never seen."""
+    if unknown := trained.source.unknown_characters([text]):
+        print(
+            f"pellucid: {where}: never seen in training: {' '.join(map(repr, unknown))}",
+            file=sys.stderr,
+        )
+
+
+def _joined(parts: Sequence[Sequence[Answer]]) -> list[Answer]:
+    """Join the first answers of a text's pieces, their second ones, and so on."""
+    if len(parts) <= 1:
+        return [answer for answers in parts for answer in answers]
+    return [
+        Answer(
+            " ".join(answer.text for answer in some),
+            sum(answer.log_p for answer in some),
+            all(answer.finished for answer in some),
+        )
+        for some in zip(*parts, strict=False)
+    ]
+
+
+def written(answers: Sequence[Answer], scores: bool) -> str:
+    """Write a text's answers on one line."""
+    return "\t".join(
+        (f"{answer.log_p:.3f}\t" if scores else "") + " ".join(answer.text.splitlines())
+        for answer in answers
+    )

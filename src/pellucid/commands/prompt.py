@@ -1,0 +1,44 @@
+"""A conversation at a terminal: history and editing, and answers that appear as they are made."""
+
+from __future__ import annotations
+
+import contextlib
+
+from pellucid.commands.answers import obstacle, report_unknown, written
+from pellucid.trained import Trained
+
+
+def converse(trained: Trained, scores: bool = False) -> int:
+    """Ask at a prompt until the end of input; Ctrl-C ends an answer, or the conversation."""
+    with contextlib.suppress(ImportError):  # absent on Windows; editing is then the terminal's
+        import readline  # noqa: F401 - importing it gives `input` history and editing
+
+    print("Type a text and press Enter; Ctrl-D ends.")
+    number = 0  # a text asked twice is not drawn the same answer twice
+    while True:
+        try:
+            text = input("> ").strip()
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return 0
+        if not text:
+            continue
+        if (fault := obstacle(trained, text)) is not None:
+            print(f"That is {fault}.")
+            continue
+        report_unknown(trained, text, "that text")
+        with contextlib.suppress(KeyboardInterrupt):
+            _say(trained, text, number, scores)
+        number += 1
+
+
+def _say(trained: Trained, text: str, number: int, scores: bool) -> None:
+    searched = trained.sampling is None and trained.search.beam > 1
+    if scores or searched:  # only the end of the search says which answer it is
+        print(written(trained.answers([text], [number])[0], scores))
+        return
+    try:
+        for piece in trained.stream(text, number):
+            print(piece.replace("\n", " "), end="", flush=True)
+    finally:
+        print()
