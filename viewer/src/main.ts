@@ -4,7 +4,7 @@ import { clamp, el } from "./dom.ts";
 import { Generation } from "./generation.ts";
 import { Grid } from "./grid.ts";
 import { Large } from "./large.ts";
-import { KIND_NAMES, Model } from "./model.ts";
+import { DARK, KIND_NAMES, Model } from "./model.ts";
 import type { Kind, PageRecord } from "./record.ts";
 import { ScalePanel } from "./scale.ts";
 import { Steps } from "./steps.ts";
@@ -32,10 +32,7 @@ function header(model: Model): HTMLElement {
     theme.textContent = `Theme: ${model.state.theme}`;
   };
   theme.addEventListener("click", () => {
-    const next = THEMES[(THEMES.indexOf(model.state.theme) + 1) % THEMES.length]!;
-    document.documentElement.dataset["theme"] = next;
-    store.set({ theme: next });
-    model.recolour();
+    model.chooseTheme(THEMES[(THEMES.indexOf(model.state.theme) + 1) % THEMES.length]!);
   });
   store.listen((_, changed) => {
     if (changed.has("theme")) name();
@@ -194,7 +191,7 @@ function start(record: PageRecord): void {
         `for nothing.`,
     ),
   );
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => model.recolour());
+  DARK.addEventListener("change", () => model.chooseTheme(model.state.theme));
   // For scripts and tests: the numbers behind the pictures.
   Object.assign(globalThis, { pellucid: { record, model } });
 }

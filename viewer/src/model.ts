@@ -16,15 +16,24 @@ export const KIND_NAMES: { [kind in Kind]: string } = {
   cross: "Cross-attention",
 };
 
+export const DARK = matchMedia("(prefers-color-scheme: dark)");
+
+function showTheme(theme: State["theme"]): Colours {
+  const dark = theme === "auto" ? DARK.matches : theme === "dark";
+  document.documentElement.dataset["theme"] = dark ? "dark" : "light";
+  return readColours();
+}
+
 export class Model {
   readonly record: PageRecord;
   readonly kinds: Kind[];
   readonly store: Store;
-  colours: Colours = readColours();
+  colours: Colours;
   private heads: { kind: Kind; all: Head[][] };
 
   constructor(record: PageRecord) {
     this.record = record;
+    this.colours = showTheme("auto");
     this.kinds = kindsOf(record);
     const kind = this.kinds[this.kinds.length - 1]!;
     this.heads = { kind, all: headsOf(layersOf(record, kind)) };
@@ -46,10 +55,10 @@ export class Model {
     });
   }
 
-  /** Read the colours anew after light has turned to dark or back. */
-  recolour(): void {
-    this.colours = readColours();
-    this.store.set({ colours: this.state.colours + 1 });
+  /** Light, dark, or as the system has it now. */
+  chooseTheme(theme: State["theme"]): void {
+    this.colours = showTheme(theme);
+    this.store.set({ theme, colours: this.state.colours + 1 });
   }
 
   get state(): State {

@@ -88,11 +88,11 @@ export class Tree {
           class: `node ${state} ${kind} ${thick ? "best" : ""}`,
           transform: `translate(${x} ${y})`,
           "aria-level": one.column + 1,
-          "aria-label": `${text}, ${percent(p)}${rank > 0 ? `, answer ${rank}` : ""}`,
           onclick: () => this.model.store.set({ node: one.index }),
         },
         svg("rect", { width: WIDTH, height: HEIGHT, rx: 7 }),
         svg("text", { x: 9, y: HEIGHT / 2, class: "name" }, shortened(text)),
+        " ",
         svg("text", { x: WIDTH - 8, y: HEIGHT / 2, class: "p" }, one.parent < 0 ? "" : percent(p)),
       );
       if (rank > 0) {

@@ -23,10 +23,12 @@ class Precision(NamedTuple):
         return numbers * sum(self) // 8 * 4 // 3
 
 
-FINE = Precision(24, 24, 24, 16)
-"""Weights and outputs come out as float32 would have them."""
-COARSE = Precision(16, 16, 8, 8)
-"""For pages that would be too large: weights are off in the fourth digit, outputs in the third."""
+PRECISIONS = (
+    Precision(24, 24, 24, 24),  # all as float32 would have it
+    Precision(24, 24, 24, 16),  # gradients off in the fifth digit
+    Precision(16, 16, 8, 8),  # weights off in the fourth digit, the others in the third
+)
+"""Finest first; a page takes the first that keeps it small enough."""
 
 
 def as_text(x: Array, bits: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pellucid import ops
-from pellucid.view.arrays import COARSE, FINE, Precision, as_text, rounded
+from pellucid.view.arrays import PRECISIONS, Precision, as_text, rounded
 from pellucid.view.record import KINDS, Map, Record
 
 FORMAT = 1
@@ -29,11 +29,11 @@ def page(record: Record) -> str:
     Numbers are kept to float32's precision where the file stays under 15 MB, else coarser; the
     page says by how much its weights are off.
     """
-    template = _template()
+    head, tail = _template().split(RECORD)
     text = json.dumps(as_json(record), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # In a script element only "<" could end it, or begin a comment; JSON may write it as \u003c.
-    whole = template.replace(TITLE, html.escape(record.title), 1)
-    whole = whole.replace(RECORD, text.replace("<", "\\u003c"), 1)
+    title = html.escape(record.title)
+    whole = head.replace(TITLE, title) + text.replace("<", "\\u003c") + tail
     if len(whole) > LARGEST:
         _log.warning("the page is %.1f MB, too large for many a mailbox", len(whole) / 1e6)
     return whole
@@ -68,10 +68,11 @@ def as_json(record: Record) -> dict[str, Any]:
 
 
 def precision_for(record: Record) -> Precision:
-    """Return the finest precision whose page stays under `LARGEST`."""
+    """Return the finest precision whose page stays under `LARGEST`, or the coarsest."""
     numbers = sum((m.q.size + m.k.size) // 2 for m in record.maps)
     rest = len(_template()) + 200 * (len(record.tree) + 10 * len(record.steps))
-    return FINE if FINE.size(numbers) + rest < LARGEST else COARSE
+    fitting = (p for p in PRECISIONS if p.size(numbers) + rest < LARGEST)
+    return next(fitting, PRECISIONS[-1])
 
 
 def _map(m: Map, precision: Precision) -> dict[str, Any]:

@@ -1,0 +1,56 @@
+"""Small models to look into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pellucid.decoding import SearchConfig
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.text.tokenizer import Tokenizer, train_tokenizer
+from pellucid.trained import Trained
+
+TEXTS = ["사랑이 뭐야?", "가나다라 마바사", "a bc"]
+CONFIG = Seq2SeqConfig(
+    source_vocab_size=11,
+    target_vocab_size=13,
+    d_model=15,
+    num_attention_heads=3,
+    encoder_layers=2,
+    decoder_layers=2,
+    ffn_dim=17,
+    max_position_embeddings=19,
+)
+
+
+def shaken(config: Seq2SeqConfig = CONFIG, dtype: Any = np.float32, by: float = 0.3) -> Seq2Seq:
+    """A model none of whose parameters is special, so that every head has a map of its own."""
+    model = Seq2Seq(config, seed=3, dtype=dtype)
+    noise = np.random.default_rng(5)
+    for parameter in model.parameters():
+        draw = by * noise.standard_normal(parameter.shape)
+        parameter.data = (parameter.data + draw).astype(dtype)
+    return model.eval()
+
+
+def bpe() -> Tokenizer:
+    """Pieces of single bytes: every Hangul syllable is cut in three."""
+    return train_tokenizer(TEXTS, kind="bpe", vocab_size=260)
+
+
+def speaking(tokenizer: Tokenizer | None = None, **search: Any) -> Trained:
+    """An untrained model with a tokenizer for both sides."""
+    tokenizer = tokenizer or train_tokenizer(TEXTS, kind="char")
+    config = Seq2SeqConfig(
+        tokenizer.vocab_size,
+        tokenizer.vocab_size,
+        d_model=12,
+        num_attention_heads=3,
+        encoder_layers=2,
+        decoder_layers=2,
+        ffn_dim=17,
+        max_position_embeddings=23,
+    )
+    options = {"beam": 3, "max_length": 7, **search}
+    return Trained(shaken(config), tokenizer, tokenizer, SearchConfig(**options))

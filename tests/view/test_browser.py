@@ -1,0 +1,400 @@
+"""The page in a real browser, opened from a file: every view, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from tests.view.samples import bpe, speaking
+
+from pellucid import ops, view
+from pellucid.view.record import Record
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+Open = Callable[..., "Page"]
+TABS = ("Attention", "Step by step", "Generation")
+WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}
+SCALES = (None, 1.0, 0.0, -0.25)
+
+
+@pytest.fixture(scope="module")
+def picture() -> view.Picture:
+    return view.attention(speaking(bpe()), "가 😀", "나b")
+
+
+@pytest.fixture(scope="module")
+def file(picture: view.Picture, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return picture.save(tmp_path_factory.mktemp("page") / "attention.html")
+
+
+@pytest.fixture
+def open_page(browser: Browser, file: Path) -> Iterator[Open]:
+    """Open the file; at the end, nothing may have been complained of and nothing asked for."""
+    said: list[str] = []
+    asked: list[str] = []
+    contexts = []
+
+    def opened(**options: Any) -> Page:
+        context = browser.new_context(**{"viewport": WIDE, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        context.on("request", lambda request: asked.append(request.url))
+        page.goto(file.as_uri())
+        page.wait_for_function("pellucid.model.colours !== undefined")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not said
+    assert set(asked) == {file.as_uri()}
+
+
+def settle(page: Page) -> None:
+    """Wait until what was changed has been drawn."""
+    page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 120))")
+
+
+def pixels(page: Page, selector: str) -> str:
+    settle(page)
+    return str(page.locator(selector).first.evaluate("canvas => canvas.toDataURL()"))
+
+
+def heads(page: Page, kind: str, what: str) -> np.ndarray:
+    """Ask the page for an array of every layer and head of a kind: (layers, heads, ...)."""
+    script = f"""kind => {{
+        pellucid.model.chooseKind(kind);
+        return pellucid.model.all.map(layer => layer.map(head => {what}));
+    }}"""
+    return np.array(page.evaluate(script, kind))
+
+
+def flat(maps: np.ndarray) -> np.ndarray:
+    """(H, L, S) as the page's arrays lie: (H, L · S)."""
+    return maps.reshape(len(maps), -1)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_weights_and_outputs_equal_the_librarys(
+    open_page: Open, picture: view.Picture, scale: float | None
+) -> None:
+    page = open_page()
+    record = picture.record
+    factor = "head.map.scale" if scale is None else repr(scale)
+    for kind in record.kinds:
+        weights = heads(page, kind, f"Array.from(head.weights({factor}).values)")
+        outputs = heads(
+            page,
+            kind,
+            f"Array.from({{length: head.q.count}}, (_, l) => Array.from(head.output(l, {factor})))",
+        )
+        for m, w, z in zip(record.layers(kind), weights, outputs, strict=True):
+            expected, saved = ops.attention(
+                *(x.astype(np.float64) for x in (m.q, m.k, m.v)),
+                scale=m.scale if scale is None else scale,
+                causal=m.causal,
+            )
+            np.testing.assert_allclose(w, flat(saved.probabilities), atol=1e-5)
+            if scale is None:
+                np.testing.assert_allclose(w, flat(m.probabilities), atol=1e-5)
+            assert np.abs(z - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_gradients_equal_the_librarys(open_page: Open, picture: view.Picture) -> None:
+    page = open_page()
+    for kind in picture.record.kinds:
+        dweights = heads(page, kind, "Array.from(head.weightGradient.values)")
+        dscores = heads(page, kind, "Array.from(head.scoreGradient.values)")
+        for m, dw, da in zip(picture.record.layers(kind), dweights, dscores, strict=True):
+            p = m.probabilities.astype(np.float64)
+            open_to = p > 0 if m.causal else np.ones_like(p, bool)
+            expected = np.where(open_to, m.doutputs @ m.v.swapaxes(-1, -2), 0.0)
+            assert np.abs(dw - flat(expected)).max() < 1e-5 * np.abs(expected).max()
+            expected = p * (expected - (p * expected).sum(-1, keepdims=True))
+            assert np.abs(da - flat(expected)).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_entropies_equal_the_librarys(open_page: Open, picture: view.Picture) -> None:
+    page = open_page()
+    for kind in picture.record.kinds:
+        shown = heads(page, kind, "head.ownSummary.entropy")
+        expected = [m.entropies for m in picture.record.layers(kind)]
+        np.testing.assert_allclose(shown, expected, atol=1e-5)
+
+
+def test_the_slider_changes_the_matrix_by_keyboard_and_by_mouse(open_page: Open) -> None:
+    page = open_page()
+    before = pixels(page, ".matrix canvas")
+    small = pixels(page, ".thumbnail canvas")
+    slider = page.locator("#scale-slider")
+    slider.focus()
+    page.keyboard.press("Home")
+    moved = pixels(page, ".matrix canvas")
+    assert moved != before
+    assert pixels(page, ".thumbnail canvas") != small
+    assert page.locator(".power").text_content() == "p = −0.50".replace("−", "-")
+    box = slider.bounding_box()
+    assert box
+    page.mouse.click(box["x"] + 0.9 * box["width"], box["y"] + box["height"] / 2)
+    assert pixels(page, ".matrix canvas") != moved
+    page.get_by_role("button", name="own", exact=True).click()
+    assert pixels(page, ".matrix canvas") == before
+    page.get_by_label("Any scale").fill("0")
+    page.keyboard.press("Enter")
+    settle(page)
+    weights = np.array(page.evaluate("Array.from(pellucid.model.head.weights(0).values)"))
+    np.testing.assert_allclose(weights, 1 / page.evaluate("pellucid.model.keys.length"), atol=1e-6)
+    assert page.locator(".power").text_content() == "no such p"
+
+
+def test_every_tab_opens_by_keyboard(open_page: Open) -> None:
+    page = open_page()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.getAttribute('role')") == "tab":
+            break
+    for name in TABS[1:]:
+        page.keyboard.press("ArrowRight")
+        settle(page)
+        assert page.get_by_role("tabpanel", name=name).is_visible()
+        assert page.locator("[role=tabpanel]:visible").count() == 1
+
+
+def test_heads_are_chosen_by_mouse_and_by_keyboard(open_page: Open) -> None:
+    page = open_page()
+    title = page.locator(".large h2")
+    page.get_by_role("option", name="layer 1, head 3").click()
+    settle(page)
+    assert title.text_content() == "Cross-attention, layer 1, head 3"
+    page.keyboard.press("Tab")
+    page.get_by_role("option", name="layer 1, head 3").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+    assert title.text_content() == "Cross-attention, layer 2, head 2"
+    assert page.evaluate("document.activeElement.ariaSelected") == "true"
+    page.get_by_role("button", name="Encoder self-attention").click()
+    page.get_by_label("layer", exact=True).select_option("1")
+    settle(page)
+    assert title.text_content() == "Encoder self-attention, layer 1, head 2"
+
+
+def test_cells_are_chosen_by_mouse_and_by_keyboard(open_page: Open, picture: view.Picture) -> None:
+    page = open_page()
+    matrix = page.get_by_role("application", name="Weights", exact=True)
+    readout = page.locator("#readout")
+    matrix.focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+        settle(page)
+    text = readout.text_content() or ""
+    assert "query 2 “나₁”, predicting “나₂”, → key 3 “가₃”" in text
+    assert page.evaluate("[pellucid.model.state.query, pellucid.model.state.key]") == [1, 2]
+    m = picture.record.layers("cross")[1]
+    assert f"weight {m.probabilities[0, 1, 2]:.3f}"[:10] in text.replace("−", "-")
+    box = matrix.bounding_box()
+    assert box
+    page.mouse.click(box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.85)
+    settle(page)
+    assert page.evaluate("pellucid.model.state.query") > 1
+    page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + box["height"] * 0.6)
+    settle(page)
+    assert readout.text_content() != text
+    matrix.focus()
+    page.keyboard.press("]")
+    page.keyboard.press("{")
+    settle(page)
+    assert page.evaluate("[pellucid.model.state.layer, pellucid.model.state.head]") == [0, 1]
+    size = page.locator(".matrix .spacer").first.bounding_box()
+    page.keyboard.press("+")
+    settle(page)
+    grown = page.locator(".matrix .spacer").first.bounding_box()
+    assert size
+    assert grown
+    assert grown["width"] > size["width"]
+
+
+def test_masked_cells_say_so(open_page: Open) -> None:
+    page = open_page()
+    page.get_by_role("button", name="Decoder self-attention").click()
+    page.get_by_role("application", name="Weights", exact=True).focus()
+    page.keyboard.press("End")
+    settle(page)
+    assert "may not look ahead to key" in (page.locator("#readout").text_content() or "")
+
+
+def test_lines_and_the_map_beside(open_page: Open) -> None:
+    page = open_page()
+    page.get_by_role("button", name="Lines").focus()
+    page.keyboard.press("Enter")
+    settle(page)
+    lines = page.get_by_role("application", name="Tokens linked by weights")
+    assert lines.is_visible()
+    drawn = pixels(page, ".lines canvas")
+    lines.focus()
+    page.keyboard.press("ArrowDown")
+    assert pixels(page, ".lines canvas") != drawn
+    beside = pixels(page, ".map:nth-child(2) canvas")
+    page.get_by_role("button", name="∂L/∂A").click()
+    assert pixels(page, ".map:nth-child(2) canvas") != beside
+    page.get_by_role("button", name="change").click()
+    page.get_by_role("button", name="1", exact=True).click()
+    settle(page)
+    assert "now less the model’s own" in (page.locator(".large").text_content() or "")
+
+
+def test_step_by_step_shows_the_numbers(open_page: Open, picture: view.Picture) -> None:
+    page = open_page()
+    page.get_by_role("tab", name="Step by step").click()
+    page.get_by_label("query i").select_option(index=2)
+    page.get_by_label("key j").select_option(index=1)
+    settle(page)
+    m = picture.record.layers("cross")[1]
+    row = page.locator(".numbers tbody tr").nth(1)
+    cells = [float(text.replace("−", "-")) for text in row.locator("td").all_text_contents()]
+    raw = float(m.q[0, 2] @ m.k[0, 1])
+    expected = [raw, raw * m.scale, raw * m.scale]
+    np.testing.assert_allclose(cells[:3], expected, atol=2e-3)
+    assert cells[4] == pytest.approx(float(m.probabilities[0, 2, 1]), abs=2e-3)
+    stages = page.locator(".stage .value").all_text_contents()
+    assert stages[2] == "nothing is masked here"
+    assert stages[3].endswith(f"= {page.locator('.numbers tr.chosen .weight').text_content()}")
+    assert page.locator(".strip tr").count() == 4
+    before = row.locator("td").nth(4).text_content()
+    page.get_by_role("button", name="1", exact=True).click()
+    settle(page)
+    assert row.locator("td").nth(4).text_content() != before
+    page.locator(".numbers tbody tr").nth(3).click()
+    settle(page)
+    assert page.evaluate("pellucid.model.state.key") == 3
+    page.locator(".stage .picture").first.click(position={"x": 3, "y": 3})
+    settle(page)
+    assert page.evaluate("[pellucid.model.state.query, pellucid.model.state.key]") == [0, 0]
+
+
+def test_generation_by_mouse_and_by_keyboard(open_page: Open, picture: view.Picture) -> None:
+    page = open_page()
+    page.get_by_role("tab", name="Generation").click()
+    steps = picture.record.steps
+    assert page.locator(".said").count() == len(steps)
+    page.locator(".said").nth(1).click()
+    page.locator(".said").nth(1).focus()
+    page.keyboard.press("ArrowRight")
+    settle(page)
+    assert page.get_by_text("Likeliest in place 3").is_visible()
+    shown = page.locator(".candidates li:not(.rest) .token").all_text_contents()
+    assert shown == [c.label.text for c in steps[2].candidates]
+    assert page.locator(".looks .token").count() == len(picture.record.source)
+
+
+def test_the_tree_by_mouse_and_by_keyboard(open_page: Open, picture: view.Picture) -> None:
+    page = open_page()
+    page.get_by_role("tab", name="Generation").click()
+    kept = [node for node in picture.record.tree if node.state != "dropped"]
+    nodes = page.get_by_role("treeitem")
+    assert nodes.count() == len(kept)
+    nodes.first.click()
+    settle(page)
+    detail = page.locator(".card > output").last
+    assert "“<s>”" in (detail.text_content() or "")
+    nodes.first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    settle(page)
+    assert page.evaluate("pellucid.model.record.tree[pellucid.model.state.node][0]") == 0
+    assert page.evaluate("document.activeElement.getAttribute('aria-level')") == "2"
+    page.get_by_label("show tokens that were dropped").check()
+    assert nodes.count() == len(picture.record.tree)
+
+
+def test_the_theme_and_the_keys(open_page: Open) -> None:
+    page = open_page()
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    shaded = pixels(page, ".matrix canvas")
+    page.get_by_role("button", name="Theme: auto").click()
+    page.get_by_role("button", name="Theme: light").click()
+    assert pixels(page, ".matrix canvas") != shaded
+    assert page.evaluate(ground) != light
+    page.get_by_role("button", name="Theme: dark").click()
+    page.emulate_media(color_scheme="dark")
+    settle(page)
+    assert page.evaluate(ground) != light
+    page.get_by_role("button", name="Keys").click()
+    assert page.get_by_role("dialog").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.get_by_role("dialog").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_axe_finds_no_serious_fault(
+    open_page: Open, axe: str, scheme: str, size: dict[str, int]
+) -> None:
+    page = open_page(color_scheme=scheme, viewport=size)
+    page.evaluate(axe)
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        settle(page)
+        found = page.evaluate("axe.run()")["violations"]
+        serious = [
+            (fault["id"], [node["html"] for node in fault["nodes"]])
+            for fault in found
+            if fault["impact"] in ("serious", "critical")
+        ]
+        assert not serious, tab
+
+
+def test_a_narrow_page_does_not_scroll_sideways(open_page: Open) -> None:
+    page = open_page(viewport=NARROW)
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        settle(page)
+        assert page.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
+
+
+def test_the_page_may_not_ask_the_network(browser: Browser, file: Path) -> None:
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    refused = page.evaluate("fetch('http://127.0.0.1:9/').then(() => false, () => true)")
+    blocked = page.evaluate(
+        """() => new Promise(done => {
+            addEventListener('securitypolicyviolation', event => done(event.violatedDirective));
+            fetch('http://127.0.0.1:9/').catch(() => {});
+        })"""
+    )
+    page.close()
+    assert refused
+    assert blocked == "connect-src"
+
+
+def test_a_file_of_another_kind_is_refused(
+    browser: Browser, picture: view.Picture, tmp_path: Path
+) -> None:
+    empty = Record("", "", (), (), (), 0.0)
+    path = view.Picture(empty).save(tmp_path / "empty.html")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    assert "no attention that this page can show" in (page.text_content("#app") or "")
+    page.close()
+
+
+def test_in_a_notebooks_frame(browser: Browser, picture: view.Picture, tmp_path: Path) -> None:
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f"<!doctype html><meta charset=utf-8>{picture._repr_html_()}", "utf-8")
+    page = browser.new_page(viewport=WIDE)
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(notebook.as_uri())
+    frame = page.frame_locator("iframe")
+    frame.get_by_role("tab", name="Generation").click()
+    assert frame.get_by_text("Token by token").is_visible()
+    page.close()
+    assert not faults

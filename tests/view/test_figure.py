@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from tests.view.samples import shaken, speaking
+
+from pellucid import view
+from pellucid.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib")
+
+
+def picture() -> view.Picture:
+    return view.attention(shaken(), [5, 6, 7, 5], [4, 12, 8])
+
+
+def panels(figure: Figure) -> list[Any]:
+    return [axis for axis in figure.axes if axis.images]
+
+
+def test_every_layer_and_head_is_drawn() -> None:
+    seen = picture()
+    drawn = panels(seen.figure("encoder"))
+    assert len(drawn) == 2 * 3
+    maps = seen.record.layers("encoder")
+    for place, axis in enumerate(drawn):
+        image = axis.images[0].get_array()
+        np.testing.assert_array_equal(image, maps[place // 3].probabilities[place % 3])
+
+
+def test_one_head_has_its_tokens_beside_it() -> None:
+    (axis,) = panels(picture().figure("cross", layer=2, head=3))
+    assert [t.get_text() for t in axis.get_xticklabels()] == ["5", "6", "7", "5"]
+    assert [t.get_text() for t in axis.get_yticklabels()] == ["<s>", "4", "12", "8"]
+    assert axis.get_title() == "layer 2, head 3"
+
+
+def test_hangul_is_drawn_or_named(caplog: pytest.LogCaptureFixture) -> None:
+    from pellucid.view import fonts
+
+    with caplog.at_level(logging.WARNING):
+        families = fonts.families_for("가 a")
+    assert families[0] == "DejaVu Sans"
+    assert len(families) > 1 or "가 (U+AC00)" in caplog.text
+
+
+def test_characters_that_no_font_has_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pellucid.view import fonts
+
+    monkeypatch.setattr(fonts, "_candidates", list)
+    with caplog.at_level(logging.WARNING):
+        view.attention(speaking(), "가나").figure("encoder", 1, 1)
+    assert "가 (U+AC00)" in caplog.text
+    assert "fonts-noto-cjk" in caplog.text
+
+
+def test_dollars_are_no_mathematics() -> None:
+    from pellucid.text.tokenizer import train_tokenizer
+
+    trained = speaking(train_tokenizer(["$a$ b_{"], kind="char"))
+    view.attention(trained, "$a$ b_{").figure("encoder", 1, 1)
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html", "txt"])
+def test_the_ending_says_what_is_written(ending: str, tmp_path: Path) -> None:
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "html": b"<!doctype", "txt": b"c"}
+    path = picture().save(tmp_path / f"a.{ending}", "cross", 1, 1)
+    assert path.read_bytes().startswith(starts[ending])
+
+
+def test_other_endings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"a\.gif: a picture's name ends in \.html"):
+        picture().save(tmp_path / "a.gif")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"layer": 3}, "no layer 3 of cross-attention; layers are 1 to 2"),
+        ({"layer": 0}, "no layer 0"),
+        ({"head": 4}, "no head 4; heads are 1 to 3"),
+    ],
+)
+def test_what_is_not_there_is_named(chosen: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        picture().figure(**chosen)
+    with pytest.raises(UsageError, match=message):
+        picture().terminal(**chosen)
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match=r"pip install 'pellucid\[lab\]'"):
+        picture().figure()
