@@ -88,7 +88,7 @@ class Progress:
                 self.say(f"kept the {event.weights} weights (step {steps}){said}")
             case Ended():
                 self._bar.update(self._task, completed=1.0, figures="scoring")
-                self.say(f"{event.reason}: {event.step} steps, {clock(event.seconds)}")
+                self.say(f"trained to step {event.step} in {clock(event.seconds)} ({event.reason})")
             case _:
                 pass
 
