@@ -60,6 +60,41 @@ def test_kernels_can_be_switched_off() -> None:
     assert kernels.best(ops.packed_attention, x, x, x, cu, cu) == fused
 
 
+CALLS = {
+    "add_dropout_norm": lambda x, index: (x, x),
+    "attention": lambda x, index: (x[None], x[None], x[None]),
+    "bias_act_dropout": lambda x, index: (x, None),
+    "dropout": lambda x, index: (x, 0.5, Rng(0)),
+    "embedding": lambda x, index: (index, x),
+    "layer_norm": lambda x, index: (x,),
+    "linear": lambda x, index: (x, x),
+    "linear_cross_entropy": lambda x, index: (x, x, None, index),
+    "packed_attention": lambda x, index: (*[x[:, None]] * 3, *[np.array([0, len(x)])] * 2),
+}
+
+
+@pytest.mark.parametrize("name", sorted(kernels.FUSED))
+def test_read_only_arrays(name: str) -> None:
+    """Numba's signatures ask for writeable arrays: others are declined or copied."""
+    x = np.random.default_rng(0).standard_normal((17, 5), np.float32)
+    index = np.arange(17)
+    page = getattr(ops, name)
+    args = CALLS[name](x, index)
+    fused = kernels.best(page, *args)
+    assert fused != pair_of(page)
+    y, saved = fused.forward(*args)
+    dy = np.ones_like(y)
+    expected = fused.backward(dy, saved)
+    dy.flags.writeable = False
+    for a, b in zip(expected, fused.backward(dy, saved), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for array in (x, index):
+        array.flags.writeable = False
+    args = CALLS[name](x, index)
+    pair = kernels.best(page, *args)
+    np.testing.assert_allclose(pair.forward(*args)[0], y, atol=1e-5)
+
+
 @pytest.mark.parametrize("switch, expected", [("off", "False"), ("on", "True")])
 def test_the_environment_switches_kernels_off(switch: str, expected: str) -> None:
     program = (

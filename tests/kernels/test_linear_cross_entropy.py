@@ -64,6 +64,8 @@ def test_what_the_guard_declines() -> None:
         (x.astype(np.float64), weight.astype(np.float64), bias.astype(np.float64), target),
         (x, weight, bias, outside),
         (x[:0], weight, bias, target[:0]),
+        (np.asfortranarray(x), weight, bias, target),
+        (x, np.asfortranarray(weight), bias, target),
     ):
         assert kernels.best(ops.linear_cross_entropy, *args) == pair_of(ops.linear_cross_entropy)
     with pytest.raises(IndexError, match="targets must lie"):

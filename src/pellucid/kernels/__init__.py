@@ -23,6 +23,7 @@ from pellucid.pair import Pair, pair_of
 FUSED = frozenset(
     {
         "add_dropout_norm",
+        "attention",
         "bias_act_dropout",
         "dropout",
         "embedding",

@@ -14,7 +14,7 @@ import numpy as np
 from pellucid.kernels import threads
 from pellucid.kernels.compile import kernel
 from pellucid.kernels.math import channel_bits
-from pellucid.kernels.rows import can_drop, dropout_bits, plain_rows, plain_vector, slices
+from pellucid.kernels.rows import as_rows, can_drop, dropout_bits, plain_rows, plain_vector, slices
 from pellucid.rng import Rng
 
 Array = np.ndarray
@@ -105,7 +105,7 @@ def add_dropout_norm_backward(
     """Return dx, dresidual (one array if nothing was dropped), dweight, dbias."""
     x_hat, inverse_std, weight, has_bias, starts, threshold, scale = saved
     width = x_hat.shape[1]
-    dy_rows = np.ascontiguousarray(dy, np.float32).reshape(-1, width)
+    dy_rows = as_rows(dy, width)
     gamma = np.ones(width, np.float32) if weight is None else weight
     dresidual = np.empty_like(x_hat)
     dx = np.empty_like(x_hat) if threshold else dresidual

@@ -17,7 +17,7 @@ import numpy as np
 from pellucid.kernels import threads
 from pellucid.kernels.compile import kernel
 from pellucid.kernels.math import channel_bits
-from pellucid.kernels.rows import can_drop, dropout_bits, plain_rows, plain_vector, slices
+from pellucid.kernels.rows import as_rows, can_drop, dropout_bits, plain_rows, plain_vector, slices
 from pellucid.ops.bias_act_dropout import ACTIVATIONS
 from pellucid.rng import Rng
 
@@ -82,7 +82,7 @@ def bias_act_dropout(
 def bias_act_dropout_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None]:
     """Return dx and dbias."""
     activation, kept, bias, starts, threshold, scale, has_bias = saved
-    dy_rows = np.ascontiguousarray(dy, np.float32).reshape(kept.shape)
+    dy_rows = as_rows(dy, kept.shape[1])
     dx = np.empty_like(kept)
     bounds = slices(*kept.shape)
     sums = np.zeros((len(bounds) - 1, kept.shape[1]), np.float32)

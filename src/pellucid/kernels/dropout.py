@@ -9,7 +9,7 @@ import numpy as np
 from pellucid.kernels import threads
 from pellucid.kernels.compile import kernel
 from pellucid.kernels.math import channel_bits
-from pellucid.kernels.rows import can_drop, dropout_bits, plain_rows, slices
+from pellucid.kernels.rows import as_rows, can_drop, dropout_bits, plain_rows, slices
 from pellucid.rng import Rng
 
 Array = np.ndarray
@@ -34,7 +34,7 @@ def dropout(x: Array, p: float, rng: Rng | None) -> tuple[Array, Saved]:
 
 def dropout_backward(dy: Array, saved: Saved) -> Array:
     """Return dx: the same numbers dropped, the rest scaled as forward."""
-    return _drop(np.ascontiguousarray(dy, np.float32), saved)
+    return _drop(as_rows(dy, dy.shape[-1]), saved).reshape(dy.shape)
 
 
 def _drop(x: Array, saved: Saved) -> Array:

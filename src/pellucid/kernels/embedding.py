@@ -9,6 +9,7 @@ import numpy as np
 
 from pellucid.kernels import threads
 from pellucid.kernels.compile import kernel
+from pellucid.kernels.rows import as_rows
 from pellucid.ops.embedding import embedding as plain_embedding
 
 Array = np.ndarray
@@ -25,6 +26,7 @@ def accepts(index: Array, weight: Array, padding_idx: int | None = None) -> bool
     """64-bit integers into a float32 table."""
     return (
         index.dtype == np.int64
+        and index.flags.writeable
         and isinstance(weight, np.ndarray)
         and weight.dtype == np.float32
         and weight.ndim == 2
@@ -41,7 +43,7 @@ def embedding_backward(dy: Array, saved: Saved) -> Array:
     """Return dweight."""
     ids, (rows, width), padding_idx = saved
     flat = ids.reshape(-1)
-    updates = np.ascontiguousarray(dy, np.float32).reshape(-1, width)
+    updates = as_rows(dy, width)
     dweight = np.zeros((rows, width), np.float32)
     bounds = threads.cut(width, _COLUMNS, most=4)
     skipped = -1 if padding_idx is None else padding_idx

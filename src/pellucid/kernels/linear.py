@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.kernels.matmul import multiply, panels
-from pellucid.kernels.rows import plain_vector
+from pellucid.kernels.rows import as_rows, plain_rows, plain_vector
 
 Array = np.ndarray
 _FEW = 8  # rows for which copying W into panels would cost more than the product
@@ -22,15 +22,8 @@ class Saved(NamedTuple):
 def accepts(x: Array, weight: Array, bias: Array | None = None) -> bool:
     """float32 in one piece of memory, more than a few rows of the weight's width."""
     return (
-        all(
-            isinstance(a, np.ndarray)
-            and a.dtype == np.float32
-            and a.flags.c_contiguous
-            and a.flags.aligned
-            and a.flags.writeable
-            for a in (x, weight)
-        )
-        and x.ndim >= 2
+        plain_rows(x)
+        and plain_rows(weight)
         and weight.ndim == 2
         and x.shape[-1] == weight.shape[1]
         and x.size > _FEW * weight.shape[1]
@@ -49,7 +42,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, S
 def linear_backward(dy: Array, saved: Saved) -> tuple[Array, Array, Array | None]:
     """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
     x, weight, has_bias = saved
-    dy_rows = np.ascontiguousarray(dy, np.float32).reshape(-1, len(weight))
+    dy_rows = as_rows(dy, len(weight))
     x_rows = x.reshape(-1, x.shape[-1])
     dx, dweight = np.empty_like(x_rows), np.empty_like(weight)
     multiply(dy_rows, panels(weight), dx)

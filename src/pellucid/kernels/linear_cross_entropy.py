@@ -17,7 +17,7 @@ from pellucid.kernels import threads
 from pellucid.kernels.compile import kernel
 from pellucid.kernels.math import exp
 from pellucid.kernels.matmul import HEIGHT, multiply, multiply_here, panels
-from pellucid.kernels.rows import plain_vector
+from pellucid.kernels.rows import plain_rows, plain_vector
 from pellucid.kernels.simd import LANES, choose, full, highest, load, store, total
 
 Array = np.ndarray
@@ -45,14 +45,14 @@ def accepts(
 ) -> bool:
     """float32 rows; targets within the vocabulary or ignored (the plain page names others)."""
     if not (
-        all(
-            isinstance(a, np.ndarray) and a.dtype == np.float32 and a.ndim == 2 for a in (x, weight)
-        )
-        and len(x) > 0
+        plain_rows(x)
+        and plain_rows(weight)
+        and x.ndim == weight.ndim == 2
         and x.shape[1] == weight.shape[1]
         and plain_vector(bias, len(weight))
         and target.shape == x.shape[:1]
         and target.dtype == np.int64
+        and target.flags.writeable
         and 0.0 <= label_smoothing <= 1.0
     ):
         return False

@@ -1,77 +1,13 @@
-"""Attention inside each sequence of a packed batch, without ever keeping the probabilities.
-
-What is done otherwise than on the plain page, and why it is fast:
-
-1.  Nothing is padded: a (sequence, head) is one piece of work, from packed rows to packed rows.
-2.  The scores of 64 queries with up to 128 keys live in a scratch array that stays in the cache.
-    Between the two matrix products (`tile.product`, at the speed of a large BLAS product) one pass
-    takes each row through softmax and dropout, with a polynomial exp and the hash of `rng`.
-3.  Longer rows are met 128 keys at a time; what was summed so far is rescaled when a larger score
-    turns up (Milakov & Gimelshein 2018; Dao et al. 2022, FlashAttention). So memory is linear in
-    the length, and one road serves both 10 and 8,192 tokens.
-4.  Kept for the way back: q, k, v, out and two numbers a row, the largest score and 1 / Σ exp.
-    (One would do, their log-sum-exp λ; but exp(A − λ) carries λ's rounding, ten times the error
-    of the plain page.) Backward computes the scores again, bit for bit, and from them P.
-    Dropout bits are hashed again.
-5.  Softmax's backward needs Σ_s P dP, a sum over a whole row. A row of up to 128 keys is at hand;
-    of a longer one it is known beforehand: with W = dropout(P), Σ_s P dP = Σ_s W dW = dout · out.
-
-Every piece writes to rows of its own, so the bits do not depend on the number of threads.
-"""
+"""Attention over packed rows: sequences of any lengths, one after another; see `flash`."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from pellucid.kernels import threads
-from pellucid.kernels.compile import inner, kernel
-from pellucid.kernels.math import channel_bits, exp, mix
-from pellucid.kernels.simd import (
-    LANES,
-    choose,
-    counting,
-    full,
-    get,
-    highest,
-    load,
-    put,
-    store,
-    total,
-)
-from pellucid.kernels.tile import padded, product
-from pellucid.rng import Rng, keep_threshold
-
-QUERIES, KEYS = 64, 128  # one block of scores: 32 KB
-ROW = KEYS + LANES  # a row stride that is no power of two: rows must not share cache sets
-_WORK = 1 << 19  # multiply-adds that are worth a part of their own
+from pellucid.kernels.flash import Saved, Spans, attend, attend_backward, dropout_of, plain
+from pellucid.rng import Rng
 
 Array = np.ndarray
-_f = np.float32
-
-
-class Dropout(NamedTuple):
-    """What a kernel needs to draw the bits of `rng.keep_mask` again."""
-
-    rows: Array  # (T,) uint32, empty without dropout
-    site: np.uint32
-    threshold: np.uint32
-    scale: np.float32
-
-
-class Saved(NamedTuple):
-    q: Array
-    k: Array
-    v: Array
-    out: Array
-    tops: Array  # (T, H): each row's largest score
-    shares: Array  # (T, H): 1 / Σ exp(score − top); 0 for a row without keys
-    cu_q: Array
-    cu_k: Array
-    causal: bool
-    scale: float
-    dropout: Dropout
 
 
 def accepts(
@@ -93,26 +29,22 @@ def accepts(
         if rng.rows.shape != q.shape[:1] or rng.rows.dtype != np.uint32:
             return False
     return (
-        all(_plain(x) for x in (q, k, v))
+        all(plain(x) for x in (q, k, v))
         and q.shape[1:] == k.shape[1:]
         and k.shape[:2] == v.shape[:2]
-        and all(cu.dtype == np.int64 and cu.ndim == 1 for cu in (cu_q, cu_k))
         and len(cu_q) == len(cu_k)
-        and int(cu_q[-1]) == len(q)
-        and int(cu_k[-1]) == len(k)
+        and _bounds(cu_q, len(q))
+        and _bounds(cu_k, len(k))
     )
 
 
-def _plain(x: Array) -> bool:
+def _bounds(cu: Array, rows: int) -> bool:
     return (
-        isinstance(x, np.ndarray)
-        and x.dtype == np.float32
-        and x.ndim == 3
-        and x.strides[2] == x.itemsize
-        and x.strides[0] % x.itemsize == x.strides[1] % x.itemsize == 0
-        and x.flags.aligned
-        and x.flags.writeable
-        and x.shape[2] > 0
+        cu.dtype == np.int64
+        and cu.ndim == 1
+        and cu[0] == 0
+        and cu[-1] == rows
+        and bool((cu[1:] >= cu[:-1]).all())
     )
 
 
@@ -129,299 +61,21 @@ def packed_attention(
     rng: Rng | None = None,
 ) -> tuple[Array, Saved]:
     """See `ops.packed_attention`."""
-    scale = q.shape[2] ** -0.5 if scale is None else scale
-    bits = _dropout(dropout, rng)
-    out = np.empty((*q.shape[:2], v.shape[2]), np.float32)
-    tops, shares = np.empty(q.shape[:2], np.float32), np.empty(q.shape[:2], np.float32)
-    bounds = _parts(cu_q, cu_k, q.shape[1], q.shape[2])
-
-    def part(i: int) -> None:
-        _forward(q, k, v, cu_q, cu_k, bounds[i], bounds[i + 1], causal, scale, *bits, out,
-                 tops, shares)  # fmt: skip
-
-    threads.run(part, len(bounds) - 1)
-    return out, Saved(q, k, v, out, tops, shares, cu_q, cu_k, causal, scale, bits)
+    spans = Spans(cu_q[:-1].copy(), np.diff(cu_q), cu_k[:-1].copy(), np.diff(cu_k))
+    return attend(q, k, v, spans, causal, scale, dropout_of(dropout, rng))
 
 
 def packed_attention_backward(dout: Array, saved: Saved) -> tuple[Array, Array, Array]:
     """Return dq, dk, dv: parts of one array if q, k and v were, so that nobody has to join them."""
-    q, k, v, out, tops, shares, cu_q, cu_k, causal, scale, bits = saved
-    if not _plain(dout):
-        dout = np.array(dout, np.float32)
-    dq, dk, dv = _gradients(q, k, v)
-    bounds = _parts(cu_q, cu_k, q.shape[1], q.shape[2])
-
-    def part(i: int) -> None:
-        _backward(dout, q, k, v, out, tops, shares, cu_q, cu_k, bounds[i], bounds[i + 1],
-                  causal, scale, *bits, dq, dk, dv)  # fmt: skip
-
-    threads.run(part, len(bounds) - 1)
-    return dq, dk, dv
-
-
-def _dropout(p: float, rng: Rng | None) -> Dropout:
-    if rng is None or p == 0.0:
-        return Dropout(np.empty(0, np.uint32), np.uint32(0), np.uint32(0), np.float32(1))
-    assert rng.rows is not None
-    threshold = np.uint32(min(keep_threshold(p), 0xFFFFFFFF))
-    return Dropout(rng.rows, np.uint32(rng.site_key()), threshold, np.float32(1.0 / (1.0 - p)))
-
-
-def _gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
-    """Return empty dq, dk, dv, side by side in one base where q, k, v stand so."""
+    q, k, v = saved.q, saved.k, saved.v
     if k.shape != v.shape:
-        return np.empty(q.shape, _f), np.empty(k.shape, _f), np.empty(v.shape, _f)
-    u, heads, width = k.shape
-    if q.shape == k.shape and q.base is not None and q.base is k.base:
-        base = np.empty((u, 3, heads, width), np.float32)
-        return base[:, 0], base[:, 1], base[:, 2]
-    base = np.empty((u, 2, heads, width), np.float32)
-    return np.empty(q.shape, np.float32), base[:, 0], base[:, 1]
-
-
-def _parts(cu_q: Array, cu_k: Array, heads: int, width: int) -> list[int]:
-    """Cut the pieces (sequence · heads + head) into parts of about equal work."""
-    work = (cu_q[1:] - cu_q[:-1] + 1) * (cu_k[1:] - cu_k[:-1] + 1)
-    total = np.cumsum(np.repeat(work, heads))
-    if not len(total):
-        return [0, 0]
-    parts = max(1, min(8, len(total), int(total[-1]) * width // _WORK))
-    inside = np.searchsorted(total, total[-1] * np.arange(1, parts) / parts)
-    return [0, *inside.tolist(), len(total)]
-
-
-@inner()
-def _gather(x, first, n, head, to):
-    """Copy rows of one head into the rows of `to`, zeros at their ends."""
-    depth, step = x.shape[2], x.strides[0] // 4
-    start = first * step + head * (x.strides[1] // 4)
-    for i in range(n):
-        for j in range(depth):
-            to[i, j] = get(x, start + i * step + j)
-        for j in range(depth, to.shape[1]):
-            to[i, j] = _f(0.0)
-
-
-@inner()
-def _gather_transposed(x, first, n, head, to, at):
-    """Copy rows of one head as columns, to[at + d, i] = x[first + i, head, d], and zeros."""
-    step = x.strides[0] // 4
-    start = first * step + head * (x.strides[1] // 4)
-    for d in range(x.shape[2]):
-        for i in range(n):
-            to[at + d, i] = get(x, start + i * step + d)
-        for i in range(n, padded(n)):
-            to[at + d, i] = _f(0.0)
-
-
-@inner()
-def _clear(x, n):
-    """Zero the first n rows."""
-    for i in range(n):
-        for j in range(x.shape[1]):
-            x[i, j] = _f(0.0)
-
-
-@inner()
-def _scatter(values, n, factor, to, first, head):
-    """Copy rows out to the rows of one head, times a factor."""
-    step = to.strides[0] // 4
-    start = first * step + head * (to.strides[1] // 4)
-    for i in range(n):
-        for j in range(to.shape[2]):
-            put(to, start + i * step + j, values[i, j] * factor)
-
-
-@inner()
-def _row_key(rows, query, head, site):
-    """The twin of `ops.attention`'s row names, then of `Rng.row_hash`."""
-    named = mix(np.uint32(rows[query] ^ mix(np.uint32(head + 1))))
-    return mix(np.uint32(named ^ site))
-
-
-@inner()
-def _scores_at(products, at, j, allowed, scale):
-    """Scores j, j + 1, … of a row of q·k; −inf from the first key that is not allowed.
-
-    Scaled here, once, and not in q: that would round every term of the product.
-    """
-    forbidden = counting() + np.uint32(j) >= np.uint32(allowed)
-    return choose(forbidden, _f(-np.inf), load(products, at + j) * scale)
-
-
-@inner()
-def _softmax_row(scores, at, width, allowed, scale, top, key, first, threshold):
-    """Turn a row of q·k into exp(score − top), dropped where the hash says so.
-
-    Returns the top of the row and of those before it, and the sum before dropping.
-    """
-    tops, sums = full(top), full(_f(0.0))
-    for j in range(0, width, LANES):
-        a = _scores_at(scores, at, j, allowed, scale)
-        tops = choose(a > tops, a, tops)
-    top = highest(tops)
-    base = _f(0.0) if top == _f(-np.inf) else top
-    for j in range(0, width, LANES):
-        e = exp(_scores_at(scores, at, j, allowed, scale) - base)
-        sums = sums + e
-        if threshold:
-            drawn = channel_bits(key, counting() + np.uint32(first + j))
-            e = choose(drawn >= threshold, e, _f(0.0))
-        store(scores, at + j, e)
-    return top, total(sums)
-
-
-@inner()
-def _softmax_row_backward(
-    scores, dscores, at, width, allowed, scale, top, share, mean, whole, key, first, threshold,
-    keep, p,
-):  # fmt: skip
-    """From a row of q·k and of dW make W (into scores) and dA (into dscores).
-
-    `mean` is Σ P dP; it is computed here when the row is `whole`.
-    """
-    sums = full(_f(0.0))
-    for j in range(0, width, LANES):
-        p_j = exp(_scores_at(scores, at, j, allowed, scale) - top) * share
-        w, dp = p_j, load(dscores, at + j)
-        if threshold:
-            drawn = channel_bits(key, counting() + np.uint32(first + j))
-            factor = choose(drawn >= threshold, full(keep), _f(0.0))
-            w, dp = w * factor, dp * factor
-            store(dscores, at + j, dp)
-        sums = sums + p_j * dp
-        store(scores, at + j, w)
-        store(p, j, p_j)
-    if whole:
-        mean = total(sums)
-    for j in range(0, width, LANES):
-        store(dscores, at + j, load(p, j) * (load(dscores, at + j) - mean))
-
-
-_SEQUENCES = "f4[:,:,:],f4[:,:,:],f4[:,:,:]"
-_OPTIONS = "i8[:],i8[:],i8,i8,b1,f4,u4[:],u4,u4,f4"
-
-
-@kernel(f"void({_SEQUENCES},{_OPTIONS},f4[:,:,::1],f4[:,::1],f4[:,::1])")
-def _forward(
-    q, k, v, cu_q, cu_k, begin, end, causal, scale, rows, site, threshold, keep, out, tops, shares
-):
-    heads, depth = q.shape[1], q.shape[2]
-    wide = padded(v.shape[2])
-    longest = 0
-    for n in range(begin // heads, (end + heads - 1) // heads):
-        longest = max(longest, cu_k[n + 1] - cu_k[n])
-    queries = np.empty((QUERIES, depth), np.float32)
-    keys = np.empty(((longest + KEYS - 1) // KEYS * depth, ROW), np.float32)
-    values = np.empty((longest, wide), np.float32)
-    scores = np.empty((QUERIES, ROW), np.float32)
-    context = np.empty((QUERIES, wide), np.float32)
-    tops_now, totals = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32)
-
-    for piece in range(begin, end):
-        n, head = piece // heads, piece % heads
-        q_first, k_first = cu_q[n], cu_k[n]
-        length, source = cu_q[n + 1] - q_first, cu_k[n + 1] - k_first
-        for s in range(0, source, KEYS):
-            _gather_transposed(k, k_first + s, min(KEYS, source - s), head, keys, s // KEYS * depth)
-        _gather(v, k_first, source, head, values)
-
-        for first in range(0, length, QUERIES):
-            m = min(QUERIES, length - first)
-            _gather(q, q_first + first, m, head, queries)
-            _clear(context, m)
-            for i in range(m):
-                tops_now[i], totals[i] = _f(-np.inf), _f(0.0)
-            seen = min(source, first + m) if causal else source
-            for s in range(0, seen, KEYS):
-                used = min(KEYS, seen - s)
-                width = padded(used)
-                product(m, width, depth, queries, 0, depth, 1, keys, s * depth // KEYS * ROW, ROW,
-                        scores, 0, ROW, False)  # fmt: skip
-                for i in range(m):
-                    allowed = max(0, min(used, first + i + 1 - s)) if causal else used
-                    key = _row_key(rows, q_first + first + i, head, site) if threshold else site
-                    top, sum_ = _softmax_row(
-                        scores, i * ROW, width, allowed, scale, tops_now[i], key, s, threshold
-                    )
-                    if s and top != tops_now[i]:
-                        fade = exp(tops_now[i] - top)
-                        totals[i] *= fade
-                        for j in range(wide):
-                            context[i, j] *= fade
-                    tops_now[i] = top
-                    totals[i] += sum_
-                product(m, wide, used, scores, 0, ROW, 1, values, s * wide, wide,
-                        context, 0, wide, True)  # fmt: skip
-            for i in range(m):
-                t = q_first + first + i
-                dead = totals[i] == _f(0.0)
-                tops[t, head] = _f(0.0) if dead else tops_now[i]
-                share = _f(0.0) if dead else _f(1.0) / totals[i]
-                shares[t, head] = share
-                for j in range(v.shape[2]):
-                    out[t, head, j] = context[i, j] * (share * keep)
-
-
-@kernel(f"void(f4[:,:,:],{_SEQUENCES},f4[:,:,::1],f4[:,::1],f4[:,::1],{_OPTIONS},{_SEQUENCES})")
-def _backward(
-    dout, q, k, v, out, tops, shares, cu_q, cu_k, begin, end, causal, scale, rows, site,
-    threshold, keep, dq, dk, dv,
-):  # fmt: skip
-    heads, depth, depth_v = q.shape[1], q.shape[2], v.shape[2]
-    narrow, wide = padded(depth), padded(depth_v)
-    longest = 0
-    for n in range(begin // heads, (end + heads - 1) // heads):
-        longest = max(longest, cu_q[n + 1] - cu_q[n])
-    queries, douts = np.empty((longest, narrow), np.float32), np.empty((longest, wide), np.float32)
-    dqueries, means = np.empty((longest, narrow), np.float32), np.empty(longest, np.float32)
-    keys, dkeys = np.empty((KEYS, narrow), np.float32), np.empty((KEYS, narrow), np.float32)
-    keys_t, values_t = np.empty((depth, ROW), np.float32), np.empty((depth_v, ROW), np.float32)
-    dvalues, p = np.empty((KEYS, wide), np.float32), np.empty(KEYS, np.float32)
-    scores, dscores = np.empty((QUERIES, ROW), np.float32), np.empty((QUERIES, ROW), np.float32)
-
-    for piece in range(begin, end):
-        n, head = piece // heads, piece % heads
-        q_first, k_first = cu_q[n], cu_k[n]
-        length, source = cu_q[n + 1] - q_first, cu_k[n + 1] - k_first
-        _gather(q, q_first, length, head, queries)
-        _gather(dout, q_first, length, head, douts)
-        for i in range(length if source > KEYS else 0):
-            mean = _f(0.0)
-            for j in range(depth_v):
-                mean += douts[i, j] * out[q_first + i, head, j]
-            means[i] = mean
-        _clear(dqueries, length)
-
-        for s in range(0, source, KEYS):
-            used = min(KEYS, source - s)
-            width = padded(used)
-            _gather(k, k_first + s, used, head, keys)
-            _gather_transposed(k, k_first + s, used, head, keys_t, 0)
-            _gather_transposed(v, k_first + s, used, head, values_t, 0)
-            _clear(dkeys, used)
-            _clear(dvalues, used)
-            for first in range(s // QUERIES * QUERIES if causal else 0, length, QUERIES):
-                m = min(QUERIES, length - first)
-                product(m, width, depth, queries, first * narrow, narrow, 1, keys_t, 0, ROW,
-                        scores, 0, ROW, False)  # fmt: skip
-                product(m, width, depth_v, douts, first * wide, wide, 1, values_t, 0, ROW,
-                        dscores, 0, ROW, False)  # fmt: skip
-                for i in range(m):
-                    t = q_first + first + i
-                    allowed = max(0, min(used, first + i + 1 - s)) if causal else used
-                    key = _row_key(rows, t, head, site) if threshold else site
-                    _softmax_row_backward(
-                        scores, dscores, i * ROW, width, allowed, scale, tops[t, head],
-                        shares[t, head], means[first + i], source <= KEYS, key, s, threshold,
-                        keep, p,
-                    )  # fmt: skip
-                product(used, wide, m, scores, 0, 1, ROW, douts, first * wide, wide,
-                        dvalues, 0, wide, True)  # fmt: skip
-                product(used, narrow, m, dscores, 0, 1, ROW, queries, first * narrow, narrow,
-                        dkeys, 0, narrow, True)  # fmt: skip
-                product(m, narrow, used, dscores, 0, ROW, 1, keys, 0, narrow,
-                        dqueries, first * narrow, narrow, True)  # fmt: skip
-            _scatter(dkeys, used, scale, dk, k_first + s, head)
-            _scatter(dvalues, used, _f(1.0), dv, k_first + s, head)
-        _scatter(dqueries, length, scale, dq, q_first, head)
+        dq, dk, dv = (np.empty(x.shape, np.float32) for x in (q, k, v))
+    elif q.shape == k.shape and q.base is not None and q.base is k.base:
+        side_by_side = np.empty((len(q), 3, *q.shape[1:]), np.float32)
+        dq, dk, dv = side_by_side.swapaxes(0, 1)
+    else:
+        side_by_side = np.empty((len(k), 2, *k.shape[1:]), np.float32)
+        dq = np.empty(q.shape, np.float32)
+        dk, dv = side_by_side.swapaxes(0, 1)
+    attend_backward(dout, saved, dq, dk, dv)
+    return dq, dk, dv

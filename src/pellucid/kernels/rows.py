@@ -12,7 +12,7 @@ _NUMBERS = 1 << 14  # numbers worth a part of their own
 
 
 def plain_rows(x: Array) -> bool:
-    """float32 in one piece of memory, at least one row of at least one number."""
+    """float32 in one piece of writeable memory (Numba asks for it), at least one number."""
     return (
         isinstance(x, np.ndarray)
         and x.dtype == np.float32
@@ -20,14 +20,23 @@ def plain_rows(x: Array) -> bool:
         and x.size > 0
         and x.flags.c_contiguous
         and x.flags.aligned
+        and x.flags.writeable
     )
 
 
 def plain_vector(x: Array | None, width: int) -> bool:
     """None, or `width` numbers of float32 in one piece of memory."""
     return x is None or (
-        x.dtype == np.float32 and x.shape == (width,) and bool(x.flags.c_contiguous)
+        x.dtype == np.float32
+        and x.shape == (width,)
+        and bool(x.flags.c_contiguous and x.flags.writeable)
     )
+
+
+def as_rows(x: Array, width: int) -> Array:
+    """Return a gradient, which no guard has seen, as rows (…, width) in one piece of memory."""
+    rows = np.ascontiguousarray(x, np.float32).reshape(-1, width)
+    return rows if rows.flags.writeable else rows.copy()
 
 
 def can_drop(x: Array, p: float, rng: Rng | None) -> bool:
