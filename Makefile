@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 # pip resolves nothing here: the lock is complete, so --no-deps is both faster and stricter.
 LOCKED := install --require-hashes --no-deps --no-compile --requirement
 
-.PHONY: help demo test setup setup-demo lint types format lock clean
+.PHONY: help demo chat test setup setup-demo lint types format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what can be made
@@ -17,6 +17,9 @@ help:  ## Say what can be made
 
 demo: setup-demo  ## Train two Transformers on real data, about five minutes with the install
 	@$(BIN)/pellucid demo
+
+chat: setup-demo  ## Train the Korean chatbot (five minutes; RECIPE=chatbot-ko-seed: seed 003's) and talk
+	@$(BIN)/pellucid chat --recipe $(or $(RECIPE),chatbot-ko)
 
 test: setup lint types  ## Lint, check the types, run the tests
 	@$(BIN)/python -m pytest

@@ -19,6 +19,7 @@ from pellucid.settings import nearest
 
 VERBS = {
     "demo": "train two small models on real data and show what they learnt (5 minutes)",
+    "chat": "train the Korean chatbot (5 minutes) and talk to it",
     "train": "train a named recipe, or one of your own, on its data or on yours",
     "evaluate": "score a trained model on pairs it was not trained on",
     "generate": "give a trained model text: as arguments, on standard input, or at a prompt",

@@ -1,0 +1,67 @@
+"""`pellucid chat`: train the Korean chatbot, or take the one trained before, and talk to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import tyro
+
+from pellucid.commands.console import Output
+from pellucid.commands.progress import Progress
+from pellucid.commands.prompt import converse
+from pellucid.config import load_recipe
+from pellucid.experiment import Say, card, train_run
+from pellucid.model_folder import CONFIG, load_model, save_model
+from pellucid.training.config import TrainConfig
+
+
+def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | None = None) -> int:
+    """Train a chatbot, then talk to it. Ctrl-C while it trains keeps what it has learnt so far.
+
+    A chatbot that was trained before is not trained again.
+
+    Args:
+        recipe: What to train: chatbot-ko, or chatbot-ko-seed at the full size of seed 003.
+        run: The run's folder. Unset: runs/RECIPE.
+        minutes: Training time. Unset: as the recipe says.
+    """
+    folder = run or Path("runs") / recipe
+    if not (folder / "model" / CONFIG).is_file():
+        code = _train(recipe, folder, minutes)
+        if code:
+            return code
+    return converse(load_model(folder))
+
+
+def _train(recipe: str, folder: Path, minutes: float | None) -> int:
+    resume = (folder / "config.toml").is_file()
+    config = load_recipe(str(folder) if resume else recipe)
+    if not resume:
+        # Nobody waits for BLEU here, and sacreBLEU need not be installed to chat.
+        config = replace(config, evaluation=replace(config.evaluation, metric="none"))
+        if minutes is not None:
+            config = replace(config, training=replace(config.training, minutes=minutes))
+    with Progress(Output(), folder.name) as progress:
+        _announce(config.training, progress.say)
+        outcome = train_run(config, folder, resume=resume, listeners=[progress], say=progress.say)
+    if outcome.interrupted == "SIGTERM":
+        return 143
+    if outcome.interrupted is not None:
+        trained = replace(outcome.trained, model=outcome.trained.model.eval())
+        save_model(folder / "model", trained, card(folder, config, None))
+    return 0
+
+
+def _announce(training: TrainConfig, say: Say) -> None:
+    if training.minutes is not None:
+        budget = f"{training.minutes:g} minutes"
+    else:
+        work = f"{training.epochs} epochs" if training.epochs else f"{training.steps} steps"
+        budget = f"{work}, with the time left shown once they run"
+    say(f"Training takes {budget}. Ctrl-C ends it early, keeps what was learnt, and lets you talk.")
+
+
+def run(arguments: list[str]) -> int:
+    """Run the verb."""
+    return tyro.cli(chat, prog="pellucid chat", args=arguments)
