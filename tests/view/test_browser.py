@@ -253,6 +253,8 @@ def test_lines_and_the_map_beside(open_page: Open) -> None:
 def test_step_by_step_shows_the_numbers(open_page: Open, picture: view.Picture) -> None:
     page = open_page()
     page.get_by_role("tab", name="Step by step").click()
+    settle(page)
+    assert "" not in page.locator(".numbers tbody td").all_text_contents()
     page.get_by_label("query i").select_option(index=2)
     page.get_by_label("key j").select_option(index=1)
     settle(page)

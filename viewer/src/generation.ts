@@ -2,7 +2,7 @@
 
 import { allowed } from "./attention.ts";
 import { css, readableOn, weightIndex } from "./colours.ts";
-import { clamp, el, percent, token } from "./dom.ts";
+import { clamp, el, number, percent, token } from "./dom.ts";
 import type { Model } from "./model.ts";
 import { Tree } from "./tree.ts";
 
@@ -47,7 +47,7 @@ export class Generation {
         el(
           "p",
           { class: "hint" },
-          `Loss: −log p of all of them adds up to ${record.loss.toFixed(2)} nats over ` +
+          `Loss: −log p of all of them adds up to ${number(record.loss)} nats over ` +
             `${record.steps.length} tokens.`,
         ),
         this.tokens,

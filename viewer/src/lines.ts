@@ -150,7 +150,7 @@ export class LinesView {
     context.strokeStyle = this.colours.muted;
     context.lineWidth = 1;
     paths.forEach((path, shade) => {
-      context.globalAlpha = 0.3 * (shade / SHADES);
+      context.globalAlpha = 0.5 * (shade / SHADES);
       context.stroke(path);
     });
     context.globalAlpha = 1;

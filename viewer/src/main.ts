@@ -146,10 +146,8 @@ function choices(model: Model): HTMLElement {
       { class: "segmented", role: "group", "aria-label": "Kind of attention" },
       ...kinds.map(([, button]) => button),
     ),
-    el("label", { for: "layer-choice" }, "layer"),
-    layer,
-    el("label", { for: "head-choice" }, "head"),
-    head,
+    el("span", { class: "together" }, el("label", { for: "layer-choice" }, "layer"), layer),
+    el("span", { class: "together" }, el("label", { for: "head-choice" }, "head"), head),
   );
 }
 

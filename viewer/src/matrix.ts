@@ -8,7 +8,7 @@ import type { Label } from "./record.ts";
 import { Surface } from "./surface.ts";
 import type { View } from "./surface.ts";
 
-const LARGEST_CELL = 30;
+const LARGEST_CELL = 44;
 const LABELLED_CELL = 9;
 const LONGEST_LABEL = 110;
 const SLANT = Math.SQRT1_2;
@@ -208,7 +208,7 @@ export class MatrixView {
   private drawLabels(context: CanvasRenderingContext2D, view: View): void {
     const { cell, left, top } = this;
     const all = cell >= LABELLED_CELL;
-    const size = all ? Math.min(13, Math.max(9, cell * 0.7)) : 13;
+    const size = all ? Math.min(15, Math.max(9, cell * 0.7)) : 13;
     context.textBaseline = "middle";
     context.save();
     context.beginPath();
@@ -217,7 +217,8 @@ export class MatrixView {
     context.textAlign = "right";
     this.eachLabel(this.rows, this.cursor.query, view.y, view.height - top, all, (label, i) => {
       this.style(context, label, i === this.cursor.query, size);
-      context.fillText(label[0], left - 6, top + (i + 0.5) * cell - view.y, left - 8);
+      const y = Math.max(top + size / 2, top + (i + 0.5) * cell - view.y);
+      context.fillText(label[0], left - 6, y, left - 8);
     });
     context.restore();
     context.save();

@@ -30,6 +30,7 @@ export class NumbersTable {
       ),
     );
     this.root.addEventListener("scroll", () => this.update());
+    new ResizeObserver(() => this.update()).observe(this.root);
   }
 
   /** Make the rows of a query. */

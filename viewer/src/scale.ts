@@ -74,8 +74,7 @@ export class ScalePanel {
         "div",
         { class: "presets", role: "group", "aria-label": "Usual scales" },
         ...buttons,
-        el("span", { class: "hint" }, "or"),
-        this.field,
+        el("span", { class: "together" }, el("span", { class: "hint" }, "or"), this.field),
       ),
     );
     this.effect = el(

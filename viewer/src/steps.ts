@@ -44,10 +44,13 @@ export class Steps {
           el(
             "div",
             { class: "choices" },
-            el("label", { for: "query-choice" }, "query i"),
-            this.query,
-            el("label", { for: "key-choice" }, "key j"),
-            this.key,
+            el(
+              "span",
+              { class: "together" },
+              el("label", { for: "query-choice" }, "query i"),
+              this.query,
+            ),
+            el("span", { class: "together" }, el("label", { for: "key-choice" }, "key j"), this.key),
           ),
           this.numbers.root,
         ),
