@@ -87,7 +87,7 @@ def _rows(x: Array) -> Array:
     """(…, H, L, D) -> (N · L, H, D), a view if it stood so before it was split into heads."""
     heads, length, width = x.shape[-3:]
     rows = x.reshape(-1, heads, length, width).swapaxes(1, 2).reshape(-1, heads, width)
-    return rows if plain(rows) else np.array(rows, np.float32)
+    return rows if plain(rows) else np.array(rows, np.float32, order="C")
 
 
 def _heads(rows: Array, shape: tuple[int, ...]) -> Array:

@@ -126,7 +126,7 @@ def attend(
 def attend_backward(dout: Array, saved: Saved, dq: Array, dk: Array, dv: Array) -> None:
     """Write the gradients of all rows that belong to a sequence."""
     q, k, v, out, tops, shares, spans, causal, scale, dropout = saved
-    dout = dout if plain(dout) else np.array(dout, np.float32)
+    dout = dout if plain(dout) else np.array(dout, np.float32, order="C")
     bounds = _parts(spans, q.shape[1], q.shape[2])
 
     def part(i: int) -> None:
