@@ -6,11 +6,13 @@ import numpy as np
 from tests.nn.draws import Array
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
-TINY = 1e-3
+TINY = {"float64": 1e-6, "float32": 1e-2}
 """Below this share of the model's largest gradient an array is measured against the model's."""
 
 
-def errors(ours: dict[str, Array], theirs: dict[str, Array]) -> dict[str, float]:
+def errors(
+    ours: dict[str, Array], theirs: dict[str, Array], dtype: str = "float64"
+) -> dict[str, float]:
     """Return max|a − b| / max|b| for every array.
 
     A gradient that is tiny beside the model's largest (the key bias's true gradient is zero, and
@@ -27,7 +29,7 @@ def errors(ours: dict[str, Array], theirs: dict[str, Array]) -> dict[str, float]
             found[name] = np.inf
             continue
         scale = _size(b)
-        if "gradient" in name and scale < TINY * largest:
+        if "gradient" in name and scale < TINY[dtype] * largest:
             scale = largest
         difference = _size(np.where(a == b, 0.0, np.subtract(a, b, dtype=np.float64)))
         found[name] = difference / scale if difference else 0.0

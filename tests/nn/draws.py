@@ -182,7 +182,7 @@ def cross_entropy_loss(draw: Draw) -> Case:
         ignored = draw.one_of("share of ignored targets", 0.0, 0.3, 1.0)
         ignored = draw.generator.random(rest) < ignored
         target = np.where(ignored, build.get("ignore_index", -100), target)
-    x = draw.array(*shape) * draw.one_of("scale of input", 1, 20)
+    x = draw.array(*shape) * draw.one_of("scale of input", 1, 5)
     return Case(
         Part("CrossEntropyLoss", build),
         draw.dtype,
@@ -361,8 +361,9 @@ def scaled_dot_product_attention(draw: Draw) -> Case:
         "value": draw.array(*value_lead, source_length, value_width),
     }
     draw.optional(call, "dropout_p", 0.0)
-    draw.optional(call, "scale", None, 0.3, 1.0, -0.5)
     form = draw.one_of("attn_mask", "left out", "None", "causal", "(L, S)", "(1, S)", "(…, L, S)")
+    negative = () if form == "causal" else (-0.5,)  # with causality a row of the table
+    draw.optional(call, "scale", None, 0.3, 1.0, *negative)
     if form == "causal":
         call["is_causal"] = True
     elif form == "None":

@@ -130,6 +130,24 @@ def causal_with_learnt_keys_in_torch(torch: Any) -> None:
     assert not torch.allclose(hinted, mha(x, x, x, attn_mask=mask)[0])
 
 
+@ours("scale of 0 or less")
+def scale_of_0_or_less() -> None:
+    x = array(N, L, E)
+    earlier = np.tril(np.ones((L, L), bool))
+    for scale in (0.0, -0.5):
+        causal = functional.scaled_dot_product_attention(x, x, x, is_causal=True, scale=scale)
+        masked = functional.scaled_dot_product_attention(x, x, x, earlier, scale=scale)
+        np.testing.assert_array_equal(causal, masked)
+        assert np.isfinite(causal).all()
+
+
+@torchs("scale of 0 or less")
+def scale_of_0_or_less_in_torch(torch: Any) -> None:
+    x = torch.randn(N, H, L, E)
+    y = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True, scale=-0.5)
+    assert y.isnan().any()
+
+
 @ours("mask dtype")
 def mask_dtype() -> None:
     mha = attention()

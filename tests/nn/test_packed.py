@@ -54,5 +54,5 @@ def test_packed_equals_padded_with_dropout(dtype: str, norm_first: bool, is_caus
     for name, parameter in m.named_parameters():
         assert parameter.grad is not None
         found[f"gradient of {name}"], expected[f"gradient of {name}"] = parameter.grad, grads[name]
-    errors = compare.errors(found, expected)
+    errors = compare.errors(found, expected, dtype)
     assert max(errors.values()) <= compare.TOLERANCE[dtype], errors

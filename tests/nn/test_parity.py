@@ -23,7 +23,7 @@ import pellucid
 theirs = pytest.importorskip("tests.nn.theirs", reason="PyTorch, the oracle, is not installed")
 
 FIRST_SEED = int(os.environ.get("PELLUCID_PARITY_SEED", "0"))
-SLACK = 4
+SLACK = 8
 DRAWS = int(os.environ.get("PELLUCID_PARITY_DRAWS", "300"))
 
 
@@ -32,15 +32,19 @@ def faults(case: draws.Case) -> tuple[dict[str, float], bool]:
 
     A norm over three nearly equal numbers can amplify rounding beyond any fixed limit. So a float32
     draw over the limit is judged by torch's float64: ours may stray from it SLACK times as far as
-    torch's own float32 does. (Over many draws ours strays 0.9 times as far, one in twenty 2.2.)
+    torch's own float32 does. (In half of all draws ours strays 0.95 times as far or less, in one of
+    twenty 2.2 times or more, in one of thousands 6 times.)
     """
     mine, oracle = ours.run(case), theirs.run(case)
     limit = compare.TOLERANCE[case.dtype]
-    wrong = {name: e for name, e in compare.errors(mine, oracle).items() if not e <= limit}
+    wrong = {
+        name: e for name, e in compare.errors(mine, oracle, case.dtype).items() if not e <= limit
+    }
     if not wrong or case.dtype == "float64":
         return wrong, False
     exact = theirs.run(as_float64(case))
-    own, stray = compare.errors(mine, exact), max(compare.errors(oracle, exact).values())
+    own = compare.errors(mine, exact, case.dtype)
+    stray = max(compare.errors(oracle, exact, case.dtype).values())
     return {
         name: e for name, e in wrong.items() if not own[name] <= max(limit, SLACK * stray)
     }, True

@@ -49,6 +49,12 @@ TABLE = (
         "The keys added by add_bias_kv and add_zero_attn are visible to every query.",
     ),
     Difference(
+        "scale of 0 or less",
+        "scaled_dot_product_attention with is_causal=True",
+        "NaN on the flash road of the CPU: a forbidden score, -inf, is multiplied by the scale.",
+        "What is forbidden stays forbidden, whatever the scale.",
+    ),
+    Difference(
         "mask dtype",
         "every attention",
         "A float mask of another dtype than the query is an error on most roads; mixing a bool and "
