@@ -503,6 +503,28 @@ class TestGenerate:
         (tmp_path / "config.json").write_text(json.dumps(settings))
         failed(pellucid("generate", tmp_path, "abc"), 1, "belongs to another model")
 
+    def test_a_tokenizer_of_the_same_size_but_other_tokens_is_named(
+        self, place: Path, tmp_path: Path
+    ) -> None:
+        for path in (place / "runs/tiny/model").iterdir():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+        other = (tmp_path / "tokenizer.json").read_text(encoding="utf-8").replace('"a"', '"ä"')
+        (tmp_path / "tokenizer.json").write_text(other, encoding="utf-8")
+        failed(pellucid("generate", tmp_path, "abc"), 1, "tokenizer.json: its tokens are not those")
+
+    @pytest.mark.parametrize("store", ["float16", "int8"])
+    def test_a_model_in_fewer_bytes_answers(self, store: str, place: Path, tmp_path: Path) -> None:
+        small = tmp_path / "small"
+        done = pellucid("store", "runs/tiny", small, "--store", store, cwd=place)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count(" MB") == 2
+        sizes = [
+            (p / "model.safetensors").stat().st_size for p in (place / "runs/tiny/model", small)
+        ]
+        assert sizes[1] < sizes[0]
+        assert pellucid("generate", small, "abc", cwd=place).returncode == 0
+        failed(pellucid("store", "runs/tiny", small, cwd=place), 1, "is there already")
+
     def test_a_run_without_a_model_says_how_to_finish_it(self, tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text("")
         failed(pellucid("generate", tmp_path, "abc"), 1, "train --resume")

@@ -23,6 +23,7 @@ VERBS = {
     "train": "train a named recipe, or one of your own, on its data or on yours",
     "evaluate": "score a trained model on pairs it was not trained on",
     "generate": "give a trained model text: as arguments, on standard input, or at a prompt",
+    "store": "write a trained model again in fewer bytes: float16, int8",
     "view": "draw what attention does with a sentence: here, as a figure, as a page",
     "recipes": "list the recipes that come with Pellucid",
     "check": "hold every derivative against finite differences on this machine",

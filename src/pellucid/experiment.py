@@ -13,7 +13,7 @@ import numpy as np
 from pellucid.bleu import Figure, bleu, check_installed
 from pellucid.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.errors import UsageError, UserError
-from pellucid.model_folder import save_model
+from pellucid.model_folder import folder_size, save_model
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.scores import ErrorRates, error_rates
 from pellucid.settings import to_mapping
@@ -27,6 +27,7 @@ from pellucid.training.card import model_card
 from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder
 from pellucid.training.step import held_out_loss
+from pellucid.training.storage import Store
 from pellucid.training.trainer import Trainer
 
 Say = Callable[[str], None]
@@ -136,6 +137,7 @@ def train_run(
     *,
     resume: bool = False,
     accept_changes: bool = False,
+    store: Store = "float32",
     listeners: Iterable[Listener] = (),
     say: Say = lambda line: None,
 ) -> Outcome:
@@ -173,7 +175,8 @@ def train_run(
         scores = score(trained, judged, config) if judged else None
         if scores is not None:
             say("put aside: " + ", ".join(f"{k} {v}" for k, v in scores.written().items()))
-        save_model(folder / "model", trained, card(folder, config, scores))
+        save_model(folder / "model", trained, card(folder, config, scores), store)
+        say(f"model folder: {folder_size(folder / 'model')}, weights stored as {store}")
     return Outcome(trained, pairs, scores, None)
 
 

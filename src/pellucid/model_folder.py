@@ -1,7 +1,7 @@
 """A trained model as a folder: what it is, its weights, its tokenizers, how it is decoded.
 
 config.json             Hugging Face's key names where they exist
-model.safetensors       torch's state_dict names
+model.safetensors       torch's state_dict names; float32, float16 or int8
 tokenizer.json          of the source; target_tokenizer.json beside it unless both are one
 generation_config.json  how answers are looked for
 README.md               the model card, with its scores
@@ -15,6 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from pellucid.decoding import SearchConfig
 from pellucid.errors import UsageError, UserError
 from pellucid.models.config import Seq2SeqConfig
@@ -24,6 +26,7 @@ from pellucid.settings import from_mapping
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.trained import Trained
 from pellucid.training.files import write_folder_atomically
+from pellucid.training.storage import StorageError, Store, reduced, restored
 from pellucid.training.weights import read_weights, to_safetensors
 
 T = TypeVar("T")
@@ -33,12 +36,20 @@ CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_co
 TOKENIZER, TARGET_TOKENIZER, CARD = "tokenizer.json", "target_tokenizer.json", "README.md"
 
 
-def save_model(folder: Path, trained: Trained, card: str) -> None:
-    """Write the folder whole or not at all. Raises `UserError` when it cannot be written."""
-    config = {"model_type": "pellucid-seq2seq", "format": FORMAT, **asdict(trained.model.config)}
+def save_model(folder: Path, trained: Trained, card: str, store: Store = "float32") -> None:
+    """Write the folder whole or not at all, its weights as `store` says.
+
+    Raises `UserError` when it cannot be written, or a weight is too large for float16.
+    """
+    config = {
+        "model_type": "pellucid-seq2seq",
+        "format": FORMAT,
+        "vocabularies": [trained.source.fingerprint, trained.target.fingerprint],
+        **asdict(trained.model.config),
+    }
     contents = {
         CONFIG: _json(config),
-        WEIGHTS: to_safetensors(trained.model.state_dict()),
+        WEIGHTS: to_safetensors(reduced(trained.model.state_dict(), store)),
         TOKENIZER: trained.source.to_json().encode(),
         GENERATION: _json(asdict(trained.search)),
         CARD: card.encode(),
@@ -62,27 +73,44 @@ def load_model(folder: Path) -> Trained:
             f"{folder / CONFIG}: model format {made_by}, this Pellucid reads {FORMAT}; read it "
             "with the version that wrote it"
         )
+    made_with = settings.pop("vocabularies", (None, None))  # older folders do not say
     config = _from_json(Seq2SeqConfig, settings, folder / CONFIG)
     source_path, target_path = folder / TOKENIZER, folder / TARGET_TOKENIZER
     source = target = Tokenizer.load(source_path)
     if target_path.exists():
         target = Tokenizer.load(target_path)
-    for path, tokenizer, entries in (
-        (source_path, source, config.source_vocab_size),
-        (target_path if target is not source else source_path, target, config.target_vocab_size),
+    for path, tokenizer, entries, wanted in zip(
+        (source_path, target_path if target is not source else source_path),
+        (source, target),
+        (config.source_vocab_size, config.target_vocab_size),
+        made_with,
+        strict=True,
     ):
         if tokenizer.vocab_size != entries:
             raise UserError(
                 f"{path}: has {tokenizer.vocab_size} tokens, the model's {CONFIG} says {entries}; "
                 "it belongs to another model"
             )
+        if wanted not in (None, tokenizer.fingerprint):
+            raise UserError(
+                f"{path}: its tokens are not those that the model was trained with; it belongs to "
+                "another model"
+            )
     model = Seq2Seq(config)
     try:
-        model.load_state_dict(read_weights(folder / WEIGHTS))
-    except StateError as error:
+        state = restored(read_weights(folder / WEIGHTS))
+        model.load_state_dict(state)
+    except (StateError, StorageError) as error:
         raise UserError(f"{folder / WEIGHTS}: {error}") from None
+    if broken := [name for name, array in state.items() if not np.isfinite(array).all()]:
+        raise UserError(f"{folder / WEIGHTS}: {broken[0]} holds values that are not finite")
     search = _from_json(SearchConfig, _read_json(folder / GENERATION), folder / GENERATION)
     return Trained(model.eval(), source, target, search)
+
+
+def folder_size(folder: Path) -> str:
+    """Return the size of a model folder's files, written out."""
+    return f"{sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.1f} MB"
 
 
 def find_model(folder: Path) -> Path:

@@ -12,6 +12,7 @@ from pellucid.commands.progress import Progress
 from pellucid.config import RunConfig, load_recipe, recipe_names
 from pellucid.errors import UsageError
 from pellucid.experiment import train_run
+from pellucid.training.storage import Store
 
 INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}
 
@@ -33,6 +34,7 @@ def run(arguments: list[str]) -> int:
         config: Annotated[RunConfig, tyro.conf.arg(name="")] = base,
         run: Path = folder,
         accept_changes: bool = False,
+        store: Store = "float32",
     ) -> int:
         """Train a recipe, a TOML file of settings or, with --resume, a run that was stopped.
 
@@ -43,8 +45,9 @@ def run(arguments: list[str]) -> int:
         Args:
             run: The run's folder: settings, metrics, checkpoints and the trained model.
             accept_changes: Resume although settings or data differ from those it was started with.
+            store: How the model folder keeps the weights; arithmetic is float32 all the same.
         """
-        return _train(config, run, resume, accept_changes)
+        return _train(config, run, resume, accept_changes, store)
 
     return tyro.cli(train, prog=f"pellucid train {name or 'RECIPE'} [--resume]", args=rest)
 
@@ -63,7 +66,9 @@ def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, 
     return load_recipe(name), folder
 
 
-def _train(config: RunConfig, folder: Path, resume: bool, accept_changes: bool) -> int:
+def _train(
+    config: RunConfig, folder: Path, resume: bool, accept_changes: bool, store: Store
+) -> int:
     console = Output()
     with Progress(console, folder.name) as progress:
         result = train_run(
@@ -71,6 +76,7 @@ def _train(config: RunConfig, folder: Path, resume: bool, accept_changes: bool) 
             folder,
             resume=resume,
             accept_changes=accept_changes,
+            store=store,
             listeners=[progress],
             say=progress.say,
         )

@@ -5,6 +5,7 @@ Both are kept as a `tokenizer.json` in Hugging Face's format. Ids 0 to 3 always 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections import Counter
@@ -93,6 +94,13 @@ class Tokenizer:
         counts = _count_characters(self._core.normalizer, texts)
         known = self._core.get_vocab()
         return {c: n for c, n in _by_frequency(counts) if c not in known}
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the tokens in the order of their ids."""
+        vocab = self._core.get_vocab(with_added_tokens=True)
+        listed = json.dumps(sorted(vocab, key=vocab.__getitem__))
+        return hashlib.sha256(listed.encode()).hexdigest()
 
     def to_json(self) -> str:
         """Return the text of `tokenizer.json`; the same tokenizer always gives the same bytes."""
