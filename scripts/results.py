@@ -1,7 +1,7 @@
 """Write what was measured into both READMEs.
 
-The tables come from results/results.jsonl, the demo's output from results/demo.txt. Nothing between
-`<!-- NAME -->` and `<!-- end NAME -->` is typed by hand.
+The tables come from results/results.jsonl and results/benchmarks.jsonl, the demo's output from
+results/demo.txt. Nothing between `<!-- NAME -->` and `<!-- end NAME -->` is typed by hand.
 
     python scripts/results.py            writes README.md and README.ko.md
     python scripts/results.py --check    says whether they are up to date, and exits with 1 if not
@@ -18,6 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 READMES = {"en": ROOT / "README.md", "ko": ROOT / "README.ko.md"}
 RESULTS = ROOT / "results" / "results.jsonl"
+BENCHMARKS = ROOT / "results" / "benchmarks.jsonl"
 DEMO = ROOT / "results" / "demo.txt"
 
 # Column heads, and how a value of the results file is written.
@@ -55,6 +56,49 @@ def table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
     return "\n".join(lines)
 
 
+SPEED_HEADS = {
+    "en": "| | Pellucid | PyTorch | ratio (quartiles) |",
+    "ko": "| | Pellucid | PyTorch | 비율 (사분위수) |",
+}
+SPEED_NAMES = {
+    "train_step": {"en": "training step, length {}, ms", "ko": "학습 한 단계, 길이 {}, ms"},
+    "real_data": {"en": "{}, useful tokens/s", "ko": "{}, 유효 토큰/초"},
+    "memory": {"en": "training step, length 50, peak MB", "ko": "학습 한 단계, 길이 50, 최대 MB"},
+    "attention": {
+        "en": "attention over 8,192 tokens, there and back, s",
+        "ko": "8,192 토큰 어텐션, 순전파와 역전파, 초",
+    },
+}
+
+
+def speed_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
+    """Return a Markdown table of the benchmarks beside PyTorch; medians, and ratios' quartiles."""
+    lines = [SPEED_HEADS[language], "|---|---:|---:|---:|"]
+
+    def add(kind: str, what: Any, ours: float, theirs: float, ratio: Sequence[float]) -> None:
+        name = SPEED_NAMES[kind][language].format(what)
+        low, middle, high = ratio if len(ratio) == 3 else (ratio[0], ratio[0], ratio[0])
+        spread = f"{middle:.2f} ({low:.2f}–{high:.2f})" if len(ratio) == 3 else f"{middle:.2f}"
+        lines.append(f"| {name} | {ours:,} | {theirs:,} | {spread} |")
+
+    for row in rows:
+        match row["benchmark"]:
+            case "train_step":
+                times = row["pellucid_ms"][1], row["torch_ms"][1]
+                add("train_step", row["length"], *times, row["ratio"])
+            case "real_data":
+                rates = row["useful_tokens_per_s"]
+                medians = rates["pellucid"][1], rates["torch_bucketed"][1]
+                add("real_data", row["corpus"], *medians, row["ratio_to_bucketed"])
+            case "memory":
+                peaks = row["step_peak_mb"]
+                add("memory", "", peaks["pellucid"], peaks["torch"], [row["step_ratio"]])
+                long = row["attention_8192"]
+                times = long["seconds"]["pellucid"][1], long["seconds"]["torch"][1]
+                add("attention", "", *times, long["ratio"][1:2])
+    return "\n".join(lines)
+
+
 def cell(name: str, value: Any) -> str:
     """Write one value; what was not measured stays empty."""
     if value is None:
@@ -67,6 +111,8 @@ def render(text: str, language: str) -> str:
     blocks = {}
     if rows := read_results():
         blocks["results"] = table(rows, language)
+    if rows := read_results(BENCHMARKS):
+        blocks["speed"] = speed_table(rows, language)
     if DEMO.exists():
         blocks["demo"] = f"```text\n{DEMO.read_text(encoding='utf-8').strip()}\n```"
     for name, block in blocks.items():
