@@ -93,6 +93,22 @@ class Packed:
         ends = np.concatenate([[0], np.cumsum(kept)])[self.cu_seqlens]
         return Packed(self.tokens[kept], ends, self.examples)
 
+    def followed_by(self, other: Packed) -> Packed:
+        """Return every sequence with the other's of the same place after it.
+
+        >>> Packed.of([[5], []]).followed_by(Packed.of([[6, 7], [8]])).tokens
+        array([5, 6, 7, 8])
+        """
+        if not len(self.tokens):
+            return Packed(other.tokens, other.cu_seqlens, self.examples)
+        # Where each row goes: its own sequence's rows stand before the other's.
+        starts = self.cu_seqlens + other.cu_seqlens
+        tokens = np.empty(int(starts[-1]), self.tokens.dtype)
+        tokens[np.repeat(starts[:-1], self.lengths) + self.positions] = self.tokens
+        after = starts[:-1] + self.lengths
+        tokens[np.repeat(after, other.lengths) + other.positions] = other.tokens
+        return Packed(tokens, starts, self.examples)
+
     def select(self, index: np.ndarray | Sequence[int]) -> Packed:
         """Return the sequences `index`, in that order; they keep their example numbers."""
         parts = [self.tokens[self.cu_seqlens[i] : self.cu_seqlens[i + 1]] for i in index]

@@ -1,6 +1,19 @@
 """What people train."""
 
-from pellucid.models.config import Seq2SeqConfig
-from pellucid.models.seq2seq import LossSum, Seq2Seq, State
+from pellucid.models.cache import State
+from pellucid.models.causal_lm import CausalLM
+from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.models.masked_lm import MaskedLM
+from pellucid.models.output import LossSum
+from pellucid.models.seq2seq import Seq2Seq
 
-__all__ = ["LossSum", "Seq2Seq", "Seq2SeqConfig", "State"]
+__all__ = [
+    "CausalLM",
+    "CausalLMConfig",
+    "LossSum",
+    "MaskedLM",
+    "MaskedLMConfig",
+    "Seq2Seq",
+    "Seq2SeqConfig",
+    "State",
+]

@@ -1,4 +1,4 @@
-"""One token at a time: the keys and values a decoder has already made, kept for the next step."""
+"""One token at a time: the keys and values already made, kept for the next step."""
 
 from __future__ import annotations
 
@@ -10,37 +10,104 @@ import numpy as np
 from pellucid import nn, ops
 from pellucid.nn.blocks import Sublayer, run_blocks
 from pellucid.nn.module import Array
+from pellucid.nn.stack import Stack
 from pellucid.packed import pad_rows
 from pellucid.rng import Rng
 
 
 @dataclass(frozen=True)
-class Cache:
-    """For every decoder layer its own keys and values so far, and those of the memory.
+class Keys:
+    """What the newest row may look at, in every layer.
 
-    self_keys, self_values: per layer (B, H, t, D); memory_keys, memory_values: per layer
-    (B, H, S, D); memory_padding: (B, 1, 1, S) bool, True where a source has ended.
+    keys, values: per layer (B, H, S, D). padding: (B, 1, 1, S) bool, True where there is nothing;
+    None when all rows have S.
     """
 
-    self_keys: tuple[Array, ...]
-    self_values: tuple[Array, ...]
-    memory_keys: tuple[Array, ...]
-    memory_values: tuple[Array, ...]
-    memory_padding: Array
+    keys: tuple[Array, ...]
+    values: tuple[Array, ...]
+    padding: Array | None = None
 
-    def select(self, rows: Array) -> Cache:
-        """Return the cache of these hypotheses, in this order."""
-
-        def chosen(layers: tuple[Array, ...]) -> tuple[Array, ...]:
-            return tuple(x[rows] for x in layers)
-
-        return Cache(
-            chosen(self.self_keys),
-            chosen(self.self_values),
-            chosen(self.memory_keys),
-            chosen(self.memory_values),
-            self.memory_padding[rows],
+    def select(self, rows: Array) -> Keys:
+        """Return the keys and values of these hypotheses, in this order."""
+        return Keys(
+            tuple(k[rows] for k in self.keys),
+            tuple(v[rows] for v in self.values),
+            None if self.padding is None else self.padding[rows],
         )
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A stack's own keys and values, and those of the memory if it looks at one."""
+
+    own: Keys
+    memory: Keys | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """Where decoding stands: what was read and said so far, and each row's next position (B,)."""
+
+    cache: Cache
+    positions: Array
+
+    def select(self, rows: Array) -> State:
+        """Return the state of these hypotheses, in this order; one may come several times."""
+        memory = self.cache.memory
+        cache = Cache(self.cache.own.select(rows), None if memory is None else memory.select(rows))
+        return State(cache, self.positions[rows])
+
+
+def no_keys(stack: Stack, batch: int, dtype: Any) -> Keys:
+    """Return the own keys of a stack that has seen nothing."""
+    none = tuple(
+        np.zeros((batch, layer.self_attn.num_heads, 0, layer.self_attn.head_dim), dtype)
+        for layer in stack.layers
+    )
+    return Keys(none, none)
+
+
+def padding_of(cu_seqlens: Array) -> Array:
+    """Return (B, 1, 1, S) bool, True past the end of each sequence; S is the longest."""
+    lengths = np.diff(cu_seqlens)
+    past = np.arange(int(lengths.max(initial=0))) >= lengths[:, None]
+    return np.asarray(past[:, None, None, :])
+
+
+def project_memory(decoder: nn.TransformerDecoder, memory: Array, cu_seqlens: Array) -> Keys:
+    """Project the memory, packed rows (U, E), to every layer's keys and values, once."""
+    keys, values = [], []
+    for layer in decoder.layers:
+        attention = layer.multihead_attn
+        _, (w_k, b_k), (w_v, b_v) = attention.projections()
+        heads = attention.num_heads
+        keys.append(_heads(pad_rows(ops.linear(memory, w_k, b_k)[0], cu_seqlens), heads))
+        values.append(_heads(pad_rows(ops.linear(memory, w_v, b_v)[0], cu_seqlens), heads))
+    return Keys(tuple(keys), tuple(values), padding_of(cu_seqlens))
+
+
+def run_step(stack: Stack, x: Array, cache: Cache) -> tuple[Array, Cache]:
+    """Pass one row per hypothesis, x (B, E), through the stack; return (rows (B, E), cache).
+
+    The stack is a decoder with a memory, or an encoder whose rows look back only.
+    """
+    own, memory = cache.own, cache.memory
+    padding = own.padding
+    if padding is not None:  # the newest row is there for everybody
+        padding = np.concatenate([padding, np.zeros_like(padding, shape=(len(x), 1, 1, 1))], axis=3)
+    keys, values = [], []
+    for i, layer in enumerate(stack.layers):
+        made: list[Array] = []
+        attend = [_to_self(layer.self_attn, own.keys[i], own.values[i], padding, made)]
+        if memory is not None:
+            to = (memory.keys[i], memory.values[i], memory.padding)
+            attend.append(_to_memory(layer.multihead_attn, *to))
+        x, _ = run_blocks(x, layer.blocks(*attend), layer.norm_first, None)
+        keys.append(made[0])
+        values.append(made[1])
+    if stack.norm is not None:
+        x = stack.norm(x)
+    return x, Cache(Keys(tuple(keys), tuple(values), padding), memory)
 
 
 def _heads(x: Array, heads: int) -> Array:
@@ -48,43 +115,12 @@ def _heads(x: Array, heads: int) -> Array:
     return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
 
 
-def start_cache(decoder: nn.TransformerDecoder, memory: Array, cu_seqlens: Array) -> Cache:
-    """Project the memory, packed rows (U, E), to every layer's keys and values, once."""
-    lengths = np.diff(cu_seqlens)
-    padding = np.arange(int(lengths.max(initial=0))) >= lengths[:, None]
-    keys, values, none = [], [], []
-    for layer in decoder.layers:
-        attention = layer.multihead_attn
-        _, (w_k, b_k), (w_v, b_v) = attention.projections()
-        heads = attention.num_heads
-        keys.append(_heads(pad_rows(ops.linear(memory, w_k, b_k)[0], cu_seqlens), heads))
-        values.append(_heads(pad_rows(ops.linear(memory, w_v, b_v)[0], cu_seqlens), heads))
-        none.append(np.zeros((len(lengths), heads, 0, attention.head_dim), memory.dtype))
-    return Cache(tuple(none), tuple(none), tuple(keys), tuple(values), padding[:, None, None, :])
-
-
-def run_step(decoder: nn.TransformerDecoder, x: Array, cache: Cache) -> tuple[Array, Cache]:
-    """Pass one row per hypothesis, x (B, E), through the decoder; return (rows (B, E), cache)."""
-    keys, values = [], []
-    for i, layer in enumerate(decoder.layers):
-        made: list[Array] = []
-        to_self = _to_self(layer.self_attn, cache.self_keys[i], cache.self_values[i], made)
-        to_memory = _to_memory(
-            layer.multihead_attn, cache.memory_keys[i], cache.memory_values[i], cache.memory_padding
-        )
-        x, _ = run_blocks(x, layer.blocks(to_self, to_memory), layer.norm_first, None)
-        keys.append(made[0])
-        values.append(made[1])
-    if decoder.norm is not None:
-        x = decoder.norm(x)
-    grown = Cache(
-        tuple(keys), tuple(values), cache.memory_keys, cache.memory_values, cache.memory_padding
-    )
-    return x, grown
-
-
 def _to_self(
-    attention: nn.MultiheadAttention, keys: Array, values: Array, made: list[Array]
+    attention: nn.MultiheadAttention,
+    keys: Array,
+    values: Array,
+    padding: Array | None,
+    made: list[Array],
 ) -> Sublayer:
     """Attention of the newest row to itself and all before it; `made` receives the grown cache."""
 
@@ -95,14 +131,14 @@ def _to_self(
         q, k, v = (_heads(part[:, None], attention.num_heads) for part in np.split(qkv, 3, axis=1))
         made.append(np.concatenate([keys, k], axis=2))
         made.append(np.concatenate([values, v], axis=2))
-        out, _ = ops.attention(q, made[0], made[1], scale=attention.scale)
+        out, _ = ops.attention(q, *made, mask=padding, scale=attention.scale)
         return attention.out_proj(out.reshape(len(x), -1)), _no_way_back
 
     return sublayer
 
 
 def _to_memory(
-    attention: nn.MultiheadAttention, keys: Array, values: Array, padding: Array
+    attention: nn.MultiheadAttention, keys: Array, values: Array, padding: Array | None
 ) -> Sublayer:
     """Attention of the newest row to the memory."""
 
@@ -116,4 +152,4 @@ def _to_memory(
 
 
 def _no_way_back(dy: Array) -> Any:
-    raise RuntimeError("a decoding step keeps nothing to go back by; train with Seq2Seq.loss")
+    raise RuntimeError("a decoding step keeps nothing to go back by; train with the model's loss")

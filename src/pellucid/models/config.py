@@ -1,38 +1,29 @@
-"""What an encoder-decoder is made of, as data. Everything seed 003 varies is a value here."""
+"""What every model is made of, and the encoder-decoder: what seed 003 varies is a value here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pellucid.errors import UsageError
 
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "leaky_relu"]
 
-@dataclass(frozen=True)
-class Seq2SeqConfig:
-    """The settings of a `Seq2Seq`; Hugging Face's key names where it has them.
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """The settings that every model has; Hugging Face's key names where it has them.
 
     Raises `UsageError` for a value that cannot be, naming it.
-
-    >>> Seq2SeqConfig(d_model=256, num_attention_heads=8).head_width
-    32
     """
 
-    source_vocab_size: int = 0
-    """Entries of the source vocabulary; 0 = as many as the tokenizer has."""
-    target_vocab_size: int = 0
-    """Entries of the target vocabulary; 0 = as many as the tokenizer has."""
     d_model: int = 256
     """Width E of every row between the layers."""
     num_attention_heads: int = 8
     """Heads H of every attention; they divide d_model."""
-    encoder_layers: int = 3
-    """Layers of the encoder."""
-    decoder_layers: int = 3
-    """Layers of the decoder."""
     ffn_dim: int = 512
     """Width F inside the feed-forward networks."""
-    activation_function: Literal["relu", "gelu", "gelu_tanh", "silu", "leaky_relu"] = "relu"
+    activation_function: Activation = "relu"
     """Activation inside the feed-forward networks."""
     dropout: float = 0.1
     """Dropout of every sublayer's output, and wherever the three below are left out."""
@@ -53,7 +44,7 @@ class Seq2SeqConfig:
     ffn_after: int = 1
     """Feed-forward networks after attention in every layer."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """The paper's fixed table, or a learned one for each side."""
+    """The paper's fixed table, or a learned one."""
     max_position_embeddings: int = 256
     """Longest sequence, begin and end tokens included."""
     attention_scale: Literal["sqrt_d_k", "d_k", "d_k^2", "none"] | float = "sqrt_d_k"
@@ -62,8 +53,6 @@ class Seq2SeqConfig:
     """What token embeddings are multiplied by."""
     position_scale: Literal["1/sqrt_d_model"] | float = 1.0
     """What positions are multiplied by."""
-    tie_embeddings: Literal["none", "output", "all"] = "none"
-    """One table for target tokens and output layer ("output"), and for the source too ("all")."""
     output_bias: bool = True
     """A bias in the output layer."""
     token_init: Literal["xavier", "1/sqrt_d_model"] | float = "1/sqrt_d_model"
@@ -92,29 +81,20 @@ class Seq2SeqConfig:
                 f"num_attention_heads must divide d_model: {self.d_model} is not a multiple of "
                 f"{self.num_attention_heads}"
             )
-        for name, least in (
-            ("encoder_layers", 0),
-            ("decoder_layers", 0),
-            ("ffn_dim", 1),
-            ("ffn_before", 0),
-            ("ffn_after", 1),
-            ("max_position_embeddings", 2),
-            ("source_vocab_size", 0),
-            ("target_vocab_size", 0),
-        ):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        self._at_least(0, "ffn_before")
+        self._at_least(1, "ffn_dim", "ffn_after")
+        self._at_least(2, "max_position_embeddings")
         for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
             p = getattr(self, name)
             if p is not None and not 0.0 <= p < 1.0:
                 raise UsageError(f"{name} must be at least 0 and below 1, got {p}")
         if self.layer_norm_eps <= 0:
             raise UsageError(f"layer_norm_eps must be positive, got {self.layer_norm_eps}")
-        if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
-            raise UsageError(
-                'tie_embeddings = "all" needs one vocabulary for both sides; got '
-                f"{self.source_vocab_size} and {self.target_vocab_size} entries"
-            )
+
+    def _at_least(self, least: int, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     @property
     def head_width(self) -> int:
@@ -141,3 +121,117 @@ class Seq2SeqConfig:
         """What a position is multiplied by."""
         scale = self.position_scale
         return float(self.d_model**-0.5) if isinstance(scale, str) else scale
+
+
+@dataclass(frozen=True)
+class Seq2SeqConfig(StackConfig):
+    """The settings of a `Seq2Seq`.
+
+    >>> Seq2SeqConfig(d_model=256, num_attention_heads=8).head_width
+    32
+    """
+
+    model_type: Literal["pellucid-seq2seq"] = field(default="pellucid-seq2seq", kw_only=True)
+    """An encoder-decoder."""
+    source_vocab_size: int = 0
+    """Entries of the source vocabulary; 0 = as many as the tokenizer has."""
+    target_vocab_size: int = 0
+    """Entries of the target vocabulary; 0 = as many as the tokenizer has."""
+    encoder_layers: int = 3
+    """Layers of the encoder."""
+    decoder_layers: int = 3
+    """Layers of the decoder."""
+    tie_embeddings: Literal["none", "output", "all"] = "none"
+    """One table for target tokens and output layer ("output"), and for the source too ("all")."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least(
+            0, "encoder_layers", "decoder_layers", "source_vocab_size", "target_vocab_size"
+        )
+        if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
+            raise UsageError(
+                'tie_embeddings = "all" needs one vocabulary for both sides; got '
+                f"{self.source_vocab_size} and {self.target_vocab_size} entries"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageConfig(StackConfig):
+    """What the halves share: one vocabulary, one stack, and the first values of GPT-2 and BERT."""
+
+    vocab_size: int = 0
+    """Entries of the vocabulary; 0 = as many as the tokenizer has."""
+    num_hidden_layers: int = 3
+    """Layers of the stack."""
+    tie_word_embeddings: bool = True
+    """One table for tokens and output layer."""
+    activation_function: Activation = "gelu"
+    """Activation inside the feed-forward networks."""
+    positions: Literal["sinusoidal", "learned"] = "learned"
+    """The paper's fixed table, or a learned one."""
+    embedding_scale: Literal["sqrt_d_model"] | float = 1.0
+    """What token embeddings are multiplied by."""
+    token_init: Literal["xavier", "1/sqrt_d_model"] | float = 0.02
+    """First values of token tables: Xavier's uniform, or normal with this standard deviation."""
+    position_init: Literal["xavier", "1/sqrt_d_model"] | float = 0.02
+    """First values of learned positions, likewise."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least(0, "vocab_size", "num_hidden_layers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalLMConfig(LanguageConfig):
+    """The settings of a `CausalLM`; the defaults are GPT-2's, at a smaller size.
+
+    >>> CausalLMConfig().norm
+    'pre'
+    """
+
+    model_type: Literal["pellucid-causal-lm"] = "pellucid-causal-lm"
+    """A decoder alone: it continues a text."""
+    norm: Literal["post", "pre"] = "pre"
+    """LayerNorm after each residual sum (the paper) or before each sublayer."""
+    output_bias: bool = False
+    """A bias in the output layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLMConfig(LanguageConfig):
+    """The settings of a `MaskedLM`; the defaults are BERT's, at a smaller size.
+
+    >>> MaskedLMConfig().norm
+    'post'
+    """
+
+    model_type: Literal["pellucid-masked-lm"] = "pellucid-masked-lm"
+    """An encoder alone: it fills what is masked."""
+    final_norm: bool = False
+    """A LayerNorm at the end of the stack; BERT has none."""
+    embedding_norm: bool = True
+    """A LayerNorm over the embeddings."""
+    layer_norm_eps: float = 1e-12
+    """The epsilon of every LayerNorm."""
+    type_vocab_size: int = 0
+    """Segments that a token may belong to (BERT: 2); 0: none are told apart."""
+    head: bool = True
+    """A layer that predicts tokens; a model for embeddings only has none."""
+    pooler: bool = False
+    """BERT's layer over the first row of each sequence; read from a file, not trained here."""
+    mask_token_id: int = 0
+    """Token that stands where one is masked; 0: the vocabulary's last."""
+    masked_share: float = 0.15
+    """Share of a sequence's tokens that are predicted, at least one of each."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least(0, "type_vocab_size", "mask_token_id")
+        if not 0 < self.masked_share <= 1:
+            raise UsageError(f"masked_share must be above 0 and at most 1, got {self.masked_share}")
+
+    @property
+    def mask_id(self) -> int:
+        """The mask's token."""
+        return self.mask_token_id or self.vocab_size - 1

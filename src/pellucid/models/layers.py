@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pellucid import nn
-from pellucid.models.config import Seq2SeqConfig
+from pellucid.models.config import StackConfig
 from pellucid.nn.blocks import Block, Sublayer, feed_forward
 
 
 class FeedForward(nn.Module):
     """One more position-wise network with its own norm; seed 004's exercise."""
 
-    def __init__(self, config: Seq2SeqConfig, dtype: Any) -> None:
+    def __init__(self, config: StackConfig, dtype: Any) -> None:
         e, f = config.d_model, config.ffn_dim
         self.activation = config.activation_function
         self.linear1 = nn.Linear(e, f, dtype=dtype, seed=None)
@@ -31,7 +31,7 @@ def _or(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def _arguments(config: Seq2SeqConfig, dtype: Any) -> dict[str, Any]:
+def _arguments(config: StackConfig, dtype: Any) -> dict[str, Any]:
     return {
         "d_model": config.d_model,
         "nhead": config.num_attention_heads,
@@ -47,7 +47,7 @@ def _arguments(config: Seq2SeqConfig, dtype: Any) -> dict[str, Any]:
     }
 
 
-def _extras(config: Seq2SeqConfig, dtype: Any) -> tuple[nn.ModuleList, nn.ModuleList]:
+def _extras(config: StackConfig, dtype: Any) -> tuple[nn.ModuleList, nn.ModuleList]:
     return (
         nn.ModuleList(FeedForward(config, dtype) for _ in range(config.ffn_before)),
         nn.ModuleList(FeedForward(config, dtype) for _ in range(config.ffn_after - 1)),
@@ -57,7 +57,7 @@ def _extras(config: Seq2SeqConfig, dtype: Any) -> tuple[nn.ModuleList, nn.Module
 class EncoderLayer(nn.TransformerEncoderLayer):
     """torch's encoder layer, with `ffn_before` and `ffn_after − 1` networks more."""
 
-    def __init__(self, config: Seq2SeqConfig, dtype: Any) -> None:
+    def __init__(self, config: StackConfig, dtype: Any) -> None:
         super().__init__(**_arguments(config, dtype))
         self.self_attn.dropout = _or(config.attention_dropout, config.dropout)
         self.dropout.p = _or(config.activation_dropout, config.dropout)
@@ -75,7 +75,7 @@ class EncoderLayer(nn.TransformerEncoderLayer):
 class DecoderLayer(nn.TransformerDecoderLayer):
     """torch's decoder layer, with `ffn_before` and `ffn_after − 1` networks more."""
 
-    def __init__(self, config: Seq2SeqConfig, dtype: Any) -> None:
+    def __init__(self, config: StackConfig, dtype: Any) -> None:
         super().__init__(**_arguments(config, dtype))
         for attention in (self.self_attn, self.multihead_attn):
             attention.dropout = _or(config.attention_dropout, config.dropout)

@@ -3,95 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from pellucid import kernels, nn, ops
-from pellucid.models.cache import Cache, run_step, start_cache
+from pellucid import nn, ops
+from pellucid.models.cache import Cache, State, no_keys, project_memory, run_step
 from pellucid.models.config import Seq2SeqConfig
+from pellucid.models.embed import Embed
+from pellucid.models.inits import choose_inits
 from pellucid.models.layers import DecoderLayer, EncoderLayer
-from pellucid.nn.module import Array, Forward, Init, normal, uniform, way_back, xavier_uniform
+from pellucid.models.output import LossSum, output_loss
+from pellucid.nn.module import Array, Forward, way_back, xavier_uniform
 from pellucid.nn.recorder import Recorder, inside
 from pellucid.packed import Batch, Packed
 from pellucid.rng import Rng
-
-
-class LossSum(NamedTuple):
-    """A loss before it is divided by anything."""
-
-    nats: float
-    tokens: int
-
-
-@dataclass(frozen=True)
-class State:
-    """Where a decoder stands: what it has said to itself, and the memory it looks at."""
-
-    cache: Cache
-    position: int
-
-    def select(self, rows: Array) -> State:
-        """Return the state of these hypotheses, in this order; one may come several times."""
-        return replace(self, cache=self.cache.select(rows))
-
-
-def table_init(how: str | float, width: int) -> Init:
-    """Return how a table of embeddings gets its first values."""
-    if how == "xavier":
-        return xavier_uniform
-    return normal(width**-0.5 if isinstance(how, str) else how)
-
-
-class Embed(nn.Module):
-    """dropout(token · s + position · p): what enters a stack. Vaswani et al. 2017, 3.4, 3.5."""
-
-    def __init__(self, config: Seq2SeqConfig, vocab_size: int, dtype: Any) -> None:
-        e = config.d_model
-        self.config = config
-        padding = config.pad_token_id if config.padding_row_zero else None
-        self.tokens = nn.Embedding(vocab_size, e, padding, dtype=dtype, seed=None)
-        self.tokens.init_with(table_init(config.token_init, e))
-        longest = config.max_position_embeddings
-        self.positions: nn.Embedding | None = None
-        self.table: Array | None = None
-        if config.positions == "learned":
-            self.positions = nn.Embedding(longest, e, dtype=dtype, seed=None)
-            self.positions.init_with(table_init(config.position_init, e))
-        else:
-            self.table = ops.sinusoidal(longest, e).astype(dtype)
-        p = config.embedding_dropout
-        self.dropout = nn.Dropout(config.dropout if p is None else p)
-
-    def forward(self, tokens: Array, positions: Array, *, rng: Rng | None = None) -> Forward:
-        """Return (rows (T, E), backward). Raises `ValueError` for a position past the last."""
-        longest = self.config.max_position_embeddings
-        if len(positions) and int(positions.max()) >= longest:
-            raise ValueError(
-                f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
-                f"{longest} positions; split it, or train with more max_position_embeddings"
-            )
-        s, p = self.config.token_factor, self.config.position_factor
-        token_rows, tokens_backward = self.tokens.forward(tokens)
-        positions_backward = None
-        if self.positions is not None:
-            position_rows, positions_backward = self.positions.forward(positions)
-        else:
-            assert self.table is not None
-            position_rows = self.table[positions]
-        dtype = token_rows.dtype.type
-        x = token_rows * dtype(s) + position_rows * dtype(p)
-        y, dropout_backward = self.dropout.forward(x, rng=rng)
-
-        @way_back
-        def backward(dy: Array) -> None:
-            dx = dropout_backward(dy)
-            tokens_backward(dx * dtype(s))
-            if positions_backward is not None:
-                positions_backward(dx * dtype(p))
-
-        return y, backward
 
 
 class Seq2Seq(nn.Module):
@@ -126,24 +52,13 @@ class Seq2Seq(nn.Module):
             self.output.weight = self.target.tokens.weight
         if config.tie_embeddings == "all":
             self.source.tokens.weight = self.target.tokens.weight
-        self._choose_inits()
+        choose_inits(config, self.encoder, self.decoder)
         self.initialise(seed)
 
     def _final_norm(self, dtype: Any) -> nn.LayerNorm | None:
         if not self.config.final_norm:
             return None
         return nn.LayerNorm(self.config.d_model, self.config.layer_norm_eps, dtype=dtype)
-
-    def _choose_inits(self) -> None:
-        """Xavier for every matrix of the stacks, as torch's Transformer and seed 003 do."""
-        for stack in (self.encoder, self.decoder):
-            for parameter in stack.parameters():
-                if len(parameter.shape) > 1:
-                    parameter.init = xavier_uniform
-            if self.config.attention_init == "separate":
-                for _, module in stack.modules():
-                    if isinstance(module, nn.MultiheadAttention):
-                        _separate(module)
 
     @property
     def dtype(self) -> Any:
@@ -198,23 +113,13 @@ class Seq2Seq(nn.Module):
         """
         rows, rows_backward = self.decode_rows(batch, rng, recorder)
         wanted = batch.target.without_first().tokens
-        bias = None if self.output.bias is None else self.output.bias.data
-        args = (rows, self.output.weight.data, bias, wanted)
-        options = {"label_smoothing": label_smoothing}
-        cross_entropy, cross_entropy_backward = kernels.best(
-            ops.linear_cross_entropy, *args, **options
-        )
-        total, saved = cross_entropy(*args, **options)
+        loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)
 
         @way_back
         def backward(scale: float = 1.0) -> None:
-            drows, dweight, dbias = cross_entropy_backward(np.asarray(scale, rows.dtype), saved)
-            self.output.weight.accumulate(dweight)
-            if self.output.bias is not None:
-                self.output.bias.accumulate(dbias)
-            rows_backward(drows)
+            rows_backward(loss_backward(scale))
 
-        return LossSum(float(total), len(wanted)), backward
+        return loss, backward
 
     # decoding
 
@@ -229,27 +134,16 @@ class Seq2Seq(nn.Module):
 
     def start(self, source: Packed) -> State:
         """Return the decoder's state before the first token, one hypothesis per source."""
-        return State(start_cache(self.decoder, self.encode(source), source.cu_seqlens), 0)
+        memory = project_memory(self.decoder, self.encode(source), source.cu_seqlens)
+        own = no_keys(self.decoder, len(source), self.dtype)
+        return State(Cache(own, memory), np.zeros(len(source), np.int64))
 
     def step(self, state: State, tokens: Array) -> tuple[Array, State]:
         """Say one token to every hypothesis; return (log-probabilities of the next (B, V), state).
 
         tokens: (B,). The first are the begin tokens. Raises `ValueError` past the last position.
         """
-        positions = np.full(len(tokens), state.position)
-        x = self.target(np.asarray(tokens), positions)
+        x = self.target(np.asarray(tokens), state.positions)
         rows, cache = run_step(self.decoder, x, state.cache)
         log_p, _ = ops.log_softmax(self.output(rows))
-        return log_p, State(cache, state.position + 1)
-
-
-def _separate(attention: nn.MultiheadAttention) -> None:
-    """Draw q, k and v apart: each Xavier by itself, biases like a Linear's (seed 003)."""
-    weight, bias = attention.in_proj_weight, attention.in_proj_bias
-    assert weight is not None
-    e = attention.embed_dim
-    weight.init = uniform((6.0 / (2 * e)) ** 0.5)
-    if bias is not None:
-        bias.init = uniform(e**-0.5)
-        assert attention.out_proj.bias is not None
-        attention.out_proj.bias.init = uniform(e**-0.5)
+        return log_p, State(cache, state.positions + 1)

@@ -10,6 +10,17 @@ import numpy as np
 from pellucid import kernels, ops
 from pellucid.nn.function import active_dropout, check_probability
 from pellucid.nn.layers import Linear
+from pellucid.nn.layout import (
+    batch_first,
+    check_inputs,
+    joined,
+    merge_heads,
+    rows_to_heads,
+    side_by_side,
+    split_heads,
+    to_every_head,
+    undo_batch_first,
+)
 from pellucid.nn.masks import combine, with_free_keys
 from pellucid.nn.module import (
     Array,
@@ -153,11 +164,11 @@ class MultiheadAttention(Module):
             grads = [b(d, s) for b, d, s in zip(backwards, douts, saves, strict=True)]
             dinputs, dweights, dbiases = (list(parts) for parts in zip(*grads, strict=True))
             if self.in_proj_weight is not None:
-                self.in_proj_weight.accumulate(_joined(dweights))
+                self.in_proj_weight.accumulate(joined(dweights))
             for parameter, dweight in zip(self._separate(), dweights, strict=False):
                 parameter.accumulate(dweight)
             if self.in_proj_bias is not None:
-                self.in_proj_bias.accumulate(_joined(dbiases))
+                self.in_proj_bias.accumulate(joined(dbiases))
             return dinputs
 
         return outputs, backward
@@ -186,10 +197,10 @@ class MultiheadAttention(Module):
         Weights are those after dropout, (N, L, S), or (N, H, L, S) if not averaged.
         Raises `ValueError` and `TypeError` on shapes and dtypes that do not conform.
         """
-        self._check(query, key, value)
+        check_inputs(query, key, value, (self.embed_dim, self.kdim, self.vdim), self.batch_first)
         unbatched = query.ndim == 2
         first = self.batch_first and not unbatched
-        query, key, value = (_batch_first(x, first, unbatched) for x in (query, key, value))
+        query, key, value = (batch_first(x, first, unbatched) for x in (query, key, value))
         n, length, source_length = *query.shape[:2], key.shape[1]
         sizes = (None if unbatched else n, self.num_heads, length, source_length)
         mask = combine(attn_mask, key_padding_mask, *sizes, query.dtype)
@@ -199,7 +210,7 @@ class MultiheadAttention(Module):
         extra = k.shape[1] - source_length  # keys that every query may attend to
         if extra:
             mask = with_free_keys(mask, is_causal, length, source_length, extra)
-        args = (self._split(q), self._split(k), self._split(v))
+        args = tuple(split_heads(x, self.num_heads) for x in (q, k, v))
         options = {
             "mask": mask,
             "causal": is_causal and not extra,
@@ -212,7 +223,7 @@ class MultiheadAttention(Module):
             pair_of(ops.attention) if plain else kernels.best(ops.attention, *args, **options)
         )
         z, saved = attend(*args, **options)
-        out, out_backward = self.out_proj.forward(self._merge(z))
+        out, out_backward = self.out_proj.forward(merge_heads(z))
         weights = None
         if need_weights:
             weights = saved.weights.mean(axis=1) if average_attn_weights else saved.weights
@@ -221,22 +232,22 @@ class MultiheadAttention(Module):
 
         @way_back
         def backward(dout: Array, dweights: Array | None = None) -> tuple[Array, ...]:
-            dz = self._split(out_backward(_batch_first(dout, first, unbatched)))
+            dz = split_heads(out_backward(batch_first(dout, first, unbatched)), self.num_heads)
             also: tuple[Array, ...] = ()
             if dweights is not None:
                 if weights is None:
                     raise ValueError(
                         "dweights was given, but need_weights=False handed out no weights"
                     )
-                also = (self._spread(dweights, average_attn_weights, unbatched),)
+                also = (to_every_head(dweights, self.num_heads, average_attn_weights, unbatched),)
             if seen is not None:
                 seen.take_gradients(dz, saved, *also)
             dq, dk, dv = attend_backward(dz, saved, *also)
-            dk, dv = extend_backward(self._merge(dk), self._merge(dv))
-            grads = project_backward(self._merge(dq), dk, dv)
-            return tuple(_undo_batch_first(d, first, unbatched) for d in grads)
+            dk, dv = extend_backward(merge_heads(dk), merge_heads(dv))
+            grads = project_backward(merge_heads(dq), dk, dv)
+            return tuple(undo_batch_first(d, first, unbatched) for d in grads)
 
-        return (_undo_batch_first(out, first, unbatched), weights), backward
+        return (undo_batch_first(out, first, unbatched), weights), backward
 
     # the packed call
 
@@ -269,7 +280,7 @@ class MultiheadAttention(Module):
         else:
             (q, kv), project_backward = self._project((x, slice(0, e)), (memory, slice(e, 3 * e)))
             k, v = kv[:, :e], kv[:, e:]
-        args = (*(self._heads(y) for y in (q, k, v)), cu_q, cu_k)
+        args = (*(rows_to_heads(y, self.num_heads) for y in (q, k, v)), cu_q, cu_k)
         options = {
             "causal": is_causal,
             "scale": self.scale,
@@ -287,13 +298,13 @@ class MultiheadAttention(Module):
 
         @way_back
         def backward(dout: Array) -> Any:
-            dz = self._heads(out_backward(dout))
+            dz = rows_to_heads(out_backward(dout), self.num_heads)
             if seen is not None:
                 seen.take_gradients(pad_rows(dz, cu_q).transpose(0, 2, 1, 3), saved.attention)
             dq, dk, dv = attend_backward(dz, saved)
             if memory is None:
-                return project_backward(_side_by_side(dq, dk, dv))[0]
-            return tuple(project_backward(dq.reshape(-1, e), _side_by_side(dk, dv)))
+                return project_backward(side_by_side(dq, dk, dv))[0]
+            return tuple(project_backward(dq.reshape(-1, e), side_by_side(dk, dv)))
 
         return out, backward
 
@@ -311,21 +322,8 @@ class MultiheadAttention(Module):
         if rng.rows is None:
             rows = row_keys(np.arange(n)[:, None], np.arange(length))
         else:
-            rows = _batch_first(rng.rows, first, unbatched)
+            rows = batch_first(rng.rows, first, unbatched)
         return rng.at(rows[:, None, :])
-
-    def _heads(self, rows: Array) -> Array:
-        """(T, E) -> (T, H, D)."""
-        return rows.reshape(rows.shape[0], self.num_heads, self.head_dim)
-
-    def _split(self, x: Array) -> Array:
-        """(N, L, E) -> (N, H, L, D)."""
-        return x.reshape(*x.shape[:2], self.num_heads, self.head_dim).transpose(0, 2, 1, 3)
-
-    def _merge(self, heads: Array) -> Array:
-        """(N, H, L, D) -> (N, L, E)."""
-        n, _, length, _ = heads.shape
-        return heads.transpose(0, 2, 1, 3).reshape(n, length, self.embed_dim)
 
     def _extend(self, k: Array, v: Array) -> tuple[Array, Array, Backward]:
         """Append the learnt key and value (`add_bias_kv`), then zeros (`add_zero_attn`)."""
@@ -346,62 +344,3 @@ class MultiheadAttention(Module):
             return dk[:, :source_length], dv[:, :source_length]
 
         return k, v, backward
-
-    def _spread(self, dweights: Array, averaged: bool, unbatched: bool) -> Array:
-        """Return the gradient of the weights of every head from that of what was handed out."""
-        dweights = dweights[None] if unbatched else dweights
-        if not averaged:
-            return dweights
-        return np.repeat(dweights[:, None] / self.num_heads, self.num_heads, axis=1)
-
-    def _check(self, query: Array, key: Array, value: Array) -> None:
-        if not query.ndim == key.ndim == value.ndim or query.ndim not in (2, 3):
-            raise ValueError(
-                "query, key and value must all have 3 axes, or all 2 without a batch; got shapes "
-                f"{query.shape}, {key.shape} and {value.shape}"
-            )
-        widths = (self.embed_dim, self.kdim, self.vdim)
-        for name, x, width in zip(
-            ("query", "key", "value"), (query, key, value), widths, strict=True
-        ):
-            if x.shape[-1] != width:
-                raise ValueError(f"{name} must be {width} wide, got shape {x.shape}")
-        batch = 0 if self.batch_first else 1
-        if key.shape[:-1] != value.shape[:-1] or (
-            query.ndim == 3 and key.shape[batch] != query.shape[batch]
-        ):
-            raise ValueError(
-                f"query, key and value must have the same batch (batch_first={self.batch_first}), "
-                f"key and value the same length; got shapes {query.shape}, {key.shape} and "
-                f"{value.shape}"
-            )
-
-
-def _joined(parts: list[Array]) -> Array:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _side_by_side(*parts: Array) -> Array:
-    """Return (T, H, D) arrays as one (T, n·H·D); no copy when a kernel laid them out so."""
-    base: Array | None = parts[0].base
-    t, heads, width = parts[0].shape
-    n = len(parts)
-    if (
-        base is not None
-        and base.shape == (t, n, heads, width)
-        and all(p.base is base for p in parts)
-    ):
-        return base.reshape(t, n * heads * width)
-    return np.concatenate([p.reshape(t, heads * width) for p in parts], axis=1)
-
-
-def _batch_first(x: Array, first: bool, unbatched: bool) -> Array:
-    if unbatched:
-        return x[None]
-    return x if first else x.swapaxes(0, 1)
-
-
-def _undo_batch_first(x: Array, first: bool, unbatched: bool) -> Array:
-    if unbatched:
-        return np.asarray(x[0])
-    return x if first else x.swapaxes(0, 1)

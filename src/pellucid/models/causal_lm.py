@@ -1,0 +1,148 @@
+"""The decoder alone, which continues a text: the GPT half of the Transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pellucid import nn, ops
+from pellucid.models.cache import Cache, Keys, State, no_keys, padding_of, run_step
+from pellucid.models.config import CausalLMConfig
+from pellucid.models.embed import Embed
+from pellucid.models.inits import choose_inits
+from pellucid.models.layers import EncoderLayer
+from pellucid.models.output import LossSum, output_layer, output_loss
+from pellucid.nn.module import Array, Forward, way_back
+from pellucid.nn.recorder import Recorder, inside
+from pellucid.packed import Batch, Packed
+from pellucid.rng import Rng
+
+
+class CausalLM(nn.Module):
+    """A Transformer whose rows look back only: p(token | the tokens before it).
+
+    A decoder layer without a memory to look at is an encoder layer under a causal mask. A training
+    pair is read as one text, source then target; the target's tokens after its first are predicted.
+    With empty sources it is a plain language model, with others it answers as a `Seq2Seq` does.
+    Source: Radford et al. 2018, 2019 (GPT, GPT-2); seed 001.
+
+    >>> config = CausalLMConfig(vocab_size=11, d_model=8, num_attention_heads=2, ffn_dim=17)
+    >>> model = CausalLM(config, seed=0).eval()
+    >>> model(Packed.of([[1, 5, 6], [1, 7]])).shape
+    (5, 11)
+    """
+
+    def __init__(self, config: CausalLMConfig, seed: int = 0, dtype: Any = np.float32) -> None:
+        self.config = config
+        self.embed = Embed(config, config.vocab_size, dtype)
+        norm = nn.LayerNorm(config.d_model, config.layer_norm_eps, dtype=dtype)
+        self.decoder = nn.TransformerEncoder(
+            EncoderLayer(config, dtype),
+            config.num_hidden_layers,
+            norm if config.final_norm else None,
+        )
+        self.output = output_layer(config, self.embed.tokens, config.output_bias, dtype)
+        choose_inits(config, self.decoder)
+        self.initialise(seed)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the parameters."""
+        return self.output.weight.data.dtype
+
+    def rows(
+        self, text: Packed, rng: Rng | None = None, recorder: Recorder | None = None
+    ) -> Forward:
+        """Return (rows (T, E), each of which predicts the token after it; backward)."""
+        named = None if rng is None else rng.at(text.rows)
+        sites = [None if named is None else named.fold(i) for i in range(2)]
+        x, embed_backward = self.embed.forward(text.tokens, text.positions, rng=sites[0])
+        rows, decoder_backward = self.decoder.forward_packed(
+            x,
+            text.cu_seqlens,
+            is_causal=True,
+            rng=sites[1],
+            recorder=inside(recorder, "decoder"),
+        )
+
+        @way_back
+        def backward(drows: Array) -> None:
+            embed_backward(decoder_backward(drows))
+
+        return rows, backward
+
+    def forward(
+        self, text: Packed, *, rng: Rng | None = None, recorder: Recorder | None = None
+    ) -> Forward:
+        """Return (logits (T, V) of the token after each, backward)."""
+        rows, rows_backward = self.rows(text, rng, recorder)
+        logits, output_backward = self.output.forward(rows)
+
+        @way_back
+        def backward(dlogits: Array) -> None:
+            rows_backward(output_backward(dlogits))
+
+        return logits, backward
+
+    def loss(
+        self,
+        batch: Batch,
+        rng: Rng | None = None,
+        label_smoothing: float = 0.0,
+        recorder: Recorder | None = None,
+    ) -> tuple[LossSum, Callable[[float], None]]:
+        """Return the summed cross-entropy of the targets, and its way back.
+
+        `backward(scale)` adds the gradients of scale · loss to every parameter. While training
+        with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
+        """
+        text = batch.source.followed_by(batch.target.without_last())
+        rows, rows_backward = self.rows(text, rng, recorder)
+        sources = np.repeat(batch.source.lengths, text.lengths)
+        asked = np.flatnonzero(text.positions >= sources)
+        wanted = batch.target.without_first().tokens
+        loss, loss_backward = output_loss(self.output, rows[asked], wanted, label_smoothing)
+
+        @way_back
+        def backward(scale: float = 1.0) -> None:
+            drows = np.zeros_like(rows)
+            drows[asked] = loss_backward(scale)
+            rows_backward(drows)
+
+        return loss, backward
+
+    # decoding
+
+    def room(self, source: Packed) -> int:
+        """Return the most tokens that each of these texts can be continued by, after begin."""
+        return int(self.config.max_position_embeddings - 1 - source.lengths.max(initial=0))
+
+    def start(self, source: Packed) -> State:
+        """Return the state after reading each source, which may be empty.
+
+        Raises `ValueError` past the last position.
+        """
+        if not len(source.tokens):
+            own = no_keys(self.decoder, len(source), self.dtype)
+        else:
+            recorder, depth = Recorder(), len(self.decoder.layers)
+            self.rows(source, recorder=recorder)
+            layers = [recorder.maps[f"decoder.layers.{i}.self_attn"] for i in range(depth)]
+            own = Keys(
+                tuple(layer.k for layer in layers),
+                tuple(layer.v for layer in layers),
+                padding_of(source.cu_seqlens),
+            )
+        return State(Cache(own), source.lengths)
+
+    def step(self, state: State, tokens: Array) -> tuple[Array, State]:
+        """Say one token to every text; return (log-probabilities of the next (B, V), state).
+
+        tokens: (B,). Raises `ValueError` past the last position.
+        """
+        x = self.embed(np.asarray(tokens), state.positions)
+        rows, cache = run_step(self.decoder, x, state.cache)
+        log_p, _ = ops.log_softmax(self.output(rows))
+        return log_p, State(cache, state.positions + 1)

@@ -1,0 +1,38 @@
+"""How a model's weights are first drawn."""
+
+from __future__ import annotations
+
+from pellucid import nn
+from pellucid.models.config import StackConfig
+from pellucid.nn.module import Init, normal, uniform, xavier_uniform
+
+
+def table_init(how: str | float, width: int) -> Init:
+    """Return how a table of embeddings gets its first values."""
+    if how == "xavier":
+        return xavier_uniform
+    return normal(width**-0.5 if isinstance(how, str) else how)
+
+
+def choose_inits(config: StackConfig, *stacks: nn.Module) -> None:
+    """Xavier for every matrix of the stacks, as torch's Transformer and seed 003 do."""
+    for stack in stacks:
+        for parameter in stack.parameters():
+            if len(parameter.shape) > 1:
+                parameter.init = xavier_uniform
+        if config.attention_init == "separate":
+            for _, module in stack.modules():
+                if isinstance(module, nn.MultiheadAttention):
+                    _separate(module)
+
+
+def _separate(attention: nn.MultiheadAttention) -> None:
+    """Draw q, k and v apart: each Xavier by itself, biases like a Linear's (seed 003)."""
+    weight, bias = attention.in_proj_weight, attention.in_proj_bias
+    assert weight is not None
+    e = attention.embed_dim
+    weight.init = uniform((6.0 / (2 * e)) ** 0.5)
+    if bias is not None:
+        bias.init = uniform(e**-0.5)
+        assert attention.out_proj.bias is not None
+        attention.out_proj.bias.init = uniform(e**-0.5)

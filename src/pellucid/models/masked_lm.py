@@ -1,0 +1,229 @@
+"""The encoder alone, which fills what is masked and turns a text to a vector: the BERT half."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from pellucid import nn, ops
+from pellucid.array import scatter_add
+from pellucid.errors import UserError
+from pellucid.models.config import MaskedLMConfig
+from pellucid.models.embed import Embed
+from pellucid.models.inits import choose_inits, table_init
+from pellucid.models.layers import EncoderLayer
+from pellucid.models.masking import mask_tokens
+from pellucid.models.output import LossSum, output_layer, output_loss
+from pellucid.nn.function import apply_pair
+from pellucid.nn.module import Array, Forward, way_back
+from pellucid.nn.recorder import Recorder, inside
+from pellucid.packed import Batch, Packed
+from pellucid.rng import Rng
+
+Pooling = Literal["mean", "first", "pooler"]
+
+
+class SegmentEmbed(Embed):
+    """dropout(norm(token · s + position · p + segment)). Devlin et al. 2019, 3."""
+
+    def __init__(self, config: MaskedLMConfig, dtype: Any) -> None:
+        super().__init__(config, config.vocab_size, dtype)
+        self.segments: nn.Embedding | None = None
+        if config.type_vocab_size:
+            self.segments = nn.Embedding(
+                config.type_vocab_size, config.d_model, dtype=dtype, seed=None
+            )
+            self.segments.init_with(table_init(config.token_init, config.d_model))
+        self.norm: nn.LayerNorm | None = None
+        if config.embedding_norm:
+            self.norm = nn.LayerNorm(config.d_model, config.layer_norm_eps, dtype=dtype)
+
+    def forward(
+        self,
+        tokens: Array,
+        positions: Array,
+        segments: Array | None = None,
+        *,
+        rng: Rng | None = None,
+    ) -> Forward:
+        """Return (rows (T, E), backward). `segments` (T,) are 0 unless given."""
+        x, sum_backward = self.sum(tokens, positions)
+        segments_backward = norm_backward = None
+        if self.segments is not None:
+            given = np.zeros_like(tokens) if segments is None else segments
+            rows, segments_backward = self.segments.forward(given)
+            x = x + rows
+        elif segments is not None:
+            raise ValueError("segments were given, but the model has none (type_vocab_size = 0)")
+        if self.norm is not None:
+            x, norm_backward = self.norm.forward(x)
+        y, dropout_backward = self.dropout.forward(x, rng=rng)
+
+        @way_back
+        def backward(dy: Array) -> None:
+            dx = dropout_backward(dy)
+            if norm_backward is not None:
+                dx = norm_backward(dx)
+            if segments_backward is not None:
+                segments_backward(dx)
+            sum_backward(dx)
+
+        return y, backward
+
+
+class MaskedHead(nn.Module):
+    """norm(activation(dense(x))): what stands before the output layer."""
+
+    def __init__(self, config: MaskedLMConfig, dtype: Any) -> None:
+        self.activation = config.activation_function
+        self.dense = nn.Linear(config.d_model, config.d_model, dtype=dtype, seed=None)
+        self.norm = nn.LayerNorm(config.d_model, config.layer_norm_eps, dtype=dtype)
+
+    def forward(self, input: Array) -> Forward:
+        """Return (y, backward)."""
+        h, dense_backward = self.dense.forward(input)
+        a, act_backward = apply_pair(ops.bias_act_dropout, h, None, activation=self.activation)
+        y, norm_backward = self.norm.forward(a)
+
+        @way_back
+        def backward(dy: Array) -> Array:
+            dh, _ = act_backward(norm_backward(dy))
+            return np.asarray(dense_backward(dh))
+
+        return y, backward
+
+
+class MaskedLM(nn.Module):
+    """A Transformer whose rows look both ways: p(token | the tokens around it).
+
+    Of a training pair the target is the text, with its begin and end; the source is not read. With
+    `config.head` off it gives rows and embeddings only.
+    Source: Devlin et al. 2019 (BERT); seed 001.
+
+    >>> config = MaskedLMConfig(vocab_size=11, d_model=8, num_attention_heads=2, ffn_dim=17)
+    >>> model = MaskedLM(config, seed=0).eval()
+    >>> text = Packed.of([[1, 5, 10, 2], [1, 7, 2]])
+    >>> model(text).shape, model.embeddings(text).shape
+    ((7, 11), (2, 8))
+    """
+
+    def __init__(self, config: MaskedLMConfig, seed: int = 0, dtype: Any = np.float32) -> None:
+        self.config = config
+        e = config.d_model
+        self.embed = SegmentEmbed(config, dtype)
+        norm = nn.LayerNorm(e, config.layer_norm_eps, dtype=dtype) if config.final_norm else None
+        self.encoder = nn.TransformerEncoder(
+            EncoderLayer(config, dtype), config.num_hidden_layers, norm
+        )
+        self.pooler = nn.Linear(e, e, dtype=dtype, seed=None) if config.pooler else None
+        self.head: MaskedHead | None = None
+        self.output: nn.Linear | None = None
+        if config.head:
+            self.head = MaskedHead(config, dtype)
+            self.output = output_layer(config, self.embed.tokens, config.output_bias, dtype)
+        choose_inits(config, self.encoder, *([self.head] if self.head else []))
+        self.initialise(seed)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the parameters."""
+        return self.embed.tokens.weight.data.dtype
+
+    def rows(
+        self,
+        text: Packed,
+        segments: Array | None = None,
+        rng: Rng | None = None,
+        recorder: Recorder | None = None,
+    ) -> Forward:
+        """Return (the encoder's rows (T, E), backward). segments: (T,), 0 unless given."""
+        named = None if rng is None else rng.at(text.rows)
+        sites = [None if named is None else named.fold(i) for i in range(2)]
+        x, embed_backward = self.embed.forward(text.tokens, text.positions, segments, rng=sites[0])
+        rows, encoder_backward = self.encoder.forward_packed(
+            x, text.cu_seqlens, rng=sites[1], recorder=inside(recorder, "encoder")
+        )
+
+        @way_back
+        def backward(drows: Array) -> None:
+            embed_backward(encoder_backward(drows))
+
+        return rows, backward
+
+    def forward(
+        self,
+        text: Packed,
+        segments: Array | None = None,
+        *,
+        rng: Rng | None = None,
+        recorder: Recorder | None = None,
+    ) -> Forward:
+        """Return (logits (T, V) of each token itself, backward)."""
+        head, output = self._predictor()
+        rows, rows_backward = self.rows(text, segments, rng, recorder)
+        y, head_backward = head.forward(rows)
+        logits, output_backward = output.forward(y)
+
+        @way_back
+        def backward(dlogits: Array) -> None:
+            rows_backward(head_backward(output_backward(dlogits)))
+
+        return logits, backward
+
+    def loss(
+        self,
+        batch: Batch,
+        rng: Rng | None = None,
+        label_smoothing: float = 0.0,
+        recorder: Recorder | None = None,
+    ) -> tuple[LossSum, Callable[[float], None]]:
+        """Hide some tokens of the targets; return their summed cross-entropy, and its way back.
+
+        What is hidden is keyed by `rng` and the batch's example numbers and positions; without an
+        rng it is the same every time. `backward(scale)` adds the gradients of scale · loss.
+        """
+        head, output = self._predictor()
+        text, chosen, wanted = mask_tokens(batch.target, self.config, (rng or Rng(0)).fold(2))
+        rows, rows_backward = self.rows(text, None, rng, recorder)
+        y, head_backward = head.forward(rows[chosen])
+        loss, loss_backward = output_loss(output, y, wanted, label_smoothing)
+
+        @way_back
+        def backward(scale: float = 1.0) -> None:
+            drows = np.zeros_like(rows)
+            drows[chosen] = head_backward(loss_backward(scale))
+            rows_backward(drows)
+
+        return loss, backward
+
+    def embeddings(
+        self, text: Packed, pooling: Pooling = "mean", segments: Array | None = None
+    ) -> Array:
+        """Return one vector (N, E) for each sequence.
+
+        "mean" of its rows, its "first" row, or BERT's "pooler": tanh of a layer over the first.
+        A sequence without tokens has none: `ValueError`.
+        """
+        if not text.lengths.all():
+            raise ValueError(f"sequence {int(text.lengths.argmin())} has no tokens to pool")
+        rows, _ = self.rows(text, segments)
+        if pooling == "mean":
+            sequence = np.repeat(np.arange(len(text)), text.lengths)
+            total = scatter_add(sequence, rows, len(text))
+            return np.asarray(total / text.lengths[:, None].astype(rows.dtype))
+        first = rows[text.cu_seqlens[:-1]]
+        if pooling == "first":
+            return np.asarray(first)
+        if self.pooler is None:
+            raise UserError('this model has no pooler; ask for "mean" or "first"')
+        return np.asarray(np.tanh(self.pooler(first)))
+
+    def _predictor(self) -> tuple[MaskedHead, nn.Linear]:
+        if self.head is None or self.output is None:
+            raise UserError(
+                "this model has no layer that predicts tokens (config.head is off); it gives rows "
+                "and embeddings"
+            )
+        return self.head, self.output

@@ -1,0 +1,56 @@
+"""The output layer and its loss, which every model ends in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid import kernels, nn, ops
+from pellucid.models.config import LanguageConfig
+from pellucid.models.inits import table_init
+from pellucid.nn.module import Array, way_back, zeros
+
+
+class LossSum(NamedTuple):
+    """A loss before it is divided by anything."""
+
+    nats: float
+    tokens: int
+
+
+def output_layer(config: LanguageConfig, tokens: nn.Embedding, bias: bool, dtype: Any) -> nn.Linear:
+    """Return the layer from rows (T, E) to logits (T, V); its table may be that of the tokens."""
+    output = nn.Linear(config.d_model, config.vocab_size, bias, dtype=dtype, seed=None)
+    output.weight.init = table_init(config.token_init, config.d_model)
+    if output.bias is not None:
+        output.bias.init = zeros
+    if config.tie_word_embeddings:
+        output.weight = tokens.weight
+    return output
+
+
+def output_loss(
+    output: nn.Linear, rows: Array, wanted: Array, label_smoothing: float
+) -> tuple[LossSum, Callable[[float], Array]]:
+    """Return the summed cross-entropy of output(rows) with the tokens wanted, and its way back.
+
+    rows: (T, E), wanted: (T,). `backward(scale)` returns drows of scale · loss and adds the output
+    layer's gradients.
+    """
+    bias = None if output.bias is None else output.bias.data
+    args = (rows, output.weight.data, bias, wanted)
+    options = {"label_smoothing": label_smoothing}
+    cross_entropy, cross_entropy_backward = kernels.best(ops.linear_cross_entropy, *args, **options)
+    total, saved = cross_entropy(*args, **options)
+
+    @way_back
+    def backward(scale: float) -> Array:
+        drows, dweight, dbias = cross_entropy_backward(np.asarray(scale, rows.dtype), saved)
+        output.weight.accumulate(dweight)
+        if output.bias is not None:
+            output.bias.accumulate(dbias)
+        return np.asarray(drows)
+
+    return LossSum(float(total), len(wanted)), backward
