@@ -54,6 +54,17 @@ def test_a_decoder_s_input_and_output() -> None:
     assert shown.examples.tolist() == [4, 2, 9]
 
 
+def test_sequences_follow_one_another_pair_by_pair() -> None:
+    first, second = [[5], [], [6, 7]], [[8, 9], [3], []]
+    joined = Packed.of(first, [4, 2, 9]).followed_by(Packed.of(second))
+    expected = Packed.of([a + b for a, b in zip(first, second, strict=True)], [4, 2, 9])
+    np.testing.assert_array_equal(joined.tokens, expected.tokens)
+    np.testing.assert_array_equal(joined.cu_seqlens, expected.cu_seqlens)
+    np.testing.assert_array_equal(joined.examples, expected.examples)
+    alone = Packed.of([[], []]).followed_by(Packed.of([[1], [2, 3]]))
+    np.testing.assert_array_equal(alone.cu_seqlens, [0, 1, 3])
+
+
 def test_a_selection_keeps_its_examples_and_so_its_rows() -> None:
     batch = Packed.of(SEQUENCES, examples=[3, 1, 4, 7])
     part = batch.select([3, 0])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.whole_model import check_every_gradient, shake
 
 from pellucid import Rng, ops
 from pellucid.errors import UsageError
@@ -53,49 +54,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def shaken(config: Seq2SeqConfig, dtype: Any = np.float64) -> Seq2Seq:
-    """A model none of whose parameters is special: LayerNorm weights far from 1, biases from 0."""
+    """A model none of whose parameters is special."""
     model = Seq2Seq(config, seed=3, dtype=dtype)
-    noise = np.random.default_rng(5)
-    for parameter in model.parameters():
-        parameter.data = parameter.data + 0.3 * noise.standard_normal(parameter.shape)
-        parameter.data = parameter.data.astype(dtype)
+    shake(model)
     return model
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_parameters_gradient_by_finite_differences(variant: str) -> None:
     model = shaken(replace(BASE, **VARIANTS[variant]))
-    rng, h = Rng(3), 1e-6
-    _, backward = model.loss(BATCH, rng, label_smoothing=0.1)
-    backward(1.0)
-    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-    scale = max(float(np.abs(g).max()) for g in gradients.values() if g is not None)
-    picks = np.random.default_rng(7)
-    entries = 20 if variant == "the paper" else 3
-
-    def slope(parameter: Any, direction: np.ndarray) -> float:
-        # so small a step that no ReLU input crosses its kink
-        here, sides = parameter.data, []
-        for sign in (1, -1):
-            parameter.data = here + sign * h * direction
-            sides.append(model.loss(BATCH, rng, label_smoothing=0.1)[0].nats)
-        parameter.data = here
-        return (sides[0] - sides[1]) / (2 * h)
-
-    for name, parameter in model.named_parameters():
-        grad = gradients[name]
-        assert grad is not None, name
-        directions = [picks.standard_normal(parameter.shape) / parameter.data.size**0.5]
-        for entry in picks.choice(parameter.data.size, min(entries, parameter.data.size), False):
-            one = np.zeros(parameter.data.size)
-            one[entry] = 1.0
-            directions.append(one.reshape(parameter.shape))
-        if name.endswith("tokens.weight") and model.config.padding_row_zero:
-            for direction in directions:
-                direction[0] = 0.0  # this row is declared to have no gradient
-        for direction in directions:
-            expected = slope(parameter, direction)
-            assert abs(expected - float((grad * direction).sum())) <= 1e-7 * scale, name
+    check_every_gradient(model, BATCH, entries=20 if variant == "the paper" else 3)
 
 
 def test_seed_003s_model_has_its_number_of_parameters() -> None:
