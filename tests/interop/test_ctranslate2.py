@@ -1,0 +1,132 @@
+"""The same weights in CTranslate2's engine: the same log-probabilities, the same tokens."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid import ops
+from pellucid.decoding import SearchConfig, search
+from pellucid.errors import UserError
+from pellucid.interop.ctranslate2 import vocabulary, write_ctranslate2
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.packed import Batch, Packed
+from pellucid.text.tokenizer import Tokenizer, train_tokenizer
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+
+TOKENS: Tokenizer = train_tokenizer(["abcdefghij klmnopq"], "char", None, ())
+NAMES = vocabulary(TOKENS)
+V = len(NAMES)
+
+
+def shaken(**settings: Any) -> Seq2Seq:
+    config = Seq2SeqConfig(
+        V, V, d_model=28, num_attention_heads=7, ffn_dim=41, max_position_embeddings=31, **settings
+    )
+    model, noise = Seq2Seq(config, seed=5).eval(), np.random.default_rng(0)
+    for parameter in model.parameters():
+        shake = 0.15 * noise.standard_normal(parameter.shape)
+        parameter.data = (parameter.data + shake).astype(np.float32)
+    return model
+
+
+def sequences(seed: int, n: int = 13) -> list[list[int]]:
+    draw = np.random.default_rng(seed)
+    return [draw.integers(4, V, int(draw.integers(1, 19))).tolist() for _ in range(n)]
+
+
+def named(rows: list[list[int]]) -> list[list[str]]:
+    return [[NAMES[i] for i in row] for row in rows]
+
+
+def opened(model: Seq2Seq, folder: Path, quantization: Any = "float32") -> Any:
+    write_ctranslate2(model, TOKENS, TOKENS, folder, quantization)
+    return ctranslate2.Translator(str(folder), compute_type=quantization, intra_threads=1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"norm": "pre"},
+        {"norm": "post"},
+        {"norm": "pre", "final_norm": False},
+        {"norm": "post", "final_norm": False, "encoder_layers": 1, "decoder_layers": 2},
+        {"attention_scale": "d_k", "embedding_scale": 2.5, "position_scale": 0.3},
+        {"embedding_scale": 1.0, "positions": "learned", "tie_embeddings": "all"},
+        {"activation_function": "gelu", "tie_embeddings": "output", "layer_norm_eps": 0.1},
+        {"activation_function": "gelu_tanh", "output_bias": False},
+        {"activation_function": "silu", "attention_scale": 0.7},
+    ],
+)
+def test_log_probabilities_are_ours(settings: dict[str, Any], tmp_path: Path) -> None:
+    model = shaken(**settings)
+    theirs = opened(model, tmp_path / "model")
+    sources, targets = sequences(1), sequences(2)
+    scored = theirs.score_batch(named(sources), named(targets))
+    batch = Batch(Packed.of(sources), Packed.of([[1, *said, 2] for said in targets]))
+    log_p, _ = ops.log_softmax(model.output(model.decode_rows(batch)[0]))
+    wanted = batch.target.without_first().tokens
+    np.testing.assert_allclose(
+        np.concatenate([one.log_probs for one in scored]),
+        log_p[np.arange(len(wanted)), wanted],
+        rtol=0,
+        atol=5e-5,
+    )
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_tokens_are_ours(beam: int, tmp_path: Path) -> None:
+    model = shaken(norm="post")
+    assert model.output.bias is not None
+    model.output.bias.data[2] += 2.5  # so that answers end
+    theirs = opened(model, tmp_path / "model")
+    sources = sequences(3, n=61)
+    config = SearchConfig(beam=beam, max_length=29, length_penalty=0.0)
+    ours = [answers[0] for answers in search(model, Packed.of(sources), config)]
+    found = theirs.translate_batch(
+        named(sources), beam_size=beam, max_decoding_length=29, min_decoding_length=0,
+        length_penalty=0.0,
+    )  # fmt: skip
+    # At the longest length the two count an unfinished answer differently: we add its end.
+    ended = [i for i, answer in enumerate(ours) if answer.finished]
+    assert len(ended) > 40
+    said = named([list(answer.tokens) for answer in ours])
+    assert [said[i] for i in ended] == [found[i].hypotheses[0] for i in ended]
+
+
+def test_int8_is_smaller_and_near(tmp_path: Path) -> None:
+    model = shaken(norm="pre")
+    whole, small = opened(model, tmp_path / "f4"), opened(model, tmp_path / "i1", "int8")
+    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("f4", "i1")]
+    assert sizes[1] < 0.5 * sizes[0]
+    sources, targets = named(sequences(1)), named(sequences(2))
+    a, b = (np.concatenate([one.log_probs for one in t.score_batch(sources, targets)])
+            for t in (whole, small))  # fmt: skip
+    assert 0 < np.abs(a - b).mean() < 0.1
+
+
+@pytest.mark.parametrize(
+    "settings", [{"ffn_before": 1}, {"ffn_after": 2}, {"activation_function": "leaky_relu"}]
+)
+def test_what_it_cannot_express_is_named(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=next(iter(settings))):
+        write_ctranslate2(shaken(**settings), TOKENS, TOKENS, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_folder_that_is_there_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is there already"):
+        write_ctranslate2(shaken(), TOKENS, TOKENS, tmp_path)
+
+
+def test_without_the_package_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(UserError, match=r"pellucid\[export\]"):
+        write_ctranslate2(shaken(), TOKENS, TOKENS, tmp_path / "model")
