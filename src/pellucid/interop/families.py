@@ -1,0 +1,280 @@
+"""What Hugging Face's GPT-2, BERT and RoBERTa files call what ours calls otherwise.
+
+A family is two functions: its config.json to our settings, and our parameters' names to theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from pellucid.errors import UserError
+from pellucid.models.config import Activation, CausalLMConfig, LanguageConfig, MaskedLMConfig
+
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Hugging Face's names of the activations that there are here."""
+
+
+class Theirs(NamedTuple):
+    """Where one of our parameters comes from: their arrays, one upon another."""
+
+    names: tuple[str, ...]
+    transposed: bool = False
+    """GPT-2 keeps its matrices as (in, out), torch's Linear as (out, in)."""
+    skip: int = 0
+    """Rows left out at the start."""
+
+
+class Family(NamedTuple):
+    """How to read one kind of checkpoint."""
+
+    prefix: str
+    """What names begin with in files of a model with a head; a bare model's have none."""
+    config: Callable[[Foreign, Collection[str]], LanguageConfig]
+    """From (config.json, the names in the weights) to our settings."""
+    names: Callable[[Any, Foreign], dict[str, Theirs]]
+    """From (our settings, config.json) to where each parameter comes from."""
+    unused: tuple[str, ...]
+    """Parts of names of arrays that are no parameters, or that nothing here asks for."""
+    specials: tuple[str, str, str] | None
+    """The written forms of begin, end and mask, where the family has them."""
+
+
+class Foreign:
+    """A config.json: every value asked for is there and of its type, or the fault is named."""
+
+    def __init__(self, values: Mapping[str, Any], path: Path) -> None:
+        self.values, self.path = values, path
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """Return a whole number. Raises `UserError` when it is absent (without default)."""
+        return cast(int, self._get(name, (int,), default))
+
+    def number(self, name: str, default: float) -> float:
+        """Return a number."""
+        return float(self._get(name, (int, float), default))
+
+    def text(self, name: str, default: str) -> str:
+        """Return a text."""
+        return cast(str, self._get(name, (str,), default))
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return true or false."""
+        return cast(bool, self._get(name, (bool,), default))
+
+    def first(self, name: str, default: int) -> int:
+        """Return a whole number, or the first of a list of them."""
+        value = self.values.get(name)
+        if isinstance(value, list) and value and type(value[0]) is int:
+            return value[0]
+        return self.whole(name, default)
+
+    def activation(self, name: str, default: str) -> Activation:
+        """Return our name of an activation. Raises `UserError` when there is none."""
+        theirs = self.text(name, default)
+        if theirs not in ACTIVATIONS:
+            raise self.fault(f"{name} = {theirs!r}; expected one of {', '.join(ACTIVATIONS)}")
+        return ACTIVATIONS[theirs]
+
+    def only(self, name: str, allowed: Any) -> None:
+        """Raise `UserError` when a setting has a value that models here have no word for."""
+        value = self.values.get(name)
+        if value is not None and value != allowed:
+            raise self.fault(f"{name} = {value!r} is not supported, only {allowed!r}")
+
+    def fault(self, text: str) -> UserError:
+        """Return an error that names the file."""
+        return UserError(f"{self.path}: {text}")
+
+    def _get(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
+        value = self.values.get(name)
+        value = default if value is None else value
+        if value is None:
+            raise self.fault(f"{name} is missing")
+        if type(value) not in kinds:
+            raise self.fault(f"{name} = {value!r}; expected {kinds[-1].__name__}")
+        return value
+
+
+# GPT-2 --------------------------------------------------------------------------------------------
+
+
+def _gpt2_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+    theirs.only("scale_attn_by_inverse_layer_idx", False)
+    theirs.only("add_cross_attention", False)
+    e = theirs.whole("n_embd")
+    return CausalLMConfig(
+        vocab_size=theirs.whole("vocab_size"),
+        d_model=e,
+        num_attention_heads=theirs.whole("n_head"),
+        num_hidden_layers=theirs.whole("n_layer"),
+        ffn_dim=theirs.whole("n_inner", 4 * e),
+        max_position_embeddings=theirs.whole("n_positions", theirs.whole("n_ctx", 1024)),
+        activation_function=theirs.activation("activation_function", "gelu_new"),
+        layer_norm_eps=theirs.number("layer_norm_epsilon", 1e-5),
+        dropout=theirs.number("resid_pdrop", 0.1),
+        embedding_dropout=theirs.number("embd_pdrop", 0.1),
+        attention_dropout=theirs.number("attn_pdrop", 0.1),
+        activation_dropout=0.0,
+        attention_scale="sqrt_d_k" if theirs.flag("scale_attn_weights", True) else "none",
+        tie_word_embeddings=theirs.flag("tie_word_embeddings", True),
+        bos_token_id=theirs.first("bos_token_id", 0),
+        eos_token_id=theirs.first("eos_token_id", 0),
+        pad_token_id=theirs.whole("pad_token_id", 0),
+    )
+
+
+def _gpt2_names(config: CausalLMConfig, theirs: Foreign) -> dict[str, Theirs]:
+    tied = config.tie_word_embeddings
+    names = {
+        "embed.tokens.weight": Theirs(("wte.weight",)),
+        "embed.positions.weight": Theirs(("wpe.weight",)),
+        "output.weight": Theirs(("wte.weight" if tied else "lm_head.weight",)),
+        **_both("decoder.norm", "ln_f"),
+    }
+    for i in range(config.num_hidden_layers):
+        ours, his = f"decoder.layers.{i}", f"h.{i}"
+        names |= {
+            f"{ours}.self_attn.in_proj_weight": Theirs((f"{his}.attn.c_attn.weight",), True),
+            f"{ours}.self_attn.in_proj_bias": Theirs((f"{his}.attn.c_attn.bias",)),
+            **_both(f"{ours}.self_attn.out_proj", f"{his}.attn.c_proj", True),
+            **_both(f"{ours}.linear1", f"{his}.mlp.c_fc", True),
+            **_both(f"{ours}.linear2", f"{his}.mlp.c_proj", True),
+            **_both(f"{ours}.norm1", f"{his}.ln_1"),
+            **_both(f"{ours}.norm2", f"{his}.ln_2"),
+        }
+    return names
+
+
+# BERT, and RoBERTa, which differs in its head and in where positions begin ------------------------
+
+
+def _bert_config(theirs: Foreign, names: Collection[str], skipped: int = 0) -> MaskedLMConfig:
+    theirs.only("position_embedding_type", "absolute")
+    theirs.only("is_decoder", False)
+    dropout = theirs.number("hidden_dropout_prob", 0.1)
+    return MaskedLMConfig(
+        vocab_size=theirs.whole("vocab_size"),
+        d_model=theirs.whole("hidden_size"),
+        num_attention_heads=theirs.whole("num_attention_heads"),
+        num_hidden_layers=theirs.whole("num_hidden_layers"),
+        ffn_dim=theirs.whole("intermediate_size"),
+        max_position_embeddings=theirs.whole("max_position_embeddings", 512) - skipped,
+        type_vocab_size=theirs.whole("type_vocab_size", 2),
+        activation_function=theirs.activation("hidden_act", "gelu"),
+        layer_norm_eps=theirs.number("layer_norm_eps", 1e-12),
+        dropout=dropout,
+        attention_dropout=theirs.number("attention_probs_dropout_prob", 0.1),
+        activation_dropout=0.0,
+        tie_word_embeddings=theirs.flag("tie_word_embeddings", True),
+        output_bias=True,
+        head="cls.predictions.bias" in names or "lm_head.bias" in names,
+        pooler="pooler.dense.weight" in names,
+        pad_token_id=theirs.whole("pad_token_id", 0),
+        bos_token_id=theirs.first("bos_token_id", 0),
+        eos_token_id=theirs.first("eos_token_id", 0),
+    )
+
+
+def _encoder_names(config: MaskedLMConfig, skipped: int) -> dict[str, Theirs]:
+    positions = "embeddings.position_embeddings.weight"
+    names = {
+        "embed.tokens.weight": Theirs(("embeddings.word_embeddings.weight",)),
+        "embed.positions.weight": Theirs((positions,), skip=skipped),
+        **_both("embed.norm", "embeddings.LayerNorm"),
+    }
+    if config.type_vocab_size:
+        names["embed.segments.weight"] = Theirs(("embeddings.token_type_embeddings.weight",))
+    for i in range(config.num_hidden_layers):
+        ours, his = f"encoder.layers.{i}", f"encoder.layer.{i}"
+        for kind in ("weight", "bias"):
+            parts = (f"{his}.attention.self.{part}.{kind}" for part in ("query", "key", "value"))
+            names[f"{ours}.self_attn.in_proj_{kind}"] = Theirs(tuple(parts))
+        names |= {
+            **_both(f"{ours}.self_attn.out_proj", f"{his}.attention.output.dense"),
+            **_both(f"{ours}.linear1", f"{his}.intermediate.dense"),
+            **_both(f"{ours}.linear2", f"{his}.output.dense"),
+            **_both(f"{ours}.norm1", f"{his}.attention.output.LayerNorm"),
+            **_both(f"{ours}.norm2", f"{his}.output.LayerNorm"),
+        }
+    if config.pooler:
+        names |= _both("pooler", "pooler.dense")
+    return names
+
+
+def _bert_names(config: MaskedLMConfig, theirs: Foreign) -> dict[str, Theirs]:
+    names = _encoder_names(config, 0)
+    if config.head:
+        names |= {
+            **_both("head.dense", "cls.predictions.transform.dense"),
+            **_both("head.norm", "cls.predictions.transform.LayerNorm"),
+            **_output(config, "cls.predictions"),
+        }
+    return names
+
+
+def _first_position(theirs: Foreign) -> int:
+    """RoBERTa counts positions from after the padding token's id."""
+    return theirs.whole("pad_token_id", 1) + 1
+
+
+def _roberta_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
+    return _bert_config(theirs, names, skipped=_first_position(theirs))
+
+
+def _roberta_names(config: MaskedLMConfig, theirs: Foreign) -> dict[str, Theirs]:
+    names = _encoder_names(config, _first_position(theirs))
+    if config.head:
+        names |= {
+            **_both("head.dense", "lm_head.dense"),
+            **_both("head.norm", "lm_head.layer_norm"),
+            **_output(config, "lm_head"),
+        }
+    return names
+
+
+def _output(config: MaskedLMConfig, head: str) -> dict[str, Theirs]:
+    tied = config.tie_word_embeddings
+    table = "embeddings.word_embeddings.weight" if tied else f"{head}.decoder.weight"
+    return {"output.weight": Theirs((table,)), "output.bias": Theirs((f"{head}.bias",))}
+
+
+def _both(ours: str, theirs: str, transposed: bool = False) -> dict[str, Theirs]:
+    return {
+        f"{ours}.weight": Theirs((f"{theirs}.weight",), transposed),
+        f"{ours}.bias": Theirs((f"{theirs}.bias",)),
+    }
+
+
+FAMILIES = {
+    "gpt2": Family(
+        prefix="transformer.",
+        config=_gpt2_config,
+        names=_gpt2_names,
+        unused=(".attn.bias", ".attn.masked_bias", "lm_head.weight"),
+        specials=None,
+    ),
+    "bert": Family(
+        prefix="bert.",
+        config=_bert_config,
+        names=_bert_names,
+        unused=("position_ids", "cls.seq_relationship", "cls.predictions.decoder"),
+        specials=("[CLS]", "[SEP]", "[MASK]"),
+    ),
+    "roberta": Family(
+        prefix="roberta.",
+        config=_roberta_config,
+        names=_roberta_names,
+        unused=("position_ids", "lm_head.decoder"),
+        specials=("<s>", "</s>", "<mask>"),
+    ),
+}

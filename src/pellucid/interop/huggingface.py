@@ -1,0 +1,179 @@
+"""Hugging Face checkpoints, GPT-2's and BERT's families, read to the same logits.
+
+A folder holds config.json, model.safetensors (or its shards with their index) and, if texts are to
+be read, tokenizer.json. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid.errors import UsageError, UserError
+from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
+from pellucid.interop.tensors import read_tensors
+from pellucid.interop.tokenizer import ForeignTokenizer
+from pellucid.models import CausalLM, MaskedLM, MaskedLMConfig
+from pellucid.models.config import LanguageConfig
+from pellucid.nn import StateError
+
+Array = np.ndarray
+
+CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
+
+_log = logging.getLogger(__name__)
+
+
+class Pretrained(NamedTuple):
+    """A model read from a Hugging Face folder, in eval mode."""
+
+    model: CausalLM | MaskedLM
+    tokenizer: ForeignTokenizer | None
+    """None where the folder has no tokenizer.json."""
+
+
+def is_huggingface(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is one of Hugging Face's, rather than of Pellucid's."""
+    model_type = config.get("model_type")
+    return isinstance(model_type, str) and not model_type.startswith("pellucid")
+
+
+def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
+    """Read a checkpoint: its folder, or its .safetensors file with config.json beside it.
+
+    The model's outputs are those of `transformers` in eval mode: a `CausalLM` for GPT-2, a
+    `MaskedLM` for BERT and RoBERTa, without its head where the file has none. `dtype` is that of
+    the parameters, whatever the file's.
+
+    Raises `UserError` naming the file that is missing, damaged, of another family, or does not fit
+    the others.
+    """
+    path = Path(path)
+    folder = path.parent if path.suffix == ".safetensors" else path
+    values = read_json(folder / CONFIG)
+    theirs = Foreign(values, folder / CONFIG)
+    family = FAMILIES.get(str(values.get("model_type")))
+    if family is None:
+        raise theirs.fault(
+            f"model_type {values.get('model_type')!r} is not supported; expected one of "
+            f"{', '.join(FAMILIES)}"
+        )
+    tensors = _named_as_bare(_tensors(folder, path), family)
+    tokenizer = None
+    if (folder / TOKENIZER).is_file():
+        tokenizer = ForeignTokenizer.load(folder / TOKENIZER)
+    try:
+        config = family.config(theirs, tensors)
+    except UsageError as error:  # no setting of the user's is at fault, but the file
+        raise theirs.fault(str(error)) from None
+    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
+        raise UserError(
+            f"{folder / TOKENIZER}: has {tokenizer.vocab_size} tokens, {CONFIG} says "
+            f"{config.vocab_size}; it belongs to another model"
+        )
+    if isinstance(config, MaskedLMConfig):
+        config = _with_specials(config, family, tokenizer)
+    names = family.names(config, theirs)
+    state = _state(names, tensors, path)
+    for name in _left_over(names, tensors, family):
+        _log.warning("%s: %s is not used by the model and was left out", path, name)
+    model = _model(config, dtype)
+    try:
+        model.load_state_dict(state)
+    except StateError as error:
+        raise UserError(f"{path}: does not fit its {CONFIG}: {error}") from None
+    return Pretrained(model.eval(), tokenizer)
+
+
+def _model(config: LanguageConfig, dtype: Any) -> CausalLM | MaskedLM:
+    if isinstance(config, MaskedLMConfig):
+        return MaskedLM(config, dtype=dtype)
+    return CausalLM(config, dtype=dtype)  # type: ignore[arg-type]
+
+
+def _with_specials(
+    config: MaskedLMConfig, family: Family, tokenizer: ForeignTokenizer | None
+) -> MaskedLMConfig:
+    """Fill in begin, end and mask, which a tokenizer knows and BERT's config.json does not say."""
+    if tokenizer is None or family.specials is None:
+        return config
+    bos, eos, mask = (tokenizer.token_id(written) for written in family.specials)
+    return replace(config, bos_token_id=bos, eos_token_id=eos, mask_token_id=mask)
+
+
+def _tensors(folder: Path, path: Path) -> dict[str, Array]:
+    file = path if path.suffix == ".safetensors" else folder / WEIGHTS
+    if file.is_file() or path.suffix == ".safetensors":
+        return read_tensors(file)
+    if (folder / INDEX).is_file():
+        shards = read_json(folder / INDEX).get("weight_map")
+        if not isinstance(shards, dict):
+            raise UserError(f"{folder / INDEX}: has no weight_map; copy it again")
+        tensors: dict[str, Array] = {}
+        for shard in sorted(set(map(str, shards.values()))):
+            tensors |= read_tensors(folder / Path(shard).name)
+        return tensors
+    if (folder / PICKLED).is_file():
+        raise UserError(
+            f"{folder}: has its weights as {PICKLED}, a pickle, which can run any code and is "
+            f"never read here; save the model again as {WEIGHTS} (save_pretrained does)"
+        )
+    raise UserError(f"{folder}: has no {WEIGHTS}")
+
+
+def _named_as_bare(tensors: Mapping[str, Array], family: Family) -> dict[str, Array]:
+    """Drop the prefix that models with a head have; old files call a norm's weight gamma."""
+    named = {}
+    for name, array in tensors.items():
+        bare = name.removeprefix(family.prefix)
+        for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+            if bare.endswith(old):
+                bare = bare.removesuffix(old) + new
+        named[bare] = array
+    return named
+
+
+def _state(
+    names: Mapping[str, Theirs], tensors: Mapping[str, Array], path: Path
+) -> dict[str, Array]:
+    asked = dict.fromkeys(name for theirs in names.values() for name in theirs.names)
+    if missing := [name for name in asked if name not in tensors]:
+        raise UserError(f"{path}: these weights are missing: {', '.join(missing)}")
+    return {ours: _gathered(theirs, tensors) for ours, theirs in names.items()}
+
+
+def _gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
+    parts = [tensors[name] for name in theirs.names]
+    array = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return (array.T if theirs.transposed else array)[theirs.skip :]
+
+
+def _left_over(
+    names: Mapping[str, Theirs], tensors: Mapping[str, Array], family: Family
+) -> list[str]:
+    asked = {name for source in names.values() for name in source.names}
+    return [
+        name
+        for name in tensors
+        if name not in asked and not any(part in name for part in family.unused)
+    ]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object. Raises `UserError` naming the file when it is not there or damaged."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is damaged ({error}); copy it again") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: is damaged (not a JSON object); copy it again")
+    return values

