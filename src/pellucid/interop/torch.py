@@ -1,0 +1,295 @@
+"""Modules to and from PyTorch: the same class, the same arguments, weights and gradients.
+
+Both libraries call classes, arguments and parameters alike, so one table reads either.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pellucid import nn
+from pellucid.errors import UserError
+
+Arguments = Callable[[Any], dict[str, Any]]
+
+LEAVES: dict[str, Arguments] = {
+    "Linear": lambda m: {
+        "in_features": m.in_features,
+        "out_features": m.out_features,
+        "bias": m.bias is not None,
+    },
+    "LayerNorm": lambda m: {
+        "normalized_shape": m.normalized_shape,
+        "eps": m.eps,
+        "elementwise_affine": m.elementwise_affine,
+        "bias": m.bias is not None,
+    },
+    "Embedding": lambda m: {
+        "num_embeddings": m.num_embeddings,
+        "embedding_dim": m.embedding_dim,
+        "padding_idx": m.padding_idx,
+        "scale_grad_by_freq": m.scale_grad_by_freq,
+    },
+    "MultiheadAttention": lambda m: {
+        "embed_dim": m.embed_dim,
+        "num_heads": m.num_heads,
+        "dropout": m.dropout,
+        "bias": m.in_proj_bias is not None,
+        "add_bias_kv": m.bias_k is not None,
+        "add_zero_attn": m.add_zero_attn,
+        "kdim": m.kdim,
+        "vdim": m.vdim,
+        "batch_first": m.batch_first,
+    },
+    "Dropout": lambda m: {"p": m.p},
+    "ReLU": lambda m: {},
+    "LeakyReLU": lambda m: {"negative_slope": m.negative_slope},
+    "SiLU": lambda m: {},
+    "GELU": lambda m: {"approximate": m.approximate},
+}
+"""The arguments that a module without parts of its own was built with, read from either library."""
+
+LAYERS = ("TransformerEncoderLayer", "TransformerDecoderLayer")
+STACKS = ("TransformerEncoder", "TransformerDecoder")
+KNOWN = ("Transformer", *STACKS, *LAYERS, *LEAVES)
+PARTS = (
+    "self_attn", "multihead_attn", "linear1", "dropout", "linear2",
+    "norm1", "norm2", "norm3", "dropout1", "dropout2", "dropout3",
+)  # fmt: skip
+
+
+def to_torch(module: nn.Module) -> Any:
+    """Return PyTorch's module of the same class, with the same weights and gradients.
+
+    Transformer, its encoder and decoder, their layers, MultiheadAttention, Linear, LayerNorm,
+    Embedding and the activations. Dropout probabilities, frozen parameters, train or eval come
+    along. Arrays are copied; the module is on the CPU, in the same dtype.
+
+    Raises `UserError` when PyTorch is not installed, and for what it has no word for: another
+    class, a scale of the scores that is not 1/√D, more feed-forward networks, no layers.
+
+    >>> layer = nn.Linear(3, 2)
+    >>> to_torch(layer).weight.shape  # doctest: +SKIP
+    torch.Size([2, 3])
+    """
+    torch = _torch()
+    return _ToTorch(torch).convert(module)
+
+
+def from_torch(module: Any) -> nn.Module:
+    """Return our module of the same class as PyTorch's, with the same weights and gradients.
+
+    The inverse of `to_torch`: what it gives back is equal in every array.
+
+    Raises `UserError` for a module that has no twin here (another class, an activation without a
+    derivative here, bfloat16).
+    """
+    twin: nn.Module = _FromTorch(_torch()).convert(module)
+    return twin
+
+
+def _torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ModuleNotFoundError:
+        raise UserError(
+            "PyTorch is not installed, and only it can build its modules; install torch"
+        ) from None
+
+
+class _Converter(ABC):
+    """From modules of one library to modules of the other."""
+
+    here: Any
+    """The library converted from."""
+    there: Any
+    """The library converted to."""
+
+    def convert(self, module: Any) -> Any:
+        """Return the twin of a module."""
+        kind = self.kind(module)
+        if kind in LEAVES:
+            twin = self.leaf(kind, module)
+        elif kind in LAYERS:
+            twin = self.layer(kind, module)
+        elif kind in STACKS:
+            twin = self.stack(kind, module)
+        else:
+            twin = self.there.Transformer(
+                module.d_model,
+                module.nhead,
+                custom_encoder=self.convert(module.encoder),
+                custom_decoder=self.convert(module.decoder),
+                batch_first=module.batch_first,
+            )
+            self.copy(module.encoder, twin.encoder)  # Transformer drew their weights anew
+            self.copy(module.decoder, twin.decoder)
+        twin.training = module.training
+        return twin
+
+    def kind(self, module: Any) -> str:
+        """Return the name that both libraries know the module's class by."""
+        for known in KNOWN:
+            if type(module) is getattr(self.here, known):
+                return known
+        raise UserError(
+            f"{type(module).__module__}.{type(module).__name__} has no twin in "
+            f"{self.there.__name__}; expected one of {', '.join(KNOWN)}"
+        )
+
+    def leaf(self, kind: str, module: Any) -> Any:
+        """Return the twin of a module without parts."""
+        first = next(iter(module.parameters()), None)
+        dtype = {} if first is None else {"dtype": self.dtype(first)}
+        twin = getattr(self.there, kind)(**LEAVES[kind](module), **dtype)
+        self.copy(module, twin)
+        return twin
+
+    def layer(self, kind: str, module: Any) -> Any:
+        """Return the twin of a layer: built alike, then given the twins of its parts."""
+        twin = getattr(self.there, kind)(
+            module.linear1.in_features,
+            module.self_attn.num_heads,
+            module.linear1.out_features,
+            batch_first=module.self_attn.batch_first,
+            norm_first=module.norm_first,
+            bias=module.linear1.bias is not None,
+            activation=self.activation(module.activation),
+        )
+        for name in PARTS:
+            if hasattr(module, name):
+                setattr(twin, name, self.convert(getattr(module, name)))
+        return twin
+
+    def stack(self, kind: str, module: Any) -> Any:
+        """Return the twin of a stack."""
+        if not len(module.layers):
+            raise UserError("a stack of 0 layers has no twin: PyTorch's cannot be run")
+        layers = [self.convert(layer) for layer in module.layers]
+        norm = None if module.norm is None else self.convert(module.norm)
+        # torch's encoder would warn of a road that it cannot take with these layers.
+        road = {"enable_nested_tensor": False} if kind == "TransformerEncoder" else {}
+        twin = getattr(self.there, kind)(layers[0], len(layers), norm, **road)
+        twin.layers = self.there.ModuleList(layers)  # those it holds are copies of the first
+        return twin
+
+    @abstractmethod
+    def dtype(self, parameter: Any) -> Any:
+        """Return the other library's dtype."""
+
+    @abstractmethod
+    def copy(self, module: Any, twin: Any) -> None:
+        """Copy weights, gradients, and what is frozen."""
+
+    @abstractmethod
+    def activation(self, activation: Any) -> Any:
+        """Return the other library's activation."""
+
+
+class _ToTorch(_Converter):
+    def __init__(self, torch: Any) -> None:
+        self.torch, self.here, self.there = torch, nn, torch.nn
+
+    def kind(self, module: Any) -> str:
+        # A layer of pellucid.models with one feed-forward network is the plain layer.
+        for known in LAYERS:
+            if isinstance(module, getattr(nn, known)) and type(module) is not getattr(nn, known):
+                names = {name.partition(".")[0] for name, _ in module.named_parameters()}
+                if names <= set(PARTS):
+                    return known
+        return super().kind(module)
+
+    def leaf(self, kind: str, module: Any) -> Any:
+        if kind == "MultiheadAttention" and not _usual_scale(module):
+            raise UserError(
+                f"PyTorch's MultiheadAttention scales scores by 1/√D, this one by {module.scale}; "
+                "it has no twin"
+            )
+        return super().leaf(kind, module)
+
+    def dtype(self, parameter: Any) -> Any:
+        return getattr(self.torch, parameter.data.dtype.name)
+
+    def copy(self, module: Any, twin: Any) -> None:
+        theirs = dict(twin.named_parameters())
+        for name, parameter in module.named_parameters():
+            theirs[name].data = self.torch.from_numpy(np.array(parameter.data))
+            theirs[name].requires_grad_(parameter.requires_grad)
+            if parameter.grad is not None:
+                theirs[name].grad = self.torch.from_numpy(np.array(parameter.grad))
+
+    def activation(self, activation: Any) -> Any:
+        f = self.torch.nn.functional
+        named = {
+            "relu": f.relu,
+            "gelu": f.gelu,
+            # Not GELU("tanh"): in eval mode the encoder's fast road would compute the exact one.
+            "gelu_tanh": functools.partial(f.gelu, approximate="tanh"),
+            "silu": f.silu,
+            "leaky_relu": f.leaky_relu,
+        }
+        if isinstance(activation, str):
+            return named[activation]
+        if type(activation) is nn.GELU and activation.approximate == "tanh":
+            return named["gelu_tanh"]
+        return self.convert(activation)
+
+
+class _FromTorch(_Converter):
+    def __init__(self, torch: Any) -> None:
+        self.torch, self.here, self.there = torch, torch.nn, nn
+
+    def dtype(self, parameter: Any) -> Any:
+        return _array(parameter).dtype
+
+    def leaf(self, kind: str, module: Any) -> Any:
+        if kind == "Embedding" and module.max_norm is not None:
+            raise UserError("Embedding(max_norm=…) has no twin: no lookup writes to a table here")
+        return super().leaf(kind, module)
+
+    def copy(self, module: Any, twin: Any) -> None:
+        ours = dict(twin.named_parameters())
+        for name, parameter in module.named_parameters():
+            ours[name].data = _array(parameter)
+            ours[name].requires_grad = parameter.requires_grad
+            if parameter.grad is not None:
+                ours[name].grad = _array(parameter.grad)
+
+    def activation(self, activation: Any) -> Any:
+        f = self.torch.nn.functional
+        for theirs, name in (
+            (f.relu, "relu"),
+            (self.torch.relu, "relu"),
+            (f.gelu, "gelu"),
+            (f.silu, "silu"),
+            (f.leaky_relu, "leaky_relu"),
+        ):
+            if activation is theirs:
+                return name
+        if isinstance(activation, functools.partial) and activation.func is f.gelu:
+            return "gelu_tanh" if activation.keywords == {"approximate": "tanh"} else "gelu"
+        if isinstance(activation, self.torch.nn.Module):
+            return self.convert(activation)
+        raise UserError(f"activation {activation!r} has no twin with a derivative here")
+
+
+def _array(tensor: Any) -> np.ndarray:
+    tensor = tensor.detach().cpu()
+    try:
+        return np.array(tensor.numpy())
+    except TypeError:
+        raise UserError(
+            f"{tensor.dtype} is no dtype of NumPy's; convert the module with .float() first"
+        ) from None
+
+
+def _usual_scale(attention: nn.MultiheadAttention) -> bool:
+    scale = attention.scale
+    return scale is None or math.isclose(scale, attention.head_dim**-0.5, rel_tol=1e-12)
