@@ -25,6 +25,7 @@ VERBS = {
     "generate": "give a trained model text: as arguments, on standard input, or at a prompt",
     "store": "write a trained model again in fewer bytes: float16, int8",
     "view": "draw what attention does with a sentence: here, as a figure, as a page",
+    "lab": "change one thing, repeat over seeds, get an honest interval",
     "recipes": "list the recipes that come with Pellucid",
     "check": "hold every derivative against finite differences on this machine",
 }

@@ -1,0 +1,106 @@
+"""`pellucid lab run|report|list`: what happens if one thing is changed, over seeds."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.table import Table
+
+from pellucid.commands.console import Output
+from pellucid.errors import UsageError
+from pellucid.lab.results import read_results
+from pellucid.lab.runner import run_study
+from pellucid.lab.study import choose, load_study, study_names
+
+
+def run_verb(
+    study: tyro.conf.Positional[str],
+    /,
+    *,
+    only: tuple[str, ...] = (),
+    seeds: tuple[int, ...] = (),
+    folder: Path | None = None,
+    results: Path | None = None,
+    workers: int | None = None,
+    dask: str | None = None,
+    retry: bool = False,
+) -> int:
+    """Do the runs of a study that are still missing; called again, it goes on.
+
+    Args:
+        study: A study by name (`pellucid lab list`), or a TOML file.
+        only: Only these variants, the base by its own name.
+        seeds: Only these seeds.
+        folder: Where results and run folders go; unset: lab/STUDY.
+        results: The results file; unset: results.jsonl in the folder.
+        workers: How many runs at a time, one thread each; unset: as processors and memory allow.
+        dask: Address of a Dask scheduler whose workers do the runs; they must see the folder.
+        retry: Do failed runs again.
+    """
+    found = load_study(study)
+    trials = choose(found.trials(), only, seeds)
+    home = folder or Path("lab") / found.name
+    file = results or home / "results.jsonl"
+    console = Output()
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
+    minutes = found.plan.minutes_per_run
+    say(f"{found.name}: {len(trials)} runs of about {minutes:g} minutes on one core")
+    say(f"runs in {home / 'runs'}, results in {file}")
+    ended = run_study(
+        trials,
+        file,
+        (home / "runs").absolute(),
+        executor=None if dask is None else _dask(dask),
+        workers=workers,
+        gigabytes=found.plan.gigabytes_per_run,
+        retry=retry,
+        say=say,
+    )
+    if ended.interrupted:
+        say("stopped; what was learnt is saved, and the same command goes on")
+        return 130
+    if ended.failed:
+        say(f"{ended.failed} of {ended.planned} runs failed; --retry does them again")
+    say(f"read it:  pellucid lab report {study}")
+    return 1 if ended.failed else 0
+
+
+def list_verb(*, folder: Path = Path("lab")) -> int:
+    """List the studies that come with Pellucid, and how much of each is done.
+
+    Args:
+        folder: Where each study's results are looked for.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in ("study", "runs", "done", "hours", "what it asks"):
+        table.add_column(head, overflow="fold")
+    for name in study_names():
+        study = load_study(name)
+        trials = study.trials()
+        lines = read_results(folder / name / "results.jsonl")
+        done = sum(t.id in lines and lines[t.id]["status"] == "done" for t in trials)
+        hours = len(trials) * study.plan.minutes_per_run / 60
+        table.add_row(name, str(len(trials)), str(done), f"{hours:.1f}", study.plan.question)
+    Output().print(table)
+    return 0
+
+
+def _dask(address: str) -> Any:
+    try:
+        distributed: Any = importlib.import_module("distributed")
+    except ModuleNotFoundError:
+        raise UsageError("--dask needs Dask: pip install distributed") from None
+    return distributed.Client(address).get_executor()
+
+
+def run(arguments: list[str]) -> int:
+    """Run the verb."""
+    verbs: dict[str, Callable[..., int]] = {"run": run_verb, "list": list_verb}
+    return int(tyro.extras.subcommand_cli_from_dict(verbs, prog="pellucid lab", args=arguments))

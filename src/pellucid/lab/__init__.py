@@ -1,0 +1,1 @@
+"""The lab: change one thing, repeat over seeds, get an honest interval."""

@@ -1,0 +1,211 @@
+"""One run of a study, in whatever process it lands: trains, measures, returns a line of results.
+
+The folder it works in is a run folder like any other (`pellucid train`'s), so it goes on from its
+newest checkpoint. `result.json`, written last, says that it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from pellucid import __version__
+from pellucid.bleu import check_installed
+from pellucid.errors import UserError
+from pellucid.experiment import make_tokenizers, read_data, score
+from pellucid.lab.metrics import measure
+from pellucid.lab.probe import Prober, read_probes
+from pellucid.lab.study import Trial, flat_settings
+from pellucid.lab.tokens import file_tokenizers
+from pellucid.models.config import Seq2SeqConfig
+from pellucid.models.seq2seq import Seq2Seq
+from pellucid.packed import Batch
+from pellucid.settings import to_mapping
+from pellucid.text.batches import Batches, Examples, encode_pairs, held_out_batches
+from pellucid.trained import Trained
+from pellucid.training.files import write_atomically
+from pellucid.training.run import RunFolder
+from pellucid.training.trainer import Trainer
+
+FORMAT = 1
+RESULT, PROBES = "result.json", "probes.jsonl"
+PROBED_PAIRS = 64
+
+
+def run_trial(trial: Trial, folder: Path) -> dict[str, Any]:
+    """Do a run, or go on with it, and return its line for the results file.
+
+    `status` is "done", "failed" (with the fault in words) or "interrupted" (a signal came: what was
+    learnt is saved, and the line is not for the file). Nothing but an interrupt is raised: one
+    run's fault must not end the others.
+    """
+    done = folder / RESULT
+    line: dict[str, Any]
+    if done.is_file():
+        line = json.loads(done.read_text(encoding="utf-8"))
+        return line
+    began = time.monotonic()
+    try:
+        with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+            rest = _train(trial, folder)
+            line = {**_head(trial), **rest}
+    except Exception as error:
+        said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        line = failure(trial, said, (time.monotonic() - began) / 60)
+    if line["status"] == "done":
+        write_atomically(done, json.dumps(line, allow_nan=False, ensure_ascii=False).encode())
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    return line
+
+
+def failure(trial: Trial, error: str, minutes: float) -> dict[str, Any]:
+    """Return the line of a run that failed."""
+    return {**_head(trial), "status": "failed", "error": error, "minutes": minutes}
+
+
+def _head(trial: Trial) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "study": trial.study,
+        "change": trial.change,
+        "seed": trial.seed,
+        "id": trial.id,
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _train(trial: Trial, folder: Path) -> dict[str, Any]:
+    config = trial.config
+    if config.evaluation.metric == "bleu":
+        check_installed()  # now, rather than after the training
+    pairs = read_data(config.data)
+    if trial.tokenizer:
+        source, target = file_tokenizers(trial.tokenizer, trial.frame_source)
+    else:
+        source, target = make_tokenizers(config.tokenizer, pairs)
+
+    def encode(some: Sequence[Any], first_target_only: bool) -> Examples:
+        return encode_pairs(
+            some,
+            source,
+            target,
+            max_tokens=config.data.max_tokens,
+            first_target_only=first_target_only,
+        )
+
+    examples = encode(pairs.train, pairs.first_target_only)
+    if not isinstance(config.model, Seq2SeqConfig):
+        raise UserError(
+            f"the lab trains encoder-decoders, not model_type {config.model.model_type}"
+        )
+    sizes = replace(
+        config.model,
+        source_vocab_size=source.vocab_size,
+        target_vocab_size=target.vocab_size,
+    )
+    config = replace(config, model=sizes)
+    model = Seq2Seq(sizes, seed=config.seed)
+    held_out = encode(pairs.valid, True) if pairs.valid else None
+    size = config.data.batch_size
+    batches = Batches(
+        examples,
+        seed=config.seed,
+        batch_tokens=config.data.batch_tokens if size is None else None,
+        batch_size=size,
+        bucketed=config.data.bucketed,
+    )
+    begun = (folder / ".lock").exists()
+    with RunFolder(folder, to_mapping(config), resume=begun) as run:
+        prober = Prober(model, _probed(examples), trial.probe_steps, folder / PROBES)
+        trainer = Trainer(
+            model,
+            batches,
+            config.training,
+            validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
+            run=run,
+            listeners=[prober],
+        )
+        ended = trainer.fit()
+        if ended.interrupted is not None:
+            return {"status": "interrupted"}
+        judged = pairs.test or pairs.valid
+        trained = Trained(model, source, target, config.search)
+        scores = score(trained, judged, config) if judged else None
+        minutes = trainer.seconds / 60
+    curve = learning_curve(folder / "metrics.jsonl")
+    probes = read_probes(folder / PROBES)
+    numbers = _numbers(scores.as_json()) if scores else {}
+    return {
+        "status": "done",
+        "metrics": measure(curve, numbers, probes),
+        "curve": curve,
+        "probes": probes,
+        "steps": ended.step,
+        "minutes": minutes,
+        "parameters": sum(p.data.size for p in model.parameters()),
+        "vocabulary": [source.vocab_size, target.vocab_size],
+        "pairs": len(examples),
+        "answer_tokens": float((examples.target.lengths - 1).mean()),
+        "settings": flat_settings(trial.config),
+        "environment": {**run.environment, "pellucid": __version__},
+        "machine": machine(),
+    }
+
+
+def _probed(examples: Examples) -> Batch:
+    """Return the batch that is looked at: pairs from all over the data, always the same."""
+    some = np.linspace(0, len(examples) - 1, min(PROBED_PAIRS, len(examples)))
+    return examples.batch(some.astype(np.int64))
+
+
+def learning_curve(metrics: Path) -> dict[str, list[float | None]]:
+    """Return the losses after each epoch from a run's metrics.jsonl.
+
+    train: nats per answer as seed 003 defines it; train_token: the same per token; valid: nats per
+    token at the validation that followed, None where there was none.
+    """
+    curve: dict[str, list[float | None]] = {"epoch": [], "train": [], "train_token": []}
+    valid: dict[float, float] = {}
+    for line in metrics.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        if event["event"] == "epoch_ended":
+            curve["epoch"].append(event["epoch"])
+            curve["train"].append(event["loss_per_sentence"])
+            curve["train_token"].append(event["loss"])
+        elif event["event"] == "validated" and event["loss"] is not None:
+            valid[event["epoch"]] = event["loss"]
+    curve["valid"] = [valid.get(epoch or 0.0) for epoch in curve["epoch"]] if valid else []
+    return curve
+
+
+def _numbers(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Return the scores that are one number, BLEU's and chrF's values among them."""
+    names = {"bleu_lower-cased": "bleu_lower", "chrf2": "chrf"}
+    found = {}
+    for name, value in scores.items():
+        number = value.get("value") if isinstance(value, Mapping) else value
+        if isinstance(number, int | float):
+            found[names.get(name, name)] = float(number)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Return the processor's name and the number of processors this process may use."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        pass  # not Linux, or it does not say: the architecture has to do
+    return {"processor": name, "processors": os.cpu_count()}
