@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 
-from pellucid.kernels.compile import inner, kernel
+from pellucid.kernels import threads
+from pellucid.kernels.compile import inner
 from pellucid.kernels.math import channel_bits, exp, logistic, normal
 
 LEAKY_RELU, GELU, GELU_TANH, SILU = range(4)
@@ -62,9 +63,10 @@ def _twice_u(z):
     return _TWICE_SQRT_2_OVER_PI * (z + _CUBIC * z * z * z)
 
 
-@kernel("void(f4[:,::1],f4[::1],i8,u4[::1],u4,f4,i8,i8,f4[:,::1])")
-def forward(x, bias, kind, starts, threshold, scale, begin, end, y):
-    """dropout(activation(x + b)) for rows begin … end."""
+@threads.shared("f4[:,::1],f4[::1],i8,u4[::1],u4,f4,f4[:,::1]")
+def forward(part, parts, x, bias, kind, starts, threshold, scale, y):
+    """dropout(activation(x + b))."""
+    begin, end = threads.span(part, parts, len(x))
     for i in range(begin, end):
         for j in range(x.shape[1]):
             y[i, j] = x[i, j] + bias[j]
@@ -88,9 +90,11 @@ def forward(x, bias, kind, starts, threshold, scale, begin, end, y):
                 y[i, j] = y[i, j] * scale if kept else _ZERO
 
 
-@kernel("void(f4[:,::1],f4[:,::1],f4[::1],i8,u4[::1],u4,f4,i8,i8,f4[:,::1],f4[::1])")
-def backward(dy, x, bias, kind, starts, threshold, scale, begin, end, dx, dbias):
-    """dx, and its sum over rows begin … end added to dbias."""
+@threads.shared("f4[:,::1],f4[:,::1],f4[::1],i8,u4[::1],u4,f4,f4[:,::1],f4[:,::1]")
+def backward(part, parts, dy, x, bias, kind, starts, threshold, scale, dx, sums):
+    """dx, and its sum over the part's rows added to sums[part]."""
+    begin, end = threads.span(part, parts, len(x))
+    dbias = sums[part]
     for i in range(begin, end):
         for j in range(x.shape[1]):
             dx[i, j] = x[i, j] + bias[j]

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from pellucid.kernels import threads
-from pellucid.kernels.compile import kernel
 
 Array = np.ndarray
 _SLICE = 1 << 16  # numbers worth a part of their own
@@ -62,32 +61,23 @@ def adam_step(
         )
     ]
     flat = [x.reshape(-1) for x in (theta, gradient, exp_avg, exp_avg_sq)]
-    bounds = threads.cut(theta.size, _SLICE)
-
-    def part(i: int) -> None:
-        _step(*(x[bounds[i] : bounds[i + 1]] for x in flat), *numbers)
-
-    threads.run(part, len(bounds) - 1)
+    _step(threads.count(theta.size, _SLICE), *flat, *numbers)
 
 
 def sum_of_squares(x: Array) -> float:
     """Return Σ x² in float64: slices of a fixed size, added in order."""
-    flat = x.reshape(-1)
-    starts = range(0, len(flat), _SLICE)
-    sums = [0.0] * len(starts)
-
-    def part(i: int) -> None:
-        sums[i] = _squares(flat[i * _SLICE : (i + 1) * _SLICE])
-
-    if len(starts) > 1:
-        threads.run(part, len(starts))
-    elif starts:
-        part(0)
-    return float(sum(sums))
+    sums = np.empty(-(-x.size // _SLICE))
+    _squares(len(sums), x.reshape(-1), sums)
+    return float(sum(sums.tolist()))
 
 
-@kernel("void(f4[::1],f4[::1],f4[::1],f4[::1],f4,f4,f4,f4,f4,f4,f4,f4,f4)")
-def _step(theta, gradient, m, v, scale, decay, keep, rest1, beta2, rest2, unbias2, eps, rate):
+@threads.shared("f4[::1],f4[::1],f4[::1],f4[::1],f4,f4,f4,f4,f4,f4,f4,f4,f4")
+def _step(
+    part, parts, theta, gradient, m, v, scale, decay, keep, rest1, beta2, rest2, unbias2, eps, rate
+):
+    # Slices, because an index that might be negative keeps a loop from being vectorised.
+    begin, end = threads.span(part, parts, theta.size)
+    theta, gradient, m, v = theta[begin:end], gradient[begin:end], m[begin:end], v[begin:end]
     for i in range(theta.size):
         here = theta[i] * keep
         g = gradient[i] * scale + decay * here
@@ -97,10 +87,11 @@ def _step(theta, gradient, m, v, scale, decay, keep, rest1, beta2, rest2, unbias
         theta[i] = here - rate * (m_i / (np.sqrt(v_i) * unbias2 + eps))
 
 
-@kernel("f8(f4[::1])")
-def _squares(x: Any) -> Any:
+@threads.shared("f4[::1],f8[::1]")
+def _squares(part: Any, parts: Any, x: Any, sums: Any) -> None:
     total = 0.0
-    for i in range(x.size):
-        wide = np.float64(x[i])
+    here = x[part * _SLICE : (part + 1) * _SLICE]
+    for i in range(here.size):
+        wide = np.float64(here[i])
         total += wide * wide
-    return total
+    sums[part] = total

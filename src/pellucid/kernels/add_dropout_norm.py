@@ -12,9 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.kernels import threads
-from pellucid.kernels.compile import kernel
 from pellucid.kernels.math import channel_bits
-from pellucid.kernels.rows import as_rows, can_drop, dropout_bits, plain_rows, plain_vector, slices
+from pellucid.kernels.rows import (
+    as_rows,
+    can_drop,
+    dropout_bits,
+    parts_of,
+    plain_rows,
+    plain_vector,
+)
 from pellucid.rng import Rng
 
 Array = np.ndarray
@@ -89,13 +95,8 @@ def normalise(
     beta = np.zeros(width, np.float32) if bias is None else bias
     y, x_hat = np.empty_like(rows), np.empty_like(rows)
     inverse_std = np.empty(len(rows), np.float32)
-    bounds = slices(*rows.shape)
-
-    def part(i: int) -> None:
-        _forward(x, rows, gamma, beta, np.float32(eps), *bits, bounds[i], bounds[i + 1],
-                 y, x_hat, inverse_std)  # fmt: skip
-
-    threads.run(part, len(bounds) - 1)
+    parts = parts_of(*rows.shape)
+    _forward(parts, x, rows, gamma, beta, np.float32(eps), *bits, y, x_hat, inverse_std)
     return y.reshape(residual.shape), Saved(x_hat, inverse_std, weight, bias is not None, *bits)
 
 
@@ -109,14 +110,11 @@ def add_dropout_norm_backward(
     gamma = np.ones(width, np.float32) if weight is None else weight
     dresidual = np.empty_like(x_hat)
     dx = np.empty_like(x_hat) if threshold else dresidual
-    bounds = slices(*x_hat.shape)
-    sums = np.zeros((len(bounds) - 1, 2, width), np.float32)
-
-    def part(i: int) -> None:
-        _backward(dy_rows, x_hat, inverse_std, gamma, starts, threshold, scale, bounds[i],
-                  bounds[i + 1], dx, dresidual, sums[i, 0], sums[i, 1])  # fmt: skip
-
-    threads.run(part, len(bounds) - 1)
+    parts = parts_of(*x_hat.shape)
+    sums = np.zeros((parts, 2, width), np.float32)
+    _backward(
+        parts, dy_rows, x_hat, inverse_std, gamma, starts, threshold, scale, dx, dresidual, sums
+    )
     dweight, dbias = sums.sum(axis=0)
     return (
         dx.reshape(dy.shape),
@@ -126,12 +124,11 @@ def add_dropout_norm_backward(
     )
 
 
-@kernel(
-    "void(f4[:,::1],f4[:,::1],f4[::1],f4[::1],f4,u4[::1],u4,f4,i8,i8,f4[:,::1],f4[:,::1],f4[::1])"
-)
+@threads.shared("f4[:,::1],f4[:,::1],f4[::1],f4[::1],f4,u4[::1],u4,f4,f4[:,::1],f4[:,::1],f4[::1]")
 def _forward(
-    x, residual, gamma, beta, eps, starts, threshold, scale, begin, end, y, x_hat, inverse_std
+    part, parts, x, residual, gamma, beta, eps, starts, threshold, scale, y, x_hat, inverse_std
 ):
+    begin, end = threads.span(part, parts, len(residual))
     width = x.shape[1]
     share = _f(1.0) / _f(width)
     for i in range(begin, end):
@@ -165,25 +162,12 @@ def _forward(
             y[i, j] = h * gamma[j] + beta[j]
 
 
-@kernel(
-    "void(f4[:,::1],f4[:,::1],f4[::1],f4[::1],u4[::1],u4,f4,i8,i8,"
-    "f4[:,::1],f4[:,::1],f4[::1],f4[::1])"
-)
+@threads.shared("f4[:,::1],f4[:,::1],f4[::1],f4[::1],u4[::1],u4,f4,f4[:,::1],f4[:,::1],f4[:,:,::1]")
 def _backward(
-    dy,
-    x_hat,
-    inverse_std,
-    gamma,
-    starts,
-    threshold,
-    scale,
-    begin,
-    end,
-    dx,
-    dresidual,
-    dgamma,
-    dbeta,
+    part, parts, dy, x_hat, inverse_std, gamma, starts, threshold, scale, dx, dresidual, sums
 ):
+    begin, end = threads.span(part, parts, len(dy))
+    dgamma, dbeta = sums[part, 0], sums[part, 1]
     width = dy.shape[1]
     share = _f(1.0) / _f(width)
     for i in range(begin, end):

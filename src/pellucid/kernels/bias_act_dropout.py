@@ -15,9 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.kernels import threads
-from pellucid.kernels.compile import kernel
 from pellucid.kernels.math import channel_bits
-from pellucid.kernels.rows import as_rows, can_drop, dropout_bits, plain_rows, plain_vector, slices
+from pellucid.kernels.rows import (
+    as_rows,
+    can_drop,
+    dropout_bits,
+    parts_of,
+    plain_rows,
+    plain_vector,
+)
 from pellucid.ops.bias_act_dropout import ACTIVATIONS
 from pellucid.rng import Rng
 
@@ -65,16 +71,12 @@ def bias_act_dropout(
     bits = dropout_bits(dropout, rng, x.shape[:-1])
     b = np.zeros(x.shape[-1], np.float32) if bias is None else bias
     y = np.empty_like(rows)
-    bounds = slices(*rows.shape)
-
-    def part(i: int) -> None:
-        if activation == "relu":
-            _relu(rows, b, *bits, bounds[i], bounds[i + 1], y)
-        else:
-            smooth, kind = _smooth(activation)
-            smooth.forward(rows, b, kind, *bits, bounds[i], bounds[i + 1], y)
-
-    threads.run(part, len(bounds) - 1)
+    parts = parts_of(*rows.shape)
+    if activation == "relu":
+        _relu(parts, rows, b, *bits, y)
+    else:
+        smooth, kind = _smooth(activation)
+        smooth.forward(parts, rows, b, kind, *bits, y)
     kept = y if activation == "relu" else rows
     return y.reshape(x.shape), Saved(activation, kept, b, *bits, bias is not None)
 
@@ -84,18 +86,13 @@ def bias_act_dropout_backward(dy: Array, saved: Saved) -> tuple[Array, Array | N
     activation, kept, bias, starts, threshold, scale, has_bias = saved
     dy_rows = as_rows(dy, kept.shape[1])
     dx = np.empty_like(kept)
-    bounds = slices(*kept.shape)
-    sums = np.zeros((len(bounds) - 1, kept.shape[1]), np.float32)
-
-    def part(i: int) -> None:
-        here = bounds[i], bounds[i + 1], dx, sums[i]
-        if activation == "relu":
-            _relu_backward(dy_rows, kept, scale, *here)
-        else:
-            smooth, kind = _smooth(activation)
-            smooth.backward(dy_rows, kept, bias, kind, starts, threshold, scale, *here)
-
-    threads.run(part, len(bounds) - 1)
+    parts = parts_of(*kept.shape)
+    sums = np.zeros((parts, kept.shape[1]), np.float32)
+    if activation == "relu":
+        _relu_backward(parts, dy_rows, kept, scale, dx, sums)
+    else:
+        smooth, kind = _smooth(activation)
+        smooth.backward(parts, dy_rows, kept, bias, kind, starts, threshold, scale, dx, sums)
     return dx.reshape(dy.shape), sums.sum(axis=0) if has_bias else None
 
 
@@ -105,8 +102,9 @@ def _smooth(activation: str) -> tuple[ModuleType, int]:
     return module, getattr(module, activation.upper())
 
 
-@kernel("void(f4[:,::1],f4[::1],u4[::1],u4,f4,i8,i8,f4[:,::1])")
-def _relu(x, bias, starts, threshold, scale, begin, end, y):
+@threads.shared("f4[:,::1],f4[::1],u4[::1],u4,f4,f4[:,::1]")
+def _relu(part, parts, x, bias, starts, threshold, scale, y):
+    begin, end = threads.span(part, parts, len(x))
     for i in range(begin, end):
         if threshold:
             start = starts[i]
@@ -121,8 +119,10 @@ def _relu(x, bias, starts, threshold, scale, begin, end, y):
                 y[i, j] = _f(0.0) if a <= _f(0.0) else a
 
 
-@kernel("void(f4[:,::1],f4[:,::1],f4,i8,i8,f4[:,::1],f4[::1])")
-def _relu_backward(dy, y, scale, begin, end, dx, dbias):
+@threads.shared("f4[:,::1],f4[:,::1],f4,f4[:,::1],f4[:,::1]")
+def _relu_backward(part, parts, dy, y, scale, dx, sums):
+    begin, end = threads.span(part, parts, len(dy))
+    dbias = sums[part]
     for i in range(begin, end):
         for j in range(y.shape[1]):
             d = dy[i, j] * scale if y[i, j] > _f(0.0) else _f(0.0)

@@ -68,8 +68,12 @@ class Kernel:
                 self._compiled = self._compiled or self._compile()
         return self._compiled(*args)
 
+    def body(self) -> Callable[..., Any]:
+        """Return what is compiled."""
+        return self._f
+
     def _compile(self) -> Any:
-        dispatcher: Any = njit(nogil=True, fastmath=set(FAST), error_model="numpy")(self._f)
+        dispatcher: Any = njit(nogil=True, fastmath=set(FAST), error_model="numpy")(self.body())
         dispatcher._cache = _Cache(self._f)
         dispatcher.compile(self._signature)
         dispatcher.disable_compile()

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.kernels import threads
-from pellucid.kernels.compile import kernel
 from pellucid.kernels.math import channel_bits
-from pellucid.kernels.rows import as_rows, can_drop, dropout_bits, plain_rows, slices
+from pellucid.kernels.rows import as_rows, can_drop, dropout_bits, parts_of, plain_rows
 from pellucid.rng import Rng
 
 Array = np.ndarray
@@ -40,17 +39,13 @@ def dropout_backward(dy: Array, saved: Saved) -> Array:
 def _drop(x: Array, saved: Saved) -> Array:
     rows = x.reshape(-1, x.shape[-1])
     y = np.empty_like(rows)
-    bounds = slices(*rows.shape)
-
-    def part(i: int) -> None:
-        _rows(rows, *saved, bounds[i], bounds[i + 1], y)
-
-    threads.run(part, len(bounds) - 1)
+    _rows(parts_of(*rows.shape), rows, *saved, y)
     return y.reshape(x.shape)
 
 
-@kernel("void(f4[:,::1],u4[::1],u4,f4,i8,i8,f4[:,::1])")
-def _rows(x, starts, threshold, scale, begin, end, y):
+@threads.shared("f4[:,::1],u4[::1],u4,f4,f4[:,::1]")
+def _rows(part, parts, x, starts, threshold, scale, y):
+    begin, end = threads.span(part, parts, len(x))
     for i in range(begin, end):
         start = starts[i]
         for j in range(x.shape[1]):

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.kernels import threads
-from pellucid.kernels.compile import kernel
 from pellucid.kernels.rows import as_rows
 from pellucid.ops.embedding import embedding as plain_embedding
 
@@ -45,18 +44,14 @@ def embedding_backward(dy: Array, saved: Saved) -> Array:
     flat = ids.reshape(-1)
     updates = as_rows(dy, width)
     dweight = np.zeros((rows, width), np.float32)
-    bounds = threads.cut(width, _COLUMNS, most=4)
     skipped = -1 if padding_idx is None else padding_idx
-
-    def part(i: int) -> None:
-        _add(flat, updates, skipped, bounds[i], bounds[i + 1], dweight)
-
-    threads.run(part, len(bounds) - 1)
+    _add(threads.count(width, _COLUMNS, most=4), flat, updates, skipped, dweight)
     return dweight
 
 
-@kernel("void(i8[:],f4[:,::1],i8,i8,i8,f4[:,::1])")
-def _add(index, updates, skipped, first, last, total):
+@threads.shared("i8[:],f4[:,::1],i8,f4[:,::1]")
+def _add(part, parts, index, updates, skipped, total):
+    first, last = threads.span(part, parts, total.shape[1])
     for i in range(len(index)):
         row = index[i]
         if row != skipped:

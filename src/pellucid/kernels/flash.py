@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.kernels import threads
-from pellucid.kernels.compile import inner, kernel
+from pellucid.kernels.compile import inner
 from pellucid.kernels.math import channel_bits, exp, mix
 from pellucid.kernels.simd import (
     LANES,
@@ -113,13 +113,8 @@ def attend(
     scale = q.shape[2] ** -0.5 if scale is None else scale
     out = np.empty((*q.shape[:2], v.shape[2]), np.float32)
     tops, shares = np.empty(q.shape[:2], np.float32), np.empty(q.shape[:2], np.float32)
-    bounds = _parts(spans, q.shape[1], q.shape[2])
-
-    def part(i: int) -> None:
-        _forward(q, k, v, *spans, bounds[i], bounds[i + 1], causal, scale, *dropout, out,
-                 tops, shares)  # fmt: skip
-
-    threads.run(part, len(bounds) - 1)
+    bounds = _bounds(spans, q.shape[1], q.shape[2])
+    _forward(len(bounds) - 1, q, k, v, *spans, bounds, causal, scale, *dropout, out, tops, shares)
     return out, Saved(q, k, v, out, tops, shares, spans, causal, scale, dropout)
 
 
@@ -127,23 +122,19 @@ def attend_backward(dout: Array, saved: Saved, dq: Array, dk: Array, dv: Array) 
     """Write the gradients of all rows that belong to a sequence."""
     q, k, v, out, tops, shares, spans, causal, scale, dropout = saved
     dout = dout if plain(dout) else np.array(dout, np.float32, order="C")
-    bounds = _parts(spans, q.shape[1], q.shape[2])
-
-    def part(i: int) -> None:
-        _backward(dout, q, k, v, out, tops, shares, *spans, bounds[i], bounds[i + 1],
-                  causal, scale, *dropout, dq, dk, dv)  # fmt: skip
-
-    threads.run(part, len(bounds) - 1)
+    bounds = _bounds(spans, q.shape[1], q.shape[2])
+    _backward(len(bounds) - 1, dout, q, k, v, out, tops, shares, *spans, bounds, causal, scale,
+              *dropout, dq, dk, dv)  # fmt: skip
 
 
-def _parts(spans: Spans, heads: int, width: int) -> list[int]:
+def _bounds(spans: Spans, heads: int, width: int) -> Array:
     """Cut the pieces (sequence · heads + head) into parts of about equal work."""
     total = np.cumsum(np.repeat((spans.lengths + 1) * (spans.sources + 1), heads))
     if not len(total):
-        return [0, 0]
-    parts = max(1, min(8, len(total), int(total[-1]) * width // _WORK))
+        return np.zeros(2, np.int64)
+    parts = threads.count(int(total[-1]) * width, _WORK, most=min(8, len(total)))
     inside = np.searchsorted(total, total[-1] * np.arange(1, parts) / parts)
-    return [0, *inside.tolist(), len(total)]
+    return np.array([0, *inside, len(total)], np.int64)
 
 
 @inner()
@@ -255,30 +246,15 @@ def _softmax_row_backward(
 
 
 _SEQUENCES = "f4[:,:,:],f4[:,:,:],f4[:,:,:]"
-_OPTIONS = "i8[:],i8[:],i8[:],i8[:],i8,i8,b1,f4,u4[:],u4,u4,f4"
+_OPTIONS = "i8[:],i8[:],i8[:],i8[:],i8[::1],b1,f4,u4[:],u4,u4,f4"
 
 
-@kernel(f"void({_SEQUENCES},{_OPTIONS},f4[:,:,::1],f4[:,::1],f4[:,::1])")
+@threads.shared(f"{_SEQUENCES},{_OPTIONS},f4[:,:,::1],f4[:,::1],f4[:,::1]")
 def _forward(
-    q,
-    k,
-    v,
-    q_firsts,
-    lengths,
-    k_firsts,
-    sources,
-    begin,
-    end,
-    causal,
-    scale,
-    rows,
-    site,
-    threshold,
-    keep,
-    out,
-    tops,
-    shares,
-):
+    part, parts, q, k, v, q_firsts, lengths, k_firsts, sources, bounds, causal, scale, rows, site,
+    threshold, keep, out, tops, shares,
+):  # fmt: skip
+    begin, end = bounds[part], bounds[part + 1]
     heads, depth = q.shape[1], q.shape[2]
     wide = padded(v.shape[2])
     longest = 0
@@ -335,12 +311,12 @@ def _forward(
                     out[t, head, j] = context[i, j] * (share * keep)
 
 
-@kernel(f"void(f4[:,:,:],{_SEQUENCES},f4[:,:,::1],f4[:,::1],f4[:,::1],{_OPTIONS},{_SEQUENCES})")
+@threads.shared(f"f4[:,:,:],{_SEQUENCES},f4[:,:,::1],f4[:,::1],f4[:,::1],{_OPTIONS},{_SEQUENCES}")
 def _backward(
-    dout, q, k, v, out, tops, shares, q_firsts, lengths, k_firsts, sources, begin, end, causal,
-    scale, rows, site,
-    threshold, keep, dq, dk, dv,
+    part, parts, dout, q, k, v, out, tops, shares, q_firsts, lengths, k_firsts, sources, bounds,
+    causal, scale, rows, site, threshold, keep, dq, dk, dv,
 ):  # fmt: skip
+    begin, end = bounds[part], bounds[part + 1]
     heads, depth, depth_v = q.shape[1], q.shape[2], v.shape[2]
     narrow, wide = padded(depth), padded(depth_v)
     longest = 0

@@ -14,14 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.kernels import threads
-from pellucid.kernels.compile import kernel
+from pellucid.kernels.compile import inner
 from pellucid.kernels.math import exp
-from pellucid.kernels.matmul import HEIGHT, multiply, multiply_here, panels
+from pellucid.kernels.matmul import HEIGHT, multiply, multiply_rows, panels
 from pellucid.kernels.rows import plain_rows, plain_vector
 from pellucid.kernels.simd import LANES, choose, full, highest, load, store, total
 
 Array = np.ndarray
 _f = np.float32
+_NOTHING = np.empty(0, np.float32)
 # Logits held at once. A chunk adds to the whole of dW, so it has many rows; an allocation of over
 # 32 MB would be given back to the system and cleared by it anew each time.
 _HELD = 7_500_000
@@ -78,20 +79,16 @@ def linear_cross_entropy(
     dx, dweight = np.empty_like(x), np.empty_like(weight)
     dbias, sums = np.zeros(vocabulary, np.float32), np.empty(vocabulary, np.float32)
     forth, back = panels(weight.T), panels(weight)
+    start = _NOTHING if bias is None else bias
 
     for begin in range(0, rows, held):
-        end = min(rows, begin + held)
-        bounds = [*range(begin, end, _SLICE), end]
-
-        def part(i: int, begin=begin, bounds=bounds) -> None:
-            here, slots = slice(*bounds[i : i + 2]), slice(*(b - begin for b in bounds[i : i + 2]))
-            multiply_here(x[here], forth, logits[slots], bias)
-            _to_gradients(logits[slots], target[here], ignore_index, label_smoothing, losses[here])
-            multiply_here(logits[slots], back, dx[here])
-
-        threads.run(part, len(bounds) - 1)
-        dlogits, x_chunk = logits[: end - begin], panels(x[begin:end])
-        multiply(dlogits.T, x_chunk, dweight, add=begin > 0, sums=sums)
+        here = slice(begin, begin + held)
+        dlogits = logits[: len(x[here])]
+        _chunk(
+            -(-len(dlogits) // _SLICE), x[here], forth, back, start, target[here], ignore_index,
+            label_smoothing, dlogits, losses[here], dx[here],
+        )  # fmt: skip
+        multiply(dlogits.T, panels(x[here]), dweight, add=begin > 0, sums=sums)
         dbias += sums
     loss = np.asarray(losses.sum(), np.float32)
     return loss, Saved(dx, dweight, None if bias is None else dbias)
@@ -106,12 +103,21 @@ def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Ar
     return dx * factor, dweight * factor, None if dbias is None else dbias * factor
 
 
-@kernel("void(f4[:,::1],i8[:],i8,f8,f8[:])")
-def _to_gradients(logits, target, ignore_index, smoothing, losses):
+@threads.shared("f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f4[:,::1],f8[:],f4[:,::1]")
+def _chunk(part, parts, x, forth, back, bias, target, ignore_index, smoothing, logits, losses, dx):
+    begin, end = part * _SLICE, min((part + 1) * _SLICE, len(x))
+    multiply_rows(x, forth, logits, bias, False, dx[0, :0], begin, end)
+    _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end)
+    multiply_rows(logits, back, dx, dx[0, :0], False, dx[0, :0], begin, end)
+
+
+@inner()
+def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
+    """Turn rows of logits into their losses and, in place, the gradients of these."""
     vocabulary = logits.shape[1]
     whole = vocabulary // LANES * LANES  # the rest of a row is done number by number
     share = _f(smoothing / vocabulary)
-    for i in range(logits.shape[0]):
+    for i in range(begin, end):
         at, t = i * vocabulary, target[i]
         if t == ignore_index:
             losses[i] = 0.0

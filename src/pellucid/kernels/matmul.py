@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid.kernels import threads
-from pellucid.kernels.compile import kernel
+from pellucid.kernels.compile import inner
 from pellucid.kernels.simd import LANES, get, put
 from pellucid.kernels.tile import ROWS, product
 
@@ -29,25 +29,15 @@ _WORK = 1 << 20  # multiply-adds worth a part of their own
 
 Array = np.ndarray
 _f = np.float32
+_NOTHING = np.empty(0, np.float32)
 
 
 def panels(b: Array) -> Array:
     """Copy B (k, n) into panels (⌈n / WIDTH⌉, k · WIDTH), zeros after the last column."""
     k, n = b.shape
     packed = np.empty((-(-n // WIDTH), k * WIDTH), np.float32)
-    bounds = threads.cut(len(packed), max(1, _WORK // (32 * k * WIDTH)))
-
-    def part(i: int) -> None:
-        _pack(b, bounds[i], bounds[i + 1], packed)
-
-    threads.run(part, len(bounds) - 1)
+    _pack(threads.count(b.size, _WORK // 32), b, packed)
     return packed
-
-
-def row_parts(a: Array, packed: Array) -> list[int]:
-    """Return the bounds of the slices of A's rows that are worth a part of their own."""
-    smallest = max(ROWS, _WORK // max(1, packed.size))
-    return threads.cut(len(a), smallest)
 
 
 def multiply(
@@ -63,43 +53,23 @@ def multiply(
     A has its numbers next to each other along one of its two axes, C along its rows. `sums` (m,)
     gets the sums of A's rows if A is a transposed array: its blocks are copied anyway.
     """
-    bounds = row_parts(a, packed)
-
-    def part(i: int) -> None:
-        rows = slice(bounds[i], bounds[i + 1])
-        multiply_here(a[rows], packed, c[rows], bias, add, None if sums is None else sums[rows])
-
-    threads.run(part, len(bounds) - 1)
-    return c
-
-
-def multiply_here(
-    a: Array,
-    packed: Array,
-    c: Array,
-    bias: Array | None = None,
-    add: bool = False,
-    sums: Array | None = None,
-) -> None:
-    """Do `multiply` on the calling thread alone."""
-    block = np.empty((DEPTH, HEIGHT), np.float32)
-    edge = np.empty((HEIGHT, WIDTH), np.float32)
-    nothing = np.empty(0, np.float32)
+    parts = min(threads.count(len(a) * packed.size, _WORK), threads.count(len(a), ROWS))
     _multiply(
+        parts,
         a,
         packed,
         c,
-        nothing if bias is None else bias,
+        _NOTHING if bias is None else bias,
         add,
-        nothing if sums is None else sums,
-        block,
-        edge,
+        _NOTHING if sums is None else sums,
     )
+    return c
 
 
-@kernel("void(f4[:,:],i8,i8,f4[:,::1])")
-def _pack(b, first, last, packed):
+@threads.shared("f4[:,:],f4[:,::1]")
+def _pack(part, parts, b, packed):
     k, n = b.shape
+    first, last = threads.span(part, parts, len(packed))
     down, right = b.strides[0] // 4, b.strides[1] // 4
     for panel in range(first, last):
         used = min(WIDTH, n - panel * WIDTH)
@@ -117,14 +87,23 @@ def _pack(b, first, last, packed):
                 packed[panel, i * WIDTH + j] = _f(0.0)
 
 
-@kernel("void(f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1],f4[:,:],f4[:,:])")
-def _multiply(a, packed, c, bias, add, sums, block, edge):
-    (m, k), n = a.shape, c.shape[1]
+@threads.shared("f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1]")
+def _multiply(part, parts, a, packed, c, bias, add, sums):
+    begin, end = threads.span(part, parts, len(a))
+    multiply_rows(a, packed, c, bias, add, sums, begin, end)
+
+
+@inner()
+def multiply_rows(a, packed, c, bias, add, sums, begin, end):
+    """Do rows begin … end of `multiply`; an empty `bias` or `sums` is none."""
+    k, n = a.shape[1], c.shape[1]
+    block = np.empty((DEPTH, HEIGHT), np.float32)
+    edge = np.empty((HEIGHT, WIDTH), np.float32)
     a_row, a_step, c_row = a.strides[0] // 4, a.strides[1] // 4, c.strides[0] // 4
     biased, summed = bias.shape[0] > 0, sums.shape[0] > 0
     partial = np.empty(HEIGHT, np.float32)
-    for first in range(0, m, HEIGHT):
-        height = min(HEIGHT, m - first)
+    for first in range(begin, end, HEIGHT):
+        height = min(HEIGHT, end - first)
         for start in range(0, max(k, 1), DEPTH):
             depth = min(DEPTH, k - start)
             adding = add or biased or start > 0

@@ -56,6 +56,6 @@ def dropout_bits(
     return rng.row_hash(rows).reshape(-1), threshold, np.float32(1.0 / (1.0 - p))
 
 
-def slices(rows: int, width: int) -> list[int]:
-    """Return the bounds of the slices of rows that are worked on at once."""
-    return threads.cut(rows, max(1, _NUMBERS // width), most=16)
+def parts_of(rows: int, width: int) -> int:
+    """Return into how many parts rows are cut."""
+    return threads.count(rows * width, _NUMBERS, most=min(16, rows))

@@ -1,20 +1,28 @@
-"""A few threads that share out the parts of one kernel call.
+"""The threads that help with a kernel call, and kernels whose work is cut into parts.
 
-Kernels run without the GIL, so plain threads are enough; Numba's own thread layers are not used
-(one is not thread-safe, another does not survive a fork). How the work is cut into parts must never
-depend on the number of threads: parts write to places of their own, and partial sums are added in
-the order of the parts, so the result has the same bits whoever did which part.
+Numba's own thread layers are not used: one is not thread-safe, another does not survive a fork. How
+the work is cut must never depend on the number of threads: parts write to places of their own, and
+partial sums are added in the order of the parts, so the result has the same bits whoever did which
+part.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from collections.abc import Callable
-from itertools import count
 from queue import SimpleQueue
+from typing import Any
 
-Task = Callable[[int], None]
+import numpy as np
+
+from pellucid.kernels.compile import Kernel, inner
+from pellucid.kernels.share import WORDS, serve, share, task_of
+
+# About half a millisecond: longer than what lies between two kernels, short enough to be no burden.
+_PATIENCE = 20_000
+_LINE = 8  # words in a line of the cache
 
 
 def available() -> int:
@@ -30,40 +38,32 @@ def available() -> int:
     return os.cpu_count() or 1
 
 
-class _Call:
-    """One call: parts are taken in order by whoever is free."""
-
-    def __init__(self, task: Task, parts: int) -> None:
-        self.task, self.parts = task, parts
-        self.next = count()
-        self.left = count(1)
-        self.finished = threading.Lock()
-        self.finished.acquire()
-        self.error: BaseException | None = None
-
-    def work(self) -> None:
-        for part in self.next:
-            if part >= self.parts:
-                return
-            try:
-                self.task(part)
-            except BaseException as error:
-                self.error = error
-            if next(self.left) == self.parts:
-                self.finished.release()
-
-
 class _Pool:
-    def __init__(self) -> None:
-        self.queue: SimpleQueue[_Call] = SimpleQueue()
-        self.size = available()
-        for i in range(1, self.size):
-            name = f"pellucid-kernel-{i}"
-            threading.Thread(target=self._serve, name=name, daemon=True).start()
+    """Helpers that wait in `share.serve`, and sleep when nothing comes."""
 
-    def _serve(self) -> None:
+    def __init__(self) -> None:
+        self._words = np.zeros(WORDS + _LINE, np.int64)
+        self.address = -(-self._words.ctypes.data // (8 * _LINE)) * (8 * _LINE)
+        helpers = available() - 1
+        self._beds: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(helpers)]
+        self._asleep = [False] * helpers
+        for i in range(helpers):
+            name = f"pellucid-kernel-{i + 1}"
+            threading.Thread(target=self._help, args=(i,), name=name, daemon=True).start()
+
+    def _help(self, i: int) -> None:
+        last = 0
         while True:
-            self.queue.get().work()
+            last = serve(self.address, last, _PATIENCE)
+            self._asleep[i] = True
+            self._beds[i].get()
+
+    def wake(self) -> None:
+        """Wake every helper that sleeps; it comes in time for this call or the next."""
+        for i, asleep in enumerate(self._asleep):
+            if asleep:
+                self._asleep[i] = False
+                self._beds[i].put(None)
 
 
 _pool: _Pool | None = None
@@ -80,30 +80,51 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def run(task: Task, parts: int) -> None:
-    """Call task(0), …, task(parts − 1), several at a time, and wait for all of them."""
+def pool() -> int:
+    """Return the address of the pool, its helpers awake."""
     global _pool
-    if parts <= 1:
-        for part in range(parts):
-            task(part)
-        return
     if _pool is None:
         with _starting:
             _pool = _pool or _Pool()
-    call = _Call(task, parts)
-    for _ in range(min(_pool.size, parts) - 1):
-        _pool.queue.put(call)
-    call.work()
-    call.finished.acquire()
-    if call.error is not None:
-        raise call.error
+    _pool.wake()
+    return _pool.address
 
 
-def cut(rows: int, smallest: int, most: int = 8) -> list[int]:
-    """Return the bounds of equal slices of `rows`: at most `most`, none under `smallest` rows.
+class SharedKernel(Kernel):
+    """A kernel f(part, parts, *arguments); a call (parts, *arguments) does every part."""
 
-    >>> cut(10, 4)
-    [0, 5, 10]
+    def __call__(self, parts: int, *arguments: Any) -> None:
+        super().__call__(pool() if parts > 1 else 0, parts, *arguments)
+
+    def body(self) -> Callable[..., Any]:
+        """Return what is compiled: all parts of f, shared out."""
+        _, _, *names = inspect.signature(self._f).parameters
+        given = ", ".join(names)
+        task = task_of(inner()(self._f))
+        scope: dict[str, Any] = {"share": share, "task": task, "__name__": self._f.__module__}
+        exec(f"def run(pool, parts, {given}):\n    share(pool, parts, task(({given},)))\n", scope)
+        run: Callable[..., Any] = scope["run"]
+        return run
+
+
+def shared(signature: str) -> Callable[[Callable[..., Any]], SharedKernel]:
+    """Make a `SharedKernel` of the function below; the signature is that of its arguments.
+
+    Numba compiles no functions of any number of arguments, hence the `exec`.
     """
-    parts = max(1, min(most, rows // smallest))
-    return [rows * i // parts for i in range(parts + 1)]
+    return lambda f: SharedKernel(f, f"void(i8,i8,{signature})")
+
+
+def count(work: int, smallest: int, most: int = 8) -> int:
+    """Return into how many parts to cut: at most `most`, none with less than `smallest` to do.
+
+    >>> count(10, 4)
+    2
+    """
+    return max(1, min(most, work // smallest))
+
+
+@inner()
+def span(part, parts, rows):
+    """Return where a part's rows begin and end."""
+    return rows * part // parts, rows * (part + 1) // parts
