@@ -1,18 +1,24 @@
-"""Adam's step and the gradient's norm: one pass over memory each, on all threads.
+"""Adam's step and the gradient's norm for all parameters at once: one pass over memory each.
 
 The plain page makes a dozen passes over arrays far larger than the cache, so memory sets its speed.
 Here every number is read once and written once, in place: the optimiser owns these arrays. The
 factor for clipping and the loss's normalisation is folded in, so no scaled gradient is ever made.
-The order of operations is the plain page's.
+The order of operations is the plain page's. A model has many small parameters, so one call takes
+the addresses of all of them, and a part is a slice of one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numba.np.numpy_support import carray
 
 from pellucid.kernels import threads
+from pellucid.kernels.compile import inner
+from pellucid.kernels.simd import pointer
 
 Array = np.ndarray
 _SLICE = 1 << 16  # numbers worth a part of their own
@@ -20,30 +26,31 @@ _SLICE = 1 << 16  # numbers worth a part of their own
 
 def accepts(*arrays: Array) -> bool:
     """float32 in one piece of memory, all of one shape."""
-    return all(
-        x.dtype == np.float32
-        and x.flags.c_contiguous
-        and x.flags.writeable
-        and x.shape == arrays[0].shape
-        for x in arrays
-    )
+    shape = arrays[0].shape
+    for x in arrays:
+        flags = x.flags
+        if x.dtype != np.float32 or x.shape != shape:
+            return False
+        if not (flags.c_contiguous and flags.writeable):
+            return False
+    return True
 
 
 def adam_step(
-    theta: Array,
-    gradient: Array,
-    exp_avg: Array,
-    exp_avg_sq: Array,
+    parameters: Sequence[tuple[Array, Array, Array, Array]],
+    steps: Sequence[int],
     *,
     scale: float,
-    step: int,
     lr: float,
     betas: tuple[float, float],
     eps: float,
     weight_decay: float,
     decoupled: bool,
 ) -> None:
-    """Do `training.optim.adam` on scale · gradient, writing θ and both moments in place."""
+    """Do `training.optim.adam` on (θ, scale · gradient, m, v) of every parameter, in place.
+
+    `steps` holds the number of each parameter's step, counted from 1.
+    """
     beta1, beta2 = betas
     keep = 1 - lr * weight_decay if decoupled else 1.0
     numbers = [
@@ -55,29 +62,59 @@ def adam_step(
             1 - beta1,
             beta2,
             1 - beta2,
-            1 / (1 - beta2**step) ** 0.5,
             eps,
-            lr / (1 - beta1**step),
         )
     ]
-    flat = [x.reshape(-1) for x in (theta, gradient, exp_avg, exp_avg_sq)]
-    _step(threads.count(theta.size, _SLICE), *flat, *numbers)
+    unbias = {t: (1 / (1 - beta2**t) ** 0.5, lr / (1 - beta1**t)) for t in set(steps)}
+    rates = np.array([unbias[t] for t in steps], np.float32)
+    addresses = np.array([[_address(x) for x in arrays] for arrays in parameters], np.int64)
+    slices = _slices(tuple(arrays[0].size for arrays in parameters))
+    if len(slices):
+        _step(len(slices), addresses, slices, rates, *numbers)
 
 
-def sum_of_squares(x: Array) -> float:
-    """Return Σ x² in float64: slices of a fixed size, added in order."""
-    sums = np.empty(-(-x.size // _SLICE))
-    _squares(len(sums), x.reshape(-1), sums)
+def sum_of_squares(arrays: Sequence[Array]) -> float:
+    """Return Σ x² of all arrays in float64: slices of a fixed size, added in order."""
+    slices = _slices(tuple(x.size for x in arrays))
+    sums = np.empty(len(slices))
+    if len(slices):
+        _squares(len(slices), np.array([_address(x) for x in arrays], np.int64), slices, sums)
     return float(sum(sums.tolist()))
 
 
-@threads.shared("f4[::1],f4[::1],f4[::1],f4[::1],f4,f4,f4,f4,f4,f4,f4,f4,f4")
-def _step(
-    part, parts, theta, gradient, m, v, scale, decay, keep, rest1, beta2, rest2, unbias2, eps, rate
-):
-    # Slices, because an index that might be negative keeps a loop from being vectorised.
-    begin, end = threads.span(part, parts, theta.size)
-    theta, gradient, m, v = theta[begin:end], gradient[begin:end], m[begin:end], v[begin:end]
+def _address(x: Array) -> int:
+    address: int = x.__array_interface__["data"][0]
+    return address
+
+
+@lru_cache(maxsize=8)
+def _slices(sizes: tuple[int, ...]) -> Array:
+    """Return rows (which array, first number, how many) that cover arrays of these sizes."""
+    slices = [
+        (which, first, min(_SLICE, size - first))
+        for which, size in enumerate(sizes)
+        for first in range(0, size, _SLICE)
+    ]
+    return np.array(slices, np.int64).reshape(-1, 3)
+
+
+@inner()
+def _floats(address, first, size):
+    return carray(pointer(address + 4 * first), (size,), np.float32)
+
+
+@threads.shared("i8[:,::1],i8[:,::1],f4[:,::1],f4,f4,f4,f4,f4,f4,f4")
+def _step(part, parts, addresses, slices, rates, scale, decay, keep, rest1, beta2, rest2, eps):
+    which, first, size = slices[part, 0], slices[part, 1], slices[part, 2]
+    theta, gradient = (
+        _floats(addresses[which, 0], first, size),
+        _floats(addresses[which, 1], first, size),
+    )
+    m, v = (
+        _floats(addresses[which, 2], first, size),
+        _floats(addresses[which, 3], first, size),
+    )
+    unbias2, rate = rates[which, 0], rates[which, 1]
     for i in range(theta.size):
         here = theta[i] * keep
         g = gradient[i] * scale + decay * here
@@ -87,10 +124,10 @@ def _step(
         theta[i] = here - rate * (m_i / (np.sqrt(v_i) * unbias2 + eps))
 
 
-@threads.shared("f4[::1],f8[::1]")
-def _squares(part: Any, parts: Any, x: Any, sums: Any) -> None:
+@threads.shared("i8[::1],i8[:,::1],f8[::1]")
+def _squares(part: Any, parts: Any, addresses: Any, slices: Any, sums: Any) -> None:
+    here = _floats(addresses[slices[part, 0]], slices[part, 1], slices[part, 2])
     total = 0.0
-    here = x[part * _SLICE : (part + 1) * _SLICE]
     for i in range(here.size):
         wide = np.float64(here[i])
         total += wide * wide

@@ -45,7 +45,7 @@ from pellucid.rng import Rng, keep_threshold
 
 QUERIES, KEYS = 64, 128  # one block of scores: 32 KB
 ROW = KEYS + LANES  # a row stride that is no power of two: rows must not share cache sets
-_WORK = 1 << 19  # multiply-adds that are worth a part of their own
+_WORK = 1 << 15  # multiply-adds that are worth a part of their own; short rows cost more than that
 
 Array = np.ndarray
 _f = np.float32

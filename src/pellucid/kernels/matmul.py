@@ -25,7 +25,8 @@ from pellucid.kernels.tile import ROWS, product
 
 WIDTH = 2 * LANES
 DEPTH, HEIGHT = 256, 96
-_WORK = 1 << 20  # multiply-adds worth a part of their own
+_WORK = 1 << 19  # multiply-adds worth a part of their own
+_COPIED = 1 << 12  # numbers copied, likewise
 
 Array = np.ndarray
 _f = np.float32
@@ -36,7 +37,7 @@ def panels(b: Array) -> Array:
     """Copy B (k, n) into panels (⌈n / WIDTH⌉, k · WIDTH), zeros after the last column."""
     k, n = b.shape
     packed = np.empty((-(-n // WIDTH), k * WIDTH), np.float32)
-    _pack(threads.count(b.size, _WORK // 32), b, packed)
+    _pack(threads.count(b.size, _COPIED), b, packed)
     return packed
 
 

@@ -142,6 +142,16 @@ def put(_context, array, at, value):
 
 
 @instruction
+def pointer(_context, address):
+    """An address in memory, as what `numba.carray` makes an array of."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        return builder.inttoptr(values[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.intp), emit
+
+
+@instruction
 def full(_context, value):
     """A vector with a number in every lane."""
 

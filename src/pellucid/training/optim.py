@@ -73,14 +73,16 @@ def global_norm(gradients: Iterable[Array]) -> float:
     >>> global_norm([np.array([3.0]), np.array([[4.0]])])
     5.0
     """
-    total = 0.0
+    total, fused = 0.0, []
     for g in gradients:
-        if kernel := kernels.fused("adam", g):
-            total += kernel.sum_of_squares(g)
+        if kernels.fused("adam", g):
+            fused.append(g)
             continue
         # einsum runs on one thread without BLAS, so the order does not depend on thread counts.
         flat = np.ravel(g)
         total += float(np.einsum("i,i->", flat, flat, dtype=np.float64))
+    if fused and (kernel := kernels.fused("adam", fused[0])):
+        total += kernel.sum_of_squares(fused)
     return math.sqrt(total)
 
 
@@ -197,25 +199,36 @@ class Adam:
         """
         # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
         lr, scale = float(lr), float(scale)
+        options: dict[str, Any] = {
+            "lr": lr,
+            "betas": self.config.betas,
+            "eps": self.config.eps,
+            "weight_decay": self.config.decay,
+            "decoupled": self.config.name == "adamw",
+        }
+        fused: list[tuple[Array, ...]] = []
+        steps: list[int] = []
         for slot in self._slots.values():
             parameter = slot.parameter
             if parameter.grad is None:
                 continue
             slot.step += 1
-            options: dict[str, Any] = {
-                "step": slot.step,
-                "lr": lr,
-                "betas": self.config.betas,
-                "eps": self.config.eps,
-                "weight_decay": self.config.decay,
-                "decoupled": self.config.name == "adamw",
-            }
             arrays = (parameter.data, parameter.grad, *slot.moments)
-            if kernel := kernels.fused("adam", *arrays):
-                kernel.adam_step(*arrays, scale=scale, **options)
+            if kernels.fused("adam", *arrays):
+                fused.append(arrays)
+                steps.append(slot.step)
                 continue
             gradient = parameter.grad if scale == 1.0 else parameter.grad * scale
-            parameter.data, slot.moments = adam(parameter.data, gradient, slot.moments, **options)
+            parameter.data, slot.moments = adam(
+                parameter.data, gradient, slot.moments, step=slot.step, **options
+            )
+        if fused and (kernel := kernels.fused("adam", *fused[0])):
+            kernel.adam_step(fused, steps, scale=scale, **options)
+
+    def zero_grad(self) -> None:
+        """Forget the gradient of every parameter that is stepped."""
+        for slot in self._slots.values():
+            slot.parameter.grad = None
 
     def state_dict(self) -> dict[str, Array]:
         """Return the state as named arrays: exp_avg.NAME, exp_avg_sq.NAME and step.NAME."""

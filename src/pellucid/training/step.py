@@ -53,9 +53,6 @@ class Trainable(Protocol):
     def load_state_dict(self, mapping: Mapping[str, np.ndarray], strict: bool = True) -> Any:
         """Copy arrays into the parameters."""
 
-    def zero_grad(self) -> None:
-        """Forget every gradient."""
-
     def train(self, mode: bool = True) -> Any:
         """Switch dropout on."""
 
@@ -86,7 +83,7 @@ def train_step(
     finite.
     """
     rng = Rng(config.seed).fold(step)
-    model.zero_grad()
+    optimizer.zero_grad()
     tally = Tally(sentences=len(batch), useful_tokens=batch.useful_tokens, steps=1)
     for part in split(batch, config.accumulate):
         loss, backward = model.loss(part, rng, config.label_smoothing)
