@@ -11,7 +11,8 @@ import tyro
 from rich.table import Table
 
 from pellucid.commands.console import Output
-from pellucid.errors import UsageError
+from pellucid.errors import UsageError, UserError
+from pellucid.lab.report import gather, write_report
 from pellucid.lab.results import read_results
 from pellucid.lab.runner import run_study
 from pellucid.lab.study import choose, load_study, study_names
@@ -72,6 +73,32 @@ def run_verb(
     return 1 if ended.failed else 0
 
 
+def report_verb(
+    study: tyro.conf.Positional[str],
+    /,
+    *,
+    folder: Path | None = None,
+    results: Path | None = None,
+    output: Path | None = None,
+) -> int:
+    """Write what came out: report.html, one file; report.md with its pictures beside it.
+
+    Args:
+        study: A study by name, or a TOML file.
+        folder: Where the study's runs were done; unset: lab/STUDY.
+        results: The results file; unset: results.jsonl in the folder.
+        output: Where the report goes; unset: the folder.
+    """
+    found = load_study(study)
+    home = folder or Path("lab") / found.name
+    file = results or home / "results.jsonl"
+    if not file.exists():
+        raise UserError(f"{file}: there are no results yet; do runs: pellucid lab run {study}")
+    for path in write_report(gather(found, read_results(file)), output or home):
+        Output().print(f"wrote {path}", markup=False, soft_wrap=True)
+    return 0
+
+
 def list_verb(*, folder: Path = Path("lab")) -> int:
     """List the studies that come with Pellucid, and how much of each is done.
 
@@ -102,5 +129,9 @@ def _dask(address: str) -> Any:
 
 def run(arguments: list[str]) -> int:
     """Run the verb."""
-    verbs: dict[str, Callable[..., int]] = {"run": run_verb, "list": list_verb}
+    verbs: dict[str, Callable[..., int]] = {
+        "run": run_verb,
+        "report": report_verb,
+        "list": list_verb,
+    }
     return int(tyro.extras.subcommand_cli_from_dict(verbs, prog="pellucid lab", args=arguments))

@@ -34,7 +34,11 @@ METRICS = (
     "wer",
     "dead_units",
 )
-HIGHER_IS_BETTER = ("bleu", "bleu_lower", "chrf")
+NEEDED = {
+    **dict.fromkeys(("bleu", "bleu_lower", "chrf"), "bleu"),
+    **dict.fromkeys(("per", "wer"), "error_rates"),
+}
+"""The `evaluation.metric` without which a score is not counted."""
 _EPOCHS_TO = re.compile(r"epochs_to_(\d+(?:\.\d+)?)")
 
 UNITS = {

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pellucid.config import RunConfig, load_recipe
 from pellucid.errors import UsageError
-from pellucid.lab.metrics import check_metric
+from pellucid.lab.metrics import NEEDED, check_metric
 from pellucid.settings import from_mapping, nearest, read_toml, to_mapping
 
 FORMAT = 1
@@ -39,6 +39,43 @@ class Contrast:
     """Which way it was expected to go."""
     claim: str = ""
     """The claim that this puts to the test, in words."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A figure that somebody else gives for a variant."""
+
+    change: str
+    """The variant."""
+    metric: str
+    """What was measured."""
+    value: float
+    """The figure."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A claim about every run of a variant by itself."""
+
+    change: str
+    """The variant."""
+    metric: str
+    """What is bounded."""
+    claim: str
+    """The claim in words."""
+    at_least: float | None = None
+    """Never below this."""
+    at_most: float | None = None
+    """Never above this."""
+
+    def holds(self, value: float) -> bool:
+        """Return whether a run's value keeps to it.
+
+        >>> Bound("d_k", "train_loss", "never above 0.28", at_most=0.28).holds(0.27)
+        True
+        """
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
 
 
 @dataclass(frozen=True)
@@ -83,6 +120,12 @@ class Plan:
     """Steps after which a look inside is taken; the last step always is."""
     primary: tuple[Contrast, ...] = ()
     """The comparisons that the study is about, stated before it is run."""
+    reference_name: str = ""
+    """Whose figures `reference` holds."""
+    reference: tuple[Reference, ...] = ()
+    """Figures that ours stand beside."""
+    bounds: tuple[Bound, ...] = ()
+    """Claims about single runs."""
     notes: tuple[str, ...] = ()
     """What a reader of the report should know."""
 
@@ -143,6 +186,20 @@ class Study:
                 against = self.against(change)
                 if change != against and (change, against, metric) not in seen:
                     yield Contrast(change, metric, against), False
+
+    def families(self) -> dict[str, list[str]]:
+        """Return the variants in groups: what is compared with, then what is compared with it.
+
+        >>> list(load_study("seed-003").families()) == ["against sqrt_d_k"]
+        True
+        """
+        found: dict[str, list[str]] = {}
+        for name in self.variants:
+            against = self.against(name)
+            group = found.setdefault(f"against {against}", [against])
+            if name not in group:
+                group.append(name)
+        return {title: names for title, names in found.items() if len(names) > 1} or found
 
     def _trial(self, name: str, seed: int) -> Trial:
         config = self.variants[name]
@@ -239,6 +296,7 @@ def read_study(path: Path) -> Study:
         changes[change] = from_mapping(Change, rest, where)
         variants[change] = from_mapping(RunConfig, table["set"], where, base)
     _check_names(plan, changes, path)
+    _check_written(plan, variants, path)
     _check_distinct(variants, path)
     return Study(
         path.stem, plan, changes, variants, _read_tokenizer(path, plan), path.read_text("utf-8")
@@ -264,16 +322,18 @@ def _check_plan(plan: Plan, path: Path) -> None:
         raise UsageError(f"{path}: seeds: expected different numbers, got {list(plan.seeds)}")
     if not plan.metrics:
         raise UsageError(f"{path}: metrics: name at least one thing to measure")
-    for metric in (*plan.metrics, *(contrast.metric for contrast in plan.primary)):
+    judged = [contrast.metric for contrast in plan.primary]
+    judged += [figure.metric for figure in plan.reference]
+    judged += [bound.metric for bound in plan.bounds]
+    for metric in (*plan.metrics, *judged):
         try:
             check_metric(metric)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
-    for contrast in plan.primary:
-        if contrast.metric not in plan.metrics:
+        if metric not in plan.metrics:
             raise UsageError(
-                f"{path}: a primary contrast is judged by {contrast.metric}, which is not among "
-                f"metrics ({', '.join(plan.metrics)}); add it there"
+                f"{path}: {metric} is judged but not among metrics ({', '.join(plan.metrics)}); "
+                "add it there"
             )
     for name in ("minutes_per_run", "gigabytes_per_run"):
         value = getattr(plan, name)
@@ -285,6 +345,8 @@ def _check_names(plan: Plan, changes: Mapping[str, Change], path: Path) -> None:
     named = [(f"changes.{name}.against", change.against) for name, change in changes.items()]
     for contrast in plan.primary:
         named += [("primary.change", contrast.change), ("primary.against", contrast.against)]
+    named += [("reference.change", figure.change) for figure in plan.reference]
+    named += [("bounds.change", bound.change) for bound in plan.bounds]
     for where, name in named:
         if name and name not in changes:
             raise UsageError(
@@ -297,6 +359,18 @@ def _check_names(plan: Plan, changes: Mapping[str, Change], path: Path) -> None:
                 f"{path}: changes.{name}.seeds: expected 1 to {len(plan.seeds)} (as many as the "
                 f"study has), got {change.seeds}"
             )
+
+
+def _check_written(plan: Plan, variants: Mapping[str, RunConfig], path: Path) -> None:
+    """Refuse a score that some variant does not even count."""
+    for metric in plan.metrics:
+        needed = NEEDED.get(metric)
+        for name, config in variants.items():
+            if needed is not None and config.evaluation.metric != needed:
+                raise UsageError(
+                    f"{path}: runs of {name} do not write {metric}; it needs "
+                    f'evaluation.metric = "{needed}", and they have "{config.evaluation.metric}"'
+                )
 
 
 def _check_distinct(variants: Mapping[str, RunConfig], path: Path) -> None:

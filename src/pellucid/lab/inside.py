@@ -1,0 +1,251 @@
+"""The report's part on what went on inside: attention along training, lengths, gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pellucid.lab.document import Block, Heading, Picture, Table, Text
+from pellucid.lab.plots import Curves, draw_grid
+from pellucid.lab.results import Line
+from pellucid.lab.softmax import sweep
+from pellucid.lab.study import Study
+
+KINDS = {"encoder": "encoder", "decoder": "decoder", "cross": "cross"}
+MEASURES = {
+    "Var[q·k], unscaled": "score_variance",
+    "evenness (entropy / log keys)": "evenness",
+    "largest weight": "top",
+    "‖Jacobian‖": "jacobian",
+}
+MOST = 8
+"""More variants than this are too many for one panel."""
+Done = Mapping[str, Mapping[int, Line]]
+Probe = Mapping[str, Any]
+Points = tuple[list[float], list[float]]
+
+
+def inside(study: Study, done: Done) -> list[Block]:
+    """Return what the probes saw, or nothing where there were none."""
+    names = [name for name, lines in done.items() if any(map(_probed, lines.values()))][:MOST]
+    if not names:
+        return []
+    shown = {name: done[name] for name in names}
+    widths = {name: study.variants[name].model.head_width for name in names}
+    return [
+        Heading("What went on inside"),
+        Text(
+            "One fixed batch of training pairs, without dropout, at a few steps of every run. "
+            "Curves are medians over layers and heads, then over seeds (band: least to most)."
+            + ("" if len(names) == len(done) else f" The first {MOST} variants are drawn.")
+        ),
+        _attention(shown, set(widths.values())),
+        _heads(names[0], next(iter(done[names[0]].values()))),
+        _keys(shown),
+        _theory(),
+        _lengths(shown),
+        _gradients(shown),
+        *_table(shown, widths),
+    ]
+
+
+def _probed(line: Line) -> bool:
+    return bool(line.get("probes"))
+
+
+def _attention(done: Done, widths: set[int]) -> Block:
+    curves: dict[tuple[str, str], Curves] = {}
+    for kind in KINDS:
+        for title, measure in MEASURES.items():
+            curves[kind, title] = _by_seed(done, partial(_heads_of, kind=kind, measure=measure))
+    lines = {}
+    if len(widths) == 1:
+        d_k = widths.pop()
+        lines["Var[q·k], unscaled"] = (float(d_k), f"d_k = {d_k}")
+    return Picture(
+        "attention.png",
+        draw_grid(list(KINDS), list(MEASURES), curves, "step", lines),
+        "Attention along training. Var[q·k] is taken before any scaling: the dotted line is the "
+        "d_k of the textbook argument, which supposes unit variances. ‖Jacobian‖ is the size of "
+        "softmax's derivative: how much gradient gets back through the weights.",
+    )
+
+
+def _heads_of(probe: Probe, kind: str, measure: str) -> float | None:
+    values = [
+        value
+        for name, layer in probe["attention"].items()
+        if kind_of(name) == kind
+        for value in layer[measure]
+    ]
+    return float(np.median(values)) if values else None
+
+
+def kind_of(name: str) -> str:
+    """Return which kind of attention a layer's name means.
+
+    >>> kind_of("decoder.layers.0.multihead_attn")
+    'cross'
+    """
+    if name.startswith("encoder"):
+        return "encoder"
+    return "cross" if name.endswith("multihead_attn") else "decoder"
+
+
+def _by_seed(done: Done, take: Callable[[Probe], float | None]) -> Curves:
+    """Return curves over steps, one a seed."""
+    found: dict[str, list[Points]] = {}
+    for name, lines in done.items():
+        for line in lines.values():
+            both = [(p["step"], take(p)) for p in line["probes"]]
+            there = [(float(x), y) for x, y in both if y is not None and math.isfinite(y)]
+            found.setdefault(name, []).append(([x for x, _ in there], [y for _, y in there]))
+    return found
+
+
+def _heads(name: str, line: Line) -> Block:
+    """Every layer and head of one run, by itself."""
+    layers = list(line["probes"][-1]["attention"])
+    curves: dict[tuple[str, str], Curves] = {}
+    for layer in layers:
+        for title, measure in MEASURES.items():
+            heads = len(line["probes"][0]["attention"][layer][measure])
+            seeds = [
+                (
+                    [float(p["step"]) for p in line["probes"]],
+                    [float(p["attention"][layer][measure][h]) for p in line["probes"]],
+                )
+                for h in range(heads)
+            ]
+            curves[_short(layer), title] = {f"head {h + 1}": [s] for h, s in enumerate(seeds)}
+    return Picture(
+        "heads.png",
+        draw_grid([_short(layer) for layer in layers], list(MEASURES), curves, "step"),
+        f"The same for every layer and head of one run: {name}, seed {line['seed']}.",
+    )
+
+
+def _short(layer: str) -> str:
+    """Name a layer in few words.
+
+    >>> _short("decoder.layers.0.multihead_attn")
+    'cross 1'
+    """
+    return f"{kind_of(layer)} {int(layer.split('.')[2]) + 1}"
+
+
+def _keys(done: Done) -> Block:
+    """By the number of keys, at the first and the last probe."""
+    rows = {"first step": 0, "last step": -1}
+    titles = {"‖Jacobian‖": "jacobian", "largest weight": "top", "evenness": "evenness"}
+    curves: dict[tuple[str, str], Curves] = {}
+    for row, at in rows.items():
+        for title, measure in titles.items():
+            panel: dict[str, list[Points]] = {}
+            for name, lines in done.items():
+                for line in lines.values():
+                    cells = line["probes"][at]["by_keys"].get("encoder", {})
+                    xs = [float(k) for k, cell in cells.items() if cell["queries"] >= 8]
+                    ys = [c[measure] for c in cells.values() if c["queries"] >= 8]
+                    panel.setdefault(name, []).append((xs, ys))
+            curves[row, title] = panel
+    return Picture(
+        "keys.png",
+        draw_grid(list(rows), list(titles), curves, "number of keys", base=2),
+        "The encoder's attention by the number of keys a query may look at (sentence lengths with "
+        "at least 8 queries in the batch), all layers and heads, before training and at its end.",
+    )
+
+
+def _theory() -> Block:
+    titles = {"‖Jacobian‖": "jacobian", "largest weight": "top"}
+    widths, keys = [8, 16, 32, 64, 128, 256, 512], [2, 4, 8, 16, 32, 64, 128]
+    curves: dict[tuple[str, str], Curves] = {}
+    columns = ["against d_k, 8 keys", "against the number of keys, d_k = 32"]
+    for title, measure in titles.items():
+        sweeps = (sweep(measure, widths, [8]), sweep(measure, [32], keys))
+        for column, found in zip(columns, sweeps, strict=True):
+            curves[title, column] = {name: [points] for name, points in found.items()}
+    return Picture(
+        "softmax.png",
+        draw_grid(list(titles), columns, curves, "d_k, or number of keys", base=2),
+        "No model: softmax of q·k for random queries and keys with unit variances, computed here. "
+        "Under / √d_k nothing depends on d_k; without a scale d_k decides the peak. The number of "
+        "keys is another matter: it sets the mean weight under every scale.",
+    )
+
+
+def _lengths(done: Done) -> Block:
+    curves: dict[tuple[str, str], Curves] = {}
+    for side in ("source", "target"):
+        for part in ("token", "position"):
+            curves[side, part] = _by_seed(done, partial(_length, side=side, part=part))
+    return Picture(
+        "lengths.png",
+        draw_grid(["source", "target"], ["token", "position"], curves, "step"),
+        "Mean length of what is added at the bottom of each stack, after its factors: a token's "
+        "row and its position's.",
+    )
+
+
+GRADIENTS = {
+    "all": ("all",),
+    "token tables": ("source.tokens.weight", "target.tokens.weight"),
+    "positions": ("source.positions.weight", "target.positions.weight"),
+    "q and k": ("q_proj_weight", "k_proj_weight"),
+    "v": ("v_proj_weight",),
+}
+
+
+def _gradients(done: Done) -> Block:
+    curves = {
+        ("‖gradient‖", title): _by_seed(done, partial(_norm, ends=ends))
+        for title, ends in GRADIENTS.items()
+    }
+    return Picture(
+        "gradients.png",
+        draw_grid(["‖gradient‖"], list(GRADIENTS), curves, "step"),
+        "Norm of the gradient of the mean loss per token, of all parameters and of some.",
+    )
+
+
+def _length(probe: Probe, side: str, part: str) -> float | None:
+    return float(probe["lengths"][side][part])
+
+
+def _norm(probe: Probe, ends: tuple[str, ...]) -> float | None:
+    found = [value for name, value in probe["gradients"].items() if name.endswith(ends)]
+    return math.sqrt(sum(value * value for value in found)) if found else None
+
+
+def _table(done: Done, widths: Mapping[str, int]) -> Sequence[Block]:
+    """Is Var[q·k] = d_k? At the start, near step 100, and at the end."""
+    rows = []
+    for name, lines in done.items():
+        for kind in KINDS:
+            cells = []
+            for at in (0, 100, None):
+                values = [v for line in lines.values() for v in _variances(line, kind, at)]
+                cells.append(
+                    f"{np.median(values):.3g} ({min(values):.2g} to {max(values):.2g})"
+                    if values
+                    else "–"
+                )
+            rows.append([name, kind, str(widths[name]), *cells])
+    heads = ["variant", "attention", "d_k", "Var[q·k] at first", "after 100 steps", "at the end"]
+    return [
+        Text("Is Var[q·k] = d_k? Median over layers, heads and seeds, least and most in brackets:"),
+        Table(heads, rows),
+    ]
+
+
+def _variances(line: Line, kind: str, step: int | None) -> list[float]:
+    probes = [p for p in line["probes"] if step is None or p["step"] == step]
+    if not probes:
+        return []
+    layers = probes[-1]["attention"].items()
+    return [v for name, layer in layers if kind_of(name) == kind for v in layer["score_variance"]]

@@ -1,0 +1,201 @@
+"""The report's pictures: matplotlib, colours that the colour-blind can tell apart, PNG bytes."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pellucid.errors import UserError
+from pellucid.lab.metrics import unit
+from pellucid.lab.statistics import Comparison
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe & Ito's palette without its yellow, which is too pale for lines; each with its own dashes.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+INK = "#1b2b30"
+WIDE = 9.6
+Curves = Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]
+"""By variant, one (x, y) for each seed."""
+
+
+def require_matplotlib() -> None:
+    """Raise `UserError` saying what to install where matplotlib is missing."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise UserError(
+            "the report's pictures need matplotlib; install the lab's extra: "
+            "pip install 'pellucid[lab]'"
+        ) from None
+    del matplotlib
+
+
+def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return each variant's colour and dashes: no two of the first 28 share both."""
+    pairs = zip(cycle(COLOURS), _repeated(DASHES, len(COLOURS)), strict=False)
+    return {
+        name: {"color": colour, "linestyle": dashes}
+        for name, (colour, dashes) in zip(names, pairs, strict=False)
+    }
+
+
+def _repeated(items: Sequence[Any], times: int) -> Any:
+    return (item for item in cycle(items) for _ in range(times))
+
+
+def draw_curves(panels: Sequence[tuple[str, Curves]], xlabel: str, ylabel: str) -> bytes:
+    """Draw panels side by side: the median over seeds of each variant, band from least to most."""
+    from matplotlib.figure import Figure
+
+    columns = min(len(panels), 3)
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(WIDE, 3.9 * rows), layout="constrained")
+    grid = np.atleast_1d(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axes, (title, curves) in zip(grid, panels, strict=False):
+        draw_bands(axes, curves)
+        _log_if_wide(axes, curves)
+        axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+        axes.legend(frameon=False, fontsize=8)
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    return to_png(figure)
+
+
+def draw_bands(axes: Axes, curves: Curves, marker: str = "") -> None:
+    """Draw each variant's median, and its band where two seeds or more are there."""
+    style = styles(list(curves))
+    for name, seeds in curves.items():
+        xs = sorted({x for points, _ in seeds for x in points})
+        tables = [dict(zip(x, y, strict=True)) for x, y in seeds]
+        columns = [[t[x] for t in tables if x in t] for x in xs]
+        middle = [float(np.median(column)) for column in columns]
+        label = f"{name} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})"
+        axes.plot(
+            xs, middle, **style[name], marker=marker, markersize=3, linewidth=1.6, label=label
+        )
+        if len(seeds) > 1:
+            low, high = [min(c) for c in columns], [max(c) for c in columns]
+            axes.fill_between(xs, low, high, color=style[name]["color"], alpha=0.18, linewidth=0)
+    axes.grid(color="#dde5e6", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _log_if_wide(axes: Axes, curves: Curves) -> None:
+    values = [y for seeds in curves.values() for _, ys in seeds for y in ys]
+    if values and min(values) > 0 and max(values) > 20 * min(values):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+
+
+def draw_forest(comparisons: Sequence[Comparison]) -> bytes:
+    """Draw, metric by metric, each contrast's median difference, its interval and its pairs."""
+    from matplotlib.figure import Figure
+
+    metrics = list(dict.fromkeys(c.contrast.metric for c in comparisons))
+    groups = [[c for c in comparisons if c.contrast.metric == m] for m in metrics]
+    heights = [len(group) + 1.6 for group in groups]
+    figure = Figure(figsize=(WIDE, 0.36 * sum(heights) + 0.4), layout="constrained")
+    grid = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
+    for axes, metric, group in zip(grid, metrics, groups, strict=True):
+        for i, comparison in enumerate(reversed(group)):
+            _forest_row(axes, i, comparison)
+        axes.axvline(0, color=INK, linewidth=0.9)
+        axes.set_ylim(-0.7, len(group) - 0.3)
+        axes.set_yticks(range(len(group)), [_name(c) for c in reversed(group)], fontsize=8)
+        axes.set_xlabel(
+            f"{metric}: change minus what it is compared with ({unit(metric) or 'score'})"
+        )
+        axes.grid(axis="x", color="#dde5e6", linewidth=0.6)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    return to_png(figure)
+
+
+def _forest_row(axes: Axes, y: int, comparison: Comparison) -> None:
+    colour = COLOURS[0] if comparison.primary else "#5f7378"
+    d = comparison.differences
+    axes.plot(d, [y] * len(d), "o", color=colour, alpha=0.35, markersize=4, markeredgewidth=0)
+    if comparison.interval is not None:
+        axes.plot(comparison.interval, [y, y], color=colour, linewidth=2.2)
+    if comparison.median is not None:
+        marker = "D" if comparison.interval is not None else "x"
+        axes.plot(comparison.median, y, marker, color=colour, markersize=6)
+
+
+def _name(comparison: Comparison) -> str:
+    c = comparison.contrast
+    star = "★ " if comparison.primary else ""
+    return f"{star}{c.change} − {c.against}  (n = {len(comparison.seeds)})"
+
+
+def draw_grid(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    curves: Mapping[tuple[str, str], Curves],
+    xlabel: str,
+    lines: Mapping[str, tuple[float, str]] | None = None,
+    base: int = 10,
+) -> bytes:
+    """Draw a grid of panels; `lines` marks a value in every panel of a column.
+
+    x runs in powers of `base`: of 2 strictly, of 10 with a linear part that holds 0.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDE, 2.15 * len(rows) + 0.7), layout="constrained")
+    grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex="col")
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            axes, panel = grid[i, j], curves.get((row, column), {})
+            draw_bands(axes, panel, marker="o")
+            _log_if_wide(axes, panel)
+            if lines and column in lines:
+                value, label = lines[column]
+                axes.axhline(value, color=INK, linewidth=0.9, linestyle=":")
+                axes.annotate(
+                    label,
+                    (0.98, value),
+                    xycoords=("axes fraction", "data"),
+                    fontsize=7,
+                    ha="right",
+                    va="bottom",
+                )
+            if base == 2:
+                axes.set_xscale("log", base=2)
+                axes.xaxis.set_major_formatter("{x:g}")
+            else:
+                axes.set_xscale("symlog", linthresh=10)
+            axes.tick_params(labelsize=7)
+            if i == 0:
+                axes.set_title(column, fontsize=9)
+            if j == 0:
+                axes.set_ylabel(row, fontsize=9)
+            if i == len(rows) - 1:
+                axes.set_xlabel(xlabel, fontsize=8)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=min(4, max(len(labels), 1)),
+        frameon=False,
+        fontsize=8,
+    )
+    return to_png(figure)
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return the figure as PNG, without the date and version that would make it differ."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
+    return file.getvalue()

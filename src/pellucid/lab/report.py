@@ -1,0 +1,356 @@
+"""The report of a study: what was asked, what came out, how sure that is, how to do it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pellucid.errors import UserError
+from pellucid.lab.document import (
+    Block,
+    Code,
+    Heading,
+    Items,
+    Picture,
+    Table,
+    Text,
+    to_html,
+    to_markdown,
+)
+from pellucid.lab.inside import inside
+from pellucid.lab.metrics import unit, value_of
+from pellucid.lab.plots import draw_curves, draw_forest, require_matplotlib
+from pellucid.lab.results import Line
+from pellucid.lab.statistics import Comparison, compare, verdict, with_holm
+from pellucid.lab.study import Bound, Study, Trial, flat_settings
+from pellucid.training.files import write_atomically
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A study with what there is of its results."""
+
+    study: Study
+    done: Mapping[str, Mapping[int, Line]]
+    """Lines of the runs that were done, by variant and seed."""
+    failed: Sequence[Line]
+    missing: int
+    """Planned runs that are not there."""
+    strangers: int
+    """Lines of the file that are no run of this study as it is now."""
+
+    @property
+    def lines(self) -> list[Line]:
+        """Every line of a run that was done."""
+        return [line for seeds in self.done.values() for line in seeds.values()]
+
+    def values(self, change: str, metric: str) -> dict[int, float | None]:
+        """Return a metric of a variant by seed."""
+        return {seed: value_of(line, metric) for seed, line in self.done[change].items()}
+
+    def comparisons(self) -> list[Comparison]:
+        """Judge every contrast, corrected for how many there are."""
+        return with_holm(
+            [
+                compare(
+                    contrast,
+                    primary,
+                    self.values(contrast.change, contrast.metric),
+                    self.values(contrast.against, contrast.metric),
+                )
+                for contrast, primary in self.study.contrasts()
+            ]
+        )
+
+
+def gather(study: Study, lines: Mapping[str, Line]) -> Outcome:
+    """Match lines of a results file with the runs of a study.
+
+    Raises `UserError` when no run is done yet, or when no run wrote one of the study's metrics.
+    """
+    trials: dict[str, Trial] = {trial.id: trial for trial in study.trials()}
+    done: dict[str, dict[int, Line]] = {name: {} for name in study.variants}
+    failed = []
+    for id, line in lines.items():
+        if id not in trials:
+            continue
+        if line["status"] == "done":
+            done[trials[id].change][trials[id].seed] = line
+        else:
+            failed.append(line)
+    count = sum(map(len, done.values()))
+    if not count:
+        said = f"; {len(failed)} failed, the first: {failed[0]['error']}" if failed else ""
+        raise UserError(
+            f"no run of {study.name} is done yet{said}. Do some: pellucid lab run {study.name}"
+        )
+    known = trials.keys() & lines.keys()
+    outcome = Outcome(study, done, failed, len(trials) - len(known), len(lines) - len(known))
+    for metric in study.plan.metrics:
+        if not metric.startswith("epochs_to_") and not any(
+            value_of(line, metric) is not None for line in outcome.lines
+        ):
+            written = sorted({name for line in outcome.lines for name in line["metrics"]})
+            raise UserError(
+                f"no run of {study.name} wrote {metric}; they wrote {', '.join(written)}. Take it "
+                "out of the study's metrics, or change its settings so that there is one"
+            )
+    return outcome
+
+
+def write_report(outcome: Outcome, folder: Path) -> list[Path]:
+    """Write report.html, report.md and the pictures beside it; return their paths.
+
+    Raises `UserError` when SciPy or matplotlib is missing, or a file cannot be written.
+    """
+    require_matplotlib()
+    blocks = report(outcome)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {"report.html": to_html(blocks).encode(), "report.md": to_markdown(blocks).encode()}
+    contents |= {block.name: block.png for block in blocks if isinstance(block, Picture)}
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in contents]
+
+
+def report(outcome: Outcome) -> list[Block]:
+    """Return the whole report."""
+    study, comparisons = outcome.study, outcome.comparisons()
+    primary = [c for c in comparisons if c.primary]
+    others = [c for c in comparisons if not c.primary]
+    blocks: list[Block] = [
+        Heading(study.plan.question, 1),
+        Text(_state(outcome)),
+        *([Items(study.plan.notes)] if study.plan.notes else []),
+        *_failures(outcome),
+    ]
+    if primary:
+        blocks += [Heading("What was asked before anything ran"), _primary(primary)]
+    blocks += _bounds(outcome)
+    blocks += [Heading("What came out"), _values(outcome), Heading("Learning curves")]
+    blocks += _curves(outcome)
+    shown = [c for c in comparisons if c.median is not None]
+    if shown:
+        blocks += [
+            Heading("Differences"),
+            Picture(
+                "forest.png",
+                draw_forest(shown),
+                "Each contrast's median difference (diamond; a cross where there is one pair and "
+                "so no interval), its bootstrap interval, and every pair of runs with the same "
+                "seed (dots). Blue with a star: chosen before anything ran.",
+            ),
+            Text(HOW),
+            _statistics([c for c in comparisons if c.median is not None]),
+        ]
+    if others:
+        blocks += [Heading("The other comparisons, in words"), _others(others)]
+    blocks += inside(outcome.study, outcome.done)
+    return blocks + _settings(outcome) + _made(outcome)
+
+
+HOW = (
+    "Runs with the same seed share first weights and the order of the data, so differences are "
+    "taken seed by seed. Median: of those differences. Interval: percentile bootstrap of the "
+    "median, 95 % in name; with fewer than six pairs no interval inside the smallest and the "
+    "largest difference can be that sure, and the column beside it says how sure at the most. p: "
+    "permutation test of the mean difference, two-sided, all signs tried; n pairs cannot give less "
+    "than 2^(1 − n). Holm: p corrected for the number of contrasts, the ones chosen beforehand and "
+    "the others each among themselves. d_z: mean difference over its standard deviation; large "
+    "when seeds matter little, whether or not the difference matters."
+)
+
+
+def _state(outcome: Outcome) -> str:
+    done, planned = len(outcome.lines), len(outcome.study.trials())
+    said = f"{done} of {planned} planned runs are done"
+    if outcome.failed:
+        said += f", {len(outcome.failed)} failed"
+    if outcome.missing:
+        said += f", {outcome.missing} are still to come: whatever follows is provisional"
+    if outcome.strangers:
+        said += (
+            f". {outcome.strangers} further lines of the results file belong to no run of the "
+            "study as it is now, and are left out"
+        )
+    single = max(len(seeds) for seeds in outcome.done.values()) == 1
+    return said + (". One seed only: no intervals, and nothing general to say." if single else ".")
+
+
+def _failures(outcome: Outcome) -> list[Block]:
+    if not outcome.failed:
+        return []
+    rows = [[f["change"], str(f["seed"]), f["error"]] for f in outcome.failed]
+    return [Heading("Runs that failed"), Table(["variant", "seed", "why"], rows)]
+
+
+def _primary(comparisons: Sequence[Comparison]) -> Block:
+    rows = []
+    for c in comparisons:
+        k = c.contrast
+        rows.append([k.claim or "–", f"{k.change} − {k.against}, {k.metric}", verdict(c)])
+    return Table(["claim", "contrast", "verdict"], rows)
+
+
+def _bounds(outcome: Outcome) -> list[Block]:
+    if not outcome.study.plan.bounds:
+        return []
+    rows = [[bound.claim, _judge(outcome, bound)] for bound in outcome.study.plan.bounds]
+    return [Heading("Claims about single runs"), Table(["claim", "here"], rows)]
+
+
+def _judge(outcome: Outcome, bound: Bound) -> str:
+    found = {s: v for s, v in outcome.values(bound.change, bound.metric).items() if v is not None}
+    if not found:
+        return f"no run of {bound.change} yet"
+    ordered = sorted(found.values())
+    said = f"{bound.change}: {', '.join(f'{v:.3f}' for v in ordered)}. "
+    kept = sum(bound.holds(value) for value in ordered)
+    if kept == len(ordered):
+        return said + f"True of all {kept}" + (" so far" if kept > 1 else ", which is one run")
+    return said + f"Not so: {len(ordered) - kept} of {len(ordered)} break it"
+
+
+def _values(outcome: Outcome) -> Block:
+    metrics = outcome.study.plan.metrics
+    reference = {(r.change, r.metric): r for r in outcome.study.plan.reference}
+    heads = ["variant", "what it is", "runs"]
+    for metric in metrics:
+        heads.append(f"{metric} ({unit(metric)})" if unit(metric) else metric)
+        if any(r.metric == metric for r in outcome.study.plan.reference):
+            heads.append(f"{outcome.study.plan.reference_name}, {metric}")
+    rows = []
+    for name, change in outcome.study.changes.items():
+        count = f"{len(outcome.done[name])} of {len(outcome.study.seeds_of(name))}"
+        row = [name, change.about or "–", count]
+        for metric in metrics:
+            row.append(_spread(list(outcome.values(name, metric).values())))
+            if any(r.metric == metric for r in outcome.study.plan.reference):
+                known = reference.get((name, metric))
+                row.append(f"{known.value:g}" if known else "–")
+        rows.append(row)
+    return Table(heads, rows)
+
+
+def _spread(values: Sequence[float | None]) -> str:
+    there = [v for v in values if v is not None]
+    if not there:
+        return "none" if values else "–"
+    said = f"{np.median(there):.4g}"
+    if len(there) > 1:
+        said += f" ({min(there):.4g} to {max(there):.4g})"
+    lacking = len(values) - len(there)
+    return said + (f", none in {lacking}" if lacking else "")
+
+
+def _curves(outcome: Outcome) -> list[Block]:
+    blocks: list[Block] = []
+    for key, name, ylabel in (
+        ("train", "train", "training loss, nats per answer"),
+        ("valid", "valid", "validation loss, nats per token"),
+    ):
+        panels = []
+        for title, names in outcome.study.families().items():
+            curves = {
+                change: points
+                for change in names
+                if (points := [_points(line, key) for line in outcome.done[change].values()])
+                and all(x for x, _ in points)
+            }
+            if curves:
+                panels.append((title, curves))
+        if panels:
+            blocks.append(
+                Picture(
+                    f"{name}.png",
+                    draw_curves(panels, "epoch", ylabel),
+                    f"{ylabel.capitalize()}, by epoch: median over seeds, band from the least to "
+                    "the most where there are several.",
+                )
+            )
+    return blocks
+
+
+def _points(line: Line, key: str) -> tuple[list[float], list[float]]:
+    curve = line["curve"]
+    both = [(x, y) for x, y in zip(curve["epoch"], curve[key], strict=False) if y is not None]
+    return [x for x, _ in both], [y for _, y in both]
+
+
+def _statistics(comparisons: Sequence[Comparison]) -> Block:
+    rows = []
+    for c in comparisons:
+        interval = "–" if c.interval is None else f"{c.interval[0]:+.3g} to {c.interval[1]:+.3g}"
+        rows.append(
+            [
+                ("★ " if c.primary else "") + f"{c.contrast.change} − {c.contrast.against}",
+                c.contrast.metric,
+                str(len(c.seeds)),
+                f"{c.median:+.3g}",
+                interval,
+                "–" if c.coverage is None else f"{100 * min(c.coverage, 0.95):.0f} %",
+                *("–" if p is None else f"{p:.2g}" for p in (c.p, c.holm)),
+                "–" if c.effect is None else f"{c.effect:+.1f}",
+            ]
+        )
+    heads = ["contrast", "metric", "pairs", "median", "interval", "sure at most", "p", "Holm"]
+    return Table([*heads, "d_z"], rows)
+
+
+def _others(comparisons: Sequence[Comparison]) -> Block:
+    return Items(
+        [
+            f"{c.contrast.change} against {c.contrast.against}, {c.contrast.metric}: {verdict(c)}"
+            + (f" (left out: {'; '.join(c.missing)})" if c.missing and c.median is not None else "")
+            for c in comparisons
+        ]
+    )
+
+
+def _settings(outcome: Outcome) -> list[Block]:
+    study = outcome.study
+    base = flat_settings(study.variants[study.plan.base])
+    rows = []
+    for name, config in study.variants.items():
+        settings = flat_settings(config)
+        differs = [f"{k} = {v}" for k, v in settings.items() if base.get(k) != v]
+        rows.append([name, "; ".join(differs) or "the base"])
+    told = "\n".join(f"{key} = {value}" for key, value in base.items() if key != "description")
+    return [
+        Heading("Settings"),
+        Table(["variant", "what it changes"], rows),
+        Text(f"The base, {study.plan.base}, from the recipe {study.plan.recipe}:"),
+        Code(told),
+    ]
+
+
+def _made(outcome: Outcome) -> list[Block]:
+    lines, study = outcome.lines, outcome.study
+    minutes = [line["minutes"] for line in lines]
+    first = lines[0]
+    facts = [
+        f"Runs took {min(minutes):.1f} to {max(minutes):.1f} minutes each, "
+        f"{sum(minutes) / 60:.1f} hours together; {study.plan.minutes_per_run:g} were planned for "
+        "one. The machine did other work beside them, so these are no measurements of speed.",
+        f"{first['parameters']:,} parameters in {first['change']}, "
+        f"{first['pairs']:,} pairs to learn from, vocabulary {first['vocabulary'][1]:,}, "
+        f"{first['answer_tokens']:.3f} loss tokens an answer, {first['steps']:,} steps.",
+    ]
+    for title, key in (("Machine", "machine"), ("Versions", "environment")):
+        for said in dict.fromkeys(
+            ", ".join(f"{name} {value}" for name, value in line[key].items()) for line in lines
+        ):
+            facts.append(f"{title}: {said}.")
+    return [
+        Heading("How it was made, and how to make it again"),
+        Items(facts),
+        Code(
+            f"pip install 'pellucid[lab]'\npellucid lab run {study.name}\n"
+            f"pellucid lab report {study.name}"
+        ),
+        Text("The study file:"),
+        Code(study.source),
+    ]
