@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pellucid.decoding import Constraints, SearchConfig, search
-from pellucid.decoding.search import penalty
+from pellucid.decoding.answers import penalty
 from pellucid.errors import UsageError
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.packed import Batch, Packed
@@ -106,6 +106,9 @@ class Rounded:
 
     def __init__(self, model: Seq2Seq, noise: float) -> None:
         self.model, self.noise, self.config, self.dtype = model, noise, model.config, model.dtype
+
+    def room(self, source: Packed) -> np.ndarray:
+        return self.model.room(source)
 
     def start(self, source: Packed) -> object:
         return self.model.start(source)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pellucid.decoding.answers import Decodes, limits_of
 from pellucid.decoding.constraints import Constraints, constrain
-from pellucid.decoding.search import Decodes
+from pellucid.decoding.prepare import prepared
 from pellucid.errors import UsageError
 from pellucid.packed import Packed
 from pellucid.rng import Rng, random_bits
@@ -81,11 +82,12 @@ def sample_stream(
     The inputs are named by `source.examples`, which key the draws.
     """
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
-    limit = min(config.max_length, model.config.max_position_embeddings - 1)
+    model = prepared(model)
+    limits = limits_of(model, source, config.max_length)
     said: list[list[int]] = [[] for _ in range(len(source))]
     active = np.arange(len(source))
     state, tokens = model.start(source), np.full(len(source), bos)
-    for step in range(limit):
+    for step in range(int(limits.max(initial=0))):
         log_p, state = model.step(state, tokens)
         rng = Rng(config.seed).fold(step).at(source.examples[active].astype(np.uint32))
         draws = (random_bits(rng, (len(active), 1))[:, 0] + 0.5) / 2.0**32
@@ -96,10 +98,11 @@ def sample_stream(
             candidates, p = kept_probabilities(allowed, config)
             place = min(int(np.searchsorted(np.cumsum(p), u)), len(candidates) - 1)
             chosen.append(int(candidates[place]))
-        going = [k for k, token in enumerate(chosen) if token != eos]
-        for k in going:
+        spoken = [k for k, token in enumerate(chosen) if token != eos]
+        for k in spoken:
             said[active[k]].append(chosen[k])
-        yield [(int(active[k]), chosen[k]) for k in going]
+        yield [(int(active[k]), chosen[k]) for k in spoken]
+        going = [k for k in spoken if len(said[active[k]]) < limits[active[k]]]
         if not going:
             return
         if len(going) < len(chosen):

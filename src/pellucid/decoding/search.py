@@ -3,52 +3,27 @@
 A model offers `start(source) -> state`, `step(state, tokens) -> (log p (B, V), state)` and
 `state.select(rows)`; whether it keeps a cache is its own affair.
 
-Answers do not depend on the batch. Values do, in their last digits (BLAS rounds a row differently
-with the number of rows), so every decision's margin is kept, and an input with a margin that
-rounding could have crossed is answered again alone.
+Answers do not depend on the batch. The kernels give every row bits of its own, and search runs
+inside them (`decoding.engine`). Elsewhere values depend on the batch in their last digits (BLAS
+rounds a row differently with the number of rows), so the margin of every decision is kept, and an
+input with a margin that rounding could have crossed is answered again alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pellucid.decoding.constraints import Constraints, constrain
-from pellucid.errors import UsageError
+from pellucid.decoding.answers import Decodes, Hypothesis, SearchConfig, limits_of, penalty
+from pellucid.decoding.constraints import constrain
+from pellucid.decoding.prepare import Searches, prepared
 from pellucid.packed import Packed
 
 Array = np.ndarray
 
-
-class Decodes(Protocol):
-    """What search asks of a model."""
-
-    config: Any
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of its parameters."""
-
-    def start(self, source: Packed) -> Any:
-        """Return the state before the first token, one hypothesis per source."""
-
-    def step(self, state: Any, tokens: Array) -> tuple[Array, Any]:
-        """Return the log-probabilities (B, V) of the next token, and the state after it."""
-
-
-class Hypothesis(NamedTuple):
-    """One answer: its tokens without begin and end, and how likely the model holds it to be."""
-
-    tokens: tuple[int, ...]
-    log_p: float
-    """Σ log p of the tokens, the end token included if it was said."""
-    score: float
-    """log_p divided by the length penalty: what answers are ranked by."""
-    finished: bool
-    """Whether the end token was said, rather than the length running out."""
+_GREEDY = SearchConfig()
 
 
 # How near two sums of log-probabilities may come before rounding could have swapped them: over ten
@@ -56,42 +31,11 @@ class Hypothesis(NamedTuple):
 MARGIN = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 1e-10}
 
 
-@dataclass(frozen=True)
-class SearchConfig:
-    """How an answer is looked for. Raises `UsageError` for a value out of range."""
-
-    beam: int = 1
-    """Hypotheses kept for each input; 1 is greedy search."""
-    max_length: int = 128
-    """Longest answer, in tokens, the end token not counted."""
-    length_penalty: float = 1.0
-    """α: an answer of n tokens is ranked by log p / ((5 + n) / 6)^α; 0 ranks by log p alone."""
-    best: int = 1
-    """Answers returned for each input, at most `beam`."""
-    constraints: Constraints = field(default_factory=Constraints)
-
-    def __post_init__(self) -> None:
-        if self.beam < 1 or self.max_length < 1:
-            raise UsageError(
-                f"beam and max_length must be at least 1, got {self.beam} and {self.max_length}"
-            )
-        if not 1 <= self.best <= self.beam:
-            raise UsageError(f"best must lie between 1 and beam = {self.beam}, got {self.best}")
-
-
-def penalty(length: int, alpha: float) -> float:
-    """Return ((5 + length) / 6)^α. Source: Wu et al. 2016 (GNMT), 7.
-
-    >>> penalty(1, 0.6)
-    1.0
-    """
-    return float(((5 + length) / 6) ** alpha)
-
-
 @dataclass
 class _Search:
     """The hypotheses of one input while it is being answered."""
 
+    limit: int
     prefix: Sequence[int]
     beams: list[tuple[tuple[int, ...], float]] = field(default_factory=lambda: [((), 0.0)])
     done: list[Hypothesis] = field(default_factory=list)
@@ -107,7 +51,7 @@ class _Search:
 def search(
     model: Decodes,
     source: Packed,
-    config: SearchConfig = SearchConfig(),
+    config: SearchConfig = _GREEDY,
     prefixes: Sequence[Sequence[int]] = (),
 ) -> list[list[Hypothesis]]:
     """Return, for each input in order, its best answers, best first.
@@ -117,10 +61,17 @@ def search(
     at `max_length` (or where the model's positions end). Answered inputs leave the batch. Ties
     go to the hypothesis that came first and to the lower token. `prefixes`, one for each input, are
     what its answers must begin with.
+
+    A model is made ready first (`prepared`); one that answers many batches is better made ready
+    once, by its owner.
     """
+    model = prepared(model)
+    plain = not any(prefixes) and not config.constraints.active
+    if isinstance(model, Searches) and plain:
+        return model.search(source, config)
     searches = _search_once(model, source, config, prefixes)
     answers = [_ranked(one.done)[: config.best] for one in searches]
-    if len(source) > 1:
+    if len(source) > 1 and not isinstance(model, Searches):
         for i, one in enumerate(searches):
             if one.margin < MARGIN[model.dtype]:
                 answers[i] = search(model, source.select([i]), config, prefixes[i : i + 1])[0]
@@ -131,25 +82,26 @@ def _search_once(
     model: Decodes, source: Packed, config: SearchConfig, prefixes: Sequence[Sequence[int]]
 ) -> list[_Search]:
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
-    room = model.config.max_position_embeddings - 1
-    limit = min(config.max_length, room)
+    limits = limits_of(model, source, config.max_length)
     if prefixes and len(prefixes) != len(source):
         raise ValueError(f"expected a prefix for each of {len(source)} inputs, got {len(prefixes)}")
-    searches = [_Search(prefixes[i] if prefixes else ()) for i in range(len(source))]
+    searches = [
+        _Search(int(limit), prefixes[i] if prefixes else ()) for i, limit in enumerate(limits)
+    ]
     if not searches:
         return []
     state = model.start(source)
     active = list(range(len(source)))  # the input each row of the state belongs to
     tokens = np.full(len(source), bos)
-    for length in range(1, limit + 2):
+    for length in range(1, int(limits.max()) + 2):
         log_p, state = model.step(state, tokens)
         rows_kept: list[int] = []
         next_tokens: list[int] = []
         next_active: list[int] = []
         for i, rows in _groups(active):
             one = searches[i]
-            survivors = _advance(one, log_p[rows], eos, config, last=length > limit)
-            if survivors and not _answered(one, config, limit):
+            survivors = _advance(one, log_p[rows], eos, config, last=length > one.limit)
+            if survivors and not _answered(one, config):
                 rows_kept += [rows.start + parent for parent, _ in survivors]
                 next_tokens += [token for _, token in survivors]
                 next_active += [i] * len(survivors)
@@ -228,7 +180,7 @@ def _ranked(done: list[Hypothesis]) -> list[Hypothesis]:
     return sorted(done, key=lambda h: -h.score)
 
 
-def _answered(one: _Search, config: SearchConfig, limit: int) -> bool:
+def _answered(one: _Search, config: SearchConfig) -> bool:
     """Whether nothing unfinished can still enter the answers returned."""
     finished = _ranked([h for h in one.done if h.finished])
     if config.beam == 1:
@@ -237,7 +189,8 @@ def _answered(one: _Search, config: SearchConfig, limit: int) -> bool:
         return False
     # log p only falls; the kindest penalty a longer answer can meet is that of the longest
     longest = max(len(said) for said, _ in one.beams) + 1
-    kindest = penalty(limit + 1 if config.length_penalty > 0 else longest, config.length_penalty)
+    alpha = config.length_penalty
+    kindest = penalty(one.limit + 1 if alpha > 0 else longest, alpha)
     hope, worst = max(total for _, total in one.beams) / kindest, finished[config.best - 1].score
     one.decided(sorted([hope, worst], reverse=True))
     return hope <= worst

@@ -112,7 +112,7 @@ def run_step(stack: Stack, x: Array, cache: Cache) -> tuple[Array, Cache]:
 
 def _heads(x: Array, heads: int) -> Array:
     """(B, L, E) -> (B, H, L, D)."""
-    return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+    return x.reshape(*x.shape[:2], heads, x.shape[-1] // heads).transpose(0, 2, 1, 3)
 
 
 def _to_self(

@@ -115,9 +115,10 @@ class CausalLM(nn.Module):
 
     # decoding
 
-    def room(self, source: Packed) -> int:
-        """Return the most tokens that each of these texts can be continued by, after begin."""
-        return int(self.config.max_position_embeddings - 1 - source.lengths.max(initial=0))
+    def room(self, source: Packed) -> Array:
+        """Return the most tokens that each of these texts can be continued by, after begin: (N,)."""
+        room: Array = self.config.max_position_embeddings - 1 - source.lengths
+        return room
 
     def start(self, source: Packed) -> State:
         """Return the state after reading each source, which may be empty.

@@ -44,20 +44,14 @@ class Embed(nn.Module):
 
     def sum(self, tokens: Array, positions: Array) -> Forward:
         """Return (token · s + position · p, backward): what stands before dropout."""
-        longest = self.config.max_position_embeddings
-        if len(positions) and int(positions.max()) >= longest:
-            raise ValueError(
-                f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
-                f"{longest} positions; split it, or train with more max_position_embeddings"
-            )
+        self.check(positions)
         s, p = self.config.token_factor, self.config.position_factor
         token_rows, tokens_backward = self.tokens.forward(tokens)
         positions_backward = None
         if self.positions is not None:
             position_rows, positions_backward = self.positions.forward(positions)
         else:
-            assert self.table is not None
-            position_rows = self.table[positions]
+            position_rows = self.places[positions]
         dtype = token_rows.dtype.type
         x = token_rows * dtype(s) + position_rows * dtype(p)
 
@@ -68,3 +62,20 @@ class Embed(nn.Module):
                 positions_backward(dx * dtype(p))
 
         return x, backward
+
+    @property
+    def places(self) -> Array:
+        """The table of positions (longest, E), learned or not."""
+        if self.positions is not None:
+            return self.positions.weight.data
+        assert self.table is not None
+        return self.table
+
+    def check(self, positions: Array) -> None:
+        """Raise `ValueError` for a position past the last."""
+        longest = self.config.max_position_embeddings
+        if len(positions) and int(positions.max()) >= longest:
+            raise ValueError(
+                f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
+                f"{longest} positions; split it, or train with more max_position_embeddings"
+            )

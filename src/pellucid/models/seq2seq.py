@@ -123,6 +123,10 @@ class Seq2Seq(nn.Module):
 
     # decoding
 
+    def room(self, source: Packed) -> Array:
+        """Return the most tokens that the answer to each of these can have: (N,)."""
+        return np.full(len(source), self.config.max_position_embeddings - 1)
+
     def encode(self, source: Packed, recorder: Recorder | None = None) -> Array:
         """Return the encoder's memory, packed rows (U, E)."""
         x = self.source(source.tokens, source.positions)

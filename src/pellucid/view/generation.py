@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.decoding import Hypothesis, SearchConfig, search
-from pellucid.decoding.search import Decodes
+from pellucid.decoding import Decodes, Hypothesis, SearchConfig, search
 from pellucid.packed import Packed
 from pellucid.view.record import Node
 from pellucid.view.side import Side
@@ -45,6 +44,9 @@ class _Watched:
     @property
     def dtype(self) -> Any:
         return self._model.dtype
+
+    def room(self, source: Packed) -> Array:
+        return self._model.room(source)
 
     def start(self, source: Packed) -> _State:
         return _State(self._model.start(source), np.full(len(source), -1))
