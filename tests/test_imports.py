@@ -24,6 +24,7 @@ FLOORS = (
     ("view", "serve"),
     ("trained", "scores", "bleu"),
     ("config", "model_folder"),
+    ("judging",),
     ("experiment",),
     ("lab",),
     ("check", "commands", "demo"),

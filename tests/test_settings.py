@@ -97,3 +97,45 @@ def test_a_file_that_cannot_be_read_is_named(
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_toml(tmp_path)
+
+
+@dataclass(frozen=True)
+class Round:
+    kind: str = field(default="round", init=False)
+    radius: float = 1.0
+
+
+@dataclass(frozen=True)
+class Square:
+    kind: str = field(default="square", init=False)
+    side: float = 2.0
+
+
+@dataclass(frozen=True)
+class Drawn:
+    shape: Round | Square = field(default_factory=Round)
+
+
+def test_of_several_tables_the_tag_says_which() -> None:
+    for drawn in (Drawn(), Drawn(Square(3.0))):
+        assert from_mapping(Drawn, to_mapping(drawn), "x.toml") == drawn
+    assert from_mapping(Drawn, {"shape": {"radius": 5.0}}, "x.toml") == Drawn(Round(5.0))
+    # without a tag it stays what it was
+    base = Drawn(Square(7.0))
+    assert from_mapping(Drawn, {"shape": {"side": 5.0}}, "x.toml", base) == Drawn(Square(5.0))
+    turned = from_mapping(Drawn, {"shape": {"kind": "round"}}, "x.toml", base)
+    assert turned == Drawn(Round())
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"kind": "sqare"}, r"shape\.kind: no 'sqare' \(did you mean square\?\)"),
+        ({"kind": 3}, r"shape\.kind: no 3; expected one of round, square"),
+        ({"kind": "square", "radius": 1.0}, r"unknown setting shape\.radius"),
+        ({"side": 1.0}, r"unknown setting shape\.side"),
+    ],
+)
+def test_a_table_of_no_kind_is_refused(table: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        from_mapping(Drawn, {"shape": table}, "x.toml")

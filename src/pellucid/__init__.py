@@ -1,9 +1,37 @@
 """Pellucid: the Transformer built from nothing in Python, every derivative by hand."""
 
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
 from pellucid import nn, ops
 from pellucid.kernels import reference
 from pellucid.pair import pair
 from pellucid.rng import Rng
 
 __version__ = "0.1.0"
-__all__ = ["Rng", "nn", "ops", "pair", "reference"]
+__all__ = ["Rng", "load", "nn", "ops", "pair", "reference"]
+
+
+def load(path: str | PathLike[str]) -> Any:
+    """Read a trained model, or weights.
+
+    A folder gives a model in eval mode with its tokenizers, as `.model` and the methods that take
+    texts: a model folder or a run folder of Pellucid's, or one of Hugging Face's (GPT-2, BERT,
+    RoBERTa: config.json, model.safetensors, tokenizer.json). A .safetensors file gives its arrays
+    by name, for `load_state_dict`; torch's names for a module of `pellucid.nn` fit as they are.
+
+    Raises `UserError` naming the file that is missing, damaged or does not fit the others.
+
+    >>> layer = nn.Linear(3, 2)
+    >>> layer.load_state_dict(load("linear.safetensors"))  # doctest: +SKIP
+    """
+    if Path(path).suffix == ".safetensors":
+        from pellucid.interop.tensors import read_tensors
+
+        return read_tensors(Path(path))
+    from pellucid.model_folder import load_any
+
+    return load_any(Path(path))

@@ -13,13 +13,14 @@ from typing import Literal
 
 from pellucid.decoding import SearchConfig
 from pellucid.errors import UsageError
-from pellucid.models.config import Seq2SeqConfig
+from pellucid.models.config import CausalLMConfig, LanguageConfig, MaskedLMConfig, Seq2SeqConfig
 from pellucid.settings import from_mapping, nearest, read_toml
 from pellucid.text.corpora import find_corpus
 from pellucid.text.tokenizer import NORMALISERS, Kind
 from pellucid.training.config import TrainConfig
 
 Metric = Literal["none", "error_rates", "bleu"]
+ModelConfig = Seq2SeqConfig | CausalLMConfig | MaskedLMConfig
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class DataConfig:
     split: str = ""
     """Which of the corpus's splits; unset: its first."""
     train: tuple[Path, ...] = ()
-    """One file of pairs (.tsv, .csv, .jsonl, also .gz), or two parallel text files."""
+    """One file of pairs (.tsv, .csv, .jsonl, also .gz), or two parallel text files. A model of one
+    text instead of pairs learns both sides as texts, and may be given one .txt, a text a line."""
     valid: tuple[Path, ...] = ()
     """Held-out pairs to choose the best weights by, likewise; unset: a share of the sources."""
     test: tuple[Path, ...] = ()
@@ -73,7 +75,7 @@ class TokenizerConfig:
     vocab_size: int = 8000
     """Most tokens to learn, the four special ones included; the text may hold fewer."""
     shared: bool = False
-    """One vocabulary for both sides."""
+    """One vocabulary for both sides; a model of one text instead of pairs always has one."""
     normalise: tuple[str, ...] = ()
     """Done to every text first, in order: nfc, lowercase, punctuation, whitespace."""
 
@@ -111,7 +113,7 @@ class RunConfig:
     """Where the first weights and the order of the data come from."""
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    model: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
+    model: ModelConfig = field(default_factory=Seq2SeqConfig)
     training: TrainConfig = field(default_factory=TrainConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -122,7 +124,13 @@ class RunConfig:
                 f"model.max_position_embeddings must hold data.max_tokens and begin and end: "
                 f"{self.data.max_tokens} + 2 is more than {self.model.max_position_embeddings}"
             )
-        if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
+        if isinstance(self.model, LanguageConfig):
+            if self.evaluation.metric != "none":
+                raise UsageError(
+                    f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; one '
+                    "half alone is scored by its loss: leave it out"
+                )
+        elif self.model.tie_embeddings == "all" and not self.tokenizer.shared:
             raise UsageError('model.tie_embeddings = "all" needs tokenizer.shared = true')
 
 

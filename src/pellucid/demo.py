@@ -112,10 +112,15 @@ def _spread(items: Sequence[T], count: int) -> list[T]:
     return list(items[:: max(1, len(items) // count)][:count])
 
 
+def _trained(outcome: Outcome) -> Trained:
+    assert isinstance(outcome.trained, Trained)  # both recipes are for encoder-decoders
+    return outcome.trained
+
+
 def _show_chat(chat: Outcome, console: Console) -> None:
     taught = chat.pairs.train
     sample = _spread(taught, REMEMBERED)
-    answers = chat.trained.best([pair.source for pair in sample])
+    answers = _trained(chat).best([pair.source for pair in sample])
     right = sum(answer in pair.targets for pair, answer in zip(sample, answers, strict=True))
     console.print()
     for pair, answer in _spread(list(zip(sample, answers, strict=True)), QUESTIONS):
@@ -139,7 +144,7 @@ def _show_words(g2p: Outcome, console: Console) -> None:
     for head in ("never seen", "it says", "the lexicon says", ""):
         table.add_column(head)
     sample = _spread(judged, WORDS)
-    said = g2p.trained.best([pair.source for pair in sample])
+    said = _trained(g2p).best([pair.source for pair in sample])
     for pair, answer in zip(sample, said, strict=True):
         mark = "[green]✓" if answer in pair.targets else ""
         table.add_row(pair.source, answer, " or ".join(pair.targets), mark)
@@ -147,7 +152,7 @@ def _show_words(g2p: Outcome, console: Console) -> None:
     right = [p.source for p, a in zip(sample, said, strict=True) if a in p.targets]
     word = max(right or [sample[0].source], key=len)
     console.print(f"\nWhere it looks while it says [bold]{word}[/]: a row for each sound\n")
-    console.print(draw_attention(g2p.trained, word), markup=False)
+    console.print(draw_attention(_trained(g2p), word), markup=False)
     console.print()
 
 

@@ -2,81 +2,54 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pellucid.bleu import Figure, bleu, check_installed
+from pellucid.bleu import check_installed
 from pellucid.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.errors import UsageError, UserError
+from pellucid.judging import Scores, encode, score, validation_metric
 from pellucid.model_folder import folder_size, save_model
-from pellucid.models.seq2seq import Seq2Seq
-from pellucid.scores import ErrorRates, error_rates
+from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig, Seq2Seq
+from pellucid.models.config import LanguageConfig, Seq2SeqConfig
 from pellucid.settings import to_mapping
-from pellucid.text.batches import Batches, Examples, encode_pairs, held_out_batches
+from pellucid.text.batches import Batches, Examples, held_out_batches
 from pellucid.text.corpora import find_corpus, load_corpus
 from pellucid.text.files import read_split
-from pellucid.text.pairs import Pair, Pairs
+from pellucid.text.pairs import Pairs
+from pellucid.text.texts import as_texts, is_text_file, read_texts
 from pellucid.text.tokenizer import Tokenizer, train_tokenizer
-from pellucid.trained import Trained
+from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMaskedLM
 from pellucid.training.card import model_card
 from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder
-from pellucid.training.step import held_out_loss
 from pellucid.training.storage import Store
 from pellucid.training.trainer import Trainer
 
+__all__ = [
+    "Outcome",
+    "Say",
+    "Scores",
+    "card",
+    "make_tokenizers",
+    "read_data",
+    "read_material",
+    "score",
+    "train_run",
+]
+
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Scores:
-    """What a model is worth on pairs that it was not trained on."""
-
-    loss: float
-    """Nats per target token."""
-    rates: ErrorRates | None
-    """If the settings ask for them."""
-    figures: tuple[Figure, ...]
-    """BLEU and chrF, if the settings ask for them."""
-    pairs: int
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the scores by name."""
-        rates = self.rates._asdict() if self.rates else {}
-        figures = {f.name.lower().replace(" ", "_"): f._asdict() for f in self.figures}
-        return {
-            "pairs": self.pairs,
-            "loss": self.loss,
-            "perplexity": math.exp(self.loss),
-            **rates,
-            **figures,
-        }
-
-    def written(self) -> dict[str, str]:
-        """Return the scores by name, written out."""
-        rows = {
-            "pairs": f"{self.pairs:,}",
-            "loss": f"{self.loss:.4f} nats per target token (perplexity {math.exp(self.loss):.3f})",
-        }
-        if self.rates:
-            for name, value, (low, high) in (
-                ("PER", self.rates.per, self.rates.per_interval),
-                ("WER", self.rates.wer, self.rates.wer_interval),
-            ):
-                rows[name] = f"{value:.2%} (95 %: {low:.2%} to {high:.2%})"
-        return {**rows, **{figure.name: figure.written() for figure in self.figures}}
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a run leaves behind."""
 
-    trained: Trained
+    trained: AnyTrained
     pairs: Pairs
     scores: Scores | None
     """On all the pairs put aside; None when there are none, or when training was interrupted."""
@@ -99,6 +72,20 @@ def read_data(config: DataConfig) -> Pairs:
     raise UsageError("say what to train on: set data.corpus, or give files as data.train")
 
 
+def read_material(config: RunConfig) -> Pairs:
+    """Read what a run learns from: pairs or, for one half of a Transformer alone, texts.
+
+    Texts are the sources and the targets of pairs, or the lines of .txt files; each stands as a
+    pair with an empty source. Raises `UserError` naming file and line.
+    """
+    data = config.data
+    if not isinstance(config.model, LanguageConfig):
+        return read_data(data)
+    if is_text_file(data.train):
+        return read_texts(data.train[0], data.valid, data.test, held_out=data.held_out)
+    return as_texts(read_data(data))
+
+
 def make_tokenizers(config: TokenizerConfig, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
     """Learn the source's and the target's tokenizer from the training side; they may be one."""
     sources = [pair.source for pair in pairs.train]
@@ -108,27 +95,6 @@ def make_tokenizers(config: TokenizerConfig, pairs: Pairs) -> tuple[Tokenizer, T
         train_tokenizer(texts, config.kind, config.vocab_size, config.normalise) for texts in sides
     ]
     return made[0], made[-1]
-
-
-def score(
-    trained: Trained, pairs: Sequence[Pair], config: RunConfig, first_target_only: bool = True
-) -> Scores:
-    """Score a model on pairs. Error rates count the nearest of a pair's targets."""
-    examples = encode_pairs(
-        pairs,
-        trained.source,
-        trained.target,
-        max_tokens=config.data.max_tokens,
-        first_target_only=first_target_only,
-    )
-    loss = held_out_loss(trained.model, held_out_batches(examples, config.data.batch_tokens))
-    trained.model.eval()
-    metric = config.evaluation.metric
-    answers = trained.best([pair.source for pair in pairs]) if metric != "none" else []
-    references = [pair.targets for pair in pairs]
-    rates = error_rates(answers, references) if metric == "error_rates" else None
-    figures = bleu(answers, references) if metric == "bleu" else ()
-    return Scores(loss, rates, figures, len(pairs))
 
 
 def train_run(
@@ -149,21 +115,21 @@ def train_run(
     """
     if config.evaluation.metric == "bleu":
         check_installed()  # now, rather than after the training
-    pairs = read_data(config.data)
-    source, target = make_tokenizers(config.tokenizer, pairs)
-    examples = _encode(pairs.train, source, target, config, pairs.first_target_only)
-    config = _resolve(config, source, target, examples, accept_changes)
-    model = Seq2Seq(config.model, seed=config.seed)
-    trained = Trained(model, source, target, config.search)
-    say(_account(pairs, examples, config))
-    held_out = _encode(pairs.valid, source, target, config, True) if pairs.valid else None
-    with RunFolder(folder, to_mapping(config), resume=resume, accept_changes=accept_changes) as run:
+    pairs = read_material(config)
+    trained = _untrained(config, pairs)
+    examples = encode(trained, pairs.train, config, pairs.first_target_only)
+    config = _resolve(config, trained, examples, accept_changes)
+    model = trained.model
+    say(_account(pairs, examples, trained))
+    held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
+    settings = _settings(config)
+    with RunFolder(folder, settings, resume=resume, accept_changes=accept_changes) as run:
         trainer = Trainer(
             model,
             _batches(examples, config),
             config.training,
             validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
-            metric=_metric(trained, pairs.valid, config),
+            metric=validation_metric(trained, pairs.valid, config),
             run=run,
             listeners=listeners,
         )
@@ -180,28 +146,25 @@ def train_run(
     return Outcome(trained, pairs, scores, None)
 
 
-def _encode(
-    pairs: Sequence[Pair],
-    source: Tokenizer,
-    target: Tokenizer,
-    config: RunConfig,
-    first_target_only: bool,
-) -> Examples:
-    return encode_pairs(
-        pairs,
-        source,
-        target,
-        max_tokens=config.data.max_tokens,
-        first_target_only=first_target_only,
-    )
+def _untrained(config: RunConfig, pairs: Pairs) -> AnyTrained:
+    """Learn the tokenizers and draw the model, its vocabularies as large as theirs."""
+    model = config.model
+    if isinstance(model, Seq2SeqConfig):
+        source, target = make_tokenizers(config.tokenizer, pairs)
+        model = replace(
+            model, source_vocab_size=source.vocab_size, target_vocab_size=target.vocab_size
+        )
+        return Trained(Seq2Seq(model, seed=config.seed), source, target, config.search)
+    _, tokenizer = make_tokenizers(replace(config.tokenizer, shared=True), pairs)
+    if isinstance(model, CausalLMConfig):
+        causal = CausalLM(replace(model, vocab_size=tokenizer.vocab_size), seed=config.seed)
+        return TrainedCausalLM(causal, tokenizer, tokenizer, config.search)
+    masked = replace(model, vocab_size=tokenizer.vocab_size + 1)  # the mask is the last
+    return TrainedMaskedLM(MaskedLM(masked, seed=config.seed), tokenizer)
 
 
 def _resolve(
-    config: RunConfig,
-    source: Tokenizer,
-    target: Tokenizer,
-    examples: Examples,
-    accept_changes: bool,
+    config: RunConfig, trained: AnyTrained, examples: Examples, accept_changes: bool
 ) -> RunConfig:
     """Fill in what only the data can say."""
     if config.data.sha256 not in ("", examples.digest) and not accept_changes:
@@ -209,12 +172,19 @@ def _resolve(
             "the training data is not what this run was started with (data.sha256 differs); put "
             "it back, or start a new run in another folder"
         )
-    model = replace(
-        config.model,
-        source_vocab_size=source.vocab_size,
-        target_vocab_size=target.vocab_size,
-    )
-    return replace(config, model=model, data=replace(config.data, sha256=examples.digest))
+    data = replace(config.data, sha256=examples.digest)
+    return replace(config, model=trained.model.config, data=data)
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """Return a run's settings as its folder keeps them.
+
+    An encoder-decoder's have no model_type, so that runs begun before there were others go on.
+    """
+    settings = to_mapping(config)
+    if isinstance(config.model, Seq2SeqConfig):
+        del settings["model"]["model_type"]
+    return settings
 
 
 def _batches(examples: Examples, config: RunConfig) -> Batches:
@@ -228,54 +198,44 @@ def _batches(examples: Examples, config: RunConfig) -> Batches:
     )
 
 
-def _metric(
-    trained: Trained, pairs: Sequence[Pair], config: RunConfig
-) -> Callable[[Any], Mapping[str, float]] | None:
-    """Return what scores some held-out pairs at each validation."""
-    if config.evaluation.metric == "none" or not pairs:
-        return None
-    step = max(1, len(pairs) // config.evaluation.pairs)
-    some = pairs[::step][: config.evaluation.pairs]
-
-    def metric(_: Any) -> Mapping[str, float]:
-        answers = trained.best([pair.source for pair in some])
-        references = [pair.targets for pair in some]
-        if config.evaluation.metric == "bleu":
-            cased, lower, chrf = bleu(answers, references, intervals=False)
-            return {"bleu": cased.value, "bleu_lower": lower.value, "chrf": chrf.value}
-        rates = error_rates(answers, references)
-        return {"per": rates.per, "wer": rates.wer}
-
-    return metric
-
-
-def _account(pairs: Pairs, examples: Examples, config: RunConfig) -> str:
+def _account(pairs: Pairs, examples: Examples, trained: AnyTrained) -> str:
     aside = [
         f"{len(side):,} for {use}"
         for side, use in ((pairs.valid, "validation"), (pairs.test, "the final score"))
         if side
     ]
+    if isinstance(trained, Trained):
+        unit = "pairs"
+        tokens = f"{trained.source.vocab_size:,} source and {trained.target.vocab_size:,} target"
+    else:
+        unit, tokens = "texts", f"{trained.tokenizer.vocab_size:,}"
     return (
-        f"{len(examples):,} pairs to learn from"
+        f"{len(examples):,} {unit} to learn from"
         + (f", put aside {' and '.join(aside)}" if aside else "")
-        + f"; {config.model.source_vocab_size:,} source and "
-        f"{config.model.target_vocab_size:,} target tokens in the vocabulary"
+        + f"; {tokens} tokens in the vocabulary"
     )
+
+
+ABOUT = {
+    Seq2SeqConfig: "An encoder-decoder Transformer.",
+    CausalLMConfig: "A Transformer's decoder alone: it continues a text.",
+    MaskedLMConfig: "A Transformer's encoder alone: it fills [MASK] in a text.",
+}
 
 
 def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
     """Return the model card of a run."""
     if config.data.train:
-        data = [f"Pairs of the user's own: {', '.join(p.name for p in config.data.train)}."]
+        data = [f"Files of the user's own: {', '.join(p.name for p in config.data.train)}."]
     else:
         corpus = find_corpus(config.data.corpus)
         data = [f"{corpus.about}. Origin: {corpus.origin}. Licence: {corpus.licence}."]
     return model_card(
         folder.name,
-        about=f"An encoder-decoder Transformer. {config.description}".strip(),
+        about=f"{ABOUT[type(config.model)]} {config.description}".strip(),
         data=data,
         scores=scores.written() if scores else {},
-        settings=to_mapping(config),
+        settings=_settings(config),
         usage=[f"pellucid generate {folder}", f"pellucid evaluate {folder}"],
         limits="It knows its training data and what is like it; nothing was done to make its "
         "answers true, safe or fair.",

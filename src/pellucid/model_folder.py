@@ -2,8 +2,8 @@
 
 config.json             Hugging Face's key names where they exist
 model.safetensors       torch's state_dict names; float32, float16 or int8
-tokenizer.json          of the source; target_tokenizer.json beside it unless both are one
-generation_config.json  how answers are looked for
+tokenizer.json          of the source, or of all; target_tokenizer.json beside it if there are two
+generation_config.json  how answers are looked for; not where nothing is said
 README.md               the model card, with its scores
 """
 
@@ -19,12 +19,14 @@ import numpy as np
 
 from pellucid.decoding import SearchConfig
 from pellucid.errors import UsageError, UserError
-from pellucid.models.config import Seq2SeqConfig
-from pellucid.models.seq2seq import Seq2Seq
-from pellucid.nn import StateError
-from pellucid.settings import from_mapping
+from pellucid.interop.huggingface import is_huggingface, read_json, read_pretrained
+from pellucid.interop.tokenizer import MissingTokenizer
+from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.nn import Module, StateError
+from pellucid.settings import from_mapping, nearest
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.trained import Trained
+from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMaskedLM
 from pellucid.training.files import write_folder_atomically
 from pellucid.training.storage import StorageError, Store, reduced, restored
 from pellucid.training.weights import read_weights, to_safetensors
@@ -35,77 +37,150 @@ FORMAT = 1
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
 TOKENIZER, TARGET_TOKENIZER, CARD = "tokenizer.json", "target_tokenizer.json", "README.md"
 
+KINDS = {kind.model_type: kind for kind in (Seq2SeqConfig, CausalLMConfig, MaskedLMConfig)}
+"""What config.json says a model is."""
 
-def save_model(folder: Path, trained: Trained, card: str, store: Store = "float32") -> None:
+
+def save_model(folder: Path, trained: AnyTrained, card: str, store: Store = "float32") -> None:
     """Write the folder whole or not at all, its weights as `store` says.
 
-    Raises `UserError` when it cannot be written, or a weight is too large for float16.
+    Raises `UserError` when it cannot be written, a weight is too large for float16, or the
+    tokenizer is another program's.
     """
+    tokenizers = [_own(tokenizer) for tokenizer in _tokenizers(trained)]
     config = {
-        "model_type": "pellucid-seq2seq",
+        "model_type": trained.model.config.model_type,
         "format": FORMAT,
-        "vocabularies": [trained.source.fingerprint, trained.target.fingerprint],
+        "vocabularies": [tokenizer.fingerprint for tokenizer in tokenizers],
         **asdict(trained.model.config),
     }
     contents = {
         CONFIG: _json(config),
         WEIGHTS: to_safetensors(reduced(trained.model.state_dict(), store)),
-        TOKENIZER: trained.source.to_json().encode(),
-        GENERATION: _json(asdict(trained.search)),
+        TOKENIZER: tokenizers[0].to_json().encode(),
         CARD: card.encode(),
     }
-    if trained.target is not trained.source:
-        contents[TARGET_TOKENIZER] = trained.target.to_json().encode()
+    if not isinstance(trained, TrainedMaskedLM):
+        contents[GENERATION] = _json(asdict(trained.search))
+    if tokenizers[-1] is not tokenizers[0]:
+        contents[TARGET_TOKENIZER] = tokenizers[-1].to_json().encode()
     write_folder_atomically(folder, contents)
 
 
 def load_model(folder: Path) -> Trained:
-    """Read a model folder, or the `model` in a run folder; the model comes in eval mode.
+    """Read the folder of an encoder-decoder, or the `model` in a run folder, in eval mode.
 
-    Raises `UserError` naming the part that is missing, damaged, or does not fit the others.
+    Raises `UserError` naming the part that is missing, damaged, or does not fit the others; and
+    for a model of another kind.
+    """
+    trained = load_any(folder)
+    if not isinstance(trained, Trained):
+        raise UserError(
+            f"{folder}: is a {type(trained.model).__name__}, one half of a Transformer; this needs "
+            "an encoder-decoder"
+        )
+    return trained
+
+
+def load_any(folder: Path) -> AnyTrained:
+    """Read a model folder of any kind, Hugging Face's too, or the `model` in a run folder.
+
+    The model comes in eval mode. Raises `UserError` naming the part that is missing, damaged, or
+    does not fit the others.
     """
     folder = find_model(folder)
-    settings = _read_json(folder / CONFIG)
-    if settings.pop("model_type", None) != "pellucid-seq2seq":
-        raise UserError(f"{folder / CONFIG}: not a model of Pellucid's (model_type differs)")
+    settings = read_json(folder / CONFIG)
+    if is_huggingface(settings):
+        return _load_pretrained(folder)
+    model_type = settings.pop("model_type", None)
+    kind: Any = KINDS.get(model_type) if isinstance(model_type, str) else None
+    if kind is None:
+        raise UserError(
+            f"{folder / CONFIG}: not a model of Pellucid's (model_type is {model_type!r}"
+            f"{nearest(str(model_type), KINDS)}; expected one of {', '.join(KINDS)})"
+        )
     if (made_by := settings.pop("format", None)) != FORMAT:
         raise UserError(
             f"{folder / CONFIG}: model format {made_by}, this Pellucid reads {FORMAT}; read it "
             "with the version that wrote it"
         )
-    made_with = settings.pop("vocabularies", (None, None))  # older folders do not say
-    config = _from_json(Seq2SeqConfig, settings, folder / CONFIG)
-    source_path, target_path = folder / TOKENIZER, folder / TARGET_TOKENIZER
-    source = target = Tokenizer.load(source_path)
-    if target_path.exists():
-        target = Tokenizer.load(target_path)
-    for path, tokenizer, entries, wanted in zip(
-        (source_path, target_path if target is not source else source_path),
-        (source, target),
-        (config.source_vocab_size, config.target_vocab_size),
-        made_with,
-        strict=True,
-    ):
-        if tokenizer.vocab_size != entries:
-            raise UserError(
-                f"{path}: has {tokenizer.vocab_size} tokens, the model's {CONFIG} says {entries}; "
-                "it belongs to another model"
-            )
-        if wanted not in (None, tokenizer.fingerprint):
-            raise UserError(
-                f"{path}: its tokens are not those that the model was trained with; it belongs to "
-                "another model"
-            )
+    made_with = settings.pop("vocabularies", None) or [None, None]  # older folders do not say
+    config = _from_json(kind, settings, folder / CONFIG)
+    paths = [folder / TOKENIZER]
+    if kind is Seq2SeqConfig and (folder / TARGET_TOKENIZER).exists():
+        paths.append(folder / TARGET_TOKENIZER)
+    tokenizers = [Tokenizer.load(path) for path in paths]
+    for i, entries in enumerate(_entries(config)):
+        tokenizer, path = (tokenizers * 2)[i], (paths * 2)[i]
+        _check_tokenizer(tokenizer, path, entries, made_with[i])
+    if isinstance(config, MaskedLMConfig):
+        masked = MaskedLM(config)
+        _load_weights(masked, folder / WEIGHTS)
+        return TrainedMaskedLM(masked.eval(), tokenizers[0])
+    search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
+    if isinstance(config, CausalLMConfig):
+        causal = CausalLM(config)
+        _load_weights(causal, folder / WEIGHTS)
+        return TrainedCausalLM(causal.eval(), tokenizers[0], tokenizers[0], search)
     model = Seq2Seq(config)
+    _load_weights(model, folder / WEIGHTS)
+    return Trained(model.eval(), tokenizers[0], tokenizers[-1], search)
+
+
+def _load_pretrained(folder: Path) -> AnyTrained:
+    model, found = read_pretrained(folder)
+    tokenizer = found or MissingTokenizer(folder)
+    if isinstance(model, MaskedLM):
+        return TrainedMaskedLM(model, tokenizer)
+    # As Hugging Face continues a text: without a begin token in front.
+    return TrainedCausalLM(model, tokenizer, tokenizer, SearchConfig(), begins=False)
+
+
+def _tokenizers(trained: AnyTrained) -> list[Any]:
+    if isinstance(trained, Trained):
+        return [trained.source, trained.target]
+    return [trained.tokenizer]
+
+
+def _own(tokenizer: Any) -> Tokenizer:
+    if not isinstance(tokenizer, Tokenizer):
+        raise UserError(
+            "only models trained here are written as model folders; this one has another program's "
+            "tokenizer"
+        )
+    return tokenizer
+
+
+def _entries(config: Seq2SeqConfig | CausalLMConfig | MaskedLMConfig) -> list[int]:
+    """Return how many tokens each of a model's tokenizers has."""
+    if isinstance(config, Seq2SeqConfig):
+        return [config.source_vocab_size, config.target_vocab_size]
+    if isinstance(config, MaskedLMConfig):
+        return [config.vocab_size - 1]  # the mask is no token of text
+    return [config.vocab_size]
+
+
+def _check_tokenizer(tokenizer: Tokenizer, path: Path, entries: int, wanted: str | None) -> None:
+    if tokenizer.vocab_size != entries:
+        raise UserError(
+            f"{path}: has {tokenizer.vocab_size} tokens, the model's {CONFIG} says {entries}; "
+            "it belongs to another model"
+        )
+    if wanted not in (None, tokenizer.fingerprint):
+        raise UserError(
+            f"{path}: its tokens are not those that the model was trained with; it belongs to "
+            "another model"
+        )
+
+
+def _load_weights(model: Module, path: Path) -> None:
     try:
-        state = restored(read_weights(folder / WEIGHTS))
+        state = restored(read_weights(path))
         model.load_state_dict(state)
     except (StateError, StorageError) as error:
-        raise UserError(f"{folder / WEIGHTS}: {error}") from None
+        raise UserError(f"{path}: {error}") from None
     if broken := [name for name, array in state.items() if not np.isfinite(array).all()]:
-        raise UserError(f"{folder / WEIGHTS}: {broken[0]} holds values that are not finite")
-    search = _from_json(SearchConfig, _read_json(folder / GENERATION), folder / GENERATION)
-    return Trained(model.eval(), source, target, search)
+        raise UserError(f"{path}: {broken[0]} holds values that are not finite")
 
 
 def folder_size(folder: Path) -> str:
@@ -139,15 +214,3 @@ def _from_json(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
 
 def _json(values: Mapping[str, Any]) -> bytes:
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is damaged ({error}); copy it again") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: is damaged (not a JSON object); copy it again")
-    return values

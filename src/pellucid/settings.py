@@ -3,7 +3,8 @@
 A dataclass is a table, a field is a key, and the field's type says what may stand there. Reading is
 strict: an unknown key, a value of another type or a value out of range is an error that names the
 file and the key, and the nearest key that exists. TOML has no null: a field whose type allows None
-has None as its default, and None is left out when writing.
+has None as its default, and None is left out when writing. Where one of several dataclasses may
+stand, they are told apart by their tag: a field that is no argument, of one value each.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import difflib
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -65,7 +67,13 @@ def from_mapping(
     """
     hints = get_type_hints(kind)
     names = [field.name for field in fields(cast(Any, kind)) if field.init]
+    tags = _tags(kind)
     for name in values:
+        if name in tags:
+            if values[name] != tags[name]:
+                expected = f"expected {tags[name]}, got {values[name]!r}"
+                raise UsageError(f"{source}: {_join(key, name)}: {expected}")
+            continue
         if name not in names:
             raise UsageError(
                 f"{source}: unknown setting {_join(key, name)}{nearest(name, names)}; "
@@ -152,16 +160,36 @@ def _read_union(kinds: tuple[Any, ...], value: Any, source: str, key: str, base:
     """Take the first of the union's types that fits; null, which JSON has, is None."""
     if value is None and type(None) in kinds:
         return None
+    tables = [kind for kind in kinds if is_dataclass(kind)]
+    if tables and isinstance(value, Mapping):
+        return _read(_table(tables, value, source, key, base), value, source, key, base)
     for kind in kinds:
-        try:
+        with suppress(UsageError):
             return _read(kind, value, source, key, base)
-        except UsageError as error:
-            if is_dataclass(kind) and isinstance(value, Mapping):
-                raise error
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     hint = nearest(value, map(str, words)) if isinstance(value, str) else ""
     expected = " or ".join(_describe(kind) for kind in kinds if kind is not type(None))
     raise UsageError(f"{source}: {key}: expected {expected}, got {value!r}{hint}")
+
+
+def _table(kinds: list[Any], value: Mapping[str, Any], source: str, key: str, base: Any) -> Any:
+    """Return which of several dataclasses a table is: by its tag, or else what it stood as."""
+    usual = type(base) if type(base) in kinds else kinds[0]
+    asked = {name: value[name] for name in _tags(usual) if name in value}
+    for kind in kinds:
+        if all(_tags(kind).get(name) == tag for name, tag in asked.items()):
+            return usual if not asked else kind
+    name, tag = next(iter(asked.items()))
+    known = [_tags(kind)[name] for kind in kinds]
+    raise UsageError(
+        f"{source}: {_join(key, name)}: no {tag!r}{nearest(str(tag), known)}; expected one of "
+        f"{', '.join(known)}"
+    )
+
+
+def _tags(kind: Any) -> dict[str, str]:
+    """Return the fields that say which dataclass it is, with their values."""
+    return {field.name: str(field.default) for field in fields(kind) if not field.init}
 
 
 _WORDS = {

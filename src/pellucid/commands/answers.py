@@ -11,10 +11,11 @@ from pellucid.commands.lines import Line
 from pellucid.errors import UserError
 from pellucid.text.sentences import split_sentences
 from pellucid.trained import Answer, Trained
+from pellucid.trained.speaking import Speaking
 
 
 def answer_window(
-    trained: Trained, window: Sequence[Line], unit: str, *, scores: bool, as_json: bool
+    trained: Speaking, window: Sequence[Line], unit: str, *, scores: bool, as_json: bool
 ) -> bool:
     """Print the answers to numbered texts, in order; return whether all could be answered.
 
@@ -61,7 +62,7 @@ def answer_window(
     return not faults
 
 
-def described(trained: Trained, text: str, answers: Iterable[Answer]) -> dict[str, Any]:
+def described(trained: Speaking, text: str, answers: Iterable[Answer]) -> dict[str, Any]:
     """Return a text and its answers for JSON: tokens, scores, and the alignment of each.
 
     `alignment` has, for each answer token, the place of the source token that it looked at most in
@@ -74,7 +75,7 @@ def described(trained: Trained, text: str, answers: Iterable[Answer]) -> dict[st
     }
 
 
-def _answer(trained: Trained, ids: Sequence[int], answer: Answer) -> dict[str, Any]:
+def _answer(trained: Speaking, ids: Sequence[int], answer: Answer) -> dict[str, Any]:
     record = {
         "text": answer.text,
         **_figures(answer),
@@ -96,17 +97,19 @@ def _figures(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _parts(trained: Trained, text: str | UserError) -> list[str] | UserError:
+def _parts(trained: Speaking, text: str | UserError) -> list[str] | UserError:
     """Return a text in pieces that the model can read, or why it cannot be answered."""
     if isinstance(text, UserError):
         return text
     if (fault := obstacle(trained, text)) is None:
         return [text]
+    if not isinstance(trained, Trained):  # nothing follows from the parts of a text
+        return fault
     parts = split_sentences(text, lambda t: len(trained.source.encode(t)), trained.longest)
     return fault if parts is None else parts
 
 
-def obstacle(trained: Trained, text: str) -> UserError | None:
+def obstacle(trained: Speaking, text: str) -> UserError | None:
     """Return why a text cannot be answered in one piece, or None."""
     try:
         tokens = len(trained.source.encode(text))
@@ -119,7 +122,7 @@ def obstacle(trained: Trained, text: str) -> UserError | None:
     return None
 
 
-def report_unknown(trained: Trained, text: str, where: str) -> None:
+def report_unknown(trained: Speaking, text: str, where: str) -> None:
     """Say on stderr which characters of a text the model has never seen."""
     if unknown := trained.source.unknown_characters([text]):
         print(

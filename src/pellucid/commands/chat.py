@@ -48,8 +48,8 @@ def _train(recipe: str, folder: Path, minutes: float | None) -> int:
     if outcome.interrupted == "SIGTERM":
         return 143
     if outcome.interrupted is not None:
-        trained = replace(outcome.trained, model=outcome.trained.model.eval())
-        save_model(folder / "model", trained, card(folder, config, None))
+        outcome.trained.model.eval()
+        save_model(folder / "model", outcome.trained, card(folder, config, None))
     return 0
 
 

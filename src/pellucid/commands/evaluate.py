@@ -9,10 +9,11 @@ from pathlib import Path
 import tyro
 
 from pellucid.bleu import check_installed
-from pellucid.config import Metric, RunConfig, load_recipe
+from pellucid.config import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
 from pellucid.errors import UsageError
-from pellucid.experiment import card, read_data, score
-from pellucid.model_folder import CARD, find_model, load_model
+from pellucid.experiment import card, read_material, score
+from pellucid.model_folder import CARD, find_model, load_any
+from pellucid.trained import AnyTrained
 from pellucid.training.files import write_atomically
 
 
@@ -27,34 +28,38 @@ def evaluate(
 ) -> int:
     """Score a trained model: loss and, where they mean something, error rates or BLEU.
 
+    A decoder alone is scored by its loss, an encoder alone also by how many of the hidden tokens it
+    guesses.
+
     Without --data, a run is scored on the pairs that were put aside when it was trained, and its
     model card says the result.
 
     Args:
         model: A run folder, or a model folder together with --data.
-        data: One file of pairs (.tsv, .csv, .jsonl), or two parallel text files.
+        data: One file of pairs (.tsv, .csv, .jsonl), or two parallel text files; for a decoder or
+            an encoder alone also one .txt, a text a line.
         columns: Names of the source's and the target's column; unset: source and target.
         metric: Decode every pair; error_rates: edits per code point (PER) and outputs with any edit
             (WER); bleu: BLEU and chrF by sacreBLEU. Unset: as the run's settings say.
         as_json: Print the scores as one line of JSON.
     """
-    trained = load_model(model)
+    trained = load_any(model)
     run = (model / "config.toml").is_file()
     if not run and not data:
         raise UsageError(
             f"{model}: is a model without its run, so the pairs put aside are not known; "
             "give pairs with --data"
         )
-    config = load_recipe(str(model)) if run else RunConfig()
+    config = load_recipe(str(model)) if run else _settings_for(trained)
     if metric is not None:
         config = replace(config, evaluation=replace(config.evaluation, metric=metric))
     if config.evaluation.metric == "bleu":
         check_installed()
     if data:
         given = replace(config.data, train=data, valid=(), test=(), columns=columns, held_out=0.0)
-        pairs = read_data(given).train
+        pairs = read_material(replace(config, data=given)).train
     else:
-        everything = read_data(config.data)
+        everything = read_material(config)
         pairs = everything.test or everything.valid
         if not pairs:
             raise UsageError(f"{model}: no pairs were put aside in this run; give some with --data")
@@ -68,6 +73,16 @@ def evaluate(
         for name, value in scores.written().items():
             print(f"{name:<{width}} {value}")
     return 0
+
+
+def _settings_for(trained: AnyTrained) -> RunConfig:
+    """Return settings that score a model without its run on all that it can read."""
+    longest = trained.model.config.max_position_embeddings - 2
+    return RunConfig(
+        data=DataConfig(max_tokens=longest, batch_tokens=max(4096, 2 * longest + 2)),
+        tokenizer=TokenizerConfig(shared=True),
+        model=trained.model.config,
+    )
 
 
 def run(arguments: list[str]) -> int:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from io import UnsupportedOperation
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import tyro
 
 from pellucid.commands.answers import answer_window
-from pellucid.commands.lines import windows
+from pellucid.commands.fill import fill_verb
+from pellucid.commands.lines import standard_input, windows
 from pellucid.commands.prompt import converse
 from pellucid.decoding import SampleConfig, SearchConfig
 from pellucid.errors import UsageError, UserError
-from pellucid.model_folder import load_model
-from pellucid.trained import Trained
+from pellucid.model_folder import load_any
+from pellucid.trained import TrainedMaskedLM
+from pellucid.trained.speaking import Speaking
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb: the model named first gives the search its defaults."""
+    """Run the verb: the model named first says which options there are, and their defaults."""
     named = bool(arguments) and not arguments[0].startswith("-")
     if not named and not {"-h", "--help"} & set(arguments):
         raise UsageError("which model? Say `pellucid generate MODEL [TEXT ...]`")
-    trained = load_model(Path(arguments[0])) if named else None
+    trained = load_any(Path(arguments[0])) if named else None
+    if isinstance(trained, TrainedMaskedLM):
+        return fill_verb(trained, arguments)
     saved = trained.search if trained else SearchConfig()
 
     def generate(
@@ -44,10 +47,12 @@ def run(arguments: list[str]) -> int:
     ) -> int:
         """Give a trained model (its folder, or its run's) text and print its answers.
 
-        One line for each text, in order; several answers to one are separated by tabs. Without
-        TEXT, lines are read from standard input; at a terminal a prompt opens. The defaults are
-        those saved with the model. Any of --temperature, --top-k, --top-p, --min-p and --seed draws
-        an answer instead of searching for the likeliest.
+        An encoder-decoder answers, a decoder alone continues the text, an encoder alone fills
+        [MASK] in it (its own options show when the model is named). One line for each text, in
+        order; several answers to one are separated by tabs. Without TEXT, lines are read from
+        standard input; at a terminal a prompt opens. The defaults are those saved with the model.
+        Any of --temperature, --top-k, --top-p, --min-p and --seed draws an answer instead of
+        searching for the likeliest.
 
         Args:
             text: What to answer; quote a text that holds spaces.
@@ -92,7 +97,7 @@ def _sampling(search: SearchConfig, draws: dict[str, float | int]) -> SampleConf
 
 
 def _generate(
-    trained: Trained, texts: tuple[str, ...], file: Path | None, *, scores: bool, as_json: bool
+    trained: Speaking, texts: tuple[str, ...], file: Path | None, *, scores: bool, as_json: bool
 ) -> int:
     if texts and file is not None:
         raise UsageError("give texts or --file, not both")
@@ -102,7 +107,7 @@ def _generate(
     if file is None and sys.stdin.isatty() and not as_json:
         return converse(trained, scores)
     if file is None:
-        return _answer_lines(trained, _standard_input(), scores, as_json)
+        return _answer_lines(trained, standard_input(), scores, as_json)
     try:
         stream = file.open("rb")
     except OSError as error:
@@ -111,17 +116,9 @@ def _generate(
         return _answer_lines(trained, stream, scores, as_json)
 
 
-def _answer_lines(trained: Trained, stream: BinaryIO, scores: bool, as_json: bool) -> int:
+def _answer_lines(trained: Speaking, stream: BinaryIO, scores: bool, as_json: bool) -> int:
     failed = False
     for window in windows(stream):
         whole = answer_window(trained, window, "line", scores=scores, as_json=as_json)
         failed = failed or not whole
     return int(failed)
-
-
-def _standard_input() -> BinaryIO:
-    """Open standard input once more: Python cannot end while a thread waits inside sys.stdin."""
-    try:
-        return open(sys.stdin.fileno(), "rb", closefd=False)
-    except UnsupportedOperation:  # something else stands in for standard input
-        return sys.stdin.buffer

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from io import UnsupportedOperation
 from typing import BinaryIO
 
 from pellucid.errors import UserError
@@ -70,3 +72,11 @@ def _window(
         except queue.Empty:
             break
     return window, item
+
+
+def standard_input() -> BinaryIO:
+    """Open standard input once more: Python cannot end while a thread waits inside sys.stdin."""
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except UnsupportedOperation:  # something else stands in for standard input
+        return sys.stdin.buffer

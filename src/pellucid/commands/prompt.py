@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 
 from pellucid.commands.answers import obstacle, report_unknown, written
-from pellucid.trained import Trained
+from pellucid.trained.speaking import Speaking
 
 
-def converse(trained: Trained, scores: bool = False) -> int:
+def converse(trained: Speaking, scores: bool = False) -> int:
     """Ask at a prompt until the end of input; Ctrl-C ends an answer, or the conversation."""
     with contextlib.suppress(ImportError):  # absent on Windows; editing is then the terminal's
         import readline  # noqa: F401 - importing it gives `input` history and editing
@@ -32,7 +32,7 @@ def converse(trained: Trained, scores: bool = False) -> int:
         number += 1
 
 
-def _say(trained: Trained, text: str, number: int, scores: bool) -> None:
+def _say(trained: Speaking, text: str, number: int, scores: bool) -> None:
     searched = trained.sampling is None and trained.search.beam > 1
     if scores or searched:  # only the end of the search says which answer it is
         print(written(trained.answers([text], [number])[0], scores))

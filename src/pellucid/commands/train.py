@@ -49,7 +49,12 @@ def run(arguments: list[str]) -> int:
         """
         return _train(config, run, resume, accept_changes, store)
 
-    return tyro.cli(train, prog=f"pellucid train {name or 'RECIPE'} [--resume]", args=rest)
+    return tyro.cli(
+        train,
+        prog=f"pellucid train {name or 'RECIPE'} [--resume]",
+        args=rest,
+        config=(tyro.conf.AvoidSubcommands,),  # the kind of model is the recipe's, not a word
+    )
 
 
 def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +28,24 @@ _DTYPES = {
 def read_tensors(path: Path) -> dict[str, Array]:
     """Return the arrays of a safetensors file by name; bfloat16, which NumPy lacks, as float32.
 
+    Tied weights, stored once, come under each of their names.
+
     Raises `UserError` naming the file when it cannot be read, is not whole, or holds an element
     type that is none of these.
     """
     try:
-        entries = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+        content = path.read_bytes()
+        entries = deserialize(content)  # type: ignore[no-untyped-call]
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except SafetensorError as error:
         raise UserError(f"{path}: not a whole safetensors file ({error})") from None
-    return {name: _array(f"{path}: {name}", **entry) for name, entry in entries}
+    tensors = {name: _array(f"{path}: {name}", **entry) for name, entry in entries}
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    for alias, name in header.get("__metadata__", {}).items():
+        if name in tensors and alias not in tensors:
+            tensors[alias] = tensors[name]
+    return tensors
 
 
 def _array(where: str, dtype: str, shape: list[int], data: bytes) -> Array:

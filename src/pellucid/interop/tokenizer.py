@@ -68,3 +68,38 @@ class ForeignTokenizer:
     def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
         """Return nothing: which characters such a file has no token for, it does not say."""
         return {}
+
+
+class MissingTokenizer:
+    """Stands where a folder has no tokenizer.json: token ids can be read, texts cannot."""
+
+    vocab_size = 0
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def encode(self, text: str) -> list[int]:
+        """Raise `UserError`."""
+        raise self._fault()
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Raise `UserError`."""
+        raise self._fault()
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Raise `UserError`."""
+        raise self._fault()
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Raise `UserError`."""
+        raise self._fault()
+
+    def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
+        """Return nothing."""
+        return {}
+
+    def _fault(self) -> UserError:
+        return UserError(
+            f"{self._folder}: has no tokenizer.json, so texts cannot be read; put it there, or "
+            "give the model token ids"
+        )

@@ -198,6 +198,17 @@ class MaskedLM(nn.Module):
 
         return loss, backward
 
+    def count_right(self, batch: Batch, rng: Rng | None = None) -> tuple[int, int]:
+        """Return how many of the tokens that `loss` hides are the likeliest there, and of how many.
+
+        The rng keys what is hidden, as in `loss`; dropout is off in eval mode only.
+        """
+        head, output = self._predictor()
+        text, chosen, wanted = mask_tokens(batch.target, self.config, (rng or Rng(0)).fold(2))
+        rows, _ = self.rows(text, None, rng)
+        likeliest = output(head(rows[chosen])).argmax(axis=1)
+        return int((likeliest == wanted).sum()), len(wanted)
+
     def embeddings(
         self, text: Packed, pooling: Pooling = "mean", segments: Array | None = None
     ) -> Array:

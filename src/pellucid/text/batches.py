@@ -19,6 +19,7 @@ import numpy as np
 from pellucid.errors import UsageError, UserError
 from pellucid.packed import Batch, Packed
 from pellucid.rng import Rng, random_bits
+from pellucid.text.cutting import Cuts
 from pellucid.text.pairs import Pair
 from pellucid.text.tokenizer import BOS, EOS, Tokenizer
 
@@ -91,7 +92,7 @@ def encode_pairs(
     ]
     sources, targets = [s for s, _ in rows], [t for _, t in rows]
     for tokenizer, texts, side in ((source, sources, "source"), (target, targets, "target")):
-        _report_unknown(tokenizer, texts, side)
+        report_unknown(tokenizer, texts, side)
     encoded = list(zip(source.encode_all(sources), target.encode_all(targets), strict=True))
     kept = [(s, t) for s, t in encoded if 0 < len(s) <= max_tokens and 0 < len(t) <= max_tokens]
     dropped = len(encoded) - len(kept)
@@ -211,7 +212,8 @@ def padded_tokens(batch: Batch) -> int:
     return len(batch) * int(longest)
 
 
-def _report_unknown(tokenizer: Tokenizer, texts: list[str], side: str) -> None:
+def report_unknown(tokenizer: Cuts, texts: Sequence[str], side: str) -> None:
+    """Warn of the characters of texts that have no token."""
     if unknown := tokenizer.unknown_characters(texts):
         _log.warning(
             "%d characters of the %ss have no token, since training never saw them: %s%s",

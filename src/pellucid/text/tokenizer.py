@@ -72,6 +72,14 @@ class Tokenizer:
             raise UserError(f"not Unicode text: {_without_character(texts)!a}") from None
         return [encoding.ids for encoding in encodings]
 
+    def spans(self, text: str) -> list[tuple[int, int, int]]:
+        """Return (id, start, end) of each token: it stands for `text[start:end]`.
+
+        The tokens of one character in several pieces all have that character's span.
+        """
+        encoding = self._core.encode(text, add_special_tokens=False)
+        return [(i, *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids; begin, end and padding leave no trace, unknown shows as <unk>.
 

@@ -1,20 +1,18 @@
-"""A trained model with its tokenizers: texts in, answers out."""
+"""What models that say one token after another share: searched, drawn or streamed answers."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid import ops
 from pellucid.decoding import SampleConfig, SearchConfig, sample, sample_stream, search
 from pellucid.errors import UsageError
-from pellucid.models.seq2seq import Seq2Seq
-from pellucid.nn import Recorder
-from pellucid.packed import Batch, Packed
-from pellucid.text.tokenizer import Tokenizer
+from pellucid.packed import Packed
+from pellucid.text.cutting import Cuts
 
 TEXTS_AT_ONCE = 128
 
@@ -48,12 +46,12 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A model in eval mode with all that is needed to use it."""
+class Speaking(ABC):
+    """A model in eval mode with all that is needed to have it answer."""
 
-    model: Seq2Seq
-    source: Tokenizer
-    target: Tokenizer
+    model: Any
+    source: Cuts
+    target: Cuts
     search: SearchConfig
     sampling: SampleConfig | None = None
     """When set, answers are drawn instead of searched for."""
@@ -69,9 +67,25 @@ class Trained:
             )
 
     @property
+    @abstractmethod
     def longest(self) -> int:
         """The most tokens a text may have."""
-        return self.model.config.max_position_embeddings
+
+    @abstractmethod
+    def read(self, source: Sequence[int], answer: Sequence[int]) -> Reading:
+        """Say an answer to the model, token by token, and return what it made of it."""
+
+    @abstractmethod
+    def speaker(self) -> Any:
+        """Return what search and sampling decode with."""
+
+    @abstractmethod
+    def opening(self, source: Sequence[int]) -> list[int]:
+        """Return the tokens that the speaker reads of a text before it answers."""
+
+    @abstractmethod
+    def written(self, source: Sequence[int], said: Sequence[int]) -> str:
+        """Return the text of an answer."""
 
     @property
     def prefix_tokens(self) -> list[int]:
@@ -94,8 +108,8 @@ class Trained:
         order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
         for start in range(0, len(order), TEXTS_AT_ONCE):
             together = order[start : start + TEXTS_AT_ONCE]
-            source = Packed.of([ids[i] for i in together], [names[i] for i in together])
-            for i, answers in zip(together, self._answer(source), strict=True):
+            rows, numbered = [ids[i] for i in together], [names[i] for i in together]
+            for i, answers in zip(together, self._answer(rows, numbered), strict=True):
                 found[i] = answers
         return found
 
@@ -119,53 +133,38 @@ class Trained:
         said: list[int] = []
         shown = ""
         for spoken in sample_stream(
-            self.model,
-            Packed.of([tokens], [number]),
+            self.speaker(),
+            Packed.of([self.opening(tokens)], [number]),
             self.sampling or greedy,
             [self.prefix_tokens] if self.prefix else (),
         ):
             said += [token for _, token in spoken]
-            whole = self.target.decode(said).rstrip("\ufffd")
+            whole = self.written(tokens, said).rstrip("\ufffd")
             if len(whole) > len(shown):
                 yield whole[len(shown) :]
                 shown = whole
-        if rest := self.target.decode(said)[len(shown) :]:
+        if rest := self.written(tokens, said)[len(shown) :]:
             yield rest
 
-    def read(self, source: Sequence[int], answer: Sequence[int]) -> Reading:
-        """Say an answer to the model, token by token, and return what it made of it."""
-        bos, eos = self.model.config.bos_token_id, self.model.config.eos_token_id
-        recorder = Recorder()
-        batch = Batch(Packed.of([source]), Packed.of([[bos, *answer, eos]]))
-        rows, _ = self.model.decode_rows(batch, recorder=recorder)
-        log_p, _ = ops.log_softmax(self.model.output(rows))
-        layers = [name for name in recorder.maps if name.endswith("multihead_attn")]
-        weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)
-        if layers:
-            weights = np.asarray(recorder.maps[layers[-1]].weights)[0].mean(axis=0)
-        return Reading(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
-
-    def _answer(self, source: Packed) -> list[list[Answer]]:
-        prefixes = [self.prefix_tokens] * len(source) if self.prefix else []
+    def _answer(self, rows: Sequence[list[int]], numbers: Sequence[int]) -> list[list[Answer]]:
+        source = Packed.of([self.opening(row) for row in rows], numbers)
+        prefixes = [self.prefix_tokens] * len(rows) if self.prefix else []
         if self.sampling is not None:
-            drawn = sample(self.model, source, self.sampling, prefixes)
-            rows = np.split(source.tokens, source.cu_seqlens[1:-1])
-            return [
-                [self._drawn(row.tolist(), said)] for row, said in zip(rows, drawn, strict=True)
-            ]
-        found = search(self.model, source, self.search, prefixes)
+            drawn = sample(self.speaker(), source, self.sampling, prefixes)
+            return [[self._drawn(row, said)] for row, said in zip(rows, drawn, strict=True)]
+        found = search(self.speaker(), source, self.search, prefixes)
         return [
             [
-                Answer(self.target.decode(h.tokens), h.log_p, h.finished, h.tokens, h.score)
+                Answer(self.written(row, h.tokens), h.log_p, h.finished, h.tokens, h.score)
                 for h in best
             ]
-            for best in found
+            for row, best in zip(rows, found, strict=True)
         ]
 
     def _drawn(self, source: Sequence[int], said: tuple[int, ...]) -> Answer:
         assert self.sampling is not None
-        room = self.model.config.max_position_embeddings - 1
+        room = int(self.speaker().room(Packed.of([self.opening(source)]))[0])
         finished = len(said) < min(self.sampling.max_length, room)
         log_p = self.read(source, said).log_p
         total = float(log_p.sum() if finished else log_p[:-1].sum())
-        return Answer(self.target.decode(said), total, finished, said, total)
+        return Answer(self.written(source, said), total, finished, said, total)

@@ -1,0 +1,136 @@
+"""What a trained model is worth on pairs, or texts, that it was not trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pellucid.bleu import Figure, bleu
+from pellucid.config import RunConfig
+from pellucid.scores import ErrorRates, error_rates
+from pellucid.text.batches import Examples, encode_pairs, held_out_batches
+from pellucid.text.pairs import Pair
+from pellucid.text.texts import encode_texts
+from pellucid.trained import AnyTrained, Trained, TrainedMaskedLM
+from pellucid.training.step import held_out_loss
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a model is worth on pairs that it was not trained on."""
+
+    loss: float
+    """Nats per token predicted."""
+    pairs: int
+    """How many pairs, or texts."""
+    kind: Literal["pairs", "texts", "hidden"] = "pairs"
+    """What was predicted: targets, whole texts, or the tokens hidden in texts."""
+    rates: ErrorRates | None = None
+    """If the settings ask for them."""
+    figures: tuple[Figure, ...] = ()
+    """BLEU and chrF, if the settings ask for them."""
+    accuracy: float | None = None
+    """Share of the hidden tokens that were the likeliest in their places."""
+
+    @property
+    def unit(self) -> str:
+        """What is counted: pairs or texts."""
+        return "pairs" if self.kind == "pairs" else "texts"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the scores by name."""
+        rates = self.rates._asdict() if self.rates else {}
+        figures = {f.name.lower().replace(" ", "_"): f._asdict() for f in self.figures}
+        return {
+            self.unit: self.pairs,
+            "loss": self.loss,
+            "perplexity": math.exp(self.loss),
+            **({} if self.accuracy is None else {"accuracy": self.accuracy}),
+            **rates,
+            **figures,
+        }
+
+    def written(self) -> dict[str, str]:
+        """Return the scores by name, written out."""
+        per = {"pairs": "target token", "texts": "token", "hidden": "hidden token"}[self.kind]
+        rows = {
+            self.unit: f"{self.pairs:,}",
+            "loss": f"{self.loss:.4f} nats per {per} (perplexity {math.exp(self.loss):.3f})",
+        }
+        if self.accuracy is not None:
+            rows["accuracy"] = f"{self.accuracy:.2%} of the hidden tokens guessed"
+        if self.rates:
+            for name, value, (low, high) in (
+                ("PER", self.rates.per, self.rates.per_interval),
+                ("WER", self.rates.wer, self.rates.wer_interval),
+            ):
+                rows[name] = f"{value:.2%} (95 %: {low:.2%} to {high:.2%})"
+        return {**rows, **{figure.name: figure.written() for figure in self.figures}}
+
+
+def encode(
+    trained: AnyTrained, pairs: Sequence[Pair], config: RunConfig, first_target_only: bool
+) -> Examples:
+    """Cut pairs into tokens as the model reads them; one half alone reads their targets."""
+    most = config.data.max_tokens
+    if isinstance(trained, Trained):
+        return encode_pairs(
+            pairs,
+            trained.source,
+            trained.target,
+            max_tokens=most,
+            first_target_only=first_target_only,
+        )
+    ids = trained.model.config
+    return encode_texts(
+        [pair.target for pair in pairs],
+        trained.tokenizer,
+        begin=ids.bos_token_id,
+        end=ids.eos_token_id,
+        max_tokens=most,
+    )
+
+
+def score(
+    trained: AnyTrained, pairs: Sequence[Pair], config: RunConfig, first_target_only: bool = True
+) -> Scores:
+    """Score a model on pairs. Error rates count the nearest of a pair's targets."""
+    examples = encode(trained, pairs, config, first_target_only)
+    batches = held_out_batches(examples, config.data.batch_tokens)
+    loss = held_out_loss(trained.model, batches)
+    trained.model.eval()
+    if isinstance(trained, TrainedMaskedLM):
+        counts = [trained.model.count_right(batch) for batch in batches]
+        right, hidden = (sum(column) for column in zip(*counts, strict=True))
+        return Scores(loss, len(examples), "hidden", accuracy=right / max(hidden, 1))
+    if not isinstance(trained, Trained):
+        return Scores(loss, len(examples), "texts")
+    metric = config.evaluation.metric
+    answers = trained.best([pair.source for pair in pairs]) if metric != "none" else []
+    references = [pair.targets for pair in pairs]
+    rates = error_rates(answers, references) if metric == "error_rates" else None
+    figures = bleu(answers, references) if metric == "bleu" else ()
+    return Scores(loss, len(pairs), "pairs", rates, figures)
+
+
+def validation_metric(
+    trained: AnyTrained, pairs: Sequence[Pair], config: RunConfig
+) -> Callable[[Any], Mapping[str, float]] | None:
+    """Return what scores some held-out pairs at each validation."""
+    if config.evaluation.metric == "none" or not pairs or not isinstance(trained, Trained):
+        return None
+    step = max(1, len(pairs) // config.evaluation.pairs)
+    some = pairs[::step][: config.evaluation.pairs]
+
+    def metric(_: Any) -> Mapping[str, float]:
+        answers = trained.best([pair.source for pair in some])
+        references = [pair.targets for pair in some]
+        if config.evaluation.metric == "bleu":
+            cased, lower, chrf = bleu(answers, references, intervals=False)
+            return {"bleu": cased.value, "bleu_lower": lower.value, "chrf": chrf.value}
+        rates = error_rates(answers, references)
+        return {"per": rates.per, "wer": rates.wer}
+
+    return metric

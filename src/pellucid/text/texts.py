@@ -1,0 +1,102 @@
+"""Texts for a model of one text instead of pairs: each stands as a pair with nothing to read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pellucid.errors import UserError
+from pellucid.packed import Packed
+from pellucid.text.batches import Examples, report_unknown
+from pellucid.text.cutting import Cuts
+from pellucid.text.files import read_lines
+from pellucid.text.pairs import Pair, Pairs, split_by_hash
+
+_log = logging.getLogger(__name__)
+
+
+def as_texts(pairs: Pairs) -> Pairs:
+    """Take every source and every target for a text of its own, each once, in order.
+
+    A text that training sees is no longer put aside, though one of its pairs was.
+
+    >>> pairs = Pairs((Pair("hi", ("ho", "hi")),), (Pair("hi", ("bye",)),))
+    >>> [pair.target for pair in as_texts(pairs).train], [p.target for p in as_texts(pairs).valid]
+    (['hi', 'ho'], ['bye'])
+    """
+    seen: set[str] = set()
+
+    def texts(side: Iterable[Pair]) -> tuple[Pair, ...]:
+        every = (text for pair in side for text in (pair.source, *pair.targets) if text)
+        new = [text for text in dict.fromkeys(every) if text not in seen]
+        seen.update(new)
+        return tuple(Pair("", (text,)) for text in new)
+
+    return Pairs(texts(pairs.train), texts(pairs.valid), texts(pairs.test))
+
+
+def is_text_file(paths: Sequence[Path]) -> bool:
+    """Whether these are one text file, a text a line, rather than files of pairs."""
+    names = [path.with_suffix("") if path.suffix == ".gz" else path for path in paths]
+    return len(names) == 1 and names[0].suffix == ".txt"
+
+
+def read_texts(
+    train: Path, valid: Sequence[Path] = (), test: Sequence[Path] = (), *, held_out: float
+) -> Pairs:
+    """Read text files, a text a line; empty lines are left out.
+
+    Without validation files the share `held_out` of the texts is put aside by hash.
+
+    Raises `UserError` for faults in the files and when one side of the split comes out empty.
+    """
+    texts, judged = _read(train), [pair for path in test for pair in _read(path)]
+    if valid:
+        aside = [pair for path in valid for pair in _read(path)]
+        return as_texts(Pairs(tuple(texts), tuple(aside), tuple(judged)))
+    split = split_by_hash(texts, valid=held_out, key=lambda pair: pair.target)
+    if not split.train or (held_out > 0 and not split.valid):
+        raise UserError(
+            f"{train}: {len(texts):,} texts are too few to put {held_out:.1%} of them aside for "
+            "validation; give a validation file, or another share"
+        )
+    return as_texts(Pairs(split.train, split.valid, tuple(judged)))
+
+
+def _read(path: Path) -> list[Pair]:
+    return [Pair("", (line,)) for line in read_lines(path) if line.strip()]
+
+
+def encode_texts(
+    texts: Sequence[str], tokenizer: Cuts, *, begin: int, end: int, max_tokens: int
+) -> Examples:
+    """Cut texts into tokens, between begin and end; the sources are empty.
+
+    One of more than `max_tokens` (begin and end not counted) or of none is dropped, never cut; a
+    warning says how many. So does one for characters without a token.
+
+    Raises `UserError` when nothing is left.
+
+    >>> from pellucid.text.tokenizer import train_tokenizer
+    >>> tokenizer = train_tokenizer(["abc"], kind="char")
+    >>> encode_texts(["ab", "cab"], tokenizer, begin=1, end=2, max_tokens=2).target.tokens
+    array([1, 4, 5, 2])
+    """
+    report_unknown(tokenizer, texts, "text")
+    rows = tokenizer.encode_all(texts)
+    kept = [row for row in rows if 0 < len(row) <= max_tokens]
+    if not kept:
+        raise UserError(
+            f"none of {len(rows):,} texts has 1 to {max_tokens} tokens; allow more tokens, or give "
+            "other texts"
+        )
+    if dropped := len(rows) - len(kept):
+        _log.warning(
+            "left out %s of %s texts: empty, or more than %d tokens",
+            f"{dropped:,}",
+            f"{len(rows):,}",
+            max_tokens,
+        )
+    nothing: list[list[int]] = [[] for _ in kept]
+    return Examples(Packed.of(nothing), Packed.of([[begin, *row, end] for row in kept]), dropped)

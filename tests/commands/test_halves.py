@@ -1,0 +1,241 @@
+"""A decoder alone and an encoder alone, from the command line: train, resume, use, score."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.test_cli import failed, pellucid
+
+import pellucid as package
+from pellucid.config import RunConfig, load_recipe
+from pellucid.errors import UserError
+from pellucid.experiment import train_run
+from pellucid.model_folder import load_any, load_model
+from pellucid.settings import to_mapping
+from pellucid.training.events import Event, Stepped
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
+SETTINGS = """
+[tokenizer]
+kind = "char"
+[model]
+model_type = "{}"
+d_model = 12
+num_attention_heads = 3
+num_hidden_layers = 2
+ffn_dim = 17
+max_position_embeddings = 19
+[data]
+train = ["texts.txt"]
+max_tokens = 17
+batch_tokens = 256
+[training]
+steps = 6
+validate_unit = "steps"
+validate_every = 2
+"""
+KINDS = {"gpt": "pellucid-causal-lm", "bert": "pellucid-masked-lm"}
+each = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with settings and texts, and a run of each kind trained on them."""
+    folder = tmp_path_factory.mktemp("halves")
+    words = ["".join("abcdefg"[(n // 7**k) % 7] for k in range(4)) for n in range(200)]
+    (folder / "texts.txt").write_text("\n".join(words), encoding="utf-8")
+    for kind, model_type in KINDS.items():
+        (folder / f"{kind}.toml").write_text(SETTINGS.format(model_type), encoding="utf-8")
+        done = pellucid("train", f"{kind}.toml", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert "texts to learn from, put aside" in done.stdout
+    return folder
+
+
+def test_a_gpt_continues_texts_in_every_way(place: Path) -> None:
+    run = place / "runs" / "gpt"
+    done = pellucid("generate", run, "abc", "d", "--max-length", "5")
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("abc")
+    assert second.startswith("d")
+    piped = pellucid("generate", run, "--max-length", "5", stdin="abc\n\nd\n")
+    assert piped.stdout.splitlines() == [first, "", second]
+    best = pellucid("generate", run, "abc", "--beam", "4", "--best", "3", "--max-length", "5")
+    assert len(best.stdout.rstrip("\n").split("\t")) == 3
+    drawn = [
+        pellucid("generate", run, "abc", "--temperature", "2", "--seed", s, "--max-length", "9")
+        for s in "112"
+    ]
+    assert drawn[0].stdout == drawn[1].stdout != drawn[2].stdout
+    record = json.loads(pellucid("generate", run, "abc", "--json").stdout)
+    (answer,) = record["parts"][0]["answers"]
+    assert record["parts"][0]["source_tokens"] == ["a", "b", "c"]
+    assert answer["text"] == "abc" + "".join(answer["tokens"])
+    assert len(answer["alignment"]) == len(answer["tokens"])
+
+
+def test_a_bert_fills_masks(place: Path) -> None:
+    run = place / "runs" / "bert"
+    done = pellucid("generate", run, "ab[MASK]d", "[MASK]b[MASK]d", "")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4
+    assert lines[3] == ""
+    for line in lines[:3]:
+        guesses = [guess.rsplit(" ", 1) for guess in line.split("\t")]
+        assert len(guesses) == 5
+        shares = [float(share.removesuffix("%")) for _, share in guesses]
+        assert shares == sorted(shares, reverse=True)
+    record = json.loads(pellucid("generate", run, "a[MASK]c", "--json", "--best", "3").stdout)
+    (mask,) = record["masks"]
+    assert len(mask) == 3
+    assert all(g["text"] == f"a{g['token']}c" for g in mask if len(g["token"]) == 1)
+    (place / "masks.txt").write_text("a[MASK]\nb[MASK]\n", encoding="utf-8")
+    assert len(pellucid("generate", run, "--file", place / "masks.txt").stdout.splitlines()) == 2
+
+
+def test_what_a_bert_cannot_fill_is_named_and_the_rest_goes_on(place: Path) -> None:
+    run = place / "runs" / "bert"
+    lines = f"abc\na[MASK]\n{'a' * 40}[MASK]\n".encode() + b"\xff[MASK]\n"
+    done = pellucid("generate", run, stdin=lines)
+    failed(done, 1, "line 1: no [MASK] to fill", "line 3: 41 tokens", "line 4: not UTF-8")
+    assert [bool(line) for line in done.stdout.splitlines()] == [False, True, False, False]
+    as_json = pellucid("generate", run, "--json", stdin=lines).stdout.splitlines()
+    assert ["error" in json.loads(line) for line in as_json] == [True, False, True, True]
+    failed(pellucid("generate", run, "a[MASK]", "--best", "0"), 2, "best must be at least 1")
+    failed(pellucid("generate", run, "a[MASK]", "--beam", "4"), 2, "--beam")
+    failed(pellucid("generate", run, "--file", place / "none.txt"), 1, "none.txt: cannot be read")
+
+
+def test_too_long_a_text_is_refused_not_cut(place: Path) -> None:
+    done = pellucid("generate", place / "runs" / "gpt", "a" * 40, "ab")
+    failed(done, 1, "text 1: 40 tokens, more than the 17 that this model can read")
+    first, second = done.stdout.splitlines()
+    assert first == ""
+    assert second.startswith("ab")
+
+
+@each
+def test_they_are_scored_by_their_loss(place: Path, kind: str) -> None:
+    run = place / "runs" / kind
+    scores = json.loads(pellucid("evaluate", run, "--as-json", cwd=place).stdout)
+    assert scores["perplexity"] == pytest.approx(np.exp(scores["loss"]))
+    assert ("accuracy" in scores) == (kind == "bert")
+    card = (run / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"{scores['loss']:.4f} nats" in card
+    own = pellucid("evaluate", run / "model", "--data", place / "texts.txt")
+    assert own.returncode == 0, own.stderr
+    assert "texts    200" in own.stdout or "texts 200" in own.stdout
+    failed(pellucid("evaluate", run, "--metric", "bleu", cwd=place), 2, "encoder-decoders")
+
+
+@each
+def test_stopped_and_resumed_it_ends_with_the_same_bits(
+    place: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    config = load_recipe(f"{kind}.toml")
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Stepped) and event.step == 5:
+            raise InterruptedError
+
+    with package.reference():
+        with pytest.raises(InterruptedError):
+            train_run(config, tmp_path / "run", listeners=[stop])
+        resumed = train_run(load_recipe(str(tmp_path / "run")), tmp_path / "run", resume=True)
+        whole = train_run(config, tmp_path / "whole")
+    expected = whole.trained.model.state_dict()
+    for name, array in resumed.trained.model.state_dict().items():
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
+def test_an_encoder_decoders_settings_are_kept_as_before(tmp_path: Path) -> None:
+    """Runs begun before there were other models have no model_type; they must go on."""
+    (tmp_path / "pairs.tsv").write_text("a\tb\n" * 50, encoding="utf-8")
+    config = RunConfig()
+    assert to_mapping(config)["model"]["model_type"] == "pellucid-seq2seq"
+    (tmp_path / "old.toml").write_text(
+        SETTINGS.replace('model_type = "{}"\n', "").replace("num_hidden_layers = 2\n", ""),
+        encoding="utf-8",
+    )
+    done = pellucid(
+        "train", "old.toml", "--data.train", "pairs.tsv", "--data.held-out", "0", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "runs" / "old" / "config.toml").read_text(encoding="utf-8")
+    assert "model_type" not in written
+    done = pellucid("train", "runs/old", "--resume", "--training.steps", "6", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_settings_of_another_kind_of_model_are_refused(place: Path) -> None:
+    done = pellucid("train", "gpt.toml", "--model.encoder-layers", "2", cwd=place)
+    failed(done, 2, "--model.encoder-layers")
+    wrong = place / "wrong.toml"
+    wrong.write_text(SETTINGS.format("pellucid-causal-ml"), encoding="utf-8")
+    failed(
+        pellucid("train", wrong), 2, "model.model_type: no 'pellucid-causal-ml'",
+        "did you mean pellucid-causal-lm?",
+    )  # fmt: skip
+    wrong.write_text(SETTINGS.format(KINDS["bert"]) + '[evaluation]\nmetric = "bleu"\n')
+    failed(pellucid("train", wrong), 2, 'evaluation.metric = "bleu" is for encoder-decoders')
+    wrong.write_text(SETTINGS.format(KINDS["bert"]) + "\n[model.x]\ny = 1\n")
+    failed(pellucid("train", wrong), 2, "unknown setting model.x")
+
+
+@each
+def test_what_needs_an_encoder_decoder_says_so(place: Path, kind: str) -> None:
+    run = place / "runs" / kind
+    with pytest.raises(UserError, match="one half of a Transformer; this needs an encoder-decoder"):
+        load_model(run)
+
+
+@each
+def test_a_model_folder_is_checked_and_stored_in_fewer_bytes(
+    place: Path, tmp_path: Path, kind: str
+) -> None:
+    model = place / "runs" / kind / "model"
+    done = pellucid("store", model, tmp_path / "small", "--store", "int8")
+    assert done.returncode == 0, done.stderr
+    trained, small = load_any(model).model.state_dict(), load_any(tmp_path / "small").model
+    for name, array in small.state_dict().items():
+        assert np.abs(array - trained[name]).max() <= np.abs(trained[name]).max() / 127
+    broken = tmp_path / "broken"
+    shutil.copytree(model, broken)
+    config = json.loads((broken / "config.json").read_text(encoding="utf-8"))
+    (broken / "config.json").write_text(json.dumps(config | {"vocab_size": 97}), encoding="utf-8")
+    failed(pellucid("generate", broken, "a"), 1, "tokenizer.json", "belongs to another model")
+    (broken / "config.json").write_text(json.dumps(config | {"model_type": "pellucid-rnn"}))
+    failed(pellucid("generate", broken, "a"), 1, "not a model of Pellucid's", "pellucid-rnn")
+
+
+def test_load_reads_runs_huggingface_folders_and_bare_weights(place: Path, tmp_path: Path) -> None:
+    ours = package.load(place / "runs" / "gpt")
+    assert ours.best(["ab"])[0].startswith("ab")
+    theirs = package.load(FIXTURES / "gpt2")
+    assert theirs.model.config.vocab_size == 97
+    with pytest.raises(UserError, match=r"has no tokenizer\.json"):
+        theirs.best(["ab"])
+    arrays = package.load(place / "runs" / "gpt" / "model" / "model.safetensors")
+    layer = package.nn.Linear(17, 12)
+    prefix = "decoder.layers.0.linear2."
+    names = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+    layer.load_state_dict(names)
+    assert arrays["output.weight"] is arrays["embed.tokens.weight"]  # tied, and stored once
+    with pytest.raises(UserError, match="no such folder"):
+        package.load(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="cannot be read"):
+        package.load(tmp_path / "nowhere.safetensors")
+
+
+def test_huggingface_folders_are_used_from_the_command_line(tmp_path: Path) -> None:
+    failed(pellucid("generate", FIXTURES / "gpt2", "ab"), 1, "has no tokenizer.json")
+    failed(pellucid("generate", FIXTURES / "bert", "[MASK]"), 1, "has no tokenizer.json")
+    failed(pellucid("store", FIXTURES / "gpt2", tmp_path / "x"), 1, "another program's tokenizer")
+    failed(pellucid("generate", tmp_path, "ab"), 1, "neither a model")

@@ -1,0 +1,69 @@
+"""Texts for a model of one text: out of pairs, out of files, into tokens."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pellucid.errors import UserError
+from pellucid.text.pairs import Pair, Pairs
+from pellucid.text.texts import as_texts, encode_texts, is_text_file, read_texts
+from pellucid.text.tokenizer import train_tokenizer
+
+
+def texts(side: tuple[Pair, ...]) -> list[str]:
+    assert all(pair.source == "" for pair in side)
+    return [pair.target for pair in side]
+
+
+def test_both_sides_of_pairs_are_texts_each_once_and_never_on_two_sides() -> None:
+    pairs = Pairs(
+        (Pair("a", ("b", "c")), Pair("b", ("a",))),
+        (Pair("a", ("d",)), Pair("e", ("c",))),
+        (Pair("d", ("f", "f")),),
+    )
+    found = as_texts(pairs)
+    assert texts(found.train) == ["a", "b", "c"]
+    assert texts(found.valid) == ["d", "e"]
+    assert texts(found.test) == ["f"]
+
+
+def test_a_text_file_is_split_by_hash(tmp_path: Path) -> None:
+    lines = [f"text {i}" for i in range(200)]
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join([*lines, "", "text 7", " "]) + "\n", encoding="utf-8")
+    assert is_text_file([file])
+    assert not is_text_file([file, file])
+    assert not is_text_file([tmp_path / "pairs.tsv"])
+    found = read_texts(file, held_out=0.1)
+    assert sorted(texts(found.train) + texts(found.valid)) == sorted(lines)
+    assert 5 < len(found.valid) < 40
+    again = read_texts(file, [file], held_out=0.1)
+    assert texts(again.train) == lines
+    assert again.valid == ()  # every one of them was trained on
+
+
+def test_too_few_texts_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "texts.txt"
+    file.write_text("one\n", encoding="utf-8")
+    with pytest.raises(UserError, match="too few"):
+        read_texts(file, held_out=0.05)
+    file.write_text("", encoding="utf-8")
+    with pytest.raises(UserError, match="is empty"):
+        read_texts(file, held_out=0.05)
+
+
+def test_texts_become_tokens_between_begin_and_end(caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = train_tokenizer(["abc"], "char")
+    with caplog.at_level(logging.WARNING):
+        examples = encode_texts(["ab", "abcab", "", "cz"], tokenizer, begin=9, end=8, max_tokens=4)
+    np.testing.assert_array_equal(examples.target.tokens, [9, 4, 5, 8, 9, 6, 3, 8])
+    np.testing.assert_array_equal(examples.source.cu_seqlens, [0, 0, 0])
+    assert examples.dropped == 2
+    assert "left out 2 of 4 texts" in caplog.text
+    assert "1 characters of the texts have no token" in caplog.text
+    with pytest.raises(UserError, match="none of 1 texts has 1 to 2 tokens"):
+        encode_texts(["abc"], tokenizer, begin=1, end=2, max_tokens=2)
