@@ -122,9 +122,10 @@ def _heads(name: str, line: Line) -> Block:
                 for h in range(heads)
             ]
             curves[_short(layer), title] = {f"head {h + 1}": [s] for h, s in enumerate(seeds)}
+    rows = [_short(layer) for layer in layers]
     return Picture(
         "heads.png",
-        draw_grid([_short(layer) for layer in layers], list(MEASURES), curves, "step"),
+        draw_grid(rows, list(MEASURES), curves, "step", count=False),
         f"The same for every layer and head of one run: {name}, seed {line['seed']}.",
     )
 
@@ -172,7 +173,7 @@ def _theory() -> Block:
             curves[title, column] = {name: [points] for name, points in found.items()}
     return Picture(
         "softmax.png",
-        draw_grid(list(titles), columns, curves, "d_k, or number of keys", base=2),
+        draw_grid(list(titles), columns, curves, "d_k, or number of keys", base=2, count=False),
         "No model: softmax of q·k for random queries and keys with unit variances, computed here. "
         "Under / √d_k nothing depends on d_k; without a scale d_k decides the peak. The number of "
         "keys is another matter: it sets the mean weight under every scale.",

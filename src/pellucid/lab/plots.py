@@ -63,22 +63,26 @@ def draw_curves(panels: Sequence[tuple[str, Curves]], xlabel: str, ylabel: str) 
     for axes, (title, curves) in zip(grid, panels, strict=False):
         draw_bands(axes, curves)
         _log_if_wide(axes, curves)
-        axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+        axes.set(title=title if len(panels) > 1 else "", xlabel=xlabel, ylabel=ylabel)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.legend(frameon=False, fontsize=8)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     return to_png(figure)
 
 
-def draw_bands(axes: Axes, curves: Curves, marker: str = "") -> None:
-    """Draw each variant's median, and its band where two seeds or more are there."""
+def draw_bands(axes: Axes, curves: Curves, marker: str = "", count: bool = True) -> None:
+    """Draw each variant's median, and its band where two seeds or more are there.
+
+    count: say in the legend how many seeds there are.
+    """
     style = styles(list(curves))
     for name, seeds in curves.items():
         xs = sorted({x for points, _ in seeds for x in points})
         tables = [dict(zip(x, y, strict=True)) for x, y in seeds]
         columns = [[t[x] for t in tables if x in t] for x in xs]
         middle = [float(np.median(column)) for column in columns]
-        label = f"{name} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})"
+        label = f"{name} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})" if count else name
         axes.plot(
             xs, middle, **style[name], marker=marker, markersize=3, linewidth=1.6, label=label
         )
@@ -124,7 +128,8 @@ def draw_forest(comparisons: Sequence[Comparison]) -> bytes:
 def _forest_row(axes: Axes, y: int, comparison: Comparison) -> None:
     colour = COLOURS[0] if comparison.primary else "#5f7378"
     d = comparison.differences
-    axes.plot(d, [y] * len(d), "o", color=colour, alpha=0.35, markersize=4, markeredgewidth=0)
+    above = [y + 0.24] * len(d)
+    axes.plot(d, above, "o", color=colour, alpha=0.5, markersize=4, markeredgewidth=0)
     if comparison.interval is not None:
         axes.plot(comparison.interval, [y, y], color=colour, linewidth=2.2)
     if comparison.median is not None:
@@ -145,6 +150,7 @@ def draw_grid(
     xlabel: str,
     lines: Mapping[str, tuple[float, str]] | None = None,
     base: int = 10,
+    count: bool = True,
 ) -> bytes:
     """Draw a grid of panels; `lines` marks a value in every panel of a column.
 
@@ -157,7 +163,7 @@ def draw_grid(
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             axes, panel = grid[i, j], curves.get((row, column), {})
-            draw_bands(axes, panel, marker="o")
+            draw_bands(axes, panel, "o", count)
             _log_if_wide(axes, panel)
             if lines and column in lines:
                 value, label = lines[column]
@@ -165,7 +171,9 @@ def draw_grid(
                 axes.annotate(
                     label,
                     (0.98, value),
+                    xytext=(0, 2),
                     xycoords=("axes fraction", "data"),
+                    textcoords="offset points",
                     fontsize=7,
                     ha="right",
                     va="bottom",
@@ -175,6 +183,7 @@ def draw_grid(
                 axes.xaxis.set_major_formatter("{x:g}")
             else:
                 axes.set_xscale("symlog", linthresh=10)
+                axes.xaxis.set_major_formatter("{x:g}")
             axes.tick_params(labelsize=7)
             if i == 0:
                 axes.set_title(column, fontsize=9)

@@ -1,0 +1,120 @@
+"""A study file: what is planned from it, and every fault in it named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.lab.small import STUDY, write_study
+
+from pellucid.errors import UsageError
+from pellucid.lab.study import choose, load_study, read_study, study_names
+
+
+def test_runs_are_seeds_before_variants_and_differ_in_the_change_alone(tmp_path: Path) -> None:
+    study = read_study(write_study(tmp_path))
+    trials = study.trials()
+    assert [(t.change, t.seed) for t in trials] == [
+        *[("sqrt", 0), ("linear", 0), ("none", 0)],
+        *[("sqrt", 1), ("linear", 1), ("none", 1)],
+        *[("sqrt", 2), ("linear", 2)],
+    ]
+    assert len({t.id for t in trials}) == len(trials)
+    base, linear = trials[0].config, trials[1].config
+    assert (base.model.attention_scale, linear.model.attention_scale) == ("sqrt_d_k", "d_k")
+    assert base.data == linear.data
+    assert base.training == linear.training
+    assert {(t.seed, t.config.seed, t.config.training.seed) for t in trials} == {
+        (s, s, s) for s in range(3)
+    }
+
+
+def test_any_prefix_of_a_shipped_study_is_balanced() -> None:
+    for name in study_names():
+        study = load_study(name)
+        seen: Counter[str] = Counter()
+        for trial in study.trials():
+            seen[trial.change] += 1
+            waiting = [v for v in study.variants if seen[v] < len(study.seeds_of(v))]
+            assert max(seen.values()) - min((seen[v] for v in waiting), default=9) <= 1, name
+
+
+def test_the_seeds_study_has_the_seeds_variants() -> None:
+    study = load_study("seed-003")
+    assert len(study.seeds_of("sqrt_d_k")) == len(study.seeds_of("d_k")) == 5
+    model = study.variants["positions_and_d_k"].model
+    assert (model.embedding_scale, model.position_scale) == (1.0, "1/sqrt_d_model")
+    assert study.variants["sqrt_d_k"].training.epochs == 50
+    assert '"WordPiece"' in study.tokenizer
+
+
+def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
+    tmp_path: Path,
+) -> None:
+    first = read_study(write_study(tmp_path)).trials()
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('description = "other words"\n' + recipe.read_text())
+    assert [t.id for t in read_study(tmp_path / "scale.toml").trials()] == [t.id for t in first]
+    recipe.write_text(recipe.read_text().replace("ffn_dim = 17", "ffn_dim = 19"))
+    again = read_study(tmp_path / "scale.toml").trials()
+    assert not {t.id for t in again} & {t.id for t in first}
+
+
+@pytest.mark.parametrize(
+    "before, after, said",
+    [
+        (
+            'set.model.attention_scale = "d_k"',
+            "set.model.atention_scale = 1.0",
+            "unknown setting model.atention_scale (did you mean attention_scale?)",
+        ),
+        (
+            'set.model.attention_scale = "none"',
+            'set.model.attention_scale = "d_k"',
+            "linear and none come to the same settings",
+        ),
+        (
+            'set.model.attention_scale = "none"',
+            "set.model.dropout = 0.1",
+            "sqrt and none come to the same settings",
+        ),
+        (
+            '"valid_loss"]',
+            '"valid_los"]',
+            "no run writes a metric 'valid_los' (did you mean valid_",
+        ),
+        ('"valid_loss"]', '"bleu"]', 'do not write bleu; it needs evaluation.metric = "bleu"'),
+        (
+            'metrics = ["train_loss", "valid_loss"]',
+            'metrics = ["valid_loss"]',
+            "train_loss is judged but not among metrics",
+        ),
+        ('change = "linear"', 'change = "liner"', "there is no 'liner' (did you mean linear?)"),
+        ("seeds = 2", "seeds = 4", "changes.none.seeds: expected 1 to 3"),
+        ("seeds = [0, 1, 2]", "seeds = [0, 1, 1]", "expected different numbers"),
+        ("format = 1", "format = 2", "study format 2, this Pellucid reads format = 1"),
+        ("[changes.none]", "[changes.sqrt]", "is the name of the base"),
+        ("minutes_per_run = 0.1", "minutes_per_run = 0", "minutes_per_run must be above 0"),
+        ('set.model.attention_scale = "none"', "", "changes.none: say what it sets"),
+        ("probe_steps", "probe_step", "unknown setting probe_step (did you mean probe_steps?)"),
+    ],
+)
+def test_faults_are_named(tmp_path: Path, before: str, after: str, said: str) -> None:
+    assert before in STUDY
+    path = write_study(tmp_path, STUDY.replace(before, after))
+    with pytest.raises(UsageError) as fault:
+        read_study(path)
+    assert said in str(fault.value)
+    assert "scale.toml" in str(fault.value)
+
+
+def test_unknown_study_change_and_seed_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no study.*did you mean seed-003"):
+        load_study("seed-03")
+    trials = read_study(write_study(tmp_path)).trials()
+    assert [t.seed for t in choose(trials, ["none"], [])] == [0, 1]
+    with pytest.raises(UsageError, match=r"no change 'linaer'.*did you mean linear"):
+        choose(trials, ["linaer"], [])
+    with pytest.raises(UsageError, match="no seed 7"):
+        choose(trials, [], [7])
