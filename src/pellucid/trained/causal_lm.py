@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pellucid import ops
-from pellucid.models.cache import State
+from pellucid.decoding import Decodes, prepared
 from pellucid.models.causal_lm import CausalLM
 from pellucid.nn import Recorder
 from pellucid.packed import Packed
@@ -23,7 +23,7 @@ Array = np.ndarray
 class _Opened:
     """A state, and the tokens that are said next whatever is asked for: each text's last."""
 
-    state: State
+    state: Any
     last: Array | None
 
     def select(self, rows: Array) -> _Opened:
@@ -32,12 +32,12 @@ class _Opened:
 
 
 class Continuing:
-    """A `CausalLM` as search sees a model: it reads texts and then says what follows.
+    """A `CausalLM`, made ready, as search sees a model: it reads texts, then says what follows.
 
     Search begins with a begin token; here the last token of each text stands in its place.
     """
 
-    def __init__(self, model: CausalLM) -> None:
+    def __init__(self, model: Decodes) -> None:
         self.model, self.config = model, model.config
 
     @property
@@ -100,8 +100,8 @@ class TrainedCausalLM(Speaking):
         return Reading(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
 
     def speaker(self) -> Continuing:
-        """Return what search and sampling decode with."""
-        return Continuing(self.model)
+        """Return what search and sampling decode with, made ready once for many texts."""
+        return Continuing(prepared(self.model))
 
     def opening(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that are read of a text."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pellucid import ops
+from pellucid.decoding import Decodes, prepared
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn import Recorder
 from pellucid.packed import Batch, Packed
@@ -41,9 +42,9 @@ class Trained(Speaking):
             weights = np.asarray(recorder.maps[layers[-1]].weights)[0].mean(axis=0)
         return Reading(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
 
-    def speaker(self) -> Seq2Seq:
-        """Return what search and sampling decode with."""
-        return self.model
+    def speaker(self) -> Decodes:
+        """Return what search and sampling decode with, made ready once for many texts."""
+        return prepared(self.model)
 
     def opening(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that the encoder reads."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.decoding import SampleConfig, SearchConfig, sample, sample_stream, search
+from pellucid.decoding import Decodes, SampleConfig, SearchConfig, sample, sample_stream, search
 from pellucid.errors import UsageError
 from pellucid.packed import Packed
 from pellucid.text.cutting import Cuts
@@ -76,8 +76,8 @@ class Speaking(ABC):
         """Say an answer to the model, token by token, and return what it made of it."""
 
     @abstractmethod
-    def speaker(self) -> Any:
-        """Return what search and sampling decode with."""
+    def speaker(self) -> Decodes:
+        """Return what search and sampling decode with, made ready once for many texts."""
 
     @abstractmethod
     def opening(self, source: Sequence[int]) -> list[int]:
@@ -106,10 +106,11 @@ class Speaking(ABC):
         names = range(len(texts)) if numbers is None else numbers
         ids = self.source.encode_all(texts)
         order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
+        speaker = self.speaker() if order else None
         for start in range(0, len(order), TEXTS_AT_ONCE):
             together = order[start : start + TEXTS_AT_ONCE]
             rows, numbered = [ids[i] for i in together], [names[i] for i in together]
-            for i, answers in zip(together, self._answer(rows, numbered), strict=True):
+            for i, answers in zip(together, self._answer(speaker, rows, numbered), strict=True):
                 found[i] = answers
         return found
 
@@ -146,13 +147,18 @@ class Speaking(ABC):
         if rest := self.written(tokens, said)[len(shown) :]:
             yield rest
 
-    def _answer(self, rows: Sequence[list[int]], numbers: Sequence[int]) -> list[list[Answer]]:
+    def _answer(
+        self, speaker: Any, rows: Sequence[list[int]], numbers: Sequence[int]
+    ) -> list[list[Answer]]:
         source = Packed.of([self.opening(row) for row in rows], numbers)
         prefixes = [self.prefix_tokens] * len(rows) if self.prefix else []
         if self.sampling is not None:
-            drawn = sample(self.speaker(), source, self.sampling, prefixes)
-            return [[self._drawn(row, said)] for row, said in zip(rows, drawn, strict=True)]
-        found = search(self.speaker(), source, self.search, prefixes)
+            drawn, room = sample(speaker, source, self.sampling, prefixes), speaker.room(source)
+            return [
+                [self._drawn(row, said, int(most))]
+                for row, said, most in zip(rows, drawn, room, strict=True)
+            ]
+        found = search(speaker, source, self.search, prefixes)
         return [
             [
                 Answer(self.written(row, h.tokens), h.log_p, h.finished, h.tokens, h.score)
@@ -161,9 +167,8 @@ class Speaking(ABC):
             for row, best in zip(rows, found, strict=True)
         ]
 
-    def _drawn(self, source: Sequence[int], said: tuple[int, ...]) -> Answer:
+    def _drawn(self, source: Sequence[int], said: tuple[int, ...], room: int) -> Answer:
         assert self.sampling is not None
-        room = int(self.speaker().room(Packed.of([self.opening(source)]))[0])
         finished = len(said) < min(self.sampling.max_length, room)
         log_p = self.read(source, said).log_p
         total = float(log_p.sum() if finished else log_p[:-1].sum())
