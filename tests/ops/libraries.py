@@ -1,18 +1,54 @@
-"""The array libraries that are installed here, and the way to each and back."""
+"""The array libraries that are installed here, and the way to each and back.
+
+CuPy, and PyTorch on a GPU, run where there is a GPU: `pytest tests/ops -k "cupy or cuda"`.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pellucid.check import OpCase
 
-ALL = ("array_api_strict", "torch", "jax")
-INSTALLED = [name for name in ALL if importlib.util.find_spec(name)]
 ON_THE_HOST = ("cu_q", "cu_k")  # where sequences begin stays in NumPy, whatever the rows are in
+
+
+def installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def cupy_runs() -> bool:
+    """Whether CuPy is here and finds a GPU; without one it imports and then fails."""
+    if not installed("cupy"):
+        return False
+    runtime = importlib.import_module("cupy").cuda.runtime
+    try:
+        return bool(runtime.getDeviceCount())
+    except runtime.CUDARuntimeError:
+        return False
+
+
+def torch_runs_on_a_gpu() -> bool:
+    """PyTorch is asked only where there is a GPU's device file: importing it takes seconds."""
+    if not installed("torch") or not Path("/dev/nvidiactl").exists():
+        return False
+    return bool(importlib.import_module("torch").cuda.is_available())
+
+
+RUNS: dict[str, Callable[[], bool]] = {
+    "array_api_strict": lambda: installed("array_api_strict"),
+    "torch": lambda: installed("torch"),
+    "jax": lambda: installed("jax"),
+    "cupy": cupy_runs,
+    "torch-cuda": torch_runs_on_a_gpu,
+}
+ALL = tuple(RUNS)
+INSTALLED = [name for name in ALL if RUNS[name]()]
 
 
 def to(library: str, x: Any) -> Any:
@@ -23,12 +59,16 @@ def to(library: str, x: Any) -> Any:
         jax = importlib.import_module("jax")
         jax.config.update("jax_enable_x64", True)
         return jax.numpy.asarray(x)
+    if library == "torch-cuda":
+        return importlib.import_module("torch").asarray(x.copy(), device="cuda")
     return importlib.import_module(library).asarray(x.copy())
 
 
 def back(x: Any) -> np.ndarray:
     """Return a library's array as NumPy's; fails if it has become something else on the way."""
-    return np.asarray(x)
+    if type(x).__module__.partition(".")[0] == "cupy":
+        return np.asarray(x.get())
+    return np.asarray(x.cpu() if hasattr(x, "cpu") else x)
 
 
 def fixed_in(library: str, case: OpCase) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def test_used_twice(case: OpCase) -> None:
 @pytest.mark.parametrize("library", ALL)
 def test_every_array_library_agrees(case: OpCase, library: str) -> None:
     if library not in INSTALLED:
-        pytest.skip(f"{library} is not installed")
+        pytest.skip(f"{library} is not installed, or finds no GPU")
     y, saved = case.pair.forward(**case.arrays, **case.fixed)
     dy = projection(y)
     expected = [y, *gradients(case, dy, saved)]
