@@ -180,7 +180,7 @@ def _feed_pool(
         while waiting and len(running) < workers and not stop.is_set() and not lost:
             trial = waiting.pop(0)
             try:
-                running[pool.submit(run_trial, trial, runs / trial.id)] = trial
+                running[pool.submit(_run_child, trial, runs / trial.id)] = trial
             except BrokenProcessPool as error:
                 lost.append((trial, error))
         if stop.is_set() and not told:
@@ -223,20 +223,32 @@ def _processes(workers: int) -> Iterator[ProcessPoolExecutor]:
                 os.environ[name] = value
 
 
+_parent = 0
+
+
 def _watch_parent() -> None:
     """In a worker: save and end when the parent is gone, even by kill -9."""
+    global _parent
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches the parent alone, which then asks us, once
-    parent = os.getppid()
+    _parent = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
+        while os.getppid() == _parent:
+            time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(PATIENCE)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _run_child(trial: Trial, folder: Path) -> dict[str, Any]:
+    """Do a run in a worker, which then has nobody to tell if the parent is gone."""
+    line = run_trial(trial, folder)
+    if os.getppid() != _parent:
+        os._exit(1)
+    return line
 
 
 @contextmanager
