@@ -53,17 +53,16 @@ class Outcome:
 
     def comparisons(self) -> list[Comparison]:
         """Judge every contrast, corrected for how many there are."""
-        return with_holm(
-            [
-                compare(
-                    contrast,
-                    primary,
-                    self.values(contrast.change, contrast.metric),
-                    self.values(contrast.against, contrast.metric),
-                )
-                for contrast, primary in self.study.contrasts()
+        found = []
+        for contrast, primary in self.study.contrasts():
+            sides = (contrast.change, contrast.against)
+            planned = set.intersection(*(set(self.study.seeds_of(side)) for side in sides))
+            values = [
+                {s: v for s, v in self.values(side, contrast.metric).items() if s in planned}
+                for side in sides
             ]
-        )
+            found.append(compare(contrast, primary, *values))
+        return with_holm(found)
 
 
 def gather(study: Study, lines: Mapping[str, Line]) -> Outcome:
