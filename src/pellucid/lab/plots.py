@@ -23,6 +23,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#0
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 INK = "#1b2b30"
 WIDE = 9.6
+SHADES = 128  # of bands on bands: enough, and a third of the bytes
 Curves = Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]
 """By variant, one (x, y) for each seed."""
 
@@ -204,7 +205,10 @@ def draw_grid(
 
 
 def to_png(figure: Figure) -> bytes:
-    """Return the figure as PNG, without the date and version that would make it differ."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
-    return file.getvalue()
+    """Return the figure as a PNG of few colours, without the date that would make it differ."""
+    from PIL import Image
+
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=110)
+    Image.open(drawn).convert("RGB").quantize(SHADES).save(small, "PNG", optimize=True)
+    return small.getvalue()
