@@ -154,11 +154,16 @@ class Engine:
         self._say(tokens, state.counts, after, first, log_p)
         return log_p[:, : self.vocabulary], after
 
-    def search(self, source: Packed, config: SearchConfig) -> list[list[Hypothesis]]:
-        """Return each input's best answers; `decoding.search` without prefixes and constraints."""
+    def search(
+        self, source: Packed, config: SearchConfig, at_once: int = AT_ONCE
+    ) -> list[list[Hypothesis]]:
+        """Return each input's best answers; `decoding.search` without prefixes and constraints.
+
+        Inputs of like length are answered together, at most `at_once` of them by one thread.
+        """
         found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
         order = np.argsort(-source.lengths, kind="stable")
-        size = max(1, min(AT_ONCE, -(-len(order) // threads.available())))
+        size = max(1, min(at_once, -(-len(order) // threads.available())))
         chunks = [order[at : at + size] for at in range(0, len(order), size)]
 
         def part(i: int) -> None:

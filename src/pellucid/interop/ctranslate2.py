@@ -44,6 +44,8 @@ def write_ctranslate2(
     if folder.exists():
         raise UserError(f"{folder}: is there already; choose another folder")
     spec = _spec(model, specs)
+    # Its quantizer multiplies in place.
+    specs.model_spec.visit_spec(spec, _own)
     spec.register_source_vocabulary(vocabulary(source))
     spec.register_target_vocabulary(vocabulary(target))
     settings = model.config
@@ -97,6 +99,11 @@ def _specs() -> Any:
             "writing CTranslate2 models needs its package: pip install 'pellucid[export]'"
         ) from None
     return specs
+
+
+def _own(spec: Any, name: str, value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        setattr(spec, name.rsplit("/", 1)[-1], value.copy())
 
 
 def _spec(model: Seq2Seq, specs: Any) -> Any:
