@@ -24,6 +24,7 @@ VERBS = {
     "evaluate": "score a trained model on pairs it was not trained on",
     "generate": "give a trained model text: as arguments, on standard input, or at a prompt",
     "store": "write a trained model again in fewer bytes: float16, int8",
+    "export": "write a trained model for another engine: CTranslate2, ONNX",
     "view": "draw what attention does with a sentence: here, as a figure, as a page",
     "lab": "change one thing, repeat over seeds, get an honest interval",
     "recipes": "list the recipes that come with Pellucid",
