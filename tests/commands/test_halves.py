@@ -196,6 +196,14 @@ def test_what_needs_an_encoder_decoder_says_so(place: Path, kind: str) -> None:
         load_model(run)
 
 
+def test_a_bert_is_not_to_be_talked_to(place: Path) -> None:
+    run = place / "runs" / "bert"
+    failed(pellucid("chat", "--recipe", place / "bert.toml", "--run", run), 2, "does not talk")
+    fresh = pellucid("chat", "--recipe", place / "bert.toml", "--run", place / "fresh")
+    failed(fresh, 2, "does not talk")
+    assert not (place / "fresh").exists()
+
+
 @each
 def test_a_model_folder_is_checked_and_stored_in_fewer_bytes(
     place: Path, tmp_path: Path, kind: str

@@ -11,9 +11,14 @@ from pellucid.commands.console import Output
 from pellucid.commands.progress import Progress
 from pellucid.commands.prompt import converse
 from pellucid.config import load_recipe
+from pellucid.errors import UsageError
 from pellucid.experiment import Say, card, train_run
-from pellucid.model_folder import CONFIG, load_model, save_model
+from pellucid.model_folder import CONFIG, load_any, save_model
+from pellucid.models.config import MaskedLMConfig
+from pellucid.trained import TrainedMaskedLM
 from pellucid.training.config import TrainConfig
+
+NOT_TO_TALK_TO = "{}: fills [MASK] and does not talk; use pellucid train and pellucid generate"
 
 
 def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | None = None) -> int:
@@ -31,12 +36,17 @@ def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | N
         code = _train(recipe, folder, minutes)
         if code:
             return code
-    return converse(load_model(folder))
+    trained = load_any(folder)
+    if isinstance(trained, TrainedMaskedLM):
+        raise UsageError(NOT_TO_TALK_TO.format(folder))
+    return converse(trained)
 
 
 def _train(recipe: str, folder: Path, minutes: float | None) -> int:
     resume = (folder / "config.toml").is_file()
     config = load_recipe(str(folder) if resume else recipe)
+    if isinstance(config.model, MaskedLMConfig):
+        raise UsageError(NOT_TO_TALK_TO.format(recipe))
     if not resume:
         # Nobody waits for BLEU here, and sacreBLEU need not be installed to chat.
         config = replace(config, evaluation=replace(config.evaluation, metric="none"))
