@@ -17,8 +17,9 @@ from pellucid.lab.study import Study
 
 KINDS = {"encoder": "encoder", "decoder": "decoder", "cross": "cross"}
 MEASURES = {
-    "Var[q·k], unscaled": "score_variance",
-    "evenness (entropy / log keys)": "evenness",
+    "Var[q·k], all pairs": "score_variance",
+    "Var[q·k], one query's keys": "row_variance",
+    "evenness: entropy / log keys": "evenness",
     "largest weight": "top",
     "‖Jacobian‖": "jacobian",
 }
@@ -31,7 +32,8 @@ Points = tuple[list[float], list[float]]
 
 def inside(study: Study, done: Done) -> list[Block]:
     """Return what the probes saw, or nothing where there were none."""
-    names = [name for name, lines in done.items() if any(map(_probed, lines.values()))][:MOST]
+    probed = [name for name, lines in done.items() if any(map(_probed, lines.values()))]
+    names = probed[:MOST]
     if not names:
         return []
     shown = {name: done[name] for name in names}
@@ -41,7 +43,7 @@ def inside(study: Study, done: Done) -> list[Block]:
         Text(
             "One fixed batch of training pairs, without dropout, at a few steps of every run. "
             "Curves are medians over layers and heads, then over seeds (band: least to most)."
-            + ("" if len(names) == len(done) else f" The first {MOST} variants are drawn.")
+            + ("" if names == probed else f" The first {MOST} variants are drawn.")
         ),
         _attention(shown, set(widths.values())),
         _heads(names[0], next(iter(done[names[0]].values()))),
@@ -65,12 +67,13 @@ def _attention(done: Done, widths: set[int]) -> Block:
     lines = {}
     if len(widths) == 1:
         d_k = widths.pop()
-        lines["Var[q·k], unscaled"] = (float(d_k), f"d_k = {d_k}")
+        lines["Var[q·k], all pairs"] = (float(d_k), f"d_k = {d_k}")
     return Picture(
         "attention.png",
         draw_grid(list(KINDS), list(MEASURES), curves, "step", lines),
-        "Attention along training. Var[q·k] is taken before any scaling: the dotted line is the "
-        "d_k of the textbook argument, which supposes unit variances. ‖Jacobian‖ is the size of "
+        "Attention along training. Var[q·k] is taken before any scaling, over all pairs and over "
+        "the keys of one query, which is what softmax sees; the dotted line is the d_k of the "
+        "textbook argument, which supposes unit variances. ‖Jacobian‖ is the size of "
         "softmax's derivative: how much gradient gets back through the weights.",
     )
 

@@ -98,8 +98,13 @@ def draw_bands(axes: Axes, curves: Curves, marker: str = "", count: bool = True)
 def _log_if_wide(axes: Axes, curves: Curves) -> None:
     values = [y for seeds in curves.values() for _, ys in seeds for y in ys]
     if values and min(values) > 0 and max(values) > 20 * min(values):
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         axes.set_yscale("log")
+        decades = math.log10(max(values) / min(values))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
         axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def draw_forest(comparisons: Sequence[Comparison]) -> bytes:
@@ -159,7 +164,8 @@ def draw_grid(
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDE, 2.15 * len(rows) + 0.7), layout="constrained")
+    size = (max(WIDE, 2.2 * len(columns) + 0.5), 2.15 * len(rows) + 0.7)
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex="col")
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
@@ -184,7 +190,11 @@ def draw_grid(
                 axes.xaxis.set_major_formatter("{x:g}")
             else:
                 axes.set_xscale("symlog", linthresh=10)
-                axes.xaxis.set_major_formatter("{x:g}")
+                axes.set_xlim(left=-1)
+                axes.set_xticks(
+                    [0, *10 ** np.arange(1, 6)], ["0", "10", "100", "1k", "10k", "100k"]
+                )
+                axes.set_xlim(right=max(_last(panel) * 1.3, 11))
             axes.tick_params(labelsize=7)
             if i == 0:
                 axes.set_title(column, fontsize=9)
@@ -202,6 +212,10 @@ def draw_grid(
         fontsize=8,
     )
     return to_png(figure)
+
+
+def _last(curves: Curves) -> float:
+    return max((x for seeds in curves.values() for xs, _ in seeds for x in xs), default=0.0)
 
 
 def to_png(figure: Figure) -> bytes:

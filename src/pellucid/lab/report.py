@@ -145,7 +145,7 @@ def report(outcome: Outcome) -> list[Block]:
             Text(HOW),
             _statistics([c for c in comparisons if c.median is not None]),
         ]
-    if others:
+    if any(c.median is not None for c in others):
         blocks += [Heading("The other comparisons, in words"), _others(others)]
     blocks += inside(outcome.study, outcome.done)
     return blocks + _settings(outcome) + _made(outcome)
@@ -209,7 +209,7 @@ def _judge(outcome: Outcome, bound: Bound) -> str:
     said = f"{bound.change}: {', '.join(f'{v:.3f}' for v in ordered)}. "
     kept = sum(bound.holds(value) for value in ordered)
     if kept == len(ordered):
-        return said + f"True of all {kept}" + (" so far" if kept > 1 else ", which is one run")
+        return said + (f"So in all {kept} here" if kept > 1 else "So in the one run there is")
     return said + f"Not so: {len(ordered) - kept} of {len(ordered)} break it"
 
 
@@ -300,13 +300,15 @@ def _statistics(comparisons: Sequence[Comparison]) -> Block:
 
 
 def _others(comparisons: Sequence[Comparison]) -> Block:
-    return Items(
-        [
-            f"{c.contrast.change} against {c.contrast.against}, {c.contrast.metric}: {verdict(c)}"
-            + (f" (left out: {'; '.join(c.missing)})" if c.missing and c.median is not None else "")
-            for c in comparisons
-        ]
-    )
+    paired = [c for c in comparisons if c.median is not None]
+    said = [
+        f"{c.contrast.change} against {c.contrast.against}, {c.contrast.metric}: {verdict(c)}"
+        + (f" (left out: {'; '.join(c.missing)})" if c.missing else "")
+        for c in paired
+    ]
+    if lacking := len(comparisons) - len(paired):
+        said.append(f"{lacking} more have no pair of runs yet.")
+    return Items(said)
 
 
 def _settings(outcome: Outcome) -> list[Block]:
