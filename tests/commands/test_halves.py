@@ -8,13 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 from tests.test_cli import failed, pellucid
 
 import pellucid as package
+from pellucid import ops
 from pellucid.config import RunConfig, load_recipe
 from pellucid.errors import UserError
 from pellucid.experiment import train_run
 from pellucid.model_folder import load_any, load_model
+from pellucid.packed import Packed
 from pellucid.settings import to_mapping
 from pellucid.training.events import Event, Stepped
 
@@ -240,6 +243,61 @@ def test_load_reads_runs_huggingface_folders_and_bare_weights(place: Path, tmp_p
         package.load(tmp_path / "nowhere")
     with pytest.raises(UserError, match="cannot be read"):
         package.load(tmp_path / "nowhere.safetensors")
+
+
+def with_tokenizer(folder: Path, core: tokenizers.Tokenizer) -> Path:
+    """A small Hugging Face folder, and a tokenizer.json in it."""
+    shutil.copytree(FIXTURES / folder.name, folder)
+    core.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_a_huggingface_bert_fills_masks(tmp_path: Path) -> None:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "."]
+    vocab = {word: i for i, word in enumerate(words)}
+    core = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token="[UNK]"))
+    core.normalizer = tokenizers.normalizers.BertNormalizer()
+    core.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    core.decoder = tokenizers.decoders.WordPiece()
+    core.add_special_tokens(words[:5])
+    core.enable_truncation(3)  # as all-MiniLM-L6-v2's file has it; here nothing is cut off
+    folder = with_tokenizer(tmp_path / "bert", core)
+    done = pellucid("generate", folder, "The [MASK] sats.", "--json", "--best", "97")
+    (mask,) = json.loads(done.stdout)["masks"]
+    model = package.load(folder).model
+    rows = model(Packed.of([[2, 5, 4, 7, 8, 9, 3]]))
+    p = np.exp(ops.log_softmax(rows[2:3])[0][0])
+    np.testing.assert_allclose([g["p"] for g in mask], np.sort(p)[::-1], atol=1e-6)
+    texts = {g["token"]: g["text"] for g in mask}
+    assert texts["cat"] == "The cat sats."
+    assert texts["##s"] == "Thes sats."
+
+
+def test_a_huggingface_gpt_continues_without_a_begin_token(tmp_path: Path) -> None:
+    vocab = {chr(33 + i): i for i in range(94)} | {"Ġ": 94, "Ċ": 95, "ab": 96}
+    core = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, [("a", "b")]))
+    core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = tokenizers.decoders.ByteLevel()
+    folder = with_tokenizer(tmp_path / "gpt2", core)
+    done = pellucid("generate", folder, "cab d", "--max-length", "5")
+    assert done.returncode == 0, done.stderr
+    trained = package.load(folder)
+    ids = core.encode("cab d").ids
+    assert ids == [66, 96, 94, 67]
+    said = list(ids)
+    for _ in range(5):
+        said.append(int(trained.model(Packed.of([said]))[-1].argmax()))
+        if said[-1] == 2:
+            said.pop()
+            break
+    assert done.stdout.rstrip("\n") == " ".join(core.decode(said).splitlines())
+    texts = tmp_path / "texts.txt"
+    texts.write_text("abc\ncab d\n", encoding="utf-8")
+    scores = json.loads(pellucid("evaluate", folder, "--data", texts, "--as-json").stdout)
+    assert scores["texts"] == 2
+    other = tokenizers.Tokenizer(tokenizers.models.BPE({str(i): i for i in range(98)}, []))
+    other.save(str(folder / "tokenizer.json"))
+    failed(pellucid("generate", folder, "a"), 1, "has 98 tokens", "belongs to another model")
 
 
 def test_huggingface_folders_are_used_from_the_command_line(tmp_path: Path) -> None:
