@@ -128,10 +128,10 @@ def test_a_decision_that_rounding_could_turn_is_made_again_alone(
     monkeypatch.setitem(search.__globals__["MARGIN"], model.dtype, 0.2)
     assert [a[0].tokens for a in search(shaky, Packed.of(sources))] == alone
     seen: list[int] = []
-    plain = search.__globals__["_search_once"]
+    plain = search.__globals__["search_once"]
     monkeypatch.setitem(
         search.__globals__,
-        "_search_once",
+        "search_once",
         lambda model, source, *more: seen.append(len(source)) or plain(model, source, *more),
     )
     search(shaky, Packed.of(sources))

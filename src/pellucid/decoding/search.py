@@ -27,13 +27,13 @@ _GREEDY = SearchConfig()
 
 
 # How near two sums of log-probabilities may come before rounding could have swapped them: over ten
-# times the largest difference seen between batches of 1, 7 and 64 (benchmarks/batch_noise.py).
+# times the largest difference seen between batches of 1, 7 and 64 (benchmarks/invariance.py).
 MARGIN = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 1e-10}
 
 
 @dataclass
-class _Search:
-    """The hypotheses of one input while it is being answered."""
+class Search:
+    """The hypotheses of one input while it is being answered, its answers, and their margin."""
 
     limit: int
     prefix: Sequence[int]
@@ -69,7 +69,7 @@ def search(
     plain = not any(prefixes) and not config.constraints.active
     if isinstance(model, Searches) and plain:
         return model.search(source, config)
-    searches = _search_once(model, source, config, prefixes)
+    searches = search_once(model, source, config, prefixes)
     answers = [_ranked(one.done)[: config.best] for one in searches]
     if len(source) > 1 and not isinstance(model, Searches):
         for i, one in enumerate(searches):
@@ -78,15 +78,19 @@ def search(
     return answers
 
 
-def _search_once(
-    model: Decodes, source: Packed, config: SearchConfig, prefixes: Sequence[Sequence[int]]
-) -> list[_Search]:
+def search_once(
+    model: Decodes,
+    source: Packed,
+    config: SearchConfig,
+    prefixes: Sequence[Sequence[int]] = (),
+) -> list[Search]:
+    """Search step by step, and return every input's search with its margin, whatever that is."""
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
     limits = limits_of(model, source, config.max_length)
     if prefixes and len(prefixes) != len(source):
         raise ValueError(f"expected a prefix for each of {len(source)} inputs, got {len(prefixes)}")
     searches = [
-        _Search(int(limit), prefixes[i] if prefixes else ()) for i, limit in enumerate(limits)
+        Search(int(limit), prefixes[i] if prefixes else ()) for i, limit in enumerate(limits)
     ]
     if not searches:
         return []
@@ -127,7 +131,7 @@ def _groups(active: Sequence[int]) -> list[tuple[int, slice]]:
 
 
 def _advance(
-    one: _Search, log_p: Array, eos: int, config: SearchConfig, last: bool
+    one: Search, log_p: Array, eos: int, config: SearchConfig, last: bool
 ) -> list[tuple[int, int]]:
     """Extend one input's hypotheses by a token; return (parent row, token) of those that go on."""
     if last:  # the length has run out: what is there counts as it stands, or ends here
@@ -180,7 +184,7 @@ def _ranked(done: list[Hypothesis]) -> list[Hypothesis]:
     return sorted(done, key=lambda h: -h.score)
 
 
-def _answered(one: _Search, config: SearchConfig) -> bool:
+def _answered(one: Search, config: SearchConfig) -> bool:
     """Whether nothing unfinished can still enter the answers returned."""
     finished = _ranked([h for h in one.done if h.finished])
     if config.beam == 1:
