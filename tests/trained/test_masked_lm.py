@@ -70,6 +70,11 @@ def test_a_mask_is_one_token_among_those_of_the_rest(text: str, normalise: tuple
         assert trained.tokenizer.tokens(pieces[-1])[0].startswith(" ")
 
 
+def test_the_space_before_a_mask_belongs_to_it(trained: TrainedMaskedLM) -> None:
+    left, right = trained.tokenizer.encode_all(["오늘은", " 좋다"])
+    assert trained.encode("오늘은 [MASK] 좋다") == [*left, trained.model.config.mask_id, *right]
+
+
 def test_a_character_that_is_masked_leaves_the_others_alone() -> None:
     trained = build("char")
     assert isinstance(trained.tokenizer, Tokenizer)
