@@ -116,7 +116,7 @@ class CausalLM(nn.Module):
     # decoding
 
     def room(self, source: Packed) -> Array:
-        """Return the most tokens that each of these texts can be continued by, after begin: (N,)."""
+        """Return the most tokens that each of these texts can be continued by: (N,)."""
         room: Array = self.config.max_position_embeddings - 1 - source.lengths
         return room
 
