@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,7 @@ def test_a_prefix_is_said_first(model: Seq2Seq) -> None:
     [
         {"temperature": 0.0},
         {"temperature": float("nan")},
+        {"temperature": float("inf")},
         {"top_k": -1},
         {"top_p": 0.0},
         {"top_p": 1.1},
@@ -85,6 +88,10 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
 
 
 def test_rules_out_of_range_are_refused() -> None:
-    for wrong in ({"repetition_penalty": 0.5}, {"no_repeat_ngram": -1}):
+    for wrong in (
+        {"repetition_penalty": 0.5},
+        {"repetition_penalty": math.inf},
+        {"no_repeat_ngram": -1},
+    ):
         with pytest.raises(UsageError):
             Constraints(**wrong)  # type: ignore[arg-type]

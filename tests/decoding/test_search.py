@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,8 +96,18 @@ def test_an_empty_source_is_answered(model: Seq2Seq) -> None:
     assert len(search(model, Packed.of([[], [3]]), SearchConfig(max_length=3))) == 2
 
 
-@pytest.mark.parametrize("wrong", [{"beam": 0}, {"max_length": 0}, {"best": 2}, {"best": 0}])
-def test_settings_out_of_range_are_refused(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"beam": 0},
+        {"max_length": 0},
+        {"best": 2},
+        {"best": 0},
+        {"length_penalty": float("nan")},
+        {"length_penalty": float("inf")},
+    ],
+)
+def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         SearchConfig(**wrong)
 

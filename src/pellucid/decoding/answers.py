@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -64,6 +65,8 @@ class SearchConfig:
             raise UsageError(
                 f"beam and max_length must be at least 1, got {self.beam} and {self.max_length}"
             )
+        if not math.isfinite(self.length_penalty):
+            raise UsageError(f"length_penalty must be a finite number, got {self.length_penalty}")
         if not 1 <= self.best <= self.beam:
             raise UsageError(f"best must lie between 1 and beam = {self.beam}, got {self.best}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,9 +23,9 @@ class Constraints:
     """No run of this many tokens is said twice; 0 allows it."""
 
     def __post_init__(self) -> None:
-        if not self.repetition_penalty >= 1.0:
+        if not 1.0 <= self.repetition_penalty < math.inf:
             p = self.repetition_penalty
-            raise UsageError(f"repetition_penalty must be at least 1, got {p}")
+            raise UsageError(f"repetition_penalty must be at least 1 and finite, got {p}")
         if self.no_repeat_ngram < 0:
             raise UsageError(f"no_repeat_ngram must be at least 0, got {self.no_repeat_ngram}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -36,9 +37,9 @@ class SampleConfig:
     constraints: Constraints = field(default_factory=Constraints)
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
+        if not 0 < self.temperature < math.inf:
             raise UsageError(
-                f"temperature must be above 0, got {self.temperature}; for the likeliest token "
+                f"temperature must be above 0 and finite, got {self.temperature}; for the likeliest token "
                 "use greedy search"
             )
         if self.top_k < 0:
