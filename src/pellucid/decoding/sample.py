@@ -39,8 +39,8 @@ class SampleConfig:
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
             raise UsageError(
-                f"temperature must be above 0 and finite, got {self.temperature}; for the likeliest "
-                "token use greedy search"
+                f"temperature must be above 0 and finite, got {self.temperature}; for the "
+                "likeliest token use greedy search"
             )
         if self.top_k < 0:
             raise UsageError(f"top_k must be at least 0, got {self.top_k}")
