@@ -35,6 +35,12 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Lines]:
     return study, read_results(file)
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what takes the time: turning figures into pixels."""
+    monkeypatch.setattr("pellucid.lab.plots.to_png", lambda figure: b"\x89PNG")
+
+
 class Sources(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
@@ -71,6 +77,7 @@ def test_one_file_that_asks_for_nothing_and_markdown_beside_it(
         assert said in markdown
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_failed_run_is_told_and_the_rest_analysed(
     done: tuple[Study, Lines], tmp_path: Path
 ) -> None:
@@ -84,6 +91,7 @@ def test_a_failed_run_is_told_and_the_rest_analysed(
     assert "linear − sqrt | train_loss | 2 |" in markdown
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_one_seed_has_no_interval_anywhere(done: tuple[Study, Lines], tmp_path: Path) -> None:
     study, lines = done
     first = {t.id: lines[t.id] for t in study.trials() if t.seed == 1}
@@ -128,6 +136,7 @@ def test_without_the_extra_it_says_what_to_install(
         write_report(gather(*done), tmp_path)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_verb(done: tuple[Study, Lines], tmp_path: Path, capsys: Any) -> None:
     _, lines = done
     path = write_study(
