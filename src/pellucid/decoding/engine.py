@@ -256,7 +256,7 @@ class Engine:
             [penalty(length, config.length_penalty) for length in range(limit + 3)]
         )
         said = np.empty((n, beam, limit), np.int32)
-        done = np.zeros((n, beam, 4), np.int64)
+        done = np.zeros((n, beam, 3), np.int64)
         log_p, scores = np.zeros((n, beam)), np.full((n, beam), -np.inf)
         embed = self._embed
         decode.search(*reading, beam, config.best, self.config.bos_token_id,
@@ -268,10 +268,10 @@ class Engine:
         return [
             [
                 Hypothesis(
-                    tuple(said[i, place, : done[i, place, 2]].tolist()),
+                    tuple(said[i, place, : done[i, place, 0]].tolist()),
                     float(log_p[i, place]),
                     float(scores[i, place]),
-                    bool(done[i, place, 3]),
+                    bool(done[i, place, 2]),
                 )
                 for place in range(config.best)
                 if scores[i, place] > -np.inf

@@ -40,19 +40,15 @@ def accepts(dtype: Any) -> bool:
 
 
 @inner()
-def _aligned(rows, row):
-    """An array whose rows begin where lines of the cache do, if `row` is a multiple of 16."""
-    raw = np.empty(rows * row + 16, np.float32)
-    skip = (64 - raw.ctypes.data % 64) % 64 // 4
-    return raw[skip : skip + rows * row].reshape(rows, row)
-
-
-@inner()
 def _between(rows, sizes):
     """Arrays for what lies between a stack's rows: normed rows, products, contexts."""
     span = sizes[HEADS] * sizes[HEAD_WIDTH]
     wide = max((3 * span + WIDTH - 1) // WIDTH * WIDTH, sizes[F_ROW])
-    return _aligned(rows, sizes[E_ROW]), _aligned(rows, wide), _aligned(rows, span)
+    return (
+        np.empty((rows, sizes[E_ROW]), np.float32),
+        np.empty((rows, wide), np.float32),
+        np.empty((rows, span), np.float32),
+    )
 
 
 @inner()
@@ -66,7 +62,7 @@ def _read(
     tokens, positions, starts, program, sizes, numbers, w, table, places, projections, memory
 ):
     u, row = len(tokens), sizes[E_ROW]
-    x = _aligned(u, row)
+    x = np.empty((u, row), np.float32)
     y, h, context = _between(u, sizes)
     embed(u, tokens, positions, table, places, numbers[BY_TOKEN:], sizes[E], row, x)
     first, counts = np.empty((u, 2), np.int64), np.empty(u, np.int64)
@@ -116,7 +112,7 @@ def say(
     With no rows in `log_p` only the keys are written: that is how a text is read.
     """
     m, row = len(tokens), sizes[E_ROW]
-    x = _aligned(m, row)
+    x = np.empty((m, row), np.float32)
     y, h, context = _between(m, sizes)
     longest = 1
     for i in range(m):
@@ -138,7 +134,8 @@ def _grown(own, layers, capacity, wanted):
     more = np.empty((layers * wanted, own.shape[1]), np.float32)
     for layer in range(layers):
         for i in range(capacity):
-            more[layer * wanted + i] = own[layer * capacity + i]
+            for j in range(own.shape[1]):
+                more[layer * wanted + i, j] = own[layer * capacity + i, j]
     return more
 
 
@@ -161,7 +158,7 @@ def search(
     The first eight arguments are `read`'s; a decoder without an encoder has no projections, and
     own (layers · T, …), names (N, longest), counts (N,) are the keys of what it has read. sources
     (N, 2): each input's first row of the memory, and how many.
-    said (N, beam, longest limit): the answers' tokens. done (N, beam, 4): [2] their lengths, [3]
+    said (N, beam, longest limit): the answers' tokens. done (N, beam, 3): [0] their lengths, [2]
     whether they ended. log_ps, scores_done (N, beam): the latter −inf where there is no answer.
     """
     n, row = len(counts), sizes[E_ROW]
@@ -173,7 +170,7 @@ def search(
             read_tokens, read_positions, starts, read_program, read_sizes, numbers, w,
             read_table, read_places, projections, memory,
         )  # fmt: skip
-    x, logits = _aligned(most, row), _aligned(AT_ONCE, wide)
+    x, logits = np.empty((most, row), np.float32), np.empty((AT_ONCE, wide), np.float32)
     y, h, context = _between(most, sizes)
     base = len(own) // layers if layers else 0
     capacity = base + 16 * most
@@ -211,7 +208,7 @@ def search(
             count = counts[owner] + step
             keys[i, count] = base + i
             row_counts[i], positions[i] = count + 1, count
-            row_sources[i] = sources[owner]
+            row_sources[i, 0], row_sources[i, 1] = sources[owner, 0], sources[owner, 1]
         embed(m, newest, positions, table, places, numbers[BY_TOKEN:], sizes[E], row, x)
         run_blocks(
             program, sizes, numbers[SCALE], numbers[EPS], w, m, x[:m], y[:m], h[:m], context[:m],
@@ -222,9 +219,10 @@ def search(
             end = min(first + AT_ONCE, m)
             log_probabilities(x[first:end], sizes[E], w, out_at, bias_at, logits[: end - first])
             for i in range(first, end):
-                if step == limits[owners[i]]:  # the length has run out: each ends as it stands
+                going_on = step < limits[owners[i]]
+                if not going_on:  # the length has run out: each ends as it stands
                     log_p = totals[i] + np.float64(logits[i - first, eos])
-                    keep(owners[i], log_p, step, step, i, 0, penalties, scores_done, done, log_ps)
+                    keep(owners[i], log_p, step, i, going_on, penalties, scores_done, done, log_ps)
                 else:
                     likeliest(logits, i - first, 2 * beam, values[i], tokens[i])
         going = advance(

@@ -66,10 +66,10 @@ def likeliest(log_p, i, k, values, tokens):
 
 
 @inner()
-def keep(i, log_p, length, step, row, ended, penalties, done_score, done, log_ps):
+def keep(i, log_p, length, row, ended, penalties, done_score, done, log_ps):
     """Keep an answer of input i among its best, behind those of the same score.
 
-    done[i, place]: (step, row) of its last token, its length, and whether it said the end.
+    done[i, place]: its length, the row of its last token, and whether it said the end.
     """
     score = log_p / penalties[length + 1]
     place = done_score.shape[1]
@@ -77,11 +77,11 @@ def keep(i, log_p, length, step, row, ended, penalties, done_score, done, log_ps
         place -= 1
     for p in range(done_score.shape[1] - 1, place, -1):
         done_score[i, p], log_ps[i, p] = done_score[i, p - 1], log_ps[i, p - 1]
-        done[i, p] = done[i, p - 1]
+        for j in range(3):
+            done[i, p, j] = done[i, p - 1, j]
     if place < done_score.shape[1]:
         done_score[i, place], log_ps[i, place] = score, log_p
-        done[i, place, 0], done[i, place, 1] = step, row
-        done[i, place, 2], done[i, place, 3] = length, ended
+        done[i, place, 0], done[i, place, 1], done[i, place, 2] = length, row, ended
 
 
 @inner()
@@ -122,7 +122,7 @@ def advance(
             cursor[at - begin] += 1
             if token == eos:
                 if rank < beam:
-                    keep(i, reached, said, said, at, 1, penalties, done_score, done, log_ps)
+                    keep(i, reached, said, at, token == eos, penalties, done_score, done, log_ps)
                     finished[i] += 1
             else:
                 next_owners[rows], next_totals[rows] = i, reached
