@@ -173,3 +173,38 @@ def test_a_text_that_fills_the_positions_leaves_no_room() -> None:
 
 def test_no_inputs_no_answers() -> None:
     assert search(prepared(seq2seq()), Packed.of([])) == []
+
+
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+def test_it_is_as_near_to_float64_as_the_plain_page(settings: dict[str, Any]) -> None:
+    model = seq2seq(**settings)
+    exact = Seq2Seq(model.config, dtype=np.float64).eval()
+    exact.load_state_dict({k: v.astype(np.float64) for k, v in model.state_dict().items()})
+    source, tokens = Packed.of(sources()), np.full(17, 1)
+    roads = (exact, model, prepared(model))
+    states, errors = [road.start(source) for road in roads], np.zeros(2)
+    for step in range(9):
+        log_ps = []
+        for i, road in enumerate(roads):
+            with reference():
+                log_p, states[i] = road.step(states[i], tokens)
+            log_ps.append(log_p)
+        worst = [np.abs(log_p - log_ps[0]).max() for log_p in log_ps[1:]]
+        errors, tokens = np.maximum(errors, worst), (tokens + step) % V
+    plain, ours = errors
+    assert ours <= 2 * plain + 2 * np.spacing(np.float32(np.abs(log_ps[0]).max()))
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_of_two_equal_tokens_the_lower_is_said(beam: int) -> None:
+    model = seq2seq(tie_embeddings="none")
+    assert model.output.bias is not None
+    said = model.target.tokens.weight.data
+    for array in (model.output.weight.data, model.output.bias.data, said):
+        array[[4, V - 1]] = array[5]
+    model.output.bias.data[[4, 5, V - 1]] += 3.0
+    config = SearchConfig(beam=beam, best=beam, max_length=6)
+    found = search(prepared(model), Packed.of(sources()), config)
+    firsts = {token for answers in found for token in answers[0].tokens}
+    assert 4 in firsts
+    assert not {5, V - 1} & firsts
