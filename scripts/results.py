@@ -29,10 +29,15 @@ COLUMNS: dict[str, dict[str, str]] = {
     "per": {"en": "PER", "ko": "PER"},
     "wer": {"en": "WER", "ko": "WER"},
     "words": {"en": "held-out words", "ko": "평가 단어 수"},
+    "bleu": {"en": "BLEU", "ko": "BLEU"},
+    "bleu_lower": {"en": "BLEU, lower-cased", "ko": "BLEU(소문자)"},
+    "chrf": {"en": "chrF", "ko": "chrF"},
+    "nats": {"en": "training loss, nats per answer", "ko": "학습 손실(답변당 nat)"},
     "machine": {"en": "machine", "ko": "기계"},
 }
 FORMATS = {"parameters": "{:,}", "minutes": "{:.1f}", "per": "{:.2f} %", "wer": "{:.2f} %"}
-FORMATS |= {"words": "{:,}", "recipe": "`{}`"}
+FORMATS |= {"words": "{:,}", "recipe": "`{}`", "nats": "{:.3f}"}
+FORMATS |= dict.fromkeys(("bleu", "bleu_lower", "chrf"), "{:.1f}")
 PERCENT = {"per", "wer"}
 
 
@@ -40,6 +45,12 @@ def read_results(path: Path = RESULTS) -> list[dict[str, Any]]:
     """Return the measured results, one line of JSON each, in the order they were made."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [json.loads(line) for line in lines if line.strip()]
+
+
+def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the last measurement of each benchmark; earlier ones stay in the file as history."""
+    last = {(row["benchmark"], row.get("length"), row.get("corpus")): row for row in rows}
+    return list(last.values())
 
 
 def table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
@@ -112,7 +123,7 @@ def render(text: str, language: str) -> str:
     if rows := read_results():
         blocks["results"] = table(rows, language)
     if rows := read_results(BENCHMARKS):
-        blocks["speed"] = speed_table(rows, language)
+        blocks["speed"] = speed_table(newest(rows), language)
     if DEMO.exists():
         blocks["demo"] = f"```text\n{DEMO.read_text(encoding='utf-8').strip()}\n```"
     for name, block in blocks.items():
