@@ -11,9 +11,11 @@ from pellucid.packed import Packed
 from pellucid.view.generation import watch
 from pellucid.view.record import Node
 from pellucid.view.side import Side
+from pellucid.view.tokens import Label
 
 SOURCE = [5, 6, 7, 5, 9]
 SIDE = Side("it", None, CONFIG.target_vocab_size, 18, {1: "<s>", 2: "</s>"})
+BEGIN = Label("<s>", "special")
 CONFIGS = {
     "greedy": SearchConfig(max_length=5),
     "beam": SearchConfig(beam=3, best=3, max_length=5),
@@ -38,7 +40,7 @@ def path(tree: tuple[Node, ...], at: int) -> list[Node]:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_answer_is_a_path_with_its_probability(name: str) -> None:
     model, config = shaken(), CONFIGS[name]
-    answers, tree = watch(model, SOURCE, config, SIDE)
+    answers, tree = watch(model, SOURCE, config, SIDE, BEGIN)
     unwatched = search(model, Packed.of([SOURCE]), config)[0]
     assert [a.tokens for a in answers] == [a.tokens for a in unwatched]
     ranked = {node.rank: at for at, node in enumerate(tree) if node.rank}
@@ -53,7 +55,7 @@ def test_every_answer_is_a_path_with_its_probability(name: str) -> None:
 
 
 def test_probabilities_follow_from_the_parents() -> None:
-    _, tree = watch(shaken(), SOURCE, CONFIGS["beam"], SIDE)
+    _, tree = watch(shaken(), SOURCE, CONFIGS["beam"], SIDE, BEGIN)
     assert (tree[0].parent, tree[0].log_p) == (-1, 0.0)
     for at, node in enumerate(tree[1:], 1):
         assert node.parent < at
@@ -66,7 +68,7 @@ def test_probabilities_follow_from_the_parents() -> None:
 
 
 def test_dropped_tokens_are_as_many_as_the_beam_at_each_length() -> None:
-    _, tree = watch(shaken(), SOURCE, CONFIGS["beam"], SIDE)
+    _, tree = watch(shaken(), SOURCE, CONFIGS["beam"], SIDE, BEGIN)
     lengths: dict[int, int] = {}
     for at, node in enumerate(tree):
         if node.state == "dropped":

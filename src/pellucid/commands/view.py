@@ -11,8 +11,8 @@ from rich.console import Console
 
 from pellucid.decoding import SearchConfig
 from pellucid.errors import UsageError
-from pellucid.model_folder import load_model
-from pellucid.trained import Trained
+from pellucid.model_folder import load_any
+from pellucid.trained import AnyTrained, TrainedMaskedLM
 from pellucid.view import attention
 from pellucid.view.picture import drawable
 
@@ -24,8 +24,10 @@ def run(arguments: list[str]) -> int:
     named = bool(arguments) and not arguments[0].startswith("-")
     if not arguments:
         raise UsageError(USE)
-    trained = load_model(Path(arguments[0])) if named else None
-    saved = trained.search if trained else SearchConfig()
+    trained = load_any(Path(arguments[0])) if named else None
+    saved = SearchConfig()
+    if trained is not None and not isinstance(trained, TrainedMaskedLM):
+        saved = trained.search
 
     def view(
         text: tyro.conf.Positional[str] = "",
@@ -41,11 +43,12 @@ def run(arguments: list[str]) -> int:
         """Look at a trained model's attention while it reads a text and says its answer.
 
         Draws one map here and writes the whole as a page for a browser: one file, which works
-        offline and can be sent by mail. A --beam above 1 gives the page a tree of the search.
+        offline and can be sent by mail. A --beam above 1 gives the page a tree of the search. A
+        decoder alone continues the text, an encoder alone fills [MASK] in it.
 
         Args:
             text: What to read; quote a text that holds spaces.
-            output: What to say, instead of the model's own answer.
+            output: What to say, instead of the model's own answer; a token for each [MASK].
             save: Files to write: .html (the page), .png, .svg or .pdf (a figure), .txt.
             kind: Draw this kind of attention rather than the last that the model has.
             layer: Draw this layer, counted from 1; else the last here, and all in a figure.
@@ -62,7 +65,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _view(
-    trained: Trained,
+    trained: AnyTrained,
     text: str,
     output: str | None,
     save: tuple[Path, ...],

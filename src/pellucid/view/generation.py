@@ -59,16 +59,19 @@ class _Watched:
 
 
 def watch(
-    model: Decodes, source: Sequence[int], config: SearchConfig, side: Side
+    model: Decodes, source: Sequence[int], config: SearchConfig, side: Side, first: Label
 ) -> tuple[list[Hypothesis], tuple[Node, ...]]:
     """Search for an answer; return the answers, best first, and the tree of what was tried.
+
+    `first` is the label of the token that stands before every answer, the tree's root.
 
     Every hypothesis that was extended is a node, and every answer's end. Beside them stand, for
     each number of tokens, the likeliest that were dropped: as many as the beam is wide.
     """
     watched = _Watched(model)
     answers = search(watched, Packed.of([source]), config)[0]
-    return answers, _tree(watched.said, answers, model.config.eos_token_id, config.beam, side)
+    root, *tree = _tree(watched.said, answers, model.config.eos_token_id, config.beam, side)
+    return answers, (root._replace(label=first), *tree)
 
 
 def _tree(

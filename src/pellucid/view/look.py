@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from pellucid import kernels, nn, ops
+from pellucid.models.causal_lm import CausalLM
+from pellucid.models.masked_lm import MaskedLM
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn.recorder import AttentionMap, Recorder
 from pellucid.packed import Batch, Packed
-from pellucid.view.record import Candidate, Kind, Map, Step
+from pellucid.view.record import KINDS, Candidate, Kind, Map, Step
 from pellucid.view.side import Side
 from pellucid.view.tokens import Label
 
 Array = np.ndarray
 CANDIDATES = 10
-
-KIND_OF = {
-    ("encoder", "self_attn"): "encoder",
-    ("decoder", "self_attn"): "decoder",
-    ("decoder", "multihead_attn"): "cross",
-}
 
 
 @contextmanager
@@ -69,21 +65,61 @@ def look_at_pair(model: Seq2Seq, source: Sequence[int], target: Sequence[int]) -
     return Seen(maps_of(recorder), loss.nats, logits)
 
 
+def look_at_continuation(model: CausalLM, opening: Sequence[int], said: Sequence[int]) -> Seen:
+    """Pass a text and what follows it through a decoder alone and back, on the plain pages.
+
+    `opening` has a token at least; the loss is that of `said` and the end after it.
+    """
+    *before, last = opening
+    batch = Batch(Packed.of([before]), Packed.of([[last, *said, model.config.eos_token_id]]))
+    recorder = Recorder()
+    with kernels.reference():
+        loss, backward = model.loss(batch, recorder=recorder)
+        backward(1.0)
+        logits = model(Packed.of([[*opening, *said]]))
+    return Seen(maps_of(recorder), loss.nats, logits)
+
+
+def look_at_guesses(
+    model: MaskedLM, text: Sequence[int], places: Sequence[int], wanted: Sequence[int]
+) -> Seen:
+    """Pass a text through an encoder alone and back, on the plain pages.
+
+    The loss is that of the `wanted` tokens at these places; a model without a head has none.
+    """
+    recorder = Recorder()
+    with kernels.reference():
+        if model.head is None:
+            rows, _ = model.rows(Packed.of([text]), recorder=recorder)
+            return Seen(maps_of(recorder), 0.0, rows)
+        logits, backward = model.forward(Packed.of([text]), recorder=recorder)
+        rows, at = logits[list(places)], np.asarray(wanted, np.int64)
+        loss, saved = ops.cross_entropy(rows, at, reduction="sum")
+        dlogits = np.zeros_like(logits)
+        dlogits[list(places)] = ops.cross_entropy_backward(np.ones_like(loss), saved)
+        backward(dlogits)
+    return Seen(maps_of(recorder), float(loss), logits)
+
+
 def maps_of(recorder: Recorder) -> tuple[Map, ...]:
     """Return the maps of one sentence (N = 1) after its backward pass, in the model's order."""
     made = [_map(name, seen) for name, seen in recorder.maps.items()]
-    kinds: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+    kinds = list(KINDS)
     return tuple(sorted(made, key=lambda m: (kinds.index(m.kind), m.layer)))
 
 
 def _map(name: str, seen: AttentionMap) -> Map:
-    stack, *_, layer, attention = name.split(".")
-    kind: Any = KIND_OF[stack, attention]
+    """Self-attention is called a decoder's where it may not look ahead, else an encoder's."""
+    *path, attention = name.split(".")
+    layer = next(int(part) for part in reversed(path) if part.isdigit())
+    kind: Kind = "decoder" if seen.causal else "encoder"
+    if attention == "multihead_attn":
+        kind = "cross"
     q = seen.q[0]
     return Map(
         name,
         kind,
-        int(layer) + 1,
+        layer + 1,
         seen.causal,
         float(seen.scale),
         q,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import UserError
 from pellucid.view.tokens import Label, labels, plain_labels
 
 if TYPE_CHECKING:
-    from pellucid.text.tokenizer import Tokenizer
+    from pellucid.text.cutting import Cuts
 
 Text = str | Sequence[int]
 """A text, for a model with tokenizers, or token ids."""
@@ -24,7 +24,7 @@ class Side:
     """What a model reads or says; `name` is what messages call a text of it."""
 
     name: str
-    tokenizer: Tokenizer | None
+    tokenizer: Cuts | None
     entries: int
     longest: int
     """The most tokens that a text may have."""
@@ -58,7 +58,7 @@ class Side:
         """Return a label for every id; `text` is what they were made from."""
         if self.tokenizer is None:
             return plain_labels(ids, self.specials)
-        return labels(self.tokenizer, ids, text if isinstance(text, str) else None)
+        return labels(self.tokenizer, ids, text if isinstance(text, str) else None, self.specials)
 
     def last(self, ids: Sequence[int]) -> Label:
         """Return the label of the last of these ids, which those before it may complete."""
@@ -67,3 +67,8 @@ class Side:
     def text(self, ids: Sequence[int]) -> str:
         """Return what the ids say."""
         return " ".join(map(str, ids)) if self.tokenizer is None else self.tokenizer.decode(ids)
+
+
+def specials_of(config: Any) -> dict[int, str]:
+    """Return how a model's padding, begin and end are written."""
+    return {config.pad_token_id: "<pad>", config.bos_token_id: "<s>", config.eos_token_id: "</s>"}

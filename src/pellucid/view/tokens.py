@@ -6,13 +6,17 @@ import functools
 import itertools
 import json
 import unicodedata
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
+    from pellucid.text.cutting import Cuts
     from pellucid.text.tokenizer import Tokenizer
 
 UNKNOWN = "<unk>"
+UNKNOWNS = (UNKNOWN, "[UNK]")
+"""How tokenizers, ours and others, write a character that they do not know."""
+NO_SPECIALS: Mapping[int, str] = {}
 SPECIALS = 4
 """Ids below are padding, begin, end and unknown, in every tokenizer of Pellucid's."""
 MARKS = {" ": "␣", "\t": "⇥", "\n": "↵", "\r": "␍", "\N{NO-BREAK SPACE}": "⍽"}
@@ -26,8 +30,15 @@ class Label(NamedTuple):
     kind: Literal["text", "special", "unknown"] = "text"
 
 
-def labels(tokenizer: Tokenizer, ids: Sequence[int], text: str | None = None) -> list[Label]:
+def labels(
+    tokenizer: Cuts,
+    ids: Sequence[int],
+    text: str | None = None,
+    specials: Mapping[int, str] = NO_SPECIALS,
+) -> list[Label]:
     """Return a label for each id. `text`, if given, is what the ids were made from.
+
+    `specials` names tokens that a model knows and its tokenizer does not, such as a mask.
 
     A piece that holds only some bytes of a character shows the character and which part it is; a
     byte that belongs to no character shows as its value. White space and other signs without
@@ -38,23 +49,31 @@ def labels(tokenizer: Tokenizer, ids: Sequence[int], text: str | None = None) ->
     >>> [label.text for label in labels(tokenizer, tokenizer.encode("a 한"))]
     ['a', '␣', '한₁', '한₂', '한₃']
     """
-    if tokenizer.kind == "bpe":
-        table = _bytes_of_pieces(tokenizer)
-        return _from_bytes([table[i] for i in ids])
+    kind = getattr(tokenizer, "kind", "foreign")
+    if kind == "bpe":
+        table = _bytes_of_pieces(cast("Tokenizer", tokenizer))
+        return _from_bytes([_special(specials[i]) if i in specials else table[i] for i in ids])
     texts = tokenizer.tokens(ids)
+    own = SPECIALS if kind == "char" else 0
     given = text if text is not None and len(text) == len(ids) else None
     made = []
     for place, (i, shown) in enumerate(zip(ids, texts, strict=True)):
-        if shown == UNKNOWN:
-            made.append(Label(visible(given[place]) if given else UNKNOWN, "unknown"))
+        if i in specials:
+            made.append(_special(specials[i]))
+        elif shown in UNKNOWNS:
+            made.append(Label(visible(given[place]) if given else shown, "unknown"))
         else:
-            made.append(Label(shown, "special") if i < SPECIALS else Label(visible(shown)))
+            made.append(_special(shown) if i < own else Label(visible(shown)))
     return made
+
+
+def _special(shown: str) -> Label:
+    return Label(shown, "special")
 
 
 def plain_labels(ids: Sequence[int], specials: dict[int, str]) -> list[Label]:
     """Return labels of ids that no tokenizer explains: their numbers."""
-    return [Label(specials[i], "special") if i in specials else Label(str(i)) for i in ids]
+    return [_special(specials[i]) if i in specials else Label(str(i)) for i in ids]
 
 
 def visible(text: str) -> str:
