@@ -21,7 +21,7 @@ export class Generation {
     this.tokens = el("div", {
       class: "answer",
       role: "listbox",
-      "aria-label": "Tokens of the answer; arrow keys move",
+      "aria-label": `${model.guesses ? "Tokens guessed" : "Tokens of the answer"}; arrow keys move`,
     });
     this.tokens.append(
       ...record.steps.map((step, i) => {
@@ -37,6 +37,14 @@ export class Generation {
     );
     this.tokens.addEventListener("keydown", (event) => this.key(event));
     const tree = record.tree.length > 0 ? new Tree(model) : null;
+    if (record.steps.length === 0) {
+      this.root = el(
+        "div",
+        { class: "generation" },
+        el("section", { class: "card" }, el("p", { class: "hint" }, "This model predicts nothing.")),
+      );
+      return;
+    }
     this.root = el(
       "div",
       { class: "generation" },
@@ -76,7 +84,9 @@ export class Generation {
       (child as HTMLElement).tabIndex = chosen ? 0 : -1;
       if (chosen && this.tokens.contains(document.activeElement)) (child as HTMLElement).focus();
     });
-    this.title.textContent = `Likeliest in place ${state.step + 1}`;
+    this.title.textContent = this.model.guesses
+      ? `Likeliest as token ${step.place + 1} of the text`
+      : `Likeliest in place ${state.step + 1}`;
     const rest = 1 - step.candidates.reduce((sum, [, , p]) => sum + p, 0);
     this.candidates.replaceChildren(
       ...step.candidates.map(([text, kind, p]) => {
@@ -88,7 +98,7 @@ export class Generation {
           el("span", { class: "track" }, el("span", { class: "bar" })),
           el("span", { class: "p" }, percent(p)),
         );
-        if (chosen) item.append(el("span", { class: "mark" }, "in the answer"));
+        if (chosen) item.append(el("span", { class: "mark" }, this.model.guesses ? "taken" : "in the answer"));
         item.style.setProperty("--p", `${100 * p}%`);
         return item;
       }),

@@ -78,7 +78,7 @@ function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement 
         "aria-controls": `panel-${tab}`,
         onclick: () => store.set({ tab }),
       },
-      name,
+      tab === "generation" && model.guesses ? "Guesses" : name,
     ),
   );
   const update = () => {

@@ -87,6 +87,11 @@ export class Model {
     return this.scaleOf(this.head);
   }
 
+  /** Whether an encoder alone is looked at: it says nothing, it guesses what stands in a place. */
+  get guesses(): boolean {
+    return this.record.target.length === 0;
+  }
+
   get queries(): Label[] {
     return this.record[this.head.map.queries];
   }
