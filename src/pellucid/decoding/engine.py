@@ -172,8 +172,11 @@ class Engine:
             ):
                 found[place] = answers
 
-        with ThreadPoolExecutor(threads.available()) as pool:
-            list(pool.map(part, range(len(chunks))))
+        if len(chunks) == 1:
+            part(0)
+        else:
+            with ThreadPoolExecutor(threads.available()) as pool:
+                list(pool.map(part, range(len(chunks))))
         return found
 
     @property
