@@ -101,8 +101,6 @@ class Engine:
     without Python between the words.
     """
 
-    row_stable = True
-
     def __init__(self, model: Seq2Seq | CausalLM) -> None:
         self.model, self.config = model, model.config
         layout = Layout(self.config)
