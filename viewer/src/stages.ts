@@ -2,7 +2,7 @@
 
 import { allowed, output } from "./attention.ts";
 import type { Matrix } from "./attention.ts";
-import { signedIndex, weightIndex } from "./colours.ts";
+import { css, signedIndex, weightIndex } from "./colours.ts";
 import { el, markup, number } from "./dom.ts";
 import { equations } from "./equations.ts";
 import { pixels } from "./matrix.ts";
@@ -70,14 +70,14 @@ export class Stages {
     const { products } = this.model.head;
     this.most = 0;
     for (const x of products.values) this.most = Math.max(this.most, Math.abs(x));
-    this.drawSigned("scores", products, 1, false);
+    this.drawSigned("scores", products, 1);
   }
 
   update(): void {
     const { head, scale, colours, state } = this.model;
     const { causal } = head.map;
-    this.drawSigned("scaled", head.products, scale, false);
-    this.drawSigned("masked", head.products, scale, causal);
+    this.drawSigned("scaled", head.products, scale);
+    this.drawMasked(causal);
     const weights = head.weights(scale);
     const { canvas } = this.stages.softmax;
     pixels(canvas, weights, causal, colours.weight, colours.masked, weightIndex);
@@ -89,12 +89,25 @@ export class Stages {
   }
 
   /** Scores in one range of colours, so that scaling shows; what is beyond it has its last one. */
-  private drawSigned(name: Name, matrix: Matrix, scale: number, causal: boolean): void {
+  private drawSigned(name: Name, matrix: Matrix, scale: number): void {
     const { colours } = this.model;
     const { most } = this;
-    pixels(this.stages[name].canvas, matrix, causal, colours.signed, colours.masked, (x) =>
+    pixels(this.stages[name].canvas, matrix, false, colours.signed, colours.masked, (x) =>
       signedIndex(Math.max(-most, Math.min(most, x * scale)), most),
     );
+  }
+
+  /** What was scaled, with a cover over what may not be looked at. */
+  private drawMasked(causal: boolean): void {
+    const [from, to] = [this.stages.scaled.canvas, this.stages.masked.canvas];
+    [to.width, to.height] = [from.width, from.height];
+    const context = to.getContext("2d")!;
+    context.drawImage(from, 0, 0);
+    context.fillStyle = css(this.model.colours.masked);
+    for (let l = 0; l < from.height; l++) {
+      const open = allowed(l, from.width, causal);
+      context.fillRect(open, l, from.width - open, 1);
+    }
   }
 
   /** The last stage: more work than the others, so left until the scale is at rest. */
