@@ -73,11 +73,24 @@ class Kernel:
         return self._f
 
     def _compile(self) -> Any:
-        dispatcher: Any = njit(nogil=True, fastmath=set(FAST), error_model="numpy")(self.body())
-        dispatcher._cache = _Cache(self._f)
-        dispatcher.compile(self._signature)
-        dispatcher.disable_compile()
-        return dispatcher
+        return _compiled(njit(**_options(FAST))(self.body()), self._f, self._signature)
+
+
+def _options(flags: frozenset[str]) -> dict[str, Any]:
+    return {
+        "nogil": True,
+        "fastmath": set(flags),
+        "error_model": "numpy",
+        "no_cfunc_wrapper": True,  # nobody calls them from C, and it is compiled too
+    }
+
+
+def _compiled(dispatcher: Any, f: Callable[..., Any], signature: str) -> Any:
+    """Compile for one signature, or fetch it from the cache, where it lies under f's name."""
+    dispatcher._cache = _Cache(f)
+    dispatcher.compile(signature)
+    dispatcher.disable_compile()
+    return dispatcher
 
 
 def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
@@ -91,6 +104,10 @@ def inner(
     """Mark a function that only kernels call; it is compiled into them.
 
     Without a signature it is compiled anew for every kind of argument, 0 and 1 being kinds too.
+    With one, it is compiled where it is defined and cached like a kernel.
     """
-    options: dict[str, Any] = {"nogil": True, "fastmath": set(flags), "error_model": "numpy"}
-    return njit(**options) if signature is None else njit(signature, **options)
+    options = _options(flags)
+    if signature is None:
+        inlined: Callable[[Callable[..., Any]], Any] = njit(**options)
+        return inlined
+    return lambda f: _compiled(njit(**options)(f), f, signature)

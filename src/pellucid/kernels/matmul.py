@@ -94,7 +94,7 @@ def _multiply(part, parts, a, packed, c, bias, add, sums):
     multiply_rows(a, packed, c, bias, add, sums, begin, end)
 
 
-@inner()
+@inner(signature="void(f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1],i8,i8)")
 def multiply_rows(a, packed, c, bias, add, sums, begin, end):
     """Do rows begin … end of `multiply`; an empty `bias` or `sums` is none."""
     k, n = a.shape[1], c.shape[1]

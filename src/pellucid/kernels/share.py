@@ -13,7 +13,7 @@ The words, each in a cache line of its own:
     INSIDE    how many helpers are with the job
     NEXT      the next part to take
     FAILED    parts that ran out of memory
-    CODE, DATA, PARTS    the job: a function, its arguments, how many parts
+    CODE, DATA, PARTS    the job: a task, what it needs, how many parts
 
 A helper enters, and then looks whether the job is still open; the caller closes the job, and then
 waits until nobody is inside. All of it is sequentially consistent, so a helper that has entered is
@@ -38,7 +38,8 @@ WORDS = 72
 
 _i64 = ir.IntType(64)
 _bytes = ir.IntType(8).as_pointer()
-_task = ir.FunctionType(_i64, [_bytes, _i64, _i64])
+_task = ir.FunctionType(_i64, [_bytes, _i64])
+_FIRST, _PART = 2, 1  # of an LLVM function's arguments, Numba's first; of Numba's, `part`
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
@@ -99,63 +100,55 @@ def _pause(_context):
 
 
 @instruction
-def _call(_context, code, data, part, parts):
-    """Call a task; 0 if all went well."""
+def _call(_context, code, data, part):
+    """Do one part of a task; 0 if all went well."""
 
     def emit(_: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        code, data, part, parts = values
+        code, data, part = values
         function = builder.inttoptr(code, _task.as_pointer())
-        return builder.call(function, [builder.inttoptr(data, _bytes), part, parts])
+        return builder.call(function, [builder.inttoptr(data, _bytes), part])
 
-    return types.intp(types.intp, types.intp, types.intp, types.intp), emit
+    return types.intp(types.intp, types.intp, types.intp), emit
 
 
-def task_of(f: Any) -> Any:
-    """Return the instruction that makes a job of f(part, parts, *arguments).
+@instruction
+def this_call(_context):
+    """Return the addresses of a task and of what it needs, which are good until this call returns.
 
-    It takes a tuple of the arguments and gives two addresses: code to call, and where the arguments
-    lie, which is good until the kernel returns.
+    The task calls the kernel that this stands in, with the arguments of this call but for the
+    second, `part`. So a kernel and its task are compiled once, as one function.
     """
 
-    @instruction
-    def task(_context, arguments):
-        kinds = (types.intp, types.intp, *arguments.types)
-        f.compile(kinds)
-        compiled = f.overloads[kinds]
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        arguments = builder.function.args[_FIRST:]
+        block = ir.LiteralStructType([argument.type for argument in arguments])
+        held = cgutils.alloca_once(builder, block)
+        for i, argument in enumerate(arguments):
+            builder.store(argument, cgutils.gep_inbounds(builder, held, 0, i))
+        task = _emit_task(builder.module, builder.function, block)
+        pair = [builder.ptrtoint(task, _i64), builder.ptrtoint(held, _i64)]
+        return context.make_tuple(builder, sig.return_type, pair)
 
-        def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-            context.active_code_library.add_linking_library(compiled.library)
-            members = cgutils.unpack_tuple(builder, values[0])
-            block = ir.LiteralStructType([member.type for member in members])
-            held = cgutils.alloca_once(builder, block)
-            for i, member in enumerate(members):
-                builder.store(member, cgutils.gep_inbounds(builder, held, 0, i))
-            code = _emit_task(context, builder.module, compiled, block)
-            pair = [builder.ptrtoint(code, _i64), builder.ptrtoint(held, _i64)]
-            return context.make_tuple(builder, sig.return_type, pair)
-
-        return types.UniTuple(types.intp, 2)(arguments), emit
-
-    return task
+    return types.UniTuple(types.intp, 2)(), emit
 
 
-def _emit_task(context: Any, module: Any, compiled: Any, block: Any) -> Any:
-    name = f"pellucid_task_{compiled.fndesc.mangled_name}"
-    if name in module.globals:
-        return module.globals[name]
-    function = ir.Function(module, _task, name)
-    function.linkage = "internal"
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    data, part, parts = function.args
+def _emit_task(module: Any, kernel: Any, block: Any) -> Any:
+    task = ir.Function(module, _task, f"pellucid_task_{kernel.name}")
+    task.linkage = "internal"
+    builder = ir.IRBuilder(task.append_basic_block("entry"))
+    data, part = task.args
     held = builder.bitcast(data, block.as_pointer())
     arguments = [
-        builder.load(cgutils.gep_inbounds(builder, held, 0, i)) for i in range(len(block.elements))
+        part if i == _PART else builder.load(cgutils.gep_inbounds(builder, held, 0, i))
+        for i in range(len(block.elements))
     ]
-    status, _ = context.call_internal_no_propagate(
-        builder, compiled.fndesc, compiled.signature, [part, parts, *arguments]
-    )
-    builder.ret(builder.zext(status.is_error, _i64))
-    return function
+    # Before its arguments, a function of Numba's takes where to put its result and its exception.
+    results = [builder.alloca(argument.type.pointee) for argument in kernel.args[:_FIRST]]
+    for result in results:
+        builder.store(ir.Constant(result.type.pointee, None), result)
+    code = builder.call(kernel, [*results, *arguments])
+    builder.ret(builder.zext(builder.icmp_signed("!=", code, code.type(0)), _i64))
+    return task
 
 
 @inner()
@@ -164,14 +157,14 @@ def _help(pool):
     code, data, parts = _get(pool, CODE), _get(pool, DATA), _get(pool, PARTS)
     part = _add(pool, NEXT, 1)
     while part < parts:
-        if _call(code, data, part, parts):
+        if _call(code, data, part):
             _add(pool, FAILED, 1)
         part = _add(pool, NEXT, 1)
 
 
 @inner()
 def share(pool, parts, task):
-    """Do every part of a task (see `task_of`), with the help of whoever waits at `pool`.
+    """Do every part of a task (see `this_call`), with the help of whoever waits at `pool`.
 
     `pool` is the address of its words; 0: nobody. Raises `MemoryError` if a part could not be done.
     """
@@ -192,7 +185,7 @@ def share(pool, parts, task):
         _set(pool, BUSY, 0)
     else:
         for part in range(parts):
-            failed += _call(code, data, part, parts)
+            failed += _call(code, data, part)
     if failed:
         raise MemoryError("a kernel ran out of memory")
 

@@ -16,13 +16,15 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
+from numba import njit
 
 from pellucid.kernels.compile import Kernel, inner
-from pellucid.kernels.share import WORDS, serve, share, task_of
+from pellucid.kernels.share import WORDS, serve, share, this_call
 
 # About half a millisecond: longer than what lies between two kernels, short enough to be no burden.
 _PATIENCE = 20_000
 _LINE = 8  # words in a line of the cache
+_ALL = -1  # in the place of a part: all of them
 
 
 def available() -> int:
@@ -94,15 +96,26 @@ class SharedKernel(Kernel):
     """A kernel f(part, parts, *arguments); a call (parts, *arguments) does every part."""
 
     def __call__(self, parts: int, *arguments: Any) -> None:
-        super().__call__(pool() if parts > 1 else 0, parts, *arguments)
+        super().__call__(pool() if parts > 1 else 0, _ALL, parts, *arguments)
 
     def body(self) -> Callable[..., Any]:
-        """Return what is compiled: all parts of f, shared out."""
+        """Return what is compiled: f, written into a function that shares out its own calls."""
         _, _, *names = inspect.signature(self._f).parameters
         given = ", ".join(names)
-        task = task_of(inner()(self._f))
-        scope: dict[str, Any] = {"share": share, "task": task, "__name__": self._f.__module__}
-        exec(f"def run(pool, parts, {given}):\n    share(pool, parts, task(({given},)))\n", scope)
+        scope: dict[str, Any] = {
+            "f": njit(inline="always")(self._f),
+            "share": share,
+            "this_call": this_call,
+            "__name__": self._f.__module__,
+        }
+        exec(
+            f"def run(pool, part, parts, {given}):\n"
+            f"    if part == {_ALL}:\n"
+            f"        share(pool, parts, this_call())\n"
+            f"    else:\n"
+            f"        f(part, parts, {given})\n",
+            scope,
+        )
         run: Callable[..., Any] = scope["run"]
         return run
 
@@ -112,7 +125,7 @@ def shared(signature: str) -> Callable[[Callable[..., Any]], SharedKernel]:
 
     Numba compiles no functions of any number of arguments, hence the `exec`.
     """
-    return lambda f: SharedKernel(f, f"void(i8,i8,{signature})")
+    return lambda f: SharedKernel(f, f"void(i8,i8,i8,{signature})")
 
 
 def count(work: int, smallest: int, most: int = 8) -> int:
