@@ -13,7 +13,7 @@ from tests.lab.small import write_study
 
 from pellucid.lab.results import read_results
 from pellucid.lab.runner import run_study
-from pellucid.lab.study import read_study
+from pellucid.lab.study_file import read_study
 
 distributed = pytest.importorskip("distributed")
 

@@ -15,10 +15,12 @@ from tests.lab.small import STUDY, Here, write_study
 
 from pellucid.cli import main
 from pellucid.errors import UserError
-from pellucid.lab.report import gather, write_report
+from pellucid.lab.outcome import gather
+from pellucid.lab.report import write_report
 from pellucid.lab.results import append_result, read_results
 from pellucid.lab.runner import run_study
-from pellucid.lab.study import Study, read_study
+from pellucid.lab.study import Study
+from pellucid.lab.study_file import read_study
 from pellucid.lab.trial import failure
 
 pytest.importorskip("scipy")

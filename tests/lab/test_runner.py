@@ -18,7 +18,8 @@ from tests.lab.small import Here, write_study
 from pellucid.errors import UserError
 from pellucid.lab.results import append_result, read_results
 from pellucid.lab.runner import run_study
-from pellucid.lab.study import Trial, read_study
+from pellucid.lab.study import Trial
+from pellucid.lab.study_file import read_study
 from pellucid.lab.trial import run_trial
 
 
@@ -94,7 +95,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from pellucid.lab.runner import run_study
-from pellucid.lab.study import read_study
+from pellucid.lab.study_file import read_study
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     trials = read_study(folder / "scale.toml").trials()[:2]

@@ -9,7 +9,8 @@ import pytest
 from tests.lab.small import STUDY, write_study
 
 from pellucid.errors import UsageError
-from pellucid.lab.study import choose, load_study, read_study, study_names
+from pellucid.lab.study import choose
+from pellucid.lab.study_file import load_study, read_study, study_names
 
 
 def test_runs_are_seeds_before_variants_and_differ_in_the_change_alone(tmp_path: Path) -> None:

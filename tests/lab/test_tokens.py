@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pellucid.errors import UserError
-from pellucid.lab.study import load_study
+from pellucid.lab.study_file import load_study
 from pellucid.lab.tokens import file_tokenizers
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.text.corpora import load_corpus

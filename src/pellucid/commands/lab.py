@@ -12,10 +12,12 @@ from rich.table import Table
 
 from pellucid.commands.console import Output
 from pellucid.errors import UsageError, UserError
-from pellucid.lab.report import gather, write_report
+from pellucid.lab.outcome import gather
+from pellucid.lab.report import write_report
 from pellucid.lab.results import read_results
 from pellucid.lab.runner import run_study
-from pellucid.lab.study import choose, load_study, study_names
+from pellucid.lab.study import choose
+from pellucid.lab.study_file import load_study, study_names
 
 
 def run_verb(

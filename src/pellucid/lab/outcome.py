@@ -1,0 +1,83 @@
+"""A study and what there is of its results, matched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pellucid.errors import UserError
+from pellucid.lab.metrics import value_of
+from pellucid.lab.results import Line
+from pellucid.lab.statistics import Comparison, compare, with_holm
+from pellucid.lab.study import Study, Trial
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A study with what there is of its results."""
+
+    study: Study
+    done: Mapping[str, Mapping[int, Line]]
+    """Lines of the runs that were done, by variant and seed."""
+    failed: Sequence[Line]
+    missing: int
+    """Planned runs that are not there."""
+    strangers: int
+    """Lines of the file that are no run of this study as it is now."""
+
+    @property
+    def lines(self) -> list[Line]:
+        """Every line of a run that was done."""
+        return [line for seeds in self.done.values() for line in seeds.values()]
+
+    def values(self, change: str, metric: str) -> dict[int, float | None]:
+        """Return a metric of a variant by seed."""
+        return {seed: value_of(line, metric) for seed, line in self.done[change].items()}
+
+    def comparisons(self) -> list[Comparison]:
+        """Judge every contrast, corrected for how many there are."""
+        found = []
+        for contrast, primary in self.study.contrasts():
+            sides = (contrast.change, contrast.against)
+            planned = set.intersection(*(set(self.study.seeds_of(side)) for side in sides))
+            values = [
+                {s: v for s, v in self.values(side, contrast.metric).items() if s in planned}
+                for side in sides
+            ]
+            found.append(compare(contrast, primary, *values))
+        return with_holm(found)
+
+
+def gather(study: Study, lines: Mapping[str, Line]) -> Outcome:
+    """Match lines of a results file with the runs of a study.
+
+    Raises `UserError` when no run is done yet, or when no run wrote one of the study's metrics.
+    """
+    trials: dict[str, Trial] = {trial.id: trial for trial in study.trials()}
+    done: dict[str, dict[int, Line]] = {name: {} for name in study.variants}
+    failed = []
+    for id, line in lines.items():
+        if id not in trials:
+            continue
+        if line["status"] == "done":
+            done[trials[id].change][trials[id].seed] = line
+        else:
+            failed.append(line)
+    count = sum(map(len, done.values()))
+    if not count:
+        said = f"; {len(failed)} failed, the first: {failed[0]['error']}" if failed else ""
+        raise UserError(
+            f"no run of {study.name} is done yet{said}. Do some: pellucid lab run {study.name}"
+        )
+    known = trials.keys() & lines.keys()
+    outcome = Outcome(study, done, failed, len(trials) - len(known), len(lines) - len(known))
+    for metric in study.plan.metrics:
+        if not metric.startswith("epochs_to_") and not any(
+            value_of(line, metric) is not None for line in outcome.lines
+        ):
+            written = sorted({name for line in outcome.lines for name in line["metrics"]})
+            raise UserError(
+                f"no run of {study.name} wrote {metric}; they wrote {', '.join(written)}. Take it "
+                "out of the study's metrics, or change its settings so that there is one"
+            )
+    return outcome
