@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.view.samples import speaking
+from tests.view.test_halves import bert, gpt
 
 from pellucid.cli import main
 from pellucid.model_folder import save_model
+from pellucid.trained import AnyTrained
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +76,24 @@ def test_faults_are_named(
 ) -> None:
     assert main(["view", *(model if word == "MODEL" else word for word in arguments)]) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("half", "text", "said"),
+    [
+        (gpt, "가나", "decoder self-attention, layer 2"),
+        (bert, "가[MASK]", "encoder self-attention, layer 2"),
+    ],
+)
+def test_the_halves_are_drawn(
+    half: Callable[[], AnyTrained],
+    text: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_model(tmp_path / "half", half(), "# a half")
+    assert main(["view", str(tmp_path / "half"), text]) == 0
+    assert said in capsys.readouterr().out
+    assert main(["view", str(tmp_path / "half"), text, "--kind", "cross"]) == 2
+    assert "this model has no cross-attention" in capsys.readouterr().err
