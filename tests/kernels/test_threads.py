@@ -52,7 +52,7 @@ def test_every_part_is_done_once(parts: int) -> None:
 @pytest.mark.usefixtures("two_threads")
 def test_two_threads_work_at_the_same_time() -> None:
     met = np.zeros(3, np.int64)
-    for _ in range(100):  # the helper may still be waking up
+    for _ in range(100):  # the worker may still be waking up
         met[:] = 0
         _meet(2, 10_000_000, met)
         if met[1:].all():
@@ -61,7 +61,7 @@ def test_two_threads_work_at_the_same_time() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_helper_that_fell_asleep_is_woken() -> None:
+def test_a_worker_that_fell_asleep_is_woken() -> None:
     _counted(2)
     pool = threads._pool
     assert pool is not None

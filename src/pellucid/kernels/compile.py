@@ -2,7 +2,7 @@
 
 Every kernel states its signature, so nothing is compiled that is not used and a wrong dtype is an
 error instead of another compilation. The machine code is cached next to the source file. Numba's
-own cache looks at one file only: an edit to a helper would leave its callers stale. So the key of
+own cache looks at one file only: an edit to another would leave its callers stale. So the key of
 ours holds a digest of all files of this folder.
 """
 

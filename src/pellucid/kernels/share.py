@@ -3,20 +3,20 @@
 Between two kernels of a small model there are a few microseconds of work. Waking a thread costs
 fifty, and it must have the GIL before it can call anything. So a helping thread waits inside
 compiled code, where it holds no GIL, looking at one word of memory; the caller writes there what is
-to be done, and both take part after part until none is left. `threads` starts the helpers, and lets
+to be done, and both take part after part until none is left. `threads` starts the workers, and lets
 them sleep when nothing has come for a while.
 
 The words, each in a cache line of its own:
 
     BUSY      1 while a call has the pool; another thread's call meanwhile does its parts alone
     OPEN      the number of the job that may be joined, 0 if none
-    INSIDE    how many helpers are with the job
+    INSIDE    how many workers are with the job
     NEXT      the next part to take
     FAILED    parts that ran out of memory
     CODE, DATA, PARTS    the job: a task, what it needs, how many parts
 
-A helper enters, and then looks whether the job is still open; the caller closes the job, and then
-waits until nobody is inside. All of it is sequentially consistent, so a helper that has entered is
+A worker enters, and then looks whether the job is still open; the caller closes the job, and then
+waits until nobody is inside. All of it is sequentially consistent, so a worker that has entered is
 either waited for or sees the job closed.
 """
 
@@ -152,7 +152,7 @@ def _emit_task(module: Any, kernel: Any, block: Any) -> Any:
 
 
 @inner()
-def _help(pool):
+def _work(pool):
     """Take parts of the job until none is left."""
     code, data, parts = _get(pool, CODE), _get(pool, DATA), _get(pool, PARTS)
     part = _add(pool, NEXT, 1)
@@ -177,7 +177,7 @@ def share(pool, parts, task):
         _set(pool, NEXT, 0)
         _set(pool, FAILED, 0)
         _set(pool, OPEN, _add(pool, JOBS, 1) + 1)
-        _help(pool)
+        _work(pool)
         _set(pool, OPEN, 0)
         while _get(pool, INSIDE) > 0:
             _pause()
@@ -192,7 +192,7 @@ def share(pool, parts, task):
 
 @kernel("i8(i8,i8,i8)")
 def serve(pool, last, patience):
-    """Help with every job but number `last` until none has come for a while; return the last one.
+    """Work on every job but number `last` until none has come for a while; return the last one.
 
     `patience` counts looks at the pool in which there was nothing to do.
     """
@@ -205,7 +205,7 @@ def serve(pool, last, patience):
             continue
         _add(pool, INSIDE, 1)
         if _get(pool, OPEN) == job:
-            _help(pool)
+            _work(pool)
             last = job
         _add(pool, INSIDE, -1)
         looks = 0

@@ -41,19 +41,19 @@ def available() -> int:
 
 
 class _Pool:
-    """Helpers that wait in `share.serve`, and sleep when nothing comes."""
+    """Workers that wait in `share.serve`, and sleep when nothing comes."""
 
     def __init__(self) -> None:
         self._words = np.zeros(WORDS + _LINE, np.int64)
         self.address = -(-self._words.ctypes.data // (8 * _LINE)) * (8 * _LINE)
-        helpers = available() - 1
-        self._beds: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(helpers)]
-        self._asleep = [False] * helpers
-        for i in range(helpers):
+        workers = available() - 1
+        self._beds: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(workers)]
+        self._asleep = [False] * workers
+        for i in range(workers):
             name = f"pellucid-kernel-{i + 1}"
-            threading.Thread(target=self._help, args=(i,), name=name, daemon=True).start()
+            threading.Thread(target=self._work, args=(i,), name=name, daemon=True).start()
 
-    def _help(self, i: int) -> None:
+    def _work(self, i: int) -> None:
         last = 0
         while True:
             last = serve(self.address, last, _PATIENCE)
@@ -61,7 +61,7 @@ class _Pool:
             self._beds[i].get()
 
     def wake(self) -> None:
-        """Wake every helper that sleeps; it comes in time for this call or the next."""
+        """Wake every worker that sleeps; it comes in time for this call or the next."""
         for i, asleep in enumerate(self._asleep):
             if asleep:
                 self._asleep[i] = False
@@ -83,7 +83,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def pool() -> int:
-    """Return the address of the pool, its helpers awake."""
+    """Return the address of the pool, its workers awake."""
     global _pool
     if _pool is None:
         with _starting:
