@@ -10,7 +10,6 @@ the rounds, that the matrix products of a step amount to.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -19,66 +18,12 @@ from benchmarks.machine import machine, quartiles, report
 from benchmarks.torch_model import TorchSeq2Seq, TorchTrainer
 from threadpoolctl import threadpool_limits
 
-from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.packed import Batch, Packed
-from pellucid.training import TrainConfig
-from pellucid.training.optim import Adam
-from pellucid.training.step import train_step
-
-N, V, E, H, F, LAYERS = 64, 10_000, 256, 8, 512, 3
-
-
-def flops(n: int, length: int) -> float:
-    """Matrix-product operations of one step: forward, and twice that for backward."""
-    rows = n * length
-    projections = LAYERS * rows * (4 * E * E + 2 * E * F)  # encoder
-    projections += LAYERS * rows * (8 * E * E + 2 * E * F)  # decoder
-    attention = 3 * LAYERS * n * length * length * 2 * E
-    output = rows * E * V
-    return 3 * 2.0 * (projections + attention + output)
-
-
-def pellucid_step(source: np.ndarray, target: np.ndarray) -> Callable[[], float]:
-    config = Seq2SeqConfig(
-        V, V, d_model=E, num_attention_heads=H, encoder_layers=LAYERS, decoder_layers=LAYERS,
-        ffn_dim=F, positions="learned", max_position_embeddings=50 + 1, final_norm=False,
-    )  # fmt: skip
-    model = Seq2Seq(config)
-    batch = Batch(Packed.of(list(source)), Packed.of(list(target)))
-    settings = TrainConfig(steps=1)
-    optimizer = Adam(model.named_parameters(), settings.optimizer)
-    done = 0
-
-    def step() -> float:
-        nonlocal done
-        done += 1
-        tally, _ = train_step(model, optimizer, batch, settings, step=done, lr=5e-4)
-        return tally.nats / tally.target_tokens
-
-    return step
+from pellucid.bench import LAYERS, E, F, H, N, V, flops, pellucid_step, sgemm_rate, timed
 
 
 def torch_step(source: np.ndarray, target: np.ndarray, compiled: bool) -> Callable[[], float]:
     trainer = TorchTrainer(TorchSeq2Seq(V, E, H, LAYERS, F, 51, 0.1), compiled, pad=-1)
     return lambda: trainer.step(source, target)
-
-
-def sgemm_rate() -> float:
-    """Best of a few 3200 × 256 × 10000 products, in operations a second."""
-    a = np.ones((3200, E), np.float32)
-    b = np.ones((E, V), np.float32)
-    best = float("inf")
-    for _ in range(3):
-        began = time.perf_counter()
-        a @ b
-        best = min(best, time.perf_counter() - began)
-    return 2 * 3200 * E * V / best
-
-
-def timed(step: Callable[[], float]) -> float:
-    began = time.perf_counter()
-    step()
-    return time.perf_counter() - began
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ FLOORS = (
     ("judging",),
     ("experiment",),
     ("lab",),
-    ("check", "commands", "demo"),
+    ("bench", "check", "commands", "demo"),
     ("cli",),
     ("__main__",),
 )

@@ -28,6 +28,7 @@ VERBS = {
     "view": "draw what attention does with a sentence: here, as a figure, as a page",
     "lab": "change one thing, repeat over seeds, get an honest interval",
     "recipes": "list the recipes that come with Pellucid",
+    "bench": "measure how fast this machine trains, and where the time goes",
     "check": "hold every derivative against finite differences on this machine",
 }
 

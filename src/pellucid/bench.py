@@ -1,0 +1,96 @@
+"""What `pellucid bench` and benchmarks/ measure with: a step of seed 003's model, and its parts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.packed import Batch, Packed
+from pellucid.training import TrainConfig
+from pellucid.training.optim import Adam
+from pellucid.training.step import train_step
+
+N, V, E, H, F, LAYERS = 64, 10_000, 256, 8, 512, 3
+
+KINDS = {
+    "matmul": "matrix products",
+    "linear_cross_entropy": "output layer and loss",
+    "flash": "attention",
+    "adam": "optimiser",
+}
+"""The kind of work in a file of `kernels`; that of the others is elementwise."""
+
+
+def flops(n: int, length: int) -> float:
+    """Matrix-product operations of one step: forward, and twice that for backward."""
+    rows = n * length
+    projections = LAYERS * rows * (4 * E * E + 2 * E * F)  # encoder
+    projections += LAYERS * rows * (8 * E * E + 2 * E * F)  # decoder
+    attention = 3 * LAYERS * n * length * length * 2 * E
+    output = rows * E * V
+    return 3 * 2.0 * (projections + attention + output)
+
+
+def pellucid_step(source: np.ndarray, target: np.ndarray) -> Callable[[], float]:
+    """Return what trains one step on ids (N, S) and (N, L + 1) and gives the mean loss."""
+    config = Seq2SeqConfig(
+        V, V, d_model=E, num_attention_heads=H, encoder_layers=LAYERS, decoder_layers=LAYERS,
+        ffn_dim=F, positions="learned", max_position_embeddings=50 + 1, final_norm=False,
+    )  # fmt: skip
+    model = Seq2Seq(config)
+    batch = Batch(Packed.of(list(source)), Packed.of(list(target)))
+    settings = TrainConfig(steps=1)
+    optimizer = Adam(model.named_parameters(), settings.optimizer)
+    done = 0
+
+    def step() -> float:
+        nonlocal done
+        done += 1
+        tally, _ = train_step(model, optimizer, batch, settings, step=done, lr=5e-4)
+        return tally.nats / tally.target_tokens
+
+    return step
+
+
+def sgemm_rate() -> float:
+    """Best of a few 3200 × 256 × 10000 products of NumPy's, in operations a second."""
+    a = np.ones((3200, E), np.float32)
+    b = np.ones((E, V), np.float32)
+    return 2 * 3200 * E * V / min(timed(lambda: a @ b) for _ in range(3))
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Return the seconds that a call takes."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def shares(step: Callable[[], float]) -> dict[str, float]:
+    """Return the share of one step's time by kind of work; Python is what no kernel takes."""
+    from pellucid.kernels.compile import Kernel
+
+    spent = dict.fromkeys([*KINDS.values(), "elementwise"], 0.0)
+    plain, caller = Kernel.__call__, threading.get_ident()
+
+    def measured(self: Kernel, *args: object) -> object:
+        began = time.perf_counter()
+        result = plain(self, *args)
+        seconds = time.perf_counter() - began
+        if threading.get_ident() == caller:  # helping threads wait inside a kernel of their own
+            spent[KINDS.get(self._f.__module__.rsplit(".", 1)[-1], "elementwise")] += seconds
+        return result
+
+    Kernel.__call__ = measured  # type: ignore[method-assign]
+    try:
+        whole = timed(step)
+    finally:
+        Kernel.__call__ = plain  # type: ignore[method-assign]
+    return {
+        **{kind: seconds / whole for kind, seconds in spent.items()},
+        "Python": 1.0 - sum(spent.values()) / whole,
+    }
