@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -15,7 +15,7 @@ from pellucid.commands.console import Output
 from pellucid.kernels.threads import available
 
 
-def bench(rounds: int = 5, as_json: bool = False) -> int:
+def bench(rounds: int = 5, as_json: Annotated[bool, tyro.conf.arg(name="json")] = False) -> int:
     """Measure a training step of seed 003's model on this machine (half a minute or so).
 
     Utilisation is the rate of the step's matrix products over that of one large product of NumPy's,
