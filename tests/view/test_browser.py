@@ -284,6 +284,7 @@ def test_step_by_step_shows_the_numbers(open_page: Open, picture: view.Picture) 
 def test_generation_by_mouse_and_by_keyboard(open_page: Open, picture: view.Picture) -> None:
     page = open_page()
     page.get_by_role("tab", name="Generation").click()
+    settle(page)
     steps = picture.record.steps
     assert page.locator(".said").count() == len(steps)
     page.locator(".said").nth(1).click()
@@ -299,6 +300,7 @@ def test_generation_by_mouse_and_by_keyboard(open_page: Open, picture: view.Pict
 def test_the_tree_by_mouse_and_by_keyboard(open_page: Open, picture: view.Picture) -> None:
     page = open_page()
     page.get_by_role("tab", name="Generation").click()
+    settle(page)
     kept = [node for node in picture.record.tree if node.state != "dropped"]
     nodes = page.get_by_role("treeitem")
     assert nodes.count() == len(kept)
@@ -313,6 +315,7 @@ def test_the_tree_by_mouse_and_by_keyboard(open_page: Open, picture: view.Pictur
     assert page.evaluate("pellucid.model.record.tree[pellucid.model.state.node][0]") == 0
     assert page.evaluate("document.activeElement.getAttribute('aria-level')") == "2"
     page.get_by_label("show tokens that were dropped").check()
+    settle(page)
     assert nodes.count() == len(picture.record.tree)
 
 
@@ -397,6 +400,7 @@ def test_in_a_notebooks_frame(browser: Browser, picture: view.Picture, tmp_path:
     page.goto(notebook.as_uri())
     frame = page.frame_locator("iframe")
     frame.get_by_role("tab", name="Generation").click()
+    settle(page)
     assert frame.get_by_text("Token by token").is_visible()
     page.close()
     assert not faults
