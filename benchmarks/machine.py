@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "benchmarks.jsonl"
@@ -27,7 +27,7 @@ def machine() -> dict[str, str]:
         "load": f"{os.getloadavg()[0]:.2f} at the start",
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "numba": numba.__version__,
+        "numba": version("numba"),
     }
 
 

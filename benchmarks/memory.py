@@ -25,16 +25,15 @@ def peak() -> float:
 
 
 def step_of(side: str) -> dict[str, float]:
-    import numpy as np
-    from benchmarks import train_step
+    from pellucid.bench.step import pellucid_step, random_ids
 
-    ids = np.random.default_rng(0)
-    source = ids.integers(3, train_step.V, (train_step.N, 50))
-    target = ids.integers(3, train_step.V, (train_step.N, 51))
+    source, target = random_ids(50)
     if side == "pellucid":
-        step = train_step.pellucid_step(source, target)
+        step = pellucid_step(source, target)
     else:
-        step = train_step.torch_step(source, target, compiled=False)
+        from benchmarks.train_step import torch_step
+
+        step = torch_step(source, target)
     for _ in range(5):
         step()
     return {"peak_mb": peak()}

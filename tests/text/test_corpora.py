@@ -171,3 +171,18 @@ def test_the_same_pairs_in_every_process() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=env)
     here = [[p.source, list(p.targets)] for p in load_corpus("chatterbot-ko").train]
     assert json.loads(done.stdout) == here
+
+
+def test_at_hand_is_what_the_folder_has_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PELLUCID_DATA", raising=False)
+    corpus = find_corpus("multi30k-de-en")
+    assert not corpus.at_hand
+    monkeypatch.setenv("PELLUCID_DATA", str(tmp_path))
+    for file in corpus.files:
+        assert not corpus.at_hand
+        (tmp_path / file.path).parent.mkdir(exist_ok=True)
+        (tmp_path / file.path).touch()
+    assert corpus.at_hand
+    assert find_corpus("g2p-en").at_hand  # a package's data are never downloaded

@@ -27,6 +27,13 @@ class Corpus:
     citation: str
     read: Callable[[str], Pairs]
     splits: tuple[str, ...] = ("default",)
+    files: tuple[RemoteFile, ...] = ()
+    """What must be downloaded where PELLUCID_DATA does not have it; nothing of a package's data."""
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether PELLUCID_DATA has every file, so that reading downloads nothing."""
+        return all(file.own() for file in self.files)
 
 
 def find_corpus(name: str) -> Corpus:
@@ -158,6 +165,10 @@ _MULTI30K_SHA256 = {
     "test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
     "test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
 }
+_MULTI30K = {
+    name: RemoteFile(f"multi30k/{name}", _MULTI30K_URL + name, sha256)
+    for name, sha256 in _MULTI30K_SHA256.items()
+}
 
 
 def _read_multi30k(source: str, target: str) -> Callable[[str], Pairs]:
@@ -169,8 +180,7 @@ def _read_multi30k(source: str, target: str) -> Callable[[str], Pairs]:
         return tuple(Pair(s, (t,)) for s, t in zip(*sides, strict=True))
 
     def lines(name: str) -> list[str]:
-        file = RemoteFile(f"multi30k/{name}", _MULTI30K_URL + name, _MULTI30K_SHA256[name])
-        data = gzip.decompress(file.read(_MULTI30K_TERMS))
+        data = gzip.decompress(_MULTI30K[name].read(_MULTI30K_TERMS))
         return [_one_space(line) for line in data.decode("utf-8").removesuffix("\n").split("\n")]
 
     return read
@@ -191,6 +201,7 @@ def _multi30k(source: str, target: str, about: str) -> Corpus:
         citation="Elliott, Frank, Sima'an, Specia (2016), Multi30K: Multilingual English-German "
         "Image Descriptions",
         read=_read_multi30k(source, target),
+        files=tuple(_MULTI30K.values()),
     )
 
 
@@ -226,6 +237,7 @@ CORPORA = {
             citation="Youngsook Song (2018), Chatbot_data_for_Korean v1.0",
             read=_read_chatbot,
             splits=("by_answer", "all"),
+            files=(_SONGYS,),
         ),
         _multi30k("de", "en", "German image descriptions to English, 29,000 pairs"),
         _multi30k("en", "de", "English image descriptions to German, 29,000 pairs"),

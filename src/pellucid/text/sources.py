@@ -36,11 +36,14 @@ class RemoteFile:
 
         Raises `UserError` when it can be had nowhere, or is another file than the one expected.
         """
-        if (folder := os.environ.get("PELLUCID_DATA")) and (
-            own := Path(folder, self.path)
-        ).exists():
+        if own := self.own():
             return _checked(own, self.sha256, "put the original there, or take the file away")
         return self._downloaded(licence).read_bytes()
+
+    def own(self) -> Path | None:
+        """Return where it lies in the folder that PELLUCID_DATA names; None if it does not."""
+        folder = os.environ.get("PELLUCID_DATA")
+        return path if folder and (path := Path(folder, self.path)).exists() else None
 
     def _downloaded(self, licence: str) -> Path:
         import pooch  # type: ignore[import-untyped]

@@ -1,10 +1,11 @@
-"""What `pellucid bench` and benchmarks/ measure with: a step of seed 003's model, and its parts."""
+"""A training step of seed 003's model, the rates it is held against, and where its time goes."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -35,25 +36,44 @@ def flops(n: int, length: int) -> float:
     return 3 * 2.0 * (projections + attention + output)
 
 
-def pellucid_step(source: np.ndarray, target: np.ndarray) -> Callable[[], float]:
-    """Return what trains one step on ids (N, S) and (N, L + 1) and gives the mean loss."""
-    config = Seq2SeqConfig(
-        V, V, d_model=E, num_attention_heads=H, encoder_layers=LAYERS, decoder_layers=LAYERS,
-        ffn_dim=F, positions="learned", max_position_embeddings=50 + 1, final_norm=False,
+def seed_config(
+    source: int = V, target: int = V, layers: int = LAYERS, longest: int = 51
+) -> Seq2SeqConfig:
+    """Return seed 003's model for vocabularies of these sizes."""
+    return Seq2SeqConfig(
+        source, target, d_model=E, num_attention_heads=H, encoder_layers=layers,
+        decoder_layers=layers, ffn_dim=F, positions="learned", max_position_embeddings=longest,
+        final_norm=False,
     )  # fmt: skip
-    model = Seq2Seq(config)
-    batch = Batch(Packed.of(list(source)), Packed.of(list(target)))
-    settings = TrainConfig(steps=1)
-    optimizer = Adam(model.named_parameters(), settings.optimizer)
-    done = 0
 
-    def step() -> float:
+
+def random_ids(length: int, vocabulary: int = V) -> tuple[np.ndarray, np.ndarray]:
+    """Return sources (N, length) and targets (N, length + 1), of tokens that pad nothing."""
+    draw = np.random.default_rng(0).integers
+    return draw(3, vocabulary, (N, length)), draw(3, vocabulary, (N, length + 1))
+
+
+def pellucid_trainer(config: Seq2SeqConfig) -> Callable[[Batch], float]:
+    """Return what trains one step on a batch and gives the mean loss."""
+    model, settings, done = Seq2Seq(config), TrainConfig(steps=1), 0
+    optimizer = Adam(model.named_parameters(), settings.optimizer)
+
+    def train(batch: Batch) -> float:
         nonlocal done
         done += 1
         tally, _ = train_step(model, optimizer, batch, settings, step=done, lr=5e-4)
         return tally.nats / tally.target_tokens
 
-    return step
+    return train
+
+
+def pellucid_step(
+    source: np.ndarray, target: np.ndarray, config: Seq2SeqConfig | None = None
+) -> Callable[[], float]:
+    """Return what trains one step on ids (N, S) and (N, L + 1) and gives the mean loss."""
+    batch = Batch(Packed.of(list(source)), Packed.of(list(target)))
+    train = pellucid_trainer(config or seed_config())
+    return lambda: train(batch)
 
 
 def sgemm_rate() -> float:
@@ -61,6 +81,29 @@ def sgemm_rate() -> float:
     a = np.ones((3200, E), np.float32)
     b = np.ones((E, V), np.float32)
     return 2 * 3200 * E * V / min(timed(lambda: a @ b) for _ in range(3))
+
+
+def own_rate(rows: int = 3200) -> float:
+    """Best rate of Pellucid's own product over the shapes of a step, in operations a second.
+
+    B lies in panels already, and no memory is fresh: a yardstick that no step can reach.
+    """
+    from pellucid.kernels.matmul import multiply, panels
+
+    best = 0.0
+    for k, n in ((E, E), (E, 3 * E), (F, E), (E, V)):
+        a, b = np.ones((rows, k), np.float32), panels(np.ones((k, n), np.float32))
+        c = np.empty((rows, n), np.float32)
+        multiply(a, b, c)
+        seconds = min(timed(lambda a=a, b=b, c=c: multiply(a, b, c)) for _ in range(3))  # type: ignore[misc]
+        best = max(best, 2.0 * rows * k * n / seconds)
+    return best
+
+
+def in_turn(calls: Iterable[Callable[[], Any]], rounds: int) -> np.ndarray:
+    """Return the seconds of each call (calls, rounds), the calls taking turns in every round."""
+    calls = list(calls)
+    return np.array([[timed(call) for call in calls] for _ in range(rounds)]).T
 
 
 def timed(call: Callable[[], object]) -> float:

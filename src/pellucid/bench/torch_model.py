@@ -1,0 +1,125 @@
+"""A `Seq2Seq` in PyTorch, at PyTorch's best: the peer that every training benchmark runs.
+
+PyTorch is no dependency of Pellucid; it is imported when a peer is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.models import Seq2SeqConfig
+
+
+def installed() -> bool:
+    """Say whether there is a PyTorch to measure."""
+    return find_spec("torch") is not None
+
+
+def torch_seq2seq(config: Seq2SeqConfig) -> tuple[Any, Callable[[Any, Any, Any], Any]]:
+    """Return torch's modules, and `forward(source (N, S), target (N, L), padding (N, S) or None)`,
+    which gives logits (N, L, V).
+
+    The layers are torch's own, with its fused attention. Of the settings it takes the sizes, the
+    activation, dropout (one for all), the place of the norms, the final norms and the positions.
+    """
+    torch = importlib.import_module("torch")
+    nn, e, longest = torch.nn, config.d_model, config.max_position_embeddings
+    options = {
+        "d_model": e,
+        "nhead": config.num_attention_heads,
+        "dim_feedforward": config.ffn_dim,
+        "dropout": config.dropout,
+        "activation": config.activation_function,
+        "norm_first": config.norm == "pre",
+        "batch_first": True,
+    }
+
+    def positions() -> Any:
+        if config.positions == "learned":
+            return nn.Embedding(longest, e)
+        table = np.asarray(ops.sinusoidal(longest, e), np.float32)
+        return nn.Embedding.from_pretrained(torch.from_numpy(table), freeze=True)
+
+    def norm() -> Any:
+        return nn.LayerNorm(e) if config.final_norm else None
+
+    parts = nn.ModuleDict(
+        {
+            "source": nn.Embedding(config.source_vocab_size, e),
+            "target": nn.Embedding(config.target_vocab_size, e),
+            "source_positions": positions(),
+            "target_positions": positions(),
+            "encoder": nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(**options),
+                config.encoder_layers,
+                norm(),
+                enable_nested_tensor=False,  # a matter of inference only
+            ),
+            "decoder": nn.TransformerDecoder(
+                nn.TransformerDecoderLayer(**options), config.decoder_layers, norm()
+            ),
+            "output": nn.Linear(e, config.target_vocab_size),
+            "dropout": nn.Dropout(config.dropout),
+        }
+    )
+    for parameter in parts.parameters():
+        if parameter.dim() > 1 and parameter.requires_grad:
+            nn.init.xavier_uniform_(parameter)
+
+    def rows(side: str, ids: Any) -> Any:
+        at = torch.arange(ids.shape[1])
+        return parts["dropout"](parts[side](ids) * e**0.5 + parts[f"{side}_positions"](at))
+
+    def forward(source: Any, target: Any, padding: Any) -> Any:
+        memory = parts["encoder"](rows("source", source), src_key_padding_mask=padding)
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        y = parts["decoder"](
+            rows("target", target),
+            memory,
+            tgt_mask=causal,
+            memory_key_padding_mask=padding,
+            tgt_is_causal=True,
+        )
+        return parts["output"](y)
+
+    return parts, forward
+
+
+class TorchTrainer:
+    """One training step: cross-entropy, backward, clipping at 1, Adam (fused).
+
+    `compiled` runs the model's forward and backward through torch.compile. Token `pad` is padding.
+    """
+
+    def __init__(
+        self, config: Seq2SeqConfig, threads: int, compiled: bool = False, pad: int = 0
+    ) -> None:
+        self._torch = torch = importlib.import_module("torch")
+        torch.set_num_threads(threads)
+        self.parts, forward = torch_seq2seq(config)
+        self.parts.train()
+        self._call = torch.compile(forward) if compiled else forward
+        self._pad = pad
+        self._parameters = [p for p in self.parts.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.Adam(self._parameters, lr=5e-4, fused=True)
+
+    def step(self, source: np.ndarray, target: np.ndarray) -> float:
+        """Train on padded ids (N, S) and (N, L + 1); return the mean loss."""
+        torch = self._torch
+        x, y = torch.from_numpy(source), torch.from_numpy(target)
+        padding = x == self._pad
+        logits = self._call(x, y[:, :-1], padding if bool(padding.any()) else None)
+        loss = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), y[:, 1:].flatten(), ignore_index=self._pad
+        )
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._parameters, 1.0, foreach=True)
+        self._optimizer.step()
+        return float(loss.detach())
