@@ -19,6 +19,8 @@ from typing import Any
 from numba import njit
 from numba.core.caching import FunctionCache
 
+from pellucid.kernels import ahead
+
 _log = logging.getLogger(__name__)
 
 FAST = frozenset({"nsz", "arcp", "contract", "afn", "reassoc"})
@@ -41,13 +43,17 @@ def _announce() -> None:
 
 
 class _Cache(FunctionCache):
+    def __init__(self, f: Callable[..., Any], missing: Callable[[], None]) -> None:
+        super().__init__(f)
+        self._missing = missing
+
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         return (*super()._index_key(sig, codegen), _sources())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = super().load_overload(sig, target_context)
         if found is None:
-            _announce()
+            self._missing()
         return found
 
 
@@ -64,16 +70,25 @@ class Kernel:
 
     def __call__(self, *args: Any) -> Any:
         if self._compiled is None:
-            with self._lock:
-                self._compiled = self._compiled or self._compile()
+            self.ready()
         return self._compiled(*args)
+
+    def ready(self) -> None:
+        """Compile it, or fetch it from the cache, if that has not been done."""
+        with self._lock:
+            self._compiled = self._compiled or self._compile()
 
     def body(self) -> Callable[..., Any]:
         """Return what is compiled."""
         return self._f
 
     def _compile(self) -> Any:
-        return _compiled(njit(**_options(FAST))(self.body()), self._f, self._signature)
+        dispatcher = njit(**_options(FAST))(self.body())
+        return _compiled(dispatcher, self._f, self._signature, self._missing)
+
+    def _missing(self) -> None:
+        _announce()
+        ahead.begin(search=self._f.__module__.endswith(".decode"))
 
 
 def _options(flags: frozenset[str]) -> dict[str, Any]:
@@ -85,9 +100,14 @@ def _options(flags: frozenset[str]) -> dict[str, Any]:
     }
 
 
-def _compiled(dispatcher: Any, f: Callable[..., Any], signature: str) -> Any:
-    """Compile for one signature, or fetch it from the cache, where it lies under f's name."""
-    dispatcher._cache = _Cache(f)
+def _compiled(
+    dispatcher: Any, f: Callable[..., Any], signature: str, missing: Callable[[], None]
+) -> Any:
+    """Compile for one signature, or fetch it from the cache, where it lies under f's name.
+
+    `missing` is called before it is compiled.
+    """
+    dispatcher._cache = _Cache(f, missing)
     dispatcher.compile(signature)
     dispatcher.disable_compile()
     return dispatcher
@@ -110,4 +130,4 @@ def inner(
     if signature is None:
         inlined: Callable[[Callable[..., Any]], Any] = njit(**options)
         return inlined
-    return lambda f: _compiled(njit(**options)(f), f, signature)
+    return lambda f: _compiled(njit(**options)(f), f, signature, _announce)
