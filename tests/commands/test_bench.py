@@ -33,6 +33,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     monkeypatch.setattr(bench, "measure_data", lambda task, *_: DATA)
     monkeypatch.setattr(bench, "tasks", lambda: ["g2p"])
     monkeypatch.setattr(bench, "version", lambda name: "2.13.0")
+    monkeypatch.setattr(bench, "load", lambda: 0.0)
     return asked
 
 
@@ -59,6 +60,19 @@ def test_without_pytorch_it_says_so(
     assert "PyTorch is not installed" in printed
     assert "45,678" not in printed
     assert not measured["peer"]
+
+
+@pytest.mark.parametrize("busy", [0.3, 1.7])
+def test_a_busy_machine_is_named(
+    busy: float,
+    measured: dict[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bench, "available", lambda: 2)
+    monkeypatch.setattr(bench, "load", lambda: busy)
+    bench.run([])
+    assert ("kept 1.7 processors busy" in capsys.readouterr().out) == (busy > 1)
 
 
 def test_json(

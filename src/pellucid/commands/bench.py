@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -38,6 +39,9 @@ _log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 
+BUSY = 0.25
+"""Share of the processors that others may keep busy while something is measured."""
+
 
 def bench(
     rounds: int = 5,
@@ -65,10 +69,11 @@ def bench(
         as_json: Print JSON instead of tables.
     """
     rounds, peer = max(1, rounds), torch and installed()
+    busy = load()
     with threadpool_limits(available()):
         steps = [measure_step(length, rounds, peer) for length in (50, 12)]
         rates = [measure_data(task, rounds, seconds, peer) for task in tasks()] if data else []
-    where = {**environment(), "threads": str(available())}
+    where = {**environment(), "threads": str(available()), "load before": f"{busy:.2f}"}
     if peer:
         where["torch"] = version("torch")
     if as_json:
@@ -80,7 +85,17 @@ def bench(
         console.print(data_table(rates))
     if torch and not peer:
         console.print("PyTorch is not installed, so nothing stands beside.")
+    if busy > BUSY * available():
+        console.print(
+            f"Other programs kept {busy:.1f} processors busy in the minute before. No figure above "
+            "is to be trusted: PyTorch's threads, which wait for each other, lose most by it."
+        )
     return 0
+
+
+def load() -> float:
+    """Return how many processors were busy in the last minute; 0 where it cannot be known."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def tasks() -> list[Task]:
