@@ -18,6 +18,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm": "pre"},
     "post-norm": {"norm": "post"},
     "seed 003": {"norm": "post", "final_norm": False, "positions": "learned"},
+    "learned scales": {"attention_scale": "learned"},
     "seed 004": {"ffn_before": 1, "ffn_after": 2, "attention_scale": "d_k^2"},
     "gelu": {"activation_function": "gelu", "norm": "pre", "encoder_layers": 1},
     "gelu_tanh": {"activation_function": "gelu_tanh", "output_bias": False},
@@ -52,6 +53,7 @@ def sources(n: int = 17, seed: int = 1) -> list[list[int]]:
 
 
 MODELS = [*((seq2seq, settings) for settings in VARIANTS.values()), (language, {}),
+          (language, {"attention_scale": "learned"}),
           (language, {"norm": "post", "positions": "sinusoidal"})]  # fmt: skip
 
 

@@ -61,6 +61,7 @@ def opened(model: Seq2Seq, folder: Path, quantization: Any = "float32") -> Any:
         {"activation_function": "gelu", "tie_embeddings": "output", "layer_norm_eps": 0.1},
         {"activation_function": "gelu_tanh", "output_bias": False},
         {"activation_function": "silu", "attention_scale": 0.7},
+        {"attention_scale": "learned", "norm": "pre"},
     ],
 )
 def test_log_probabilities_are_ours(settings: dict[str, Any], tmp_path: Path) -> None:

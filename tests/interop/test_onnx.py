@@ -44,7 +44,7 @@ def sources(n: int) -> list[list[int]]:
         {"ffn_before": 1, "ffn_after": 2, "attention_scale": "d_k^2", "positions": "learned"},
         {"activation_function": "gelu", "embedding_scale": 2.5, "position_scale": 0.3},
         {"activation_function": "gelu_tanh", "output_bias": False},
-        {"activation_function": "silu"},
+        {"activation_function": "silu", "attention_scale": "learned"},
         {"activation_function": "leaky_relu", "layer_norm_eps": 0.1},
     ],
 )

@@ -188,6 +188,8 @@ def test_what_has_no_twin_is_named() -> None:
         from_torch(torch.nn.Conv1d(3, 3, 3))
     with pytest.raises(UserError, match=r"scales scores by 1/√D, this one by 0\.7"):
         to_torch(nn.MultiheadAttention(E, H, scale=0.7))
+    with pytest.raises(UserError, match="by what each head has learned; it has no twin"):
+        to_torch(nn.TransformerEncoderLayer(E, H, 17, scale="learned"))
     with pytest.raises(UserError, match="0 layers"):
         to_torch(nn.TransformerEncoder(layer("Encoder"), 0))
     with pytest.raises(UserError, match="max_norm"):

@@ -39,6 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "position_scale": "1/sqrt_d_model",
     },
     "unscaled scores": {"attention_scale": "none"},
+    "learned scales": {"attention_scale": "learned"},
     "gelu": {"activation_function": "gelu"},
     "seed 004": {"ffn_before": 2, "ffn_after": 2},
     "all tied": {"tie_embeddings": "all", "source_vocab_size": 13},
@@ -97,9 +98,10 @@ def test_the_decoder_reads_the_source() -> None:
     np.testing.assert_allclose(rows[4:], other[4:], rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("variant", ["the paper", "learned scales"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-5)])
-def test_a_batch_is_its_sentences_one_at_a_time(dtype: Any, tolerance: float) -> None:
-    model, rng = shaken(BASE, dtype), Rng(11)
+def test_a_batch_is_its_sentences_one_at_a_time(dtype: Any, tolerance: float, variant: str) -> None:
+    model, rng = shaken(replace(BASE, **VARIANTS[variant]), dtype), Rng(11)
     rows, _ = model.decode_rows(BATCH, rng)
     loss, backward = model.loss(BATCH, rng)
     backward(1.0)
@@ -121,8 +123,9 @@ def test_a_batch_is_its_sentences_one_at_a_time(dtype: Any, tolerance: float) ->
         assert np.abs(parameter.grad - whole[name]).max() <= tolerance * scale, name
 
 
-def test_packed_rows_and_torchs_padded_road_are_equal() -> None:
-    model, rng = shaken(BASE), Rng(2)
+@pytest.mark.parametrize("variant", ["the paper", "learned scales"])
+def test_packed_rows_and_torchs_padded_road_are_equal(variant: str) -> None:
+    model, rng = shaken(replace(BASE, **VARIANTS[variant])), Rng(2)
     source, target = BATCH.source, BATCH.target.without_last()
     x = np.random.default_rng(0).standard_normal((len(source.tokens), 12))
     padding = np.arange(7) >= source.lengths[:, None]
@@ -140,7 +143,9 @@ def test_packed_rows_and_torchs_padded_road_are_equal() -> None:
     assert len(target.tokens) == 11
 
 
-@pytest.mark.parametrize("variant", ["the paper", "seed 003", "pre-norm", "seed 004", "all tied"])
+@pytest.mark.parametrize(
+    "variant", ["the paper", "seed 003", "pre-norm", "learned scales", "seed 004", "all tied"]
+)
 def test_one_token_at_a_time_equals_all_at_once(variant: str) -> None:
     model = shaken(replace(BASE, **VARIANTS[variant])).eval()
     said = [[1, 4, 4, 12], [1, 5, 6, 7], [1, 3, 9, 9]]

@@ -101,6 +101,10 @@ def _attention(
     return _dropout(functional.softmax(a, -1), dropout, _by_head(rng, shape)) @ v * alive
 
 
+def _head_scale(q: Tensor, scale: Tensor) -> Tensor:
+    return torch.einsum("...hd,h->...hd", q, scale)
+
+
 def _packed_attention(
     q: Tensor,
     k: Tensor,

@@ -34,7 +34,7 @@ def test_every_layer_of_every_kind_is_there() -> None:
     assert [label.text for label in record.target] == ["<s>", "4", "12", "8", "6"]
 
 
-@pytest.mark.parametrize("scale", ["sqrt_d_k", "none", 0.3])
+@pytest.mark.parametrize("scale", ["sqrt_d_k", "none", 0.3, "learned"])
 def test_queries_keys_and_scale_give_the_probabilities_again(scale: float) -> None:
     model = shaken(replace(CONFIG, attention_scale=scale), np.float64)
     for m in view.attention(model, SOURCE, TARGET).record.maps:

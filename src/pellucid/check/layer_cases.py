@@ -67,6 +67,7 @@ def _attention() -> list[LayerCase]:
         attend("masks, no weights", {"need_weights": False, **masks}, *three),
         attend("causal, extra keys", {"is_causal": True}, *three,
                add_bias_kv=True, add_zero_attn=True),
+        attend("learned scale", {"need_weights": False, **masks}, *three, scale="learned"),
         attend("kdim, vdim", {}, x, wide, memory, kdim=F, vdim=E),
         LayerCase("MultiheadAttention", "packed, causal",
                   lambda t: nn.MultiheadAttention(E, H, P, dtype=t), (x[0],),
@@ -75,6 +76,10 @@ def _attention() -> list[LayerCase]:
         LayerCase("MultiheadAttention", "packed, memory",
                   lambda t: nn.MultiheadAttention(E, H, P, dtype=t), (x[0], memory[0]),
                   {**packed, "cu_k": np.array([0, 4, 7])}, "forward_packed"),
+        LayerCase("MultiheadAttention", "packed, learned scale",
+                  lambda t: nn.MultiheadAttention(E, H, P, dtype=t, scale="learned"), (x[0],),
+                  {**packed, "memory": None, "cu_k": packed["cu_q"], "is_causal": True},
+                  "forward_packed"),
     ]  # fmt: skip
 
 

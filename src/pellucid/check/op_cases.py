@@ -98,6 +98,8 @@ def _packed_attention() -> list[OpCase]:
     q, k, v = normal(8, H, D), normal(13, H, D), normal(13, H, E)
     own, rows = normal(8, H, D), np.arange(8, dtype=np.uint32)
     return [
+        _case("head_scale", q=q, scale=normal(H)),
+        _case("head_scale", "padded", q=normal(N, L, H, D), scale=normal(H)),
         _case("packed_attention", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k),
         _case("packed_attention", "no keys", q=q, k=k, v=v, cu_q=cu_q, cu_k=no_keys, scale=0.2),
         _case(

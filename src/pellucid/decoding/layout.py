@@ -138,12 +138,12 @@ class Layout:
         return [FEED_FORWARD, self._norm(norm), *into, *out, 0]
 
     def _self(self, i: int, attention: MultiheadAttention, norm: LayerNorm) -> list[int]:
-        q, k, v = (self._heads(*p) for p in attention.projections())
+        q, k, v = (self._heads(*p) for p in attention.folded_projections())
         weight, bias = (np.concatenate(some) for some in zip(q, k, v, strict=True))
         return [SELF, self._norm(norm), *self.product(weight, bias), *self._out(attention), i]
 
     def _memory(self, i: int, attention: MultiheadAttention, norm: LayerNorm) -> list[int]:
-        into = self.product(*self._heads(*attention.projections().q))
+        into = self.product(*self._heads(*attention.folded_projections().q))
         return [MEMORY, self._norm(norm), *into, *self._out(attention), i]
 
     def _keys_values(self, attention: MultiheadAttention) -> tuple[int, int]:

@@ -2,7 +2,8 @@
 
 CTranslate2 (OpenNMT) runs encoder-decoders with one self-attention, one cross-attention and one
 feed-forward network a layer. Weights keep their values; the scales of embeddings, positions and
-scores travel with them. What it has no word for is refused by name.
+scores travel with them, a learned one inside the queries' weights. What it has no word for is
+refused by name.
 """
 
 from __future__ import annotations
@@ -144,9 +145,9 @@ def _spec(model: Seq2Seq, specs: Any) -> Any:
 
 def _attention(to: Any, attention: MultiheadAttention, norm: LayerNorm, factor: float) -> None:
     """Self-attention has (q, k, v) in one product; cross-attention has q, and (k, v)."""
-    assert attention.in_proj_weight is not None
-    assert attention.in_proj_bias is not None
-    weight, bias = attention.in_proj_weight.data, attention.in_proj_bias.data
+    projections = attention.folded_projections()
+    weight = np.concatenate([p.weight for p in projections])
+    bias = np.concatenate([p.bias for p in projections if p.bias is not None])
     cuts = [0, len(weight)] if len(to.linear) == 2 else [0, attention.embed_dim, len(weight)]
     for into, start, end in zip(to.linear, cuts[:-1], cuts[1:], strict=False):
         into.weight, into.bias = weight[start:end], bias[start:end]

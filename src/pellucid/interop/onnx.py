@@ -62,7 +62,7 @@ def _encoder(model: Seq2Seq, onnx: Any) -> Any:
         def sublayer(x: str) -> str:
             q, k, v = (
                 g.heads(g.linear(x, weight, bias), config)
-                for weight, bias in attention.projections()
+                for weight, bias in attention.folded_projections()
             )
             return g.layer(g.attention(q, k, v, mask, config), attention.out_proj)
 
@@ -98,7 +98,7 @@ def _decoder(model: Seq2Seq, onnx: Any) -> Any:
         def sublayer(x: str) -> str:
             q, k, v = (
                 g.heads(g.linear(x, weight, bias), config)
-                for weight, bias in attention.projections()
+                for weight, bias in attention.folded_projections()
             )
             k = g("Concat", f"past.{i}.key", k, output=f"present.{i}.key", axis=2)
             v = g("Concat", f"past.{i}.value", v, output=f"present.{i}.value", axis=2)
@@ -108,7 +108,7 @@ def _decoder(model: Seq2Seq, onnx: Any) -> Any:
 
     def look_at_memory(attention: MultiheadAttention, i: int) -> Any:
         def sublayer(x: str) -> str:
-            q = g.heads(g.linear(x, *attention.projections().q), config)
+            q = g.heads(g.linear(x, *attention.folded_projections().q), config)
             k, v = f"memory.{i}.key", f"memory.{i}.value"
             return g.layer(g.attention(q, k, v, mask, config), attention.out_proj)
 

@@ -207,9 +207,9 @@ class _ToTorch(_Converter):
         return super().kind(module)
 
     def leaf(self, kind: str, module: Any) -> Any:
-        if kind == "MultiheadAttention" and not _usual_scale(module):
+        if kind == "MultiheadAttention" and (own := _own_scale(module)):
             raise UserError(
-                f"PyTorch's MultiheadAttention scales scores by 1/√D, this one by {module.scale}; "
+                f"PyTorch's MultiheadAttention scales scores by 1/√D, this one by {own}; "
                 "it has no twin"
             )
         return super().leaf(kind, module)
@@ -290,6 +290,10 @@ def _array(tensor: Any) -> np.ndarray:
         ) from None
 
 
-def _usual_scale(attention: nn.MultiheadAttention) -> bool:
+def _own_scale(attention: nn.MultiheadAttention) -> str:
+    """Say what multiplies the scores, if it is not 1/√D."""
     scale = attention.scale
-    return scale is None or math.isclose(scale, attention.head_dim**-0.5, rel_tol=1e-12)
+    if attention.head_scale is not None:
+        return "what each head has learned"
+    usual = scale is None or math.isclose(scale, attention.head_dim**-0.5, rel_tol=1e-12)
+    return "" if usual else str(scale)

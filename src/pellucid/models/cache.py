@@ -115,6 +115,13 @@ def _heads(x: Array, heads: int) -> Array:
     return x.reshape(*x.shape[:2], heads, x.shape[-1] // heads).transpose(0, 2, 1, 3)
 
 
+def _queries(attention: nn.MultiheadAttention, q: Array) -> Array:
+    """(B, E) -> (B, H, 1, D), a learned scale put in."""
+    heads = _heads(q[:, None], attention.num_heads)
+    scale = attention.head_scale
+    return heads if scale is None else heads * scale.data[:, None, None]
+
+
 def _to_self(
     attention: nn.MultiheadAttention,
     keys: Array,
@@ -128,10 +135,11 @@ def _to_self(
         weight, bias = attention.in_proj_weight, attention.in_proj_bias
         assert weight is not None
         qkv, _ = ops.linear(x, weight.data, None if bias is None else bias.data)
-        q, k, v = (_heads(part[:, None], attention.num_heads) for part in np.split(qkv, 3, axis=1))
+        q, k, v = np.split(qkv, 3, axis=1)
+        k, v = (_heads(part[:, None], attention.num_heads) for part in (k, v))
         made.append(np.concatenate([keys, k], axis=2))
         made.append(np.concatenate([values, v], axis=2))
-        out, _ = ops.attention(q, *made, mask=padding, scale=attention.scale)
+        out, _ = ops.attention(_queries(attention, q), *made, mask=padding, scale=attention.scale)
         return attention.out_proj(out.reshape(len(x), -1)), _no_way_back
 
     return sublayer
@@ -144,7 +152,7 @@ def _to_memory(
 
     def sublayer(x: Array, rng: Rng | None) -> tuple[Array, Any]:
         (weight, bias), *_ = attention.projections()
-        q = _heads(ops.linear(x, weight, bias)[0][:, None], attention.num_heads)
+        q = _queries(attention, ops.linear(x, weight, bias)[0])
         out, _ = ops.attention(q, keys, values, mask=padding, scale=attention.scale)
         return attention.out_proj(out.reshape(len(x), -1)), _no_way_back
 

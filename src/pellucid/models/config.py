@@ -47,8 +47,9 @@ class StackConfig:
     """The paper's fixed table, or a learned one."""
     max_position_embeddings: int = 256
     """Longest sequence, begin and end tokens included."""
-    attention_scale: Literal["sqrt_d_k", "d_k", "d_k^2", "none"] | float = "sqrt_d_k"
-    """What the scores are divided by; a number multiplies them."""
+    attention_scale: Literal["sqrt_d_k", "d_k", "d_k^2", "none", "learned"] | float = "sqrt_d_k"
+    """What the scores are divided by; a number multiplies them; "learned": each head finds its own,
+    from 1/sqrt_d_k on."""
     embedding_scale: Literal["sqrt_d_model"] | float = "sqrt_d_model"
     """What token embeddings are multiplied by."""
     position_scale: Literal["1/sqrt_d_model"] | float = 1.0
@@ -103,10 +104,10 @@ class StackConfig:
 
     @property
     def score_factor(self) -> float:
-        """What q·k is multiplied by."""
+        """What q·k is multiplied by; 1 where the queries carry a learned scale already."""
         if isinstance(self.attention_scale, str):
             d_k = self.head_width
-            powers = {"sqrt_d_k": 0.5, "d_k": 1.0, "d_k^2": 2.0, "none": 0.0}
+            powers = {"sqrt_d_k": 0.5, "d_k": 1.0, "d_k^2": 2.0, "none": 0.0, "learned": 0.0}
             return float(d_k ** -powers[self.attention_scale])
         return self.attention_scale
 

@@ -42,7 +42,7 @@ def _arguments(config: StackConfig, dtype: Any) -> dict[str, Any]:
         "batch_first": True,
         "norm_first": config.norm == "pre",
         "dtype": dtype,
-        "scale": config.score_factor,
+        "scale": "learned" if config.attention_scale == "learned" else config.score_factor,
         "seed": None,
     }
 

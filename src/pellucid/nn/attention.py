@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from pellucid.nn.module import (
     Forward,
     Module,
     Parameter,
+    constant,
     way_back,
     xavier_normal,
     xavier_uniform,
@@ -59,7 +60,9 @@ class MultiheadAttention(Module):
     """Concat(head₁, …, head_H) Wᴼ with head_i = Attention(Q Wᵢ, K Wᵢ, V Wᵢ).
 
     torch.nn.MultiheadAttention's arguments, and one of ours: `scale` multiplies the scores
-    (default 1/√D). `forward` returns `((output, weights or None), backward)` and
+    (default 1/√D); "learned" makes it a parameter, `head_scale` (H,), one number for each head,
+    which begins at 1/√D and is put into the queries (`ops.head_scale`).
+    `forward` returns `((output, weights or None), backward)` and
     `backward(doutput, dweights=None)` returns the gradients of query, key and value.
     A query with every key forbidden gets out_proj.bias and gives zero gradient.
     Raises `ValueError` when num_heads does not divide embed_dim.
@@ -85,7 +88,7 @@ class MultiheadAttention(Module):
         batch_first: bool = False,
         *,
         dtype: Any = np.float32,
-        scale: float | None = None,
+        scale: float | Literal["learned"] | None = None,
         seed: int | None = 0,
     ) -> None:
         if embed_dim <= 0 or num_heads <= 0:
@@ -101,7 +104,8 @@ class MultiheadAttention(Module):
         self.head_dim = embed_dim // num_heads
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
-        self.add_zero_attn, self.batch_first, self.scale = add_zero_attn, batch_first, scale
+        self.add_zero_attn, self.batch_first = add_zero_attn, batch_first
+        self.scale = 1.0 if isinstance(scale, str) else scale
         self.in_proj_weight: Parameter | None = None
         self.q_proj_weight: Parameter | None = None
         self.k_proj_weight: Parameter | None = None
@@ -115,6 +119,9 @@ class MultiheadAttention(Module):
         self.in_proj_bias = Parameter((3 * embed_dim,), zeros, dtype) if bias else None
         self.bias_k = Parameter((1, 1, embed_dim), xavier_normal, dtype) if add_bias_kv else None
         self.bias_v = Parameter((1, 1, embed_dim), xavier_normal, dtype) if add_bias_kv else None
+        self.head_scale: Parameter | None = None
+        if isinstance(scale, str):
+            self.head_scale = Parameter((num_heads,), constant(self.head_dim**-0.5), dtype)
         self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype, seed=None)
         if self.out_proj.bias is not None:
             self.out_proj.bias.init = zeros
@@ -148,6 +155,37 @@ class MultiheadAttention(Module):
         True
         """
         return Projections(*(self._rows(rows) for rows in self._thirds()))
+
+    def folded_projections(self) -> Projections:
+        """Return the projections with a learned scale inside q's: s_h W_q and s_h b_q.
+
+        Attention over what they make needs `scale` alone, so whoever copies weights to compute by
+        other means copies these. Without a learned scale they are `projections`.
+
+        >>> mha = MultiheadAttention(8, 2, scale="learned")
+        >>> mha.head_scale.data[:] = 1.0, 3.0
+        >>> (mha.folded_projections().q.weight == 3 * mha.projections().q.weight).all(axis=1)
+        array([False, False, False, False,  True,  True,  True,  True])
+        """
+        q, k, v = self.projections()
+        if self.head_scale is not None:
+            each = np.repeat(self.head_scale.data, self.head_dim)
+            q = Projection(each[:, None] * q.weight, None if q.bias is None else each * q.bias)
+        return Projections(q, k, v)
+
+    def _scaled(self, q: Array) -> tuple[Array, Backward]:
+        """Put a learned scale into queries (…, E); their gradient may come with heads apart."""
+        if self.head_scale is None:
+            return q, lambda dq: dq
+        parameter, apart = self.head_scale, (*q.shape[:-1], self.num_heads, self.head_dim)
+        y, saved = ops.head_scale(q.reshape(apart), parameter.data)
+
+        def backward(dq: Array) -> Array:
+            d, dscale = ops.head_scale_backward(dq.reshape(apart), saved)
+            parameter.accumulate(dscale)
+            return np.asarray(d.reshape(dq.shape))
+
+        return y.reshape(q.shape), backward
 
     def _project(self, *inputs: tuple[Array, slice]) -> tuple[list[Array], Backward]:
         """Multiply each input by its rows of the weights; together the rows are all of them."""
@@ -206,6 +244,8 @@ class MultiheadAttention(Module):
         mask = combine(attn_mask, key_padding_mask, *sizes, query.dtype)
         parts = zip((query, key, value), self._thirds(), strict=True)
         (q, k, v), project_backward = self._project(*parts)
+        unscaled = q
+        q, scale_backward = self._scaled(q)
         k, v, extend_backward = self._extend(k, v)
         extra = k.shape[1] - source_length  # keys that every query may attend to
         if extra:
@@ -228,7 +268,10 @@ class MultiheadAttention(Module):
         if need_weights:
             weights = saved.weights.mean(axis=1) if average_attn_weights else saved.weights
             weights = weights[0] if unbatched else weights
-        seen = record(recorder, saved, is_causal) if recorder is not None else None
+        seen = None
+        if recorder is not None:
+            before = self._before_scale(split_heads(unscaled, self.num_heads))
+            seen = record(recorder, saved, is_causal, before)
 
         @way_back
         def backward(dout: Array, dweights: Array | None = None) -> tuple[Array, ...]:
@@ -244,7 +287,7 @@ class MultiheadAttention(Module):
                 seen.take_gradients(dz, saved, *also)
             dq, dk, dv = attend_backward(dz, saved, *also)
             dk, dv = extend_backward(merge_heads(dk), merge_heads(dv))
-            grads = project_backward(merge_heads(dq), dk, dv)
+            grads = project_backward(scale_backward(merge_heads(dq)), dk, dv)
             return tuple(undo_batch_first(d, first, unbatched) for d in grads)
 
         return (undo_batch_first(out, first, unbatched), weights), backward
@@ -280,6 +323,8 @@ class MultiheadAttention(Module):
         else:
             (q, kv), project_backward = self._project((x, slice(0, e)), (memory, slice(e, 3 * e)))
             k, v = kv[:, :e], kv[:, e:]
+        unscaled = q
+        q, scale_backward = self._scaled(q)
         args = (*(rows_to_heads(y, self.num_heads) for y in (q, k, v)), cu_q, cu_k)
         options = {
             "causal": is_causal,
@@ -294,7 +339,11 @@ class MultiheadAttention(Module):
         )
         z, saved = attend(*args, **options)
         out, out_backward = self.out_proj.forward(z.reshape(-1, e))
-        seen = record(recorder, saved.attention, is_causal) if recorder is not None else None
+        seen = None
+        if recorder is not None:
+            rows = pad_rows(rows_to_heads(unscaled, self.num_heads), cu_q)
+            before = self._before_scale(rows.transpose(0, 2, 1, 3))
+            seen = record(recorder, saved.attention, is_causal, before)
 
         @way_back
         def backward(dout: Array) -> Any:
@@ -302,6 +351,7 @@ class MultiheadAttention(Module):
             if seen is not None:
                 seen.take_gradients(pad_rows(dz, cu_q).transpose(0, 2, 1, 3), saved.attention)
             dq, dk, dv = attend_backward(dz, saved)
+            dq = scale_backward(dq)
             if memory is None:
                 return project_backward(side_by_side(dq, dk, dv))[0]
             return tuple(project_backward(dq.reshape(-1, e), side_by_side(dk, dv)))
@@ -309,6 +359,10 @@ class MultiheadAttention(Module):
         return out, backward
 
     # parts
+
+    def _before_scale(self, q: Array) -> tuple[Array, Array] | None:
+        """Return the queries before a learned scale, and it, for the recorder."""
+        return None if self.head_scale is None else (q, self.head_scale.data.copy())
 
     def _active_dropout(self, rng: Rng | None) -> float:
         return active_dropout(self.dropout, self.training, rng, "attention dropout")

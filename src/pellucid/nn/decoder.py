@@ -6,7 +6,7 @@ takes packed rows (T, E) and `cu_seqlens`, and never computes on padding.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,7 +30,8 @@ class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to the encoder's memory, then a feed-forward network.
 
     torch.nn.TransformerDecoderLayer's arguments; tgt (L, N, E), memory (S, N, E), or batch first,
-    or without N. `backward(dy)` returns (dtgt, dmemory). Of ours: `scale` of the scores.
+    or without N. `backward(dy)` returns (dtgt, dmemory). Of ours: `scale` of the scores, a number
+    or "learned".
     Source: Vaswani et al. 2017, 3.1; seeds 001 and 002.
 
     >>> layer = TransformerDecoderLayer(8, 2, 11, batch_first=True).eval()
@@ -51,7 +52,7 @@ class TransformerDecoderLayer(TransformerLayer):
         bias: bool = True,
         *,
         dtype: Any = np.float32,
-        scale: float | None = None,
+        scale: float | Literal["learned"] | None = None,
         seed: int | None = 0,
     ) -> None:
         super().__init__(

@@ -6,7 +6,7 @@ takes packed rows (T, E) and `cu_seqlens`, and never computes on padding.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,7 +29,8 @@ from pellucid.rng import Rng
 class TransformerEncoderLayer(TransformerLayer):
     """Self-attention, then a feed-forward network. torch.nn.TransformerEncoderLayer's arguments.
 
-    src: (S, N, E), or (N, S, E) with batch_first, or (S, E). Of ours: `scale` of the scores.
+    src: (S, N, E), or (N, S, E) with batch_first, or (S, E). Of ours: `scale` of the scores, a
+    number or "learned".
     Source: Vaswani et al. 2017, 3.1; seeds 001 and 002.
 
     >>> layer = TransformerEncoderLayer(8, 2, 11, batch_first=True).eval()
@@ -50,7 +51,7 @@ class TransformerEncoderLayer(TransformerLayer):
         bias: bool = True,
         *,
         dtype: Any = np.float32,
-        scale: float | None = None,
+        scale: float | Literal["learned"] | None = None,
         seed: int | None = 0,
     ) -> None:
         super().__init__(

@@ -244,6 +244,11 @@ def ones(_: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return np.ones(shape)
 
 
+def constant(value: float) -> Init:
+    """All the same."""
+    return lambda _, shape: np.full(shape, value)
+
+
 def uniform(bound: float) -> Init:
     """Uniform on [−bound, bound)."""
     return lambda g, shape: g.uniform(-bound, bound, shape)

@@ -18,13 +18,14 @@ class AttentionMap:
     weights: Array
     """After dropout: what multiplied the values."""
     q: Array
-    """Queries of every head, (N, H, L, D); with `k` and `scale` they give the scores again."""
+    """Queries of every head, (N, H, L, D), before any scale; with `k` and `scale` they give the
+    scores again."""
     k: Array
     """Keys, (N, H, S, D)."""
     v: Array
     """Values, (N, H, S, D)."""
-    scale: float
-    """What q·k was multiplied by."""
+    scale: float | Array
+    """What q·k was multiplied by: a number, or what each head has learnt, (H, 1, 1)."""
     causal: bool
     """Whether key s > query l was forbidden."""
     doutputs: Array | None = None
@@ -72,11 +73,21 @@ def inside(recorder: Recorder | None, name: str) -> Recorder | None:
     return None if recorder is None else recorder.inside(name)
 
 
-def record(recorder: Recorder | None, saved: Saved, causal: bool) -> AttentionMap | None:
-    """Keep the map of an attention that ran, if it is recorded, and return it."""
-    if recorder is None:
-        return None
+def record(
+    recorder: Recorder, saved: Saved, causal: bool, unscaled: tuple[Array, Array] | None = None
+) -> AttentionMap:
+    """Keep the map of an attention that ran, and return it.
+
+    unscaled: where each head learns its scale, the queries (N, H, L, D) before it, and it, (H,).
+    """
+    q, scale = (saved.q, saved.scale) if unscaled is None else unscaled
     seen = recorder.maps[recorder.prefix] = AttentionMap(
-        saved.probabilities, saved.weights, saved.q, saved.k, saved.v, saved.scale, causal
+        saved.probabilities,
+        saved.weights,
+        q,
+        saved.k,
+        saved.v,
+        scale if unscaled is None else unscaled[1][:, None, None],
+        causal,
     )
     return seen

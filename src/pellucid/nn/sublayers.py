@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class TransformerLayer(Module):
         norm_first: bool,
         bias: bool,
         dtype: Any,
-        scale: float | None,
+        scale: float | Literal["learned"] | None,
         attends_to_memory: bool,
     ) -> None:
         self.norm_first, self.batch_first = norm_first, batch_first

@@ -10,6 +10,7 @@ from pellucid.ops.cross_entropy import cross_entropy, cross_entropy_backward
 from pellucid.ops.dropout import dropout, dropout_backward
 from pellucid.ops.embedding import embedding, embedding_backward, sinusoidal
 from pellucid.ops.gelu import gelu, gelu_backward, silu, silu_backward
+from pellucid.ops.head_scale import head_scale, head_scale_backward
 from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
 from pellucid.ops.linear import linear, linear_backward
 from pellucid.ops.linear_cross_entropy import (
@@ -41,6 +42,8 @@ __all__ = [
     "embedding_backward",
     "gelu",
     "gelu_backward",
+    "head_scale",
+    "head_scale_backward",
     "layer_norm",
     "layer_norm_backward",
     "leaky_relu",

@@ -25,7 +25,8 @@ KINDS: dict[Kind, tuple[Side, Side]] = {
 class Map:
     """One attention layer, all heads of it.
 
-    q, doutputs: (H, L, D); k, v: (H, S, D); probabilities: (H, L, S).
+    q, doutputs: (H, L, D); k, v: (H, S, D); probabilities: (H, L, S). Where every head has learned
+    its scale, q has it in it and `scale` is 1.
     """
 
     name: str

@@ -1,0 +1,95 @@
+"""A learned scale for every head: where it begins, which road it takes, what may be copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pellucid.nn.attention
+from pellucid import Rng, kernels, nn
+from pellucid.pair import Pair
+
+H, E = 3, 15
+CU = np.array([0, 2, 13])
+
+
+def layer(dtype: Any = np.float64, **options: Any) -> nn.MultiheadAttention:
+    return nn.MultiheadAttention(E, H, **{"dtype": dtype, "scale": "learned", "seed": 2, **options})
+
+
+def uneven(dtype: Any = np.float64) -> nn.MultiheadAttention:
+    mha = layer(dtype)
+    assert mha.head_scale is not None
+    mha.head_scale.data[:] = 0.1, 0.7, -1.3
+    return mha
+
+
+def rows(dtype: Any = np.float64) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((13, E)).astype(dtype)
+
+
+def test_it_begins_as_the_papers_scale() -> None:
+    plain, learned = layer(scale=None), layer()
+    assert "head_scale" not in plain.state_dict()
+    np.testing.assert_array_equal(learned.state_dict()["head_scale"], np.full(H, 5**-0.5))
+    x, dy = rows(), rows()[::-1]
+    (a, a_back), (b, b_back) = (
+        mha.forward_packed(x, None, CU, CU, rng=Rng(1)) for mha in (plain, learned)
+    )
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(a_back(dy), b_back(dy), rtol=0, atol=1e-13)
+
+
+def test_its_gradient_is_that_of_the_scores_times_the_scores() -> None:
+    """ds = Σ dA (q·k), from the map that a recorder sees: no way through q' at all."""
+    mha, recorder = uneven(), nn.Recorder()
+    _, backward = mha.forward_packed(rows(), None, CU, CU, rng=Rng(1), recorder=recorder)
+    backward(rows()[::-1])
+    seen = recorder.maps[""]
+    products = seen.q @ seen.k.swapaxes(-1, -2)
+    assert mha.head_scale is not None
+    assert mha.head_scale.grad is not None
+    assert seen.dscores is not None
+    expected = (seen.dscores * products).sum(axis=(0, 2, 3))
+    assert np.abs(expected).min() > 1e-3
+    np.testing.assert_allclose(mha.head_scale.grad, expected, rtol=1e-10)
+
+
+def test_the_fused_pair_still_runs_and_is_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[str] = []
+
+    def spy(f: Any, *args: Any, **options: Any) -> Pair:
+        pair = kernels.best(f, *args, **options)
+        chosen.append(pair.forward.__module__)
+        return pair
+
+    found = {}
+    for dtype in (np.float32, np.float64):
+        mha = uneven(dtype)
+        monkeypatch.setattr(pellucid.nn.attention, "kernels", type("Spied", (), {"best": spy}))
+        y, backward = mha.forward_packed(rows(dtype), None, CU, CU, is_causal=True)
+        dx = backward(rows(dtype)[::-1])
+        found[dtype] = [y, dx, *(p.grad for p in mha.parameters())]
+    assert "pellucid.kernels.packed_attention" in chosen
+    for single, double in zip(found[np.float32], found[np.float64], strict=True):
+        assert single is not None
+        assert double is not None
+        assert single.dtype == np.float32
+        size = max(np.abs(double).max(), 1.0)  # the key bias's true gradient is zero
+        assert np.abs(single - double).max() <= 2e-5 * size
+
+
+def test_folded_projections_need_no_scale() -> None:
+    mha, copy = uneven(), nn.MultiheadAttention(E, H, dtype=np.float64, scale=1.0)
+    assert copy.in_proj_weight is not None
+    assert copy.in_proj_bias is not None
+    folded = mha.folded_projections()
+    state = mha.state_dict()
+    state["in_proj_weight"] = np.concatenate([p.weight for p in folded])
+    state["in_proj_bias"] = np.concatenate([p.bias for p in folded if p.bias is not None])
+    del state["head_scale"]
+    copy.load_state_dict(state)
+    x = rows()[:, None]
+    np.testing.assert_allclose(copy(x, x, x)[0], mha(x, x, x)[0], rtol=0, atol=1e-14)
