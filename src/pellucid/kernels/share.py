@@ -22,6 +22,7 @@ either waited for or sees the job closed.
 
 from __future__ import annotations
 
+import os
 import platform
 from typing import Any
 
@@ -35,11 +36,14 @@ from pellucid.kernels.simd import instruction
 BUSY, OPEN, INSIDE, NEXT, FAILED, CODE, DATA, PARTS, JOBS = range(0, 72, 8)
 WORDS = 72
 """How many 64-bit words a pool has."""
+BETWEEN = 32
+"""Moments of waiting between two at which a thread gives way: about a microsecond."""
 
 _i64 = ir.IntType(64)
 _bytes = ir.IntType(8).as_pointer()
 _task = ir.FunctionType(_i64, [_bytes, _i64])
 _FIRST, _PART = 2, 1  # of an LLVM function's arguments, Numba's first; of Numba's, `part`
+_POSIX = os.name == "posix"
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
@@ -97,6 +101,31 @@ def _pause(_context):
         return context.get_dummy_value()
 
     return types.void(), emit
+
+
+@instruction
+def _give_way(_context):
+    """Let another thread have this processor, if one is waiting for it."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        if _POSIX:
+            nothing = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, nothing, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@inner()
+def _wait(looks):
+    """Wait a moment; `looks` counts the moments before.
+
+    Whoever is waited for may be without a processor, where others work too: it gets this one.
+    """
+    if looks % BETWEEN == BETWEEN - 1:
+        _give_way()
+    else:
+        _pause()
 
 
 @instruction
@@ -179,8 +208,10 @@ def share(pool, parts, task):
         _set(pool, OPEN, _add(pool, JOBS, 1) + 1)
         _work(pool)
         _set(pool, OPEN, 0)
+        looks = 0
         while _get(pool, INSIDE) > 0:
-            _pause()
+            _wait(looks)
+            looks += 1
         failed = _get(pool, FAILED)
         _set(pool, BUSY, 0)
     else:
@@ -200,8 +231,8 @@ def serve(pool, last, patience):
     while looks < patience:
         job = _get(pool, OPEN)
         if job in (0, last):
+            _wait(looks)
             looks += 1
-            _pause()
             continue
         _add(pool, INSIDE, 1)
         if _get(pool, OPEN) == job:
