@@ -186,14 +186,15 @@ def plot() -> None:
     styles = ((orange, "s", "--"), (blue, "o", "-"))
     for row, (colour, marker, dashes) in zip(curves, styles, strict=True):
         x, sizes = row["sentences"], np.array(row["tokens_per_batch"])
-        name = f"budget {row['batch_tokens']:,} tokens"
+        name = f"batches of up to {row['batch_tokens']:,} tokens"
         points(one, x, row["us_per_token"], colour, marker, name)
         model = row["us_per_further_token"] + row["ms_per_step"] * 1e3 / sizes
-        one.plot(x, model, dashes, color=colour, linewidth=1)
+        one.plot(x, model, dashes, color=colour, linewidth=1, label="a / (tokens of a batch) + b")
         middle = float(np.median([us for _, us, _ in row["us_per_token"]]))
         one.axhspan(middle * (1 - ALLOWED), middle * (1 + ALLOWED), color=colour, alpha=0.1)
     one.set(xscale="log", xlabel="sentences in the corpus", ylabel="µs per useful token")
-    one.set_title("Corpus: flat where batches fill", loc="left")
+    one.xaxis.set_major_formatter(lambda n, _: f"{n:,.0f}")
+    one.set_title("Corpus, ±15 % of the median in colour", loc="left")
     row = last["scaling_vocabulary"]
     points(two, row["values"], row["ms"], blue, "o", "measured")
     x = np.array([0, row["values"][-1]])
@@ -201,7 +202,7 @@ def plot() -> None:
     two.plot(x, row["ms_fixed"] + row["ms_each"] * x, "--", color=orange, label=label)
     two.set(xlabel="vocabulary V", ylabel="ms per step")
     two.xaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
-    two.set_title("Vocabulary: a + b·V", loc="left")
+    two.set_title("Vocabulary", loc="left")
     row = last["scaling_layers"]
     points(three, row["values"], row["ms"], blue, "o", "measured")
     x = np.array([0, row["values"][-1]])
@@ -209,7 +210,7 @@ def plot() -> None:
     three.plot(x, row["ms_fixed"] + row["ms_each"] * x, "--", color=orange, label=label)
     three.plot(x, row["ms"][0][1] * x, ":", color=ink, label="in proportion to the first")
     three.set(xlabel="layers of encoder and of decoder", ylabel="ms per step")
-    three.set_title("Layers: below proportion", loc="left")
+    three.set_title("Layers", loc="left")
     for axes in (one, two, three):
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.25)

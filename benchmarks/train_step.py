@@ -28,6 +28,7 @@ from pellucid.bench.step import (
     random_ids,
     seed_config,
     sgemm_rate,
+    shares,
 )
 from pellucid.bench.torch_model import TorchTrainer
 
@@ -59,7 +60,8 @@ def main() -> None:
             step()
         for _ in range(options.rounds):
             times.append(in_turn(steps.values(), 1)[:, 0])
-            rates.append((sgemm_rate(), own_rate(N * options.length)))
+            rates.append((sgemm_rate(), own_rate()))
+        parts = shares(steps["pellucid"])
     seconds = dict(zip(steps, np.array(times).T, strict=True))
     medians = {name: float(np.median(column)) for name, column in seconds.items()}
     best = min((name for name in steps if name != "pellucid"), key=lambda name: medians[name])
@@ -76,6 +78,7 @@ def main() -> None:
         "own_product_gflops": round(own / 1e9, 1),
         "utilisation": round(work / medians["pellucid"] / numpys, 3),
         "utilisation_of_own_product": round(work / medians["pellucid"] / own, 3),
+        "shares": {kind: round(share, 3) for kind, share in parts.items()},
         "torch_utilisation": round(work / medians[best] / numpys, 3),
         "torch": f"{torch.__version__}, {best}",
         **where,

@@ -87,8 +87,9 @@ def bench(
         console.print("PyTorch is not installed, so nothing stands beside.")
     if busy > BUSY * available():
         console.print(
-            f"Other programs kept {busy:.1f} processors busy in the minute before. No figure above "
-            "is to be trusted: PyTorch's threads, which wait for each other, lose most by it."
+            f"Other programs kept {busy:.1f} processors busy in the minute before. While they run, "
+            "the figures are not to be trusted: PyTorch's threads, which wait for each other, lose "
+            "most by it."
         )
     return 0
 
@@ -123,11 +124,11 @@ def measure_step(length: int, rounds: int, peer: bool) -> Row:
         steps.append(lambda: trainer.step(source, target))
     for step in steps * 2:  # compile, and fill the caches
         step()
-    own_rate(N * length)
+    own_rate()
     times, rates = [], []
     for _ in range(rounds):
         times.append(in_turn(steps, 1)[:, 0])
-        rates.append((sgemm_rate(), own_rate(N * length)))
+        rates.append((sgemm_rate(), own_rate()))
     seconds = np.median(times, axis=0)
     numpys, own = np.median(rates, axis=0)
     done = flops(N, length) / float(seconds[0])
