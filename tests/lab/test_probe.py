@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,21 @@ def seen() -> dict[str, Any]:
 def test_heads_by_hand(seen: dict[str, Any], name: str, head: int) -> None:
     for what, value in by_hand(name, head).items():
         assert seen["attention"][name][what][head] == pytest.approx(value, rel=2e-3), what
+
+
+@pytest.mark.parametrize("scale", ["sqrt_d_k", "learned"])
+def test_the_scale_in_force_is_told_and_products_are_taken_before_it(scale: Any) -> None:
+    model = Seq2Seq(replace(CONFIG, attention_scale=scale), seed=3)
+    layer = model.decoder.layers[1].multihead_attn
+    name, before = "decoder.layers.1.multihead_attn", probe(model, BATCH)["attention"]
+    assert before[name]["scale"] == pytest.approx([5**-0.5] * 2, rel=1e-3)
+    if layer.head_scale is not None:
+        layer.head_scale.data[:] = 0.25, -3.0
+        after = probe(model, BATCH)["attention"]
+        assert after[name]["scale"] == [0.25, -3.0]
+        assert after[name]["score_variance"] == before[name]["score_variance"]
+        assert after[name]["top"] != before[name]["top"]
+        assert after["encoder.layers.0.self_attn"] == before["encoder.layers.0.self_attn"]
 
 
 def test_by_keys_counts_queries_and_agrees_with_softmax(seen: dict[str, Any]) -> None:

@@ -62,7 +62,7 @@ def test_few_pairs_say_how_little_they_can_be_sure_of() -> None:
 
 def test_many_pairs_say_it_plainly() -> None:
     said = verdict(judge([-0.05, -0.02, -0.03, -0.04, -0.06, -0.03, -0.02]))
-    assert said.startswith("lower by 0.03 nats per answer (interval -0.0")
+    assert said.startswith("lower by 0.03 nats per answer (interval −0.0")
     assert said.endswith("7 of 7 seeds. As expected")
     against = verdict(judge([0.05, 0.02, 0.03, 0.04, 0.06, 0.03, 0.02]))
     assert against.endswith("Expected was lower")
@@ -73,7 +73,7 @@ def test_a_missing_value_is_no_pair_and_is_told() -> None:
     assert found.seeds == (0,)
     assert found.missing == (
         "linear with seed 1 has no such value",
-        "sqrt with seed 2 is not there",
+        "sqrt with seed 2 has no finished run",
     )
     assert verdict(compare(CONTRAST, True, {}, {0: 1.0})).startswith("nothing to compare yet")
 

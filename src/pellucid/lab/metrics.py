@@ -63,6 +63,15 @@ def check_metric(name: str) -> None:
         )
 
 
+def lower_is_better(name: str) -> bool:
+    """Return which way a metric should go.
+
+    >>> lower_is_better("best_valid_loss"), lower_is_better("bleu")
+    (True, False)
+    """
+    return NEEDED.get(name) != "bleu"
+
+
 def unit(name: str) -> str:
     """Return what a metric is counted in.
 

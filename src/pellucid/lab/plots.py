@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,15 @@ WIDE = 9.6
 SHADES = 128  # of bands on bands: enough, and a third of the bytes
 Curves = Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]
 """By variant, one (x, y) for each seed."""
+
+
+class Mark(NamedTuple):
+    """A point with its range along x."""
+
+    x: float
+    least: float
+    most: float
+    y: float
 
 
 def require_matplotlib() -> None:
@@ -78,6 +87,7 @@ def draw_bands(axes: Axes, curves: Curves, marker: str = "", count: bool = True)
     count: say in the legend how many seeds there are.
     """
     style = styles(list(curves))
+    pale = min(0.18, 0.6 / max(len(curves), 1))  # many bands upon each other would be mud
     for name, seeds in curves.items():
         xs = sorted({x for points, _ in seeds for x in points})
         tables = [dict(zip(x, y, strict=True)) for x, y in seeds]
@@ -89,7 +99,7 @@ def draw_bands(axes: Axes, curves: Curves, marker: str = "", count: bool = True)
         )
         if len(seeds) > 1:
             low, high = [min(c) for c in columns], [max(c) for c in columns]
-            axes.fill_between(xs, low, high, color=style[name]["color"], alpha=0.18, linewidth=0)
+            axes.fill_between(xs, low, high, color=style[name]["color"], alpha=pale, linewidth=0)
     axes.grid(color="#dde5e6", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -105,6 +115,31 @@ def _log_if_wide(axes: Axes, curves: Curves) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def draw_exponents(curves: Curves, marks: Mapping[str, Mark], ylabel: str) -> bytes:
+    """Draw a metric against the exponent, one curve for each group; `marks` are learned scales."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDE, 4.4), layout="constrained")
+    axes = figure.subplots()
+    draw_bands(axes, curves, "o")
+    _log_if_wide(axes, curves)
+    for name, mark in marks.items():
+        axes.errorbar(
+            mark.x,
+            mark.y,
+            xerr=[[mark.x - mark.least], [mark.most - mark.x]],
+            color=styles(list(curves))[name]["color"],
+            marker="*",
+            markersize=13,
+            markeredgecolor=INK,
+            capsize=3,
+            label=f"{name}, learned",
+        )
+    axes.set(xlabel="exponent p: scores / d_k^p", ylabel=ylabel)
+    axes.legend(frameon=False, fontsize=8)
+    return to_png(figure)
 
 
 def draw_forest(comparisons: Sequence[Comparison]) -> bytes:
@@ -187,6 +222,7 @@ def draw_grid(
                 )
             if base == 2:
                 axes.set_xscale("log", base=2)
+                axes.set_xticks(_doublings(panel))
                 axes.xaxis.set_major_formatter("{x:g}")
             else:
                 axes.set_xscale("symlog", linthresh=10)
@@ -212,6 +248,18 @@ def draw_grid(
         fontsize=8,
     )
     return to_png(figure)
+
+
+def _doublings(curves: Curves) -> list[float]:
+    """Return the powers of 2 that the curves span, and what lies between where these are few."""
+    xs = [x for seeds in curves.values() for points, _ in seeds for x in points]
+    if not xs:
+        return []
+    exponents = np.arange(math.floor(math.log2(min(xs))), math.ceil(math.log2(max(xs))) + 1)
+    ticks = [2.0**k for k in exponents]
+    if len(ticks) < 5:
+        ticks = sorted([*ticks, *(1.5 * t for t in ticks)])
+    return [t for t in ticks if min(xs) <= t <= max(xs)]
 
 
 def _last(curves: Curves) -> float:

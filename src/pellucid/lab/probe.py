@@ -7,6 +7,7 @@ Of each attention layer and head, over the queries n, l with at least two keys t
     entropy          −Σ w log w, nats; `evenness` is it over log(number of keys)
     top              the largest weight
     jacobian         ‖diag(w) − w wᵀ‖, Frobenius: how much gradient softmax lets through
+    scale            what q·k is multiplied by: the setting's, or what the head has learned by now
 
 The same, over all heads of a kind of attention, by the number of keys. Then the mean length of a
 token's row and of a position's as they are added, the gradient's norm of every part, and the
@@ -120,6 +121,7 @@ def _attention(
                 what: _rounded(values.swapaxes(0, 1)[:, judged].mean(axis=1))
                 for what, values in rows.items()
             },
+            "scale": _rounded(np.broadcast_to(np.ravel(seen.scale), seen.q.shape[1])),
         }
         pooled.setdefault(kind, []).append((keys, rows))
     return heads, {kind: _by_keys(layers) for kind, layers in pooled.items()}

@@ -18,12 +18,13 @@ from pellucid.lab.document import (
     to_html,
     to_markdown,
 )
+from pellucid.lab.exponents import exponents
 from pellucid.lab.inside import inside
 from pellucid.lab.metrics import unit
 from pellucid.lab.outcome import Outcome
 from pellucid.lab.plots import draw_curves, draw_forest, require_matplotlib
 from pellucid.lab.results import Line
-from pellucid.lab.statistics import Comparison, verdict
+from pellucid.lab.statistics import Comparison, signed, verdict
 from pellucid.lab.study import Bound, flat_settings
 from pellucid.training.files import write_atomically
 
@@ -59,6 +60,7 @@ def report(outcome: Outcome) -> list[Block]:
     blocks += _bounds(outcome)
     blocks += [Heading("What came out"), _values(outcome), Heading("Learning curves")]
     blocks += _curves(outcome)
+    blocks += exponents(outcome)
     shown = [c for c in comparisons if c.median is not None]
     if shown:
         blocks += [
@@ -118,7 +120,7 @@ def _primary(comparisons: Sequence[Comparison]) -> Block:
     rows = []
     for c in comparisons:
         k = c.contrast
-        rows.append([k.claim or "–", f"{k.change} − {k.against}, {k.metric}", verdict(c)])
+        rows.append([k.claim or "–", f"{k.change} − {k.against}, {k.metric}", _said(c)])
     return Table(["claim", "contrast", "verdict"], rows)
 
 
@@ -137,8 +139,8 @@ def _judge(outcome: Outcome, bound: Bound) -> str:
     said = f"{bound.change}: {', '.join(f'{v:.3f}' for v in ordered)}. "
     kept = sum(bound.holds(value) for value in ordered)
     if kept == len(ordered):
-        return said + (f"So in all {kept} here" if kept > 1 else "So in the one run there is")
-    return said + f"Not so: {len(ordered) - kept} of {len(ordered)} break it"
+        return said + (f"Holds in all {kept} here" if kept > 1 else "Holds in the one run there is")
+    return said + f"Does not hold: {len(ordered) - kept} of {len(ordered)} break it"
 
 
 def _values(outcome: Outcome) -> Block:
@@ -151,7 +153,7 @@ def _values(outcome: Outcome) -> Block:
             heads.append(f"{outcome.study.plan.reference_name}, {metric}")
     rows = []
     for name, change in outcome.study.changes.items():
-        count = f"{len(outcome.done[name])} of {len(outcome.study.seeds_of(name))}"
+        count = f"{len(outcome.done[name])}/{len(outcome.study.seeds_of(name))}"
         row = [name, change.about or "–", count]
         for metric in metrics:
             row.append(_spread(list(outcome.values(name, metric).values())))
@@ -210,17 +212,17 @@ def _points(line: Line, key: str) -> tuple[list[float], list[float]]:
 def _statistics(comparisons: Sequence[Comparison]) -> Block:
     rows = []
     for c in comparisons:
-        interval = "–" if c.interval is None else f"{c.interval[0]:+.3g} to {c.interval[1]:+.3g}"
+        interval = "–" if c.interval is None else " to ".join(map(signed, c.interval))
         rows.append(
             [
                 ("★ " if c.primary else "") + f"{c.contrast.change} − {c.contrast.against}",
                 c.contrast.metric,
                 str(len(c.seeds)),
-                f"{c.median:+.3g}",
+                "–" if c.median is None else signed(c.median),
                 interval,
                 "–" if c.coverage is None else f"{100 * min(c.coverage, 0.95):.0f} %",
                 *("–" if p is None else f"{p:.2g}" for p in (c.p, c.holm)),
-                "–" if c.effect is None else f"{c.effect:+.1f}",
+                "–" if c.effect is None else signed(round(c.effect, 2)),
             ]
         )
     heads = ["contrast", "metric", "pairs", "median", "interval", "sure at most", "p", "Holm"]
@@ -228,15 +230,24 @@ def _statistics(comparisons: Sequence[Comparison]) -> Block:
 
 
 def _others(comparisons: Sequence[Comparison]) -> Block:
-    paired = [c for c in comparisons if c.median is not None]
+    judged = [c for c in comparisons if c.interval is not None]
     said = [
-        f"{c.contrast.change} against {c.contrast.against}, {c.contrast.metric}: {verdict(c)}"
-        + (f" (left out: {'; '.join(c.missing)})" if c.missing else "")
-        for c in paired
+        f"{c.contrast.change} against {c.contrast.against}, {c.contrast.metric}: {_said(c)}"
+        for c in judged
     ]
-    if lacking := len(comparisons) - len(paired):
+    if single := sum(c.median is not None for c in comparisons) - len(judged):
+        said.append(
+            f"{single} have one pair of runs each, so no interval and nothing general to say; "
+            "their differences stand in the table above."
+        )
+    if lacking := sum(c.median is None for c in comparisons):
         said.append(f"{lacking} more have no pair of runs yet.")
     return Items(said)
+
+
+def _said(comparison: Comparison) -> str:
+    left_out = f" (left out: {'; '.join(comparison.missing)})" if comparison.missing else ""
+    return verdict(comparison) + left_out
 
 
 def _settings(outcome: Outcome) -> list[Block]:

@@ -89,7 +89,7 @@ def compare(
             (contrast.change, contrast.against), (values, against), pair, strict=True
         ):
             if value is None:
-                why = "has no such value" if seed in side else "is not there"
+                why = "has no such value" if seed in side else "has no finished run"
                 missing.append(f"{name} with seed {seed} {why}")
     left = tuple(float(values[s] or 0.0) for s in seeds)
     right = tuple(float(against[s] or 0.0) for s in seeds)
@@ -135,6 +135,15 @@ def holm(p: Sequence[float]) -> list[float]:
     return found
 
 
+def signed(value: float) -> str:
+    """Return a difference as it is printed: three digits, its sign, none for 0.
+
+    >>> signed(-0.03126), signed(2.0), signed(-0.0)
+    ('−0.0313', '+2', '0')
+    """
+    return f"{value:+.3g}".replace("-", "−") if value else "0"
+
+
 def verdict(comparison: Comparison) -> str:
     """Say what the interval says and no more."""
     c, n = comparison.contrast, len(comparison.seeds)
@@ -151,7 +160,7 @@ def verdict(comparison: Comparison) -> str:
         for d in comparison.differences
         if d
     )
-    limits = f"{low:+.3g} to {high:+.3g}"
+    limits = f"{signed(low)} to {signed(high)}"
     if low <= 0 <= high:
         said = (
             f"no difference shown: the interval, {limits}, holds 0 (median {way}{by}, "

@@ -80,14 +80,11 @@ def record(
 
     unscaled: where each head learns its scale, the queries (N, H, L, D) before it, and it, (H,).
     """
-    q, scale = (saved.q, saved.scale) if unscaled is None else unscaled
+    q: Array = saved.q
+    scale: float | Array = saved.scale
+    if unscaled is not None:
+        q, scale = unscaled[0], unscaled[1][:, None, None]
     seen = recorder.maps[recorder.prefix] = AttentionMap(
-        saved.probabilities,
-        saved.weights,
-        q,
-        saved.k,
-        saved.v,
-        scale if unscaled is None else unscaled[1][:, None, None],
-        causal,
+        saved.probabilities, saved.weights, q, saved.k, saved.v, scale, causal
     )
     return seen

@@ -1,0 +1,241 @@
+"""The report's part on the scale of the scores: which p of 1/d_k^p is best, and what heads learn.
+
+Variants that differ in `attention_scale` alone are one group. A scale s is the exponent
+p = −log s / log d_k, so a fixed scale and a learned one can stand on one axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pellucid.lab.document import Block, Heading, Picture, Table, Text
+from pellucid.lab.inside import KINDS, kind_of
+from pellucid.lab.metrics import lower_is_better, unit
+from pellucid.lab.outcome import Outcome
+from pellucid.lab.plots import Curves, Mark, draw_exponents, draw_grid
+from pellucid.lab.results import Line
+from pellucid.lab.statistics import signed
+
+FEWEST = 3
+"""Of fixed exponents with a run, for a group to be looked at."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Variants that differ in the scale of the scores alone."""
+
+    title: str
+    d_k: int
+    fixed: Mapping[str, float]
+    """The exponent of each variant with a fixed scale, by rising exponent."""
+    learned: str | None
+    """The variant whose heads learn theirs."""
+
+
+def exponents(outcome: Outcome) -> list[Block]:
+    """Return what there is to say of exponents, or nothing where a study does not vary them."""
+    groups = groups_of(outcome)
+    if not groups:
+        return []
+    metric = outcome.study.plan.metrics[0]
+    learned = [g.learned for g in groups if g.learned is not None]
+    blocks = [Heading("Which exponent"), _against(outcome, groups, metric), HOW]
+    blocks.append(_best(outcome, groups, metric))
+    if learned:
+        blocks += [_along(outcome, groups), Text(WHERE), _where(outcome, groups)]
+    return blocks
+
+
+HOW = Text(
+    "A scale s of q·k is the exponent p = −log s / log d_k: p = 0 leaves the scores as they are, "
+    "0.5 is / √d_k, 1 is / d_k. The best fixed exponent is that of the lowest (of a score: "
+    "highest) median over the seeds that every exponent here was run with; beside it stands the "
+    "best of each of these seeds, which says how far to believe it. It was chosen by looking at "
+    "the results, so a difference to it makes the learned scale look worse than it is, and no test "
+    "is made of it."
+)
+WHERE = (
+    "Where the learned scales ended, over layers, heads and seeds (least to most in brackets). "
+    "Queries and keys grow or shrink meanwhile, and softmax sees the product alone, so this is "
+    "where training took the scale from 1 / √d_k on, not the one value that would do:"
+)
+
+
+def exponent(scale: float, d_k: int) -> float | None:
+    """Return the p with 1/d_k^p = scale; None where there is none.
+
+    >>> exponent(0.25, 16), exponent(-0.1, 16)
+    (0.5, None)
+    """
+    if scale <= 0 or d_k < 2:
+        return None
+    return -math.log(scale) / math.log(d_k) + 0.0
+
+
+def groups_of(outcome: Outcome) -> list[Group]:
+    """Return the groups that have enough fixed exponents with a run."""
+    found: dict[Any, list[str]] = {}
+    for name, config in outcome.study.variants.items():
+        if outcome.done[name]:
+            alike = replace(config, model=replace(config.model, attention_scale="none"))
+            found.setdefault(repr(alike), []).append(name)
+    groups = []
+    for names in found.values():
+        group = _group(outcome, names)
+        if len(group.fixed) >= FEWEST:
+            groups.append(group)
+    widths = [g.d_k for g in groups]
+    return [g if widths.count(g.d_k) == 1 else replace(g, title=_longer(g)) for g in groups]
+
+
+def _longer(group: Group) -> str:
+    return f"{group.title}, {next(iter(group.fixed))} and the like"
+
+
+def _group(outcome: Outcome, names: Sequence[str]) -> Group:
+    models = {name: outcome.study.variants[name].model for name in names}
+    d_k = models[names[0]].head_width
+    learned = next((n for n, m in models.items() if m.attention_scale == "learned"), None)
+    fixed = {n: exponent(m.score_factor, d_k) for n, m in models.items() if n != learned}
+    known = sorted((p, n) for n, p in fixed.items() if p is not None)
+    return Group(f"d_k = {d_k}", d_k, {n: p for p, n in known}, learned)
+
+
+def _against(outcome: Outcome, groups: Sequence[Group], metric: str) -> Block:
+    curves, marks = {}, {}
+    for group in groups:
+        by_seed: dict[int, list[tuple[float, float]]] = {}
+        for name, p in group.fixed.items():
+            for seed, value in outcome.values(name, metric).items():
+                if value is not None:
+                    by_seed.setdefault(seed, []).append((p, value))
+        curves[group.title] = [([p for p, _ in s], [v for _, v in s]) for s in by_seed.values()]
+        ps, values = _learned(outcome, group, metric)
+        if ps and values:
+            marks[group.title] = Mark(
+                float(np.median(ps)), min(ps), max(ps), float(np.median(values))
+            )
+    said = (
+        f"{metric} against the exponent: median over seeds, band from the least to the most. "
+        "Stars: learned scales, at the median of all heads, with the least and the most of them."
+        " Every run that is done is in it."
+    )
+    label = f"{metric} ({unit(metric)})" if unit(metric) else metric
+    return Picture("exponents.png", draw_exponents(curves, marks, label), said)
+
+
+def _learned(outcome: Outcome, group: Group, metric: str) -> tuple[list[float], list[float]]:
+    """Return the exponents of all heads at the end, and the metric of every seed."""
+    if group.learned is None:
+        return [], []
+    lines = outcome.done[group.learned].values()
+    ps = [p for line in lines for kind in KINDS for p in _last(line, group.d_k, kind)[0]]
+    return ps, [v for v in outcome.values(group.learned, metric).values() if v is not None]
+
+
+def _last(line: Line, d_k: int, kind: str) -> tuple[list[float], int]:
+    """Return the exponents of all heads of a kind at a run's end, and how many have none."""
+    probes = line.get("probes") or [{"attention": {}}]
+    scales = _scales(probes[-1], kind)
+    found = [exponent(s, d_k) for s in scales]
+    return [p for p in found if p is not None], found.count(None)
+
+
+def _scales(probe: Mapping[str, Any], kind: str) -> list[float]:
+    layers = probe["attention"].items()
+    return [s for name, layer in layers if kind_of(name) == kind for s in layer.get("scale", ())]
+
+
+def _best(outcome: Outcome, groups: Sequence[Group], metric: str) -> Block:
+    rows = [_row(outcome, group, metric) for group in groups]
+    heads = ["variants", "seeds", "best p", metric, "best p by seed", "learned p"]
+    return Table([*heads, f"learned, {metric}", "learned − best"], rows)
+
+
+def _row(outcome: Outcome, group: Group, metric: str) -> list[str]:
+    sign = 1 if lower_is_better(metric) else -1
+    values = {
+        name: {s: v for s, v in outcome.values(name, metric).items() if v is not None}
+        for name in group.fixed
+    }
+    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in values.values())))
+    if not seeds:
+        return [group.title, "none with every exponent yet", *["–"] * 6]
+
+    def middle(name: str) -> float:
+        return float(np.median([values[name][s] for s in seeds]))
+
+    def judged(name: str, seed: int) -> float:
+        return sign * values[name][seed]
+
+    best = min(group.fixed, key=lambda name: sign * middle(name))
+    each = [group.fixed[min(group.fixed, key=partial(judged, seed=s))] for s in seeds]
+    row = [group.title, str(len(seeds)), f"{group.fixed[best]:.3g}", f"{middle(best):.4g}"]
+    row.append(", ".join(f"{p:.3g}" for p in each))
+    ps, _ = _learned(outcome, group, metric)
+    own = {} if group.learned is None else outcome.values(group.learned, metric)
+    both = [(v, values[best][s]) for s in seeds if (v := own.get(s)) is not None]
+    if not both:
+        return [*row, _spread(ps), "–", "–"]
+    learned = f"{np.median([v for v, _ in both]):.4g}"
+    return [*row, _spread(ps), learned, _difference([v - other for v, other in both])]
+
+
+def _spread(values: Sequence[float], form: str = ".2f") -> str:
+    if not values:
+        return "–"
+    return f"{np.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def _difference(pairs: Sequence[float]) -> str:
+    lower = sum(d < 0 for d in pairs)
+    return f"median {signed(float(np.median(pairs)))}, lower in {lower} of {len(pairs)}"
+
+
+def _along(outcome: Outcome, groups: Sequence[Group]) -> Block:
+    """Each kind's exponents along training, band over layers, heads and seeds."""
+    shown = [g for g in groups if g.learned is not None]
+    panels: dict[tuple[str, str], Curves] = {}
+    for group in shown:
+        lines = outcome.done[group.learned or ""].values()
+        curves = {kind: [c for x in lines for c in _heads(x, group.d_k, kind)] for kind in KINDS}
+        panels["p", group.title] = {kind: c for kind, c in curves.items() if c}
+    titles = [g.title for g in shown]
+    marked = dict.fromkeys(titles, (0.5, "√d_k"))
+    return Picture(
+        "learned.png",
+        draw_grid(["p"], titles, panels, "step", marked, count=False),
+        "The exponents of the learned scales along training: median over layers, heads and seeds, "
+        "band from the least to the most. All begin at 0.5.",
+    )
+
+
+def _heads(line: Line, d_k: int, kind: str) -> list[tuple[list[float], list[float]]]:
+    """Return one curve for each head of a kind in a run."""
+    probes = line.get("probes") or []
+    steps = [float(probe["step"]) for probe in probes]
+    curves = []
+    for head in zip(*(_scales(probe, kind) for probe in probes), strict=True):
+        ps = [exponent(s, d_k) for s in head]
+        there = [(x, p) for x, p in zip(steps, ps, strict=True) if p is not None]
+        curves.append(([x for x, _ in there], [p for _, p in there]))
+    return curves
+
+
+def _where(outcome: Outcome, groups: Sequence[Group]) -> Block:
+    rows = []
+    for group in groups:
+        for kind in KINDS if group.learned is not None else ():
+            ends = [_last(x, group.d_k, kind) for x in outcome.done[group.learned or ""].values()]
+            ps = [p for some, _ in ends for p in some]
+            none = sum(count for _, count in ends)
+            said = f", {none} of {len(ps) + none} heads at 0 or below" if none else ""
+            scales = _spread([group.d_k**-p for p in ps], ".3g")
+            rows.append([group.title, kind, _spread(ps) + said, scales])
+    return Table(["variants", "attention", "p", "scale of q·k"], rows)

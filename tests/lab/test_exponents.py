@@ -1,0 +1,131 @@
+"""Which exponent is best, and where learned scales went, from results made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.lab.small import write_study
+
+from pellucid.lab.document import Table, to_markdown
+from pellucid.lab.exponents import exponent, exponents, groups_of
+from pellucid.lab.outcome import Outcome, gather
+from pellucid.lab.study import Study
+from pellucid.lab.study_file import load_study, read_study
+
+pytest.importorskip("matplotlib")
+
+STUDY = """
+format = 1
+question = "Which p?"
+recipe = "recipe.toml"
+base = "p0.5"
+seeds = [0, 1, 2]
+metrics = ["train_loss"]
+minutes_per_run = 0.1
+"""
+SCALES = {"p0": '"none"', "p1": '"d_k"', "learned": '"learned"'}
+LOSSES = {"p0": (3.0, 1.0, 3.0), "p0.5": (2.0, 4.0, 2.5), "p1": (5.0, 5.0, 5.0)}
+LEARNED = (1.5, 3.0, 2.0)
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    monkeypatch.setattr("pellucid.lab.plots.to_png", lambda figure: b"\x89PNG")
+    changes = [f"[changes.'{n}']\nset.model.attention_scale = {s}" for n, s in SCALES.items()]
+    return read_study(write_study(tmp_path, "\n".join([STUDY, *changes])))
+
+
+def line(loss: float, scales: list[float], start: float = 0.5) -> dict[str, Any]:
+    def probe(step: int, scale: list[float]) -> dict[str, Any]:
+        return {"step": step, "attention": {"encoder.layers.0.self_attn": {"scale": scale}}}
+
+    probes = [probe(0, [start] * 3), probe(7, scales)]
+    return {"status": "done", "metrics": {"train_loss": loss}, "probes": probes}
+
+
+def outcome(study: Study, without: tuple[tuple[str, int], ...] = ()) -> Outcome:
+    lines = {}
+    for trial in study.trials():
+        if (trial.change, trial.seed) in without:
+            continue
+        if trial.change == "learned":
+            lines[trial.id] = line(LEARNED[trial.seed], [0.25, 1.0, -0.1])
+        else:
+            lines[trial.id] = line(LOSSES[trial.change][trial.seed], [0.5] * 3)
+    return gather(study, lines)
+
+
+def rows(found: Outcome) -> list[list[str]]:
+    tables = [b for b in exponents(found) if isinstance(b, Table)]
+    return [list(row) for table in tables for row in table.rows]
+
+
+def test_best_by_the_median_and_by_seed_and_where_the_heads_went(study: Study) -> None:
+    assert rows(outcome(study)) == [
+        ["d_k = 4", "3", "0.5", "2.5", "0.5, 0, 0.5", "0.50 (0.00 to 1.00)", "2",
+         "median −0.5, lower in 3 of 3"],
+        ["d_k = 4", "encoder", "0.50 (0.00 to 1.00), 3 of 9 heads at 0 or below",
+         "0.625 (0.25 to 1)"],
+        ["d_k = 4", "decoder", "–", "–"],
+        ["d_k = 4", "cross", "–", "–"],
+    ]  # fmt: skip
+    said = to_markdown(exponents(outcome(study)))
+    assert "(exponents.png)" in said
+    assert "(learned.png)" in said
+
+
+def test_only_seeds_that_every_exponent_has_are_judged(study: Study) -> None:
+    without = (("p1", 0), ("learned", 2))
+    assert rows(outcome(study, without))[0] == [
+        "d_k = 4", "2", "0", "2", "0, 0.5", "0.50 (0.00 to 1.00)", "3",
+        "median +2, lower in 0 of 1",
+    ]  # fmt: skip
+
+
+def test_no_seed_in_common_is_said(study: Study) -> None:
+    without = (("p0", 0), ("p0.5", 1), ("p1", 2))
+    assert rows(outcome(study, without))[0][1] == "none with every exponent yet"
+
+
+def test_too_few_exponents_are_no_question(study: Study) -> None:
+    gone = tuple(("p1", seed) for seed in range(3))
+    assert exponents(outcome(study, gone)) == []
+
+
+def test_results_of_before_the_scale_was_told(study: Study) -> None:
+    found = outcome(study)
+    for done in found.lines:
+        for probe in done["probes"]:
+            for layer in probe["attention"].values():
+                del layer["scale"]
+    assert rows(found)[0][-3:] == ["–", "2", "median −0.5, lower in 3 of 3"]
+
+
+def test_the_shipped_study_has_a_learned_arm_at_every_width() -> None:
+    study = load_study("exponent")
+    lines = {t.id: line(1.0, [0.25] * 3) for t in study.trials() if t.seed == 0}
+    groups = groups_of(gather(study, _with_validation(lines)))
+    assert [(g.d_k, g.learned) for g in groups] == [
+        (16, "d16_learned"),
+        (32, "d32_learned"),
+        (64, "d64_learned"),
+    ]
+    for group in groups:
+        wanted = {name: float(name.partition("_p")[2]) for name in group.fixed}
+        assert len(wanted) == 7
+        assert group.fixed == pytest.approx(wanted, abs=1e-9)
+
+
+def _with_validation(lines: dict[str, Any]) -> dict[str, Any]:
+    for done in lines.values():
+        done["metrics"]["best_valid_loss"] = 1.0
+    return lines
+
+
+def test_exponent() -> None:
+    assert exponent(64**-0.75, 64) == pytest.approx(0.75)
+    assert exponent(1.0, 64) == 0.0
+    assert exponent(2.0, 4) == -0.5
+    assert exponent(0.0, 4) is exponent(0.5, 1) is None
