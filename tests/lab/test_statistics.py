@@ -90,3 +90,18 @@ def test_holm_by_hand_and_by_kind() -> None:
     three = with_holm([one, replace(one, primary=False), replace(one, primary=False)])
     assert one.p is not None
     assert [c.holm for c in three] == pytest.approx([one.p, 2 * one.p, 2 * one.p])
+
+
+def test_a_planned_comparison_without_a_p_counts_in_the_correction() -> None:
+    one, none = judge([-0.05, -0.02, -0.03, -0.04, -0.06, -0.03]), compare(CONTRAST, True, {}, {})
+    assert one.p is not None
+    found = with_holm([one, none, none])
+    assert found[0].holm == pytest.approx(3 * one.p)
+    assert found[1].holm is None
+
+
+def test_words_where_nothing_moved_and_for_one_epoch() -> None:
+    epochs = Contrast("linear", "epochs_to_1.0", "sqrt")
+    said = verdict(judge([0.0, 0.0, 0.0, 1.0, 1.0], epochs))
+    assert "interval, 0 to +1, holds 0 (median the same, 3 of 5 seeds)" in said
+    assert verdict(judge([1.0, 1.0], epochs)).startswith("higher by 1 epoch (interval")

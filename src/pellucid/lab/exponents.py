@@ -110,24 +110,36 @@ def _group(outcome: Outcome, names: Sequence[str]) -> Group:
 def _against(outcome: Outcome, groups: Sequence[Group], metric: str) -> Block:
     curves, marks = {}, {}
     for group in groups:
-        by_seed: dict[int, list[tuple[float, float]]] = {}
-        for name, p in group.fixed.items():
-            for seed, value in outcome.values(name, metric).items():
-                if value is not None:
-                    by_seed.setdefault(seed, []).append((p, value))
-        curves[group.title] = [([p for p, _ in s], [v for _, v in s]) for s in by_seed.values()]
+        found = _values(outcome, group, metric)
+        ps = list(group.fixed.values())
+        curves[group.title] = [
+            (ps, [found[name][seed] for name in group.fixed]) for seed in _common(found)
+        ]
         ps, values = _learned(outcome, group, metric)
         if ps and values:
             marks[group.title] = Mark(
                 float(np.median(ps)), min(ps), max(ps), float(np.median(values))
             )
     said = (
-        f"{metric} against the exponent: median over seeds, band from the least to the most. "
+        f"{metric} against the exponent: median over the seeds that every exponent of a curve was "
+        "run with, band from the least to the most. "
         "Stars: learned scales, at the median of all heads, with the least and the most of them."
-        " Every run that is done is in it."
     )
     label = f"{metric} ({unit(metric)})" if unit(metric) else metric
     return Picture("exponents.png", draw_exponents(curves, marks, label), said)
+
+
+def _values(outcome: Outcome, group: Group, metric: str) -> dict[str, dict[int, float]]:
+    """Return a metric of every fixed variant, by seed."""
+    return {
+        name: {s: v for s, v in outcome.values(name, metric).items() if v is not None}
+        for name in group.fixed
+    }
+
+
+def _common(values: Mapping[str, Mapping[int, float]]) -> list[int]:
+    """Return the seeds that all have."""
+    return sorted(set.intersection(*(set(by_seed) for by_seed in values.values())))
 
 
 def _learned(outcome: Outcome, group: Group, metric: str) -> tuple[list[float], list[float]]:
@@ -160,11 +172,8 @@ def _best(outcome: Outcome, groups: Sequence[Group], metric: str) -> Block:
 
 def _row(outcome: Outcome, group: Group, metric: str) -> list[str]:
     sign = 1 if lower_is_better(metric) else -1
-    values = {
-        name: {s: v for s, v in outcome.values(name, metric).items() if v is not None}
-        for name in group.fixed
-    }
-    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in values.values())))
+    values = _values(outcome, group, metric)
+    seeds = _common(values)
     if not seeds:
         return [group.title, "none with every exponent yet", *["–"] * 6]
 

@@ -76,7 +76,7 @@ def report(outcome: Outcome) -> list[Block]:
             _statistics([c for c in comparisons if c.median is not None]),
         ]
     if any(c.median is not None for c in others):
-        blocks += [Heading("The other comparisons, in words"), _others(others)]
+        blocks += [Heading("The other comparisons, in words"), *_others(others)]
     blocks += inside(outcome.study, outcome.done)
     return blocks + _settings(outcome) + _made(outcome)
 
@@ -87,8 +87,8 @@ HOW = (
     "median, 95 % in name; with fewer than six pairs no interval inside the smallest and the "
     "largest difference can be that sure, and the column beside it says how sure at the most. p: "
     "permutation test of the mean difference, two-sided, all signs tried; n pairs cannot give less "
-    "than 2^(1 − n). Holm: p corrected for the number of contrasts, the ones chosen beforehand and "
-    "the others each among themselves. d_z: mean difference over its standard deviation; large "
+    "than 2^(1 − n). Holm: p corrected for the number of planned contrasts, the ones chosen "
+    "beforehand and the others each among themselves. d_z: mean difference over its standard deviation; large "
     "when seeds matter little, whether or not the difference matters."
 )
 
@@ -229,12 +229,14 @@ def _statistics(comparisons: Sequence[Comparison]) -> Block:
     return Table([*heads, "d_z"], rows)
 
 
-def _others(comparisons: Sequence[Comparison]) -> Block:
+def _others(comparisons: Sequence[Comparison]) -> list[Block]:
     judged = [c for c in comparisons if c.interval is not None]
-    said = [
-        f"{c.contrast.change} against {c.contrast.against}, {c.contrast.metric}: {_said(c)}"
-        for c in judged
-    ]
+    blocks: list[Block] = []
+    for metric in dict.fromkeys(c.contrast.metric for c in judged):
+        group = [c for c in judged if c.contrast.metric == metric]
+        rows = [[f"{c.contrast.change} − {c.contrast.against}", _said(c)] for c in group]
+        blocks.append(Table([metric, "verdict"], rows))
+    said = []
     if single := sum(c.median is not None for c in comparisons) - len(judged):
         said.append(
             f"{single} have one pair of runs each, so no interval and nothing general to say; "
@@ -242,7 +244,7 @@ def _others(comparisons: Sequence[Comparison]) -> Block:
         )
     if lacking := sum(c.median is None for c in comparisons):
         said.append(f"{lacking} more have no pair of runs yet.")
-    return Items(said)
+    return blocks + ([Items(said)] if said else [])
 
 
 def _said(comparison: Comparison) -> str:

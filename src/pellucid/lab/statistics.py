@@ -7,7 +7,6 @@ same order of the data. Every statement is about the differences within pairs.
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -110,14 +109,17 @@ def compare(
 def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return the comparisons with Holm's correction, primary ones and others each by themselves.
 
-    Source: Holm 1979.
+    A comparison that was planned and has no p yet counts too, as p = 1: a first look at half of a
+    study is not corrected for less than the whole. Source: Holm 1979.
     """
     corrected = list(comparisons)
     for kind in (True, False):
-        family = [i for i, c in enumerate(corrected) if c.primary is kind and c.p is not None]
-        adjusted = holm([corrected[i].p or 0.0 for i in family])
-        for i, p in zip(family, adjusted, strict=True):
-            corrected[i] = replace(corrected[i], holm=p)
+        family = [i for i, c in enumerate(corrected) if c.primary is kind]
+        given = [corrected[i].p for i in family]
+        adjusted = holm([1.0 if p is None else p for p in given])
+        for i, before, after in zip(family, given, adjusted, strict=True):
+            if before is not None:
+                corrected[i] = replace(corrected[i], holm=after)
     return corrected
 
 
@@ -150,16 +152,13 @@ def verdict(comparison: Comparison) -> str:
     if comparison.median is None:
         return "nothing to compare yet: no seed has both"
     amount = f"{abs(comparison.median):.3g} {unit(c.metric)}".strip()
+    amount = "1 epoch" if amount == "1 epochs" else amount
     way = "lower" if comparison.median < 0 else "higher" if comparison.median > 0 else "the same"
     by = f" by {amount}" if comparison.median else ""
     if comparison.interval is None:
         return f"{way}{by} with the one seed there is: no interval, so nothing general can be said"
     low, high = comparison.interval
-    agree = sum(
-        math.copysign(1, d) == math.copysign(1, comparison.median)
-        for d in comparison.differences
-        if d
-    )
+    agree = sum(np.sign(d) == np.sign(comparison.median) for d in comparison.differences)
     limits = f"{signed(low)} to {signed(high)}"
     if low <= 0 <= high:
         said = (
