@@ -88,8 +88,8 @@ HOW = (
     "largest difference can be that sure, and the column beside it says how sure at the most. p: "
     "permutation test of the mean difference, two-sided, all signs tried; n pairs cannot give less "
     "than 2^(1 − n). Holm: p corrected for the number of planned contrasts, the ones chosen "
-    "beforehand and the others each among themselves. d_z: mean difference over its standard deviation; large "
-    "when seeds matter little, whether or not the difference matters."
+    "beforehand and the others each among themselves. d_z: mean difference over its standard "
+    "deviation; large when seeds matter little, whether or not the difference matters."
 )
 
 
