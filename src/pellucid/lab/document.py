@@ -14,7 +14,8 @@ h1 { font-size: 1.7rem; line-height: 1.25; } h2 { margin-top: 2.5rem; font-size:
 p, li { max-width: 46rem; }
 figure { margin: 1.25rem 0; } img { max-width: 100%; height: auto; }
 figcaption { color: #4a5b60; font-size: .9rem; max-width: 46rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
+.wide { overflow-x: auto; margin: 1rem 0; } td:first-child { min-width: 8rem; }
+table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .7rem .3rem 0;
          border-bottom: 1px solid #d5dfe1; font-variant-numeric: tabular-nums; }
 pre { background: #f2f6f6; padding: .7rem; overflow-x: auto; font-size: .85rem; }

@@ -111,11 +111,10 @@ def _against(outcome: Outcome, groups: Sequence[Group], metric: str) -> Block:
     curves, marks = {}, {}
     for group in groups:
         found = _values(outcome, group, metric)
-        ps = list(group.fixed.values())
-        curves[group.title] = [
-            (ps, [found[name][seed] for name in group.fixed]) for seed in _common(found)
-        ]
-        ps, values = _learned(outcome, group, metric)
+        seeds, ps = _common(found), list(group.fixed.values())
+        curves[group.title] = [(ps, [found[name][s] for name in group.fixed]) for s in seeds]
+        ps, learned = _learned(outcome, group, metric, seeds)
+        values = list(learned.values())
         if ps and values:
             marks[group.title] = Mark(
                 float(np.median(ps)), min(ps), max(ps), float(np.median(values))
@@ -123,7 +122,8 @@ def _against(outcome: Outcome, groups: Sequence[Group], metric: str) -> Block:
     said = (
         f"{metric} against the exponent: median over the seeds that every exponent of a curve was "
         "run with, band from the least to the most. "
-        "Stars: learned scales, at the median of all heads, with the least and the most of them."
+        "Stars: learned scales with the same seeds, at the median of all heads, with the least and "
+        "the most of them."
     )
     label = f"{metric} ({unit(metric)})" if unit(metric) else metric
     return Picture("exponents.png", draw_exponents(curves, marks, label), said)
@@ -142,13 +142,16 @@ def _common(values: Mapping[str, Mapping[int, float]]) -> list[int]:
     return sorted(set.intersection(*(set(by_seed) for by_seed in values.values())))
 
 
-def _learned(outcome: Outcome, group: Group, metric: str) -> tuple[list[float], list[float]]:
-    """Return the exponents of all heads at the end, and the metric of every seed."""
+def _learned(
+    outcome: Outcome, group: Group, metric: str, seeds: Sequence[int]
+) -> tuple[list[float], dict[int, float]]:
+    """Return, of these seeds, the exponents of all heads at the end, and the metric."""
     if group.learned is None:
-        return [], []
-    lines = outcome.done[group.learned].values()
-    ps = [p for line in lines for kind in KINDS for p in _last(line, group.d_k, kind)[0]]
-    return ps, [v for v in outcome.values(group.learned, metric).values() if v is not None]
+        return [], {}
+    lines = {s: line for s, line in outcome.done[group.learned].items() if s in seeds}
+    ps = [p for line in lines.values() for kind in KINDS for p in _last(line, group.d_k, kind)[0]]
+    own = outcome.values(group.learned, metric)
+    return ps, {s: v for s in lines if (v := own[s]) is not None}
 
 
 def _last(line: Line, d_k: int, kind: str) -> tuple[list[float], int]:
@@ -187,13 +190,16 @@ def _row(outcome: Outcome, group: Group, metric: str) -> list[str]:
     each = [group.fixed[min(group.fixed, key=partial(judged, seed=s))] for s in seeds]
     row = [group.title, str(len(seeds)), f"{group.fixed[best]:.3g}", f"{middle(best):.4g}"]
     row.append(", ".join(f"{p:.3g}" for p in each))
-    ps, _ = _learned(outcome, group, metric)
-    own = {} if group.learned is None else outcome.values(group.learned, metric)
-    both = [(v, values[best][s]) for s in seeds if (v := own.get(s)) is not None]
-    if not both:
+    ps, learned = _learned(outcome, group, metric, seeds)
+    if not learned:
         return [*row, _spread(ps), "–", "–"]
-    learned = f"{np.median([v for v, _ in both]):.4g}"
-    return [*row, _spread(ps), learned, _difference([v - other for v, other in both])]
+    differences = [value - values[best][s] for s, value in learned.items()]
+    return [
+        *row,
+        _spread(ps),
+        f"{np.median(list(learned.values())):.4g}",
+        _difference(differences),
+    ]
 
 
 def _spread(values: Sequence[float], form: str = ".2f") -> str:
