@@ -1,9 +1,9 @@
-"""Write what was measured into both READMEs.
+"""Write what was measured into both READMEs and docs/speed.md.
 
 The tables come from results/results.jsonl and results/benchmarks.jsonl, the demo's output from
 results/demo.txt. Nothing between `<!-- NAME -->` and `<!-- end NAME -->` is typed by hand.
 
-    python scripts/results.py            writes README.md and README.ko.md
+    python scripts/results.py            writes README.md, README.ko.md, docs/speed.md
     python scripts/results.py --check    says whether they are up to date, and exits with 1 if not
 """
 
@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-READMES = {"en": ROOT / "README.md", "ko": ROOT / "README.ko.md"}
+README = ("results", "speed", "demo")
+PAGES = (
+    (ROOT / "README.md", "en", README),
+    (ROOT / "README.ko.md", "ko", README),
+    (ROOT / "docs" / "speed.md", "en", ("goals",)),
+)
+"""Each page, its language, and the blocks that are made for it."""
 RESULTS = ROOT / "results" / "results.jsonl"
 BENCHMARKS = ROOT / "results" / "benchmarks.jsonl"
 DEMO = ROOT / "results" / "demo.txt"
@@ -49,7 +55,8 @@ def read_results(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the last measurement of each benchmark; earlier ones stay in the file as history."""
-    last = {(row["benchmark"], row.get("length"), row.get("corpus")): row for row in rows}
+    told_apart = ("benchmark", "length", "corpus", "batch_tokens")
+    last = {tuple(map(row.get, told_apart)): row for row in rows}
     return list(last.values())
 
 
@@ -106,8 +113,111 @@ def speed_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
                 add("memory", "", peaks["pellucid"], peaks["torch"], [row["step_ratio"]])
                 long = row["attention_8192"]
                 times = long["seconds"]["pellucid"][1], long["seconds"]["torch"][1]
-                add("attention", "", *times, long["ratio"][1:2])
+                add("attention", "", *times, long["ratio"])
     return "\n".join(lines)
+
+
+Goal = tuple[str, str, str, bool]
+"""What is measured, what it should be, what it is, and whether that is met."""
+
+
+def goals_table(rows: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]) -> str:
+    """Return a Markdown table of the newest figure for every goal that was measured."""
+    goals = [goal for row in rows for goal in goals_of(row)]
+    for row in results:
+        if row["recipe"] == "g2p-demo":
+            per = 100 * row["per"]
+            goals.append(("6. the demo's phoneme error rate", "≤ 12 %", f"{per:.1f} %", per <= 12))
+    lines = ["| | asked | measured | |", "|---|---:|---:|---|"]
+    lines += [
+        f"| {what} | {asked} | {found} | {'met' if met else '**missed**'} |"
+        for what, asked, found, met in sorted(goals, key=lambda goal: goal[0].split(".")[0])
+    ]
+    return "\n".join(lines)
+
+
+def goals_of(row: Mapping[str, Any]) -> list[Goal]:
+    """Return the goals that one row of the benchmarks answers."""
+    match row["benchmark"]:
+        case "train_step":
+            length, least = row["length"], 2.0 if row["length"] == 50 else 1.6
+            goals = [
+                at_least(f"1. a step, length {length}: times PyTorch's speed", least, row["ratio"])
+            ]
+            if length == 50:
+                goals.append(
+                    at_least("3. utilisation, by NumPy's product", 0.7, [row["utilisation"]])
+                )
+                own = row["utilisation_of_own_product"]
+                goals.append(at_least("3. utilisation, by Pellucid's own product", 0.7, [own]))
+            return goals
+        case "real_data":
+            goals = [
+                at_least(
+                    f"2. {row['corpus']}: times bucketed PyTorch's", 2.0, row["ratio_to_bucketed"]
+                )
+            ]
+            if row["corpus"] == "chatbot-ko":
+                goals.append(
+                    at_least(
+                        "2. chatbot-ko: times the seed's own loop", 15.0, row["ratio_to_padded"]
+                    )
+                )
+            return goals
+        case "memory":
+            peaks = sorted((int(n), mb) for n, mb in row["attention_peak_mb_by_length"].items())
+            (n, first), *_, (m, before), (most, last) = peaks
+            each = (last - first) / (most - n)  # an L×S array would make the last part far steeper
+            linear = (last - before) / (most - m) <= 1.25 * each
+            return [
+                at_least("4. PyTorch's peak memory over ours", 2.0, [row["step_ratio"]]),
+                at_least(
+                    "4. attention over 8,192 tokens: times PyTorch's speed",
+                    1.0,
+                    row["attention_8192"]["ratio"],
+                ),
+                at_least(
+                    "4. attention over 8,192 tokens, causal",
+                    1.0,
+                    row["attention_8192_causal"]["ratio"],
+                ),
+                (
+                    f"4. its memory, {n:,} to {most:,} tokens",
+                    "linear",
+                    f"{1024 * each:.1f} MB per 1,024",
+                    linear,
+                ),
+            ]
+        case "scaling_corpus":
+            outside = ", ".join(f"{n:,}" for n in row["outside"])
+            most = max(map(abs, row["deviation"]))
+            found = f"{100 * most:.0f} %" + (f" (at {outside} sentences)" if outside else "")
+            what = f"5. time per token, batches of ≤ {row['batch_tokens']:,}"
+            return [(what, "± 15 %", found, not outside)]
+        case "scaling_vocabulary":
+            most = max(map(abs, row["deviation_of_line"]))
+            return [("5. a step against a + b·V", "± 10 %", f"{100 * most:.1f} %", most <= 0.1)]
+        case "scaling_layers":
+            times = row["values"][-1] / row["values"][0]
+            found = row["times_first"][-1]
+            what = f"5. a step with {row['values'][-1]} layers over {row['values'][0]}"
+            return [(what, f"≤ {times:g}", f"{found:.2f}", found <= times)]
+        case "start":
+            over, first = row["import_s_beyond_numpy"][1], row["first_step_s_compiling"]
+            later = row["first_step_s_compiled"][1]
+            return [
+                ("7. import beyond NumPy", "≤ 0.15 s", f"{over:.2f} s", over <= 0.15),
+                ("7. first step ever", "≤ 10 s", f"{first:.1f} s", first <= 10),
+                ("7. first step afterwards", "≤ 1 s", f"{later:.2f} s", later <= 1),
+            ]
+    return []
+
+
+def at_least(what: str, least: float, found: Sequence[float]) -> Goal:
+    """Return a goal that a median, with or without its quartiles, is to reach."""
+    middle = found[len(found) // 2]
+    spread = f" ({found[0]:.2f}–{found[2]:.2f})" if len(found) == 3 else ""
+    return what, f"≥ {least:g}", f"{middle:.2f}{spread}", middle >= least
 
 
 def cell(name: str, value: Any) -> str:
@@ -117,16 +227,19 @@ def cell(name: str, value: Any) -> str:
     return FORMATS.get(name, "{}").format(100 * value if name in PERCENT else value)
 
 
-def render(text: str, language: str) -> str:
-    """Return a README with every generated block made anew."""
-    blocks = {}
-    if rows := read_results():
-        blocks["results"] = table(rows, language)
-    if rows := read_results(BENCHMARKS):
-        blocks["speed"] = speed_table(newest(rows), language)
-    if DEMO.exists():
-        blocks["demo"] = f"```text\n{DEMO.read_text(encoding='utf-8').strip()}\n```"
-    for name, block in blocks.items():
+def render(text: str, language: str, names: Sequence[str] = README) -> str:
+    """Return a page with the blocks of these names made anew."""
+    measured, benchmarks = read_results(), newest(read_results(BENCHMARKS))
+    for name in names:
+        match name:
+            case "results":
+                block = table(measured, language)
+            case "speed":
+                block = speed_table(benchmarks, language)
+            case "goals":
+                block = goals_table(benchmarks, measured)
+            case "demo":
+                block = f"```text\n{DEMO.read_text(encoding='utf-8').strip()}\n```"
         before, rest = text.split(f"<!-- {name} -->\n", 1)
         _, after = rest.split(f"<!-- end {name} -->", 1)
         text = f"{before}<!-- {name} -->\n{block}\n<!-- end {name} -->{after}"
@@ -134,11 +247,11 @@ def render(text: str, language: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the READMEs, or check them."""
+    """Write the pages, or check them."""
     stale = []
-    for language, path in READMES.items():
+    for path, language, names in PAGES:
         before = path.read_text(encoding="utf-8")
-        after = render(before, language)
+        after = render(before, language, names)
         if before != after:
             stale.append(path.name)
             if "--check" not in arguments:

@@ -81,11 +81,11 @@ def test_the_two_languages_have_the_same_sections() -> None:
     assert heads.findall(ENGLISH.read_text("utf-8")) == heads.findall(KOREAN.read_text("utf-8"))
 
 
-@pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])
-def test_what_was_measured_stands_there_as_measured(path: Path) -> None:
-    language = "ko" if path == KOREAN else "en"
+@pytest.mark.parametrize("page", results_script().PAGES, ids=lambda page: page[0].name)
+def test_what_was_measured_stands_there_as_measured(page: tuple[Path, str, list[str]]) -> None:
+    path, language, names = page
     text = path.read_text(encoding="utf-8")
-    assert results_script().render(text, language) == text, "run: python scripts/results.py"
+    assert results_script().render(text, language, names) == text, "run: python scripts/results.py"
 
 
 @pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])
@@ -94,5 +94,31 @@ def test_the_tree_and_the_links_exist(path: Path) -> None:
     for line in tree.splitlines()[1:]:
         for name in line.split("  ")[1].split():
             assert (ROOT / "src" / "pellucid" / name).exists(), name
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text(encoding="utf-8")):
+    for target in links(path):
         assert (ROOT / target).exists(), target
+
+
+def links(path: Path) -> list[str]:
+    return re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text(encoding="utf-8"))
+
+
+def test_goals_are_met_or_missed_by_their_figures() -> None:
+    script = results_script()
+    slow = {"benchmark": "train_step", "length": 12, "ratio": [1.4, 1.5, 1.7]}
+    fast = {**slow, "ratio": [1.4, 1.7, 1.8]}
+    (missed,), (met,) = script.goals_of(slow), script.goals_of(fast)
+    assert missed[2:] == ("1.50 (1.40–1.70)", False)
+    assert met[2:] == ("1.70 (1.40–1.80)", True)
+    table = script.goals_table([slow], [])
+    assert table.splitlines()[-1].endswith("| ≥ 1.6 | 1.50 (1.40–1.70) | **missed** |")
+
+
+@pytest.mark.parametrize(("longest", "linear"), [(304, True), (1300, False)])
+def test_memory_that_grows_with_the_square_is_missed(longest: int, linear: bool) -> None:
+    peaks = {"1024": 177, "8192": 238, "16384": longest}
+    time = {"ratio": [2.0]}
+    row = {
+        "benchmark": "memory", "step_ratio": 2.5, "attention_8192": time,
+        "attention_8192_causal": time, "attention_peak_mb_by_length": peaks,
+    }  # fmt: skip
+    assert results_script().goals_of(row)[-1][-1] is linear
