@@ -91,6 +91,7 @@ def test_a_failed_run_is_told_and_the_rest_analysed(
     assert "7 of 8 planned runs are done, 1 failed" in markdown
     assert "| linear | 0 | ran out of luck |" in markdown
     assert "linear − sqrt | train_loss | 2 |" in markdown
+    assert "(left out: linear with seed 0 has no finished run)" in markdown
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -104,6 +105,22 @@ def test_one_seed_has_no_interval_anywhere(done: tuple[Study, Lines], tmp_path: 
     assert "One seed only: no intervals" in markdown
     assert "5 are still to come" in markdown
     assert "(interval" not in markdown
+    assert "3 have one pair of runs each, so no interval and nothing general to say" in markdown
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_beginning_of_a_study_is_told_as_such(
+    done: tuple[Study, Lines], tmp_path: Path
+) -> None:
+    study, lines = done
+    begun = {trial.id: lines[trial.id] for trial in study.trials()[:5]}
+    write_report(gather(study, begun), tmp_path)
+    markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "5 of 8 planned runs are done, 3 are still to come" in markdown
+    asked, _, rest = markdown.partition("## What came out")
+    assert "| d_k is better | linear − sqrt, train_loss | " in asked.partition("before anything")[2]
+    assert "★ linear − sqrt | train_loss | 2 |" in rest
+    assert "| none − sqrt | train_loss | 1 |" in rest
 
 
 def test_lines_of_other_settings_are_left_out_and_told(done: tuple[Study, Lines]) -> None:

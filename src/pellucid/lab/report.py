@@ -248,8 +248,10 @@ def _others(comparisons: Sequence[Comparison]) -> list[Block]:
 
 
 def _said(comparison: Comparison) -> str:
-    left_out = f" (left out: {'; '.join(comparison.missing)})" if comparison.missing else ""
-    return verdict(comparison) + left_out
+    said = verdict(comparison)
+    if comparison.seeds and comparison.missing:
+        said += f" (left out: {'; '.join(comparison.missing)})"
+    return said
 
 
 def _settings(outcome: Outcome) -> list[Block]:
