@@ -362,6 +362,35 @@ class TestGenerate:
         failed(done, 1, "line 2: not UTF-8")
         assert done.stdout.count("\n") == 3
 
+    def test_a_byte_order_mark_is_no_text(self, place: Path) -> None:
+        marked = pellucid("generate", "runs/tiny", stdin=b"\xef\xbb\xbfabc\n", cwd=place)
+        failed(marked, 0)
+        assert marked.stderr == ""
+        assert marked.stdout == pellucid("generate", "runs/tiny", "abc", cwd=place).stdout
+
+    def test_an_argument_that_is_not_utf8_is_reported_and_the_rest_goes_on(
+        self, place: Path
+    ) -> None:
+        done = pellucid("generate", "runs/tiny", "\udcff", "abc", "--json", cwd=place)
+        failed(done, 1, "text 1: not UTF-8")
+        broken, whole = map(json.loads, done.stdout.splitlines())
+        assert broken["source"] is None
+        assert "parts" in whole
+
+    def test_an_output_that_cannot_hold_an_answer_is_named(self, place: Path) -> None:
+        command = ("generate", "runs/tiny", "\ud55c", "--json")
+        latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+        done = process(*command, cwd=place, env=latin, capture_output=True, text=True)
+        failed(done, 1, "the output is latin-1", "PYTHONIOENCODING=utf-8")
+
+    @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+    def test_a_closed_stream_is_an_empty_one(self, closed: str, place: Path) -> None:
+        command = f'exec "$0" -m pellucid generate runs/tiny abc {closed}'
+        shell = ["sh", "-c", command, sys.executable]
+        done = subprocess.run(shell, cwd=place, capture_output=True, text=True, timeout=120)
+        failed(done, 0)
+        assert done.stderr == ""
+
     def test_a_long_text_is_refused_not_cut(self, place: Path) -> None:
         done = pellucid("generate", "runs/tiny", "a" * 20, "abc", cwd=place)
         failed(done, 1, "text 1: 20 tokens, more than the 19")
@@ -390,6 +419,11 @@ class TestGenerate:
             (["runs/tiny", "a", "--constraints.repetition-penalty", "0.5"], "at least 1"),
             (["runs/tiny", "a", "--constraints.no-repeat-ngram", "-1"], "no_repeat_ngram"),
             (["runs/tiny", "a", "--max-length", "2", "--prefix", "ABC"], "prefix has 3 tokens"),
+            (
+                ["runs/tiny", "a", "--max-length", "99", "--prefix", 19 * "A"],
+                "an answer at most 18",
+            ),
+            (["runs/tiny", "a", "--length-penalty", "1e300"], "length_penalty must lie between"),
             (["runs/tiny", "a", "--seed", "1", "--beam", "2", "--best", "2"], "--best 2"),
             (["runs/tiny", "a", "--file", "words.tsv"], "not both"),
         ],
@@ -479,6 +513,8 @@ class TestGenerate:
             ("config.json", None, ["neither a model"]),
             ("config.json", b"{", ["config.json: is damaged"]),
             ("config.json", b"{}", ["not a model of Pellucid's"]),
+            ("config.json", "vocabularies", ["config.json: vocabularies is damaged"]),
+            ("target_tokenizer.json", None, ["target_tokenizer.json: is missing"]),
             ("model.safetensors", b"12345678", ["model.safetensors", "not a whole"]),
             ("model.safetensors", None, ["model.safetensors: cannot be read"]),
             ("tokenizer.json", b"{}", ["tokenizer.json"]),
@@ -486,10 +522,13 @@ class TestGenerate:
         ],
     )
     def test_a_damaged_part_is_named(
-        self, part: str, content: bytes | None, words: list[str], place: Path, tmp_path: Path
+        self, part: str, content: bytes | str | None, words: list[str], place: Path, tmp_path: Path
     ) -> None:
         for path in (place / "runs/tiny/model").iterdir():
             (tmp_path / path.name).write_bytes(path.read_bytes())
+        if isinstance(content, str):  # an entry to damage
+            settings = json.loads((tmp_path / part).read_text(encoding="utf-8"))
+            content = json.dumps({**settings, content: 5}).encode()
         (tmp_path / part).unlink()
         if content is not None:
             (tmp_path / part).write_bytes(content)

@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from pellucid import __version__
 from pellucid.errors import UsageError, UserError
@@ -45,6 +46,7 @@ Transformers whose every derivative is written by hand: train, measure and use t
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` default to the process's own."""
+    _open_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = _take_debug(given) or os.environ.get("PELLUCID_DEBUG", "") not in ("", "0")
     logging.basicConfig(format="pellucid: %(message)s", level=logging.WARNING)
@@ -80,8 +82,13 @@ def describe(fault: Exception) -> str:
         where = f"{fault.filename}: " if fault.filename else ""
         hint = "; nothing saved before is lost" if fault.errno == errno.ENOSPC else ""
         return f"{where}{fault.strerror}{hint}"
+    if isinstance(fault, UnicodeEncodeError) and fault.encoding.lower() not in ("utf-8", "utf8"):
+        return (
+            f"the output is {fault.encoding}, which has no {fault.object[fault.start]!r}; set "
+            "PYTHONIOENCODING=utf-8, or a UTF-8 locale, and run it again"
+        )
     if isinstance(fault, MemoryError):
-        return "out of memory; a smaller batch (training.batch_tokens) or model needs less"
+        return "out of memory; a smaller batch (data.batch_tokens), beam or model needs less"
     return (
         f"an unexpected fault, {type(fault).__name__}: {fault}\n"
         "Run the same command with --debug for the traceback, and please report it."
@@ -100,6 +107,17 @@ def _run(arguments: list[str]) -> int:
         raise UsageError(f"no verb {verb!r}{nearest(verb, VERBS)}; there are: {', '.join(VERBS)}")
     command = importlib.import_module(f"pellucid.commands.{verb}")
     return int(command.run(rest))
+
+
+def _open_streams() -> None:
+    """Give a process that was started without a standard stream an empty one.
+
+    Otherwise the next file opened would take its place, and what is printed end up in it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - for good
+            setattr(sys, name, opened)
 
 
 def _usage() -> str:

@@ -106,9 +106,16 @@ def load_any(folder: Path) -> AnyTrained:
         )
     made_with = settings.pop("vocabularies", None) or [None, None]  # older folders do not say
     config = _from_json(kind, settings, folder / CONFIG)
+    if not isinstance(made_with, list) or len(made_with) < len(_entries(config)):
+        raise UserError(f"{folder / CONFIG}: vocabularies is damaged; copy it again")
     paths = [folder / TOKENIZER]
     if kind is Seq2SeqConfig and (folder / TARGET_TOKENIZER).exists():
         paths.append(folder / TARGET_TOKENIZER)
+    elif kind is Seq2SeqConfig and made_with[0] != made_with[-1]:
+        raise UserError(
+            f"{folder / TARGET_TOKENIZER}: is missing; the model was trained with a tokenizer for "
+            "each side: copy it again"
+        )
     tokenizers = [Tokenizer.load(path) for path in paths]
     for i, entries in enumerate(_entries(config)):
         tokenizer, path = (tokenizers * 2)[i], (paths * 2)[i]

@@ -123,6 +123,14 @@ def test_too_long_a_text_is_refused_not_cut(place: Path) -> None:
     assert second.startswith("ab")
 
 
+def test_a_text_that_leaves_no_room_for_the_prefix_is_refused(place: Path) -> None:
+    done = pellucid("generate", place / "runs" / "gpt", "a" * 15, "ab", "--prefix", "cdef")
+    failed(done, 1, "text 1: 15 tokens, which leave room for 3 more; the prefix has 4")
+    first, second = done.stdout.splitlines()
+    assert first == ""
+    assert second.startswith("abcdef")
+
+
 @each
 def test_they_are_scored_by_their_loss(place: Path, kind: str) -> None:
     run = place / "runs" / kind

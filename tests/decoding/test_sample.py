@@ -55,18 +55,23 @@ def test_the_cuts_keep_what_they_say() -> None:
         kept, p = kept_probabilities(log_p, config)
         assert kept.tolist() == tokens
         assert p.sum() == pytest.approx(1.0)
-    assert kept_probabilities(log_p, SampleConfig(temperature=1e-3))[1][0] > 0.999999
+    for cold in (1e-3, 1e-310):
+        assert kept_probabilities(log_p, SampleConfig(temperature=cold))[1][0] > 0.999999
 
 
 def test_a_repeated_token_is_penalised_and_the_end_is_free() -> None:
     log_p = np.log([0.25, 0.25, 0.5])
     ruled = constrain(log_p, [0, 2], Constraints(repetition_penalty=2.0), [], eos=2)
     np.testing.assert_allclose(ruled, [2 * np.log(0.25), np.log(0.25), np.log(0.5)])
+    hardest = Constraints(repetition_penalty=1e308)
+    assert constrain(log_p.astype(np.float32), [0], hardest, [], eos=2)[0] == -np.inf
 
 
 def test_a_prefix_is_said_first(model: Seq2Seq) -> None:
     (said,) = sample(model, Packed.of([[3]]), SampleConfig(max_length=9), prefixes=[[6, 5]])
     assert said[:2] == (6, 5)
+    with pytest.raises(ValueError, match="a prefix of 2 tokens for an answer of at most 1"):
+        sample(model, Packed.of([[3]]), SampleConfig(max_length=1), prefixes=[[6, 5]])
 
 
 @pytest.mark.parametrize(

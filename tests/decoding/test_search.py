@@ -83,7 +83,7 @@ def test_scores_are_the_models_own(model: Seq2Seq) -> None:
 
 
 def test_no_answer_is_longer_than_asked_or_than_the_positions(model: Seq2Seq) -> None:
-    for limit in (1, 2, 3):
+    for limit in (1, 2, 3, 10**30):
         found = search(model, Packed.of([[3, 3]]), SearchConfig(max_length=limit))[0][0]
         assert len(found.tokens) <= limit
 
@@ -105,6 +105,8 @@ def test_an_empty_source_is_answered(model: Seq2Seq) -> None:
         {"best": 0},
         {"length_penalty": float("nan")},
         {"length_penalty": float("inf")},
+        {"length_penalty": 10.1},
+        {"length_penalty": -1000.0},
     ],
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
@@ -157,6 +159,8 @@ def test_a_forced_prefix_begins_every_answer(model: Seq2Seq) -> None:
     assert all(answer.tokens[:3] == (4, 4, 0) for answer in found[0])
     with pytest.raises(ValueError, match="a prefix for each"):
         search(model, Packed.of([[3], [4]]), prefixes=[[3]])
+    with pytest.raises(ValueError, match="a prefix of 2 tokens for an answer of at most 1"):
+        search(model, Packed.of([[3]]), SearchConfig(max_length=1), prefixes=[[3, 4]])
 
 
 def test_no_run_of_tokens_is_said_twice(model: Seq2Seq) -> None:

@@ -14,6 +14,10 @@ from pellucid.trained import Answer, Trained
 from pellucid.trained.speaking import Speaking
 
 
+class TooLongError(UserError):
+    """A text of more tokens than a model can read."""
+
+
 def answer_window(
     trained: Speaking, window: Sequence[Line], unit: str, *, scores: bool, as_json: bool
 ) -> bool:
@@ -103,8 +107,8 @@ def _parts(trained: Speaking, text: str | UserError) -> list[str] | UserError:
         return text
     if (fault := obstacle(trained, text)) is None:
         return [text]
-    if not isinstance(trained, Trained):  # nothing follows from the parts of a text
-        return fault
+    if not isinstance(fault, TooLongError) or not isinstance(trained, Trained):
+        return fault  # from the parts of a text that is to be continued, nothing follows
     parts = split_sentences(text, lambda t: len(trained.source.encode(t)), trained.longest)
     return fault if parts is None else parts
 
@@ -112,12 +116,16 @@ def _parts(trained: Speaking, text: str | UserError) -> list[str] | UserError:
 def obstacle(trained: Speaking, text: str) -> UserError | None:
     """Return why a text cannot be answered in one piece, or None."""
     try:
-        tokens = len(trained.source.encode(text))
+        ids = trained.source.encode(text)
     except UserError as fault:
         return fault
-    if tokens > trained.longest:
+    if len(ids) > trained.longest:
+        return TooLongError(
+            f"{len(ids)} tokens, more than the {trained.longest} that this model can read; split it"
+        )
+    if (prefix := len(trained.prefix_tokens)) > (room := trained.room(ids)):
         return UserError(
-            f"{tokens} tokens, more than the {trained.longest} that this model can read; split it"
+            f"{len(ids)} tokens, which leave room for {room} more; the prefix has {prefix}"
         )
     return None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import tyro
 
-from pellucid.commands.lines import Line, decoded, standard_input
+from pellucid.commands.lines import Line, decoded, given, standard_input
 from pellucid.errors import UsageError, UserError
 from pellucid.trained import Blank, TrainedMaskedLM
 
@@ -43,7 +43,7 @@ def fill_verb(trained: TrainedMaskedLM, arguments: list[str]) -> int:
         if text and file is not None:
             raise UsageError("give texts or --file, not both")
         if text:
-            return _fill(trained, enumerate(text, 1), "text", best, json)
+            return _fill(trained, given(text), "text", best, json)
         if file is not None:
             try:
                 stream = file.open("rb")

@@ -11,7 +11,7 @@ import tyro
 
 from pellucid.commands.answers import answer_window
 from pellucid.commands.fill import fill_verb
-from pellucid.commands.lines import standard_input, windows
+from pellucid.commands.lines import given, standard_input, windows
 from pellucid.commands.prompt import converse
 from pellucid.decoding import SampleConfig, SearchConfig
 from pellucid.errors import UsageError, UserError
@@ -102,8 +102,7 @@ def _generate(
     if texts and file is not None:
         raise UsageError("give texts or --file, not both")
     if texts:
-        numbered = list(enumerate(texts, 1))
-        return int(not answer_window(trained, numbered, "text", scores=scores, as_json=as_json))
+        return int(not answer_window(trained, given(texts), "text", scores=scores, as_json=as_json))
     if file is None and sys.stdin.isatty() and not as_json:
         return converse(trained, scores)
     if file is None:

@@ -6,6 +6,7 @@ import queue
 import sys
 import threading
 import time
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from io import UnsupportedOperation
 from typing import BinaryIO
@@ -19,12 +20,25 @@ Line = tuple[int, str | UserError]
 
 
 def decoded(stream: Iterable[bytes]) -> Iterator[Line]:
-    """Yield (number from 1, text) of each line, or the fault that it holds instead of its text."""
+    """Yield (number from 1, text) of each line, or the fault that it holds instead of its text.
+
+    A byte order mark before the first line is no part of it.
+    """
     for number, line in enumerate(stream, 1):
+        if number == 1:
+            line = line.removeprefix(BOM_UTF8)
         try:
             yield number, line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             yield number, UserError(f"not UTF-8 (byte 0x{line[error.start]:02x}); line left out")
+
+
+def given(texts: Iterable[str]) -> list[Line]:
+    """Number texts from 1; the bytes of an argument that are not UTF-8 make it a fault."""
+    return [
+        (number, UserError(f"not UTF-8: {text!a}; left out") if _broken(text) else text)
+        for number, text in enumerate(texts, 1)
+    ]
 
 
 def windows(stream: BinaryIO) -> Iterator[list[Line]]:
@@ -54,6 +68,14 @@ def windows(stream: BinaryIO) -> Iterator[list[Line]]:
             raise last
         if last is None:
             return
+
+
+def _broken(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # Python holds such a byte as half of a surrogate pair
+        return True
+    return False
 
 
 def _window(

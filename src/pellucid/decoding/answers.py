@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +13,9 @@ from pellucid.errors import UsageError
 from pellucid.packed import Packed
 
 Array = np.ndarray
+
+STRONGEST = 10
+"""Length penalties beyond it rank by length alone, and come to leave float64's range."""
 
 
 class Decodes(Protocol):
@@ -55,7 +58,8 @@ class SearchConfig:
     max_length: int = 128
     """Longest answer, in tokens, the end token not counted."""
     length_penalty: float = 1.0
-    """α: an answer of n tokens is ranked by log p / ((5 + n) / 6)^α; 0 ranks by log p alone."""
+    """α, from -10 to 10: an answer of n tokens is ranked by log p / ((5 + n) / 6)^α; 0 ranks by
+    log p alone."""
     best: int = 1
     """Answers returned for each input, at most `beam`."""
     constraints: Constraints = field(default_factory=Constraints)
@@ -65,8 +69,11 @@ class SearchConfig:
             raise UsageError(
                 f"beam and max_length must be at least 1, got {self.beam} and {self.max_length}"
             )
-        if not math.isfinite(self.length_penalty):
-            raise UsageError(f"length_penalty must be a finite number, got {self.length_penalty}")
+        if not abs(self.length_penalty) <= STRONGEST:
+            raise UsageError(
+                f"length_penalty must lie between -{STRONGEST} and {STRONGEST}, got "
+                f"{self.length_penalty}"
+            )
         if not 1 <= self.best <= self.beam:
             raise UsageError(f"best must lie between 1 and beam = {self.beam}, got {self.best}")
 
@@ -80,16 +87,25 @@ def penalty(length: int, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
-def limits_of(model: Decodes, source: Packed, max_length: int) -> Array:
+def limits_of(
+    model: Decodes, source: Packed, max_length: int, prefixes: Sequence[Sequence[int]] = ()
+) -> Array:
     """Return the most tokens that the answer to each input may have: (N,).
 
-    Raises `ValueError` for an input that leaves no room to begin.
+    Raises `ValueError` for an input that leaves no room to begin, for a prefix longer than its
+    answer may be, and when there is not a prefix for each input (or none at all).
     """
+    if prefixes and len(prefixes) != len(source):
+        raise ValueError(f"expected a prefix for each of {len(source)} inputs, got {len(prefixes)}")
+
     room = np.asarray(model.room(source))
     if len(room) and room.min() < 0:
         raise ValueError(
             f"a text of {int(source.lengths[room.argmin()])} tokens leaves no room for an answer "
             f"among the model's {model.config.max_position_embeddings} positions; shorten it"
         )
-    limits: Array = np.minimum(room, max_length)
+    limits: Array = np.minimum(room, min(max_length, np.iinfo(room.dtype).max))
+    for prefix, limit in zip(prefixes, limits, strict=bool(prefixes)):
+        if len(prefix) > limit:
+            raise ValueError(f"a prefix of {len(prefix)} tokens for an answer of at most {limit}")
     return limits

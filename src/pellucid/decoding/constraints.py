@@ -56,7 +56,8 @@ def constrain(
     log_p = log_p.copy()
     seen = [token for token in set(said) if token != eos]
     if rules.repetition_penalty != 1.0:
-        log_p[seen] *= rules.repetition_penalty
+        with np.errstate(over="ignore"):  # -inf is what a penalty that large means
+            log_p[seen] *= rules.repetition_penalty
     n = rules.no_repeat_ngram
     if n:
         last = tuple(said[place - n + 1 :]) if n > 1 else ()

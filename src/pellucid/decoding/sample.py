@@ -64,8 +64,9 @@ def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array
     order = np.argsort(-log_p, kind="stable")
     if config.top_k:
         order = order[: config.top_k]
-    z = log_p[order].astype(np.float64) / config.temperature
-    p = np.exp(z - z[0])
+    z = log_p[order].astype(np.float64)
+    with np.errstate(over="ignore"):  # below the likeliest by more than float64 holds: -inf, p = 0
+        p = np.exp((z - z[0]) / config.temperature)
     p /= p.sum()
     before = np.cumsum(p) - p
     kept = (before < config.top_p) & (p >= config.min_p * p[0]) & (p > 0)
@@ -84,7 +85,7 @@ def sample_stream(
     """
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
     model = prepared(model)
-    limits = limits_of(model, source, config.max_length)
+    limits = limits_of(model, source, config.max_length, prefixes)
     said: list[list[int]] = [[] for _ in range(len(source))]
     active = np.arange(len(source))
     state, tokens = model.start(source), np.full(len(source), bos)

@@ -86,9 +86,7 @@ def search_once(
 ) -> list[Search]:
     """Search step by step, and return every input's search with its margin, whatever that is."""
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
-    limits = limits_of(model, source, config.max_length)
-    if prefixes and len(prefixes) != len(source):
-        raise ValueError(f"expected a prefix for each of {len(source)} inputs, got {len(prefixes)}")
+    limits = limits_of(model, source, config.max_length, prefixes)
     searches = [
         Search(int(limit), prefixes[i] if prefixes else ()) for i, limit in enumerate(limits)
     ]

@@ -83,6 +83,10 @@ class TrainedCausalLM(Speaking):
         """The most tokens a text may have, so that one more can follow."""
         return self.model.config.max_position_embeddings - 1 - self.begins
 
+    def room(self, source: Sequence[int]) -> int:
+        """Return the most tokens that a text can be continued by."""
+        return self.model.config.max_position_embeddings - len(self.opening(source))
+
     def read(self, source: Sequence[int], answer: Sequence[int]) -> Reading:
         """Say a continuation to the model, token by token, and return what it made of it.
 

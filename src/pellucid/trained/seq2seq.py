@@ -29,6 +29,10 @@ class Trained(Speaking):
         """The most tokens a text may have."""
         return self.model.config.max_position_embeddings
 
+    def room(self, source: Sequence[int]) -> int:
+        """Return the most tokens that an answer can have: begin or end stand beside them."""
+        return self.model.config.max_position_embeddings - 1
+
     def read(self, source: Sequence[int], answer: Sequence[int]) -> Reading:
         """Say an answer to the model, token by token, and return what it made of it."""
         bos, eos = self.model.config.bos_token_id, self.model.config.eos_token_id

@@ -59,17 +59,22 @@ class Speaking(ABC):
     """What every answer begins with."""
 
     def __post_init__(self) -> None:
-        longest = (self.sampling or self.search).max_length
-        if len(self.prefix_tokens) > longest:
+        asked, room = (self.sampling or self.search).max_length, self.room([])
+        if len(self.prefix_tokens) > min(asked, room):
+            remedy = "allow longer answers (max_length) or give" if asked < room else "give"
             raise UsageError(
-                f"prefix has {len(self.prefix_tokens)} tokens, an answer at most {longest}: "
-                "allow longer answers (max_length) or give a shorter prefix"
+                f"prefix has {len(self.prefix_tokens)} tokens, an answer at most "
+                f"{min(asked, room)}: {remedy} a shorter prefix"
             )
 
     @property
     @abstractmethod
     def longest(self) -> int:
         """The most tokens a text may have."""
+
+    @abstractmethod
+    def room(self, source: Sequence[int]) -> int:
+        """Return the most tokens that the answer to a text of these tokens can have."""
 
     @abstractmethod
     def read(self, source: Sequence[int], answer: Sequence[int]) -> Reading:
