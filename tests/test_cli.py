@@ -594,5 +594,24 @@ class TestEvaluate:
         assert done.returncode == 0, done.stderr
         assert "200" in done.stdout
 
+    def test_a_long_source_is_judged_as_it_is_answered(
+        self, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        long = f"abcdefg abc. gfe dcba.\tABC\n{'a' * 20}\tA\n"
+        (tmp_path / "some.tsv").write_text(pairs(3) + long, encoding="utf-8")
+        command = ("evaluate", "runs/tiny", "--as-json", "--data", str(tmp_path / "some.tsv"))
+        done = pellucid(*command, cwd=place)
+        failed(done, 0)
+        assert "1 of 5 sources hold a sentence of more than 19 tokens" in caplog.text
+        assert json.loads(done.stdout)["words"] == 5
+        assert json.loads(pellucid(*command, "--metric", "none", cwd=place).stdout)["pairs"] == 3
+
+    def test_a_long_held_out_source_does_not_end_a_run(self, place: Path, tmp_path: Path) -> None:
+        (tmp_path / "aside.tsv").write_text(pairs(3) + f"{'a' * 20}\tA\n", encoding="utf-8")
+        aside = ("--data.train", "words.tsv", "--data.valid", str(tmp_path / "aside.tsv"))
+        done = pellucid("train", "tiny.toml", *aside, "--run", tmp_path / "run", cwd=place)
+        failed(done, 0)
+        assert (tmp_path / "run/model/config.json").is_file()
+
     def test_a_bare_model_needs_pairs(self, place: Path) -> None:
         failed(pellucid("evaluate", "runs/tiny/model", cwd=place), 2, "--data")

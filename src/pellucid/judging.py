@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from pellucid.text.pairs import Pair
 from pellucid.text.texts import encode_texts
 from pellucid.trained import AnyTrained, Trained, TrainedMaskedLM
 from pellucid.training.step import held_out_loss
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,9 @@ def score(
     if not isinstance(trained, Trained):
         return Scores(loss, len(examples), "texts")
     metric = config.evaluation.metric
-    answers = trained.best([pair.source for pair in pairs]) if metric != "none" else []
+    if metric == "none":
+        return Scores(loss, len(examples), "pairs")
+    answers = _answering(trained, pairs)()
     references = [pair.targets for pair in pairs]
     rates = error_rates(answers, references) if metric == "error_rates" else None
     figures = bleu(answers, references) if metric == "bleu" else ()
@@ -123,9 +128,10 @@ def validation_metric(
         return None
     step = max(1, len(pairs) // config.evaluation.pairs)
     some = pairs[::step][: config.evaluation.pairs]
+    answering = _answering(trained, some)
 
     def metric(_: Any) -> Mapping[str, float]:
-        answers = trained.best([pair.source for pair in some])
+        answers = answering()
         references = [pair.targets for pair in some]
         if config.evaluation.metric == "bleu":
             cased, lower, chrf = bleu(answers, references, intervals=False)
@@ -134,3 +140,25 @@ def validation_metric(
         return {"per": rates.per, "wer": rates.wer}
 
     return metric
+
+
+def _answering(trained: Trained, pairs: Sequence[Pair]) -> Callable[[], list[str]]:
+    """Return what answers all sources as `pellucid generate` does: a long one in parts.
+
+    One that cannot be read even so has an empty answer, and a warning says how many.
+    """
+    parts = [trained.parts(pair.source) for pair in pairs]
+    if unread := parts.count(None):
+        _log.warning(
+            "%s of %s sources hold a sentence of more than %d tokens, which this model cannot "
+            "read; they count as answered with nothing",
+            f"{unread:,}",
+            f"{len(pairs):,}",
+            trained.longest,
+        )
+
+    def answers() -> list[str]:
+        said = iter(trained.best([part for some in parts for part in some or ()]))
+        return [" ".join(next(said) for _ in some or ()) for some in parts]
+
+    return answers

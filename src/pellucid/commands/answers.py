@@ -9,7 +9,6 @@ from typing import Any
 
 from pellucid.commands.lines import Line
 from pellucid.errors import UserError
-from pellucid.text.sentences import split_sentences
 from pellucid.trained import Answer, Trained
 from pellucid.trained.speaking import Speaking
 
@@ -109,7 +108,7 @@ def _parts(trained: Speaking, text: str | UserError) -> list[str] | UserError:
         return [text]
     if not isinstance(fault, TooLongError) or not isinstance(trained, Trained):
         return fault  # from the parts of a text that is to be continued, nothing follows
-    parts = split_sentences(text, lambda t: len(trained.source.encode(t)), trained.longest)
+    parts = trained.parts(text)
     return fault if parts is None else parts
 
 

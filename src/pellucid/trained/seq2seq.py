@@ -12,6 +12,7 @@ from pellucid.decoding import Decodes, prepared
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn import Recorder
 from pellucid.packed import Batch, Packed
+from pellucid.text.sentences import split_sentences
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.trained.speaking import Reading, Speaking
 
@@ -28,6 +29,13 @@ class Trained(Speaking):
     def longest(self) -> int:
         """The most tokens a text may have."""
         return self.model.config.max_position_embeddings
+
+    def parts(self, text: str) -> list[str] | None:
+        """Return a text in as few pieces as the model can read, cut where sentences end.
+
+        None: a sentence by itself is too long.
+        """
+        return split_sentences(text, lambda part: len(self.source.encode(part)), self.longest)
 
     def room(self, source: Sequence[int]) -> int:
         """Return the most tokens that an answer can have: begin or end stand beside them."""
