@@ -21,6 +21,7 @@ PAGES = (
     (ROOT / "README.md", "en", README),
     (ROOT / "README.ko.md", "ko", README),
     (ROOT / "docs" / "speed.md", "en", ("goals",)),
+    (ROOT / "docs" / "decoding.md", "en", ("decoding",)),
 )
 """Each page, its language, and the blocks that are made for it."""
 RESULTS = ROOT / "results" / "results.jsonl"
@@ -55,7 +56,7 @@ def read_results(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the last measurement of each benchmark; earlier ones stay in the file as history."""
-    told_apart = ("benchmark", "length", "corpus", "batch_tokens")
+    told_apart = ("benchmark", "length", "corpus", "batch_tokens", "beam", "batch")
     last = {tuple(map(row.get, told_apart)): row for row in rows}
     return list(last.values())
 
@@ -220,6 +221,31 @@ def at_least(what: str, least: float, found: Sequence[float]) -> Goal:
     return what, f"≥ {least:g}", f"{middle:.2f}{spread}", middle >= least
 
 
+PEERS = ("ctranslate2_float32", "ctranslate2_int8", "transformers")
+
+
+def decoding_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a Markdown table of answer tokens a second beside other engines, the same weights."""
+    heads = [name.replace("_", " ") for name in PEERS]
+    lines = [
+        f"| | Pellucid | {' | '.join(heads)} |",
+        "|---|---:" + "|---:" * len(PEERS) + "|",
+    ]
+    for row in rows:
+        if row["benchmark"] == "decoding":
+            way = "greedy" if row["beam"] == 1 else f"beam {row['beam']}"
+            cells = [
+                f"{way}, batches of {row['batch']}",
+                f"{row['tokens_per_s']['pellucid'][1]:,.0f}",
+            ]
+            for peer in PEERS:
+                low, middle, high = row["ratio_to"][peer]
+                rate = row["tokens_per_s"][peer][1]
+                cells.append(f"{rate:,.0f}: {middle:.2f} ({low:.2f}–{high:.2f})")
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def cell(name: str, value: Any) -> str:
     """Write one value; what was not measured stays empty."""
     if value is None:
@@ -238,6 +264,8 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
                 block = speed_table(benchmarks, language)
             case "goals":
                 block = goals_table(benchmarks, measured)
+            case "decoding":
+                block = decoding_table(benchmarks)
             case "demo":
                 block = f"```text\n{DEMO.read_text(encoding='utf-8').strip()}\n```"
         before, rest = text.split(f"<!-- {name} -->\n", 1)
