@@ -613,5 +613,14 @@ class TestEvaluate:
         failed(done, 0)
         assert (tmp_path / "run/model/config.json").is_file()
 
+    def test_a_split_of_files_that_changed_is_refused(self, place: Path, tmp_path: Path) -> None:
+        own = tmp_path / "own.tsv"
+        own.write_text(pairs(200), encoding="utf-8")
+        run = tmp_path / "run"
+        pellucid("train", "tiny.toml", "--data.train", own, "--run", run, cwd=place)
+        assert pellucid("evaluate", run).returncode == 0
+        own.write_text(pairs(190), encoding="utf-8")
+        failed(pellucid("evaluate", run), 1, "own.tsv: not what", "--data")
+
     def test_a_bare_model_needs_pairs(self, place: Path) -> None:
         failed(pellucid("evaluate", "runs/tiny/model", cwd=place), 2, "--data")

@@ -10,6 +10,7 @@ import pytest
 
 import pellucid
 from pellucid.commands import chat as command
+from pellucid.errors import UsageError
 from pellucid.experiment import train_run
 from pellucid.trained import Trained
 from pellucid.training.events import Event, Stepped
@@ -73,6 +74,8 @@ def test_it_trains_says_how_long_and_answers(
     questions += ["ba"]
     assert chat() == 0
     assert "Ctrl-C ends it early" not in capsys.readouterr().out
+    with pytest.raises(UsageError, match="--minutes would change nothing"):
+        command.run(["--recipe", "tiny.toml", "--run", "runs/tiny", "--minutes", "1"])
 
 
 def test_an_interruption_keeps_the_model_and_goes_to_the_prompt(

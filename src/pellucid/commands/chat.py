@@ -29,10 +29,16 @@ def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | N
     Args:
         recipe: What to train: chatbot-ko, or chatbot-ko-seed at the full size of seed 003.
         run: The run's folder. Unset: runs/RECIPE.
-        minutes: Training time. Unset: as the recipe says.
+        minutes: Training time of a new run. Unset: as the recipe says.
     """
     folder = run or Path("runs") / recipe
-    if not (folder / "model" / CONFIG).is_file():
+    trained_before = (folder / "model" / CONFIG).is_file()
+    if minutes is not None and (trained_before or (folder / "config.toml").is_file()):
+        raise UsageError(
+            f"{folder}: was begun before, so --minutes would change nothing; leave it out, or give "
+            "another --run"
+        )
+    if not trained_before:
         code = _train(recipe, folder, minutes)
         if code:
             return code

@@ -10,9 +10,11 @@ import tyro
 
 from pellucid.bleu import check_installed
 from pellucid.config import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
-from pellucid.errors import UsageError
+from pellucid.errors import UsageError, UserError
 from pellucid.experiment import card, read_material, score
+from pellucid.judging import encode
 from pellucid.model_folder import CARD, find_model, load_any
+from pellucid.text.pairs import Pairs
 from pellucid.trained import AnyTrained
 from pellucid.training.files import write_atomically
 
@@ -60,6 +62,7 @@ def evaluate(
         pairs = read_material(replace(config, data=given)).train
     else:
         everything = read_material(config)
+        _check_split(trained, everything, config, model)
         pairs = everything.test or everything.valid
         if not pairs:
             raise UsageError(f"{model}: no pairs were put aside in this run; give some with --data")
@@ -73,6 +76,19 @@ def evaluate(
         for name, value in scores.written().items():
             print(f"{name:<{width}} {value}")
     return 0
+
+
+def _check_split(trained: AnyTrained, pairs: Pairs, config: RunConfig, run: Path) -> None:
+    """Refuse pairs put aside of files that changed: the model may have learnt some of them."""
+    own = config.data
+    if not own.train or own.valid or own.test or not own.sha256:
+        return
+    if encode(trained, pairs.train, config, pairs.first_target_only).digest != own.sha256:
+        raise UserError(
+            f"{', '.join(map(str, own.train))}: not what {run} was trained on (data.sha256 "
+            "differs), so some of the pairs put aside may have been learnt; put the file back, or "
+            "give pairs with --data"
+        )
 
 
 def _settings_for(trained: AnyTrained) -> RunConfig:
