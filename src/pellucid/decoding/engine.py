@@ -160,14 +160,18 @@ class Engine:
         Inputs of like length are answered together, at most `at_once` of them by one thread.
         """
         found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
+        limits = limits_of(self, source, config.max_length)
+        penalties = np.array(
+            [penalty(length, config.length_penalty) for length in range(limits.max(initial=0) + 3)]
+        )
         order = np.argsort(-source.lengths, kind="stable")
         size = max(1, min(at_once, -(-len(order) // threads.available())))
         chunks = [order[at : at + size] for at in range(0, len(order), size)]
 
         def part(i: int) -> None:
-            for place, answers in zip(
-                chunks[i], self._search(source.select(chunks[i]), config), strict=True
-            ):
+            chunk = chunks[i]
+            best = self._search(source.select(chunk), config, limits[chunk], penalties)
+            for place, answers in zip(chunk, best, strict=True):
                 found[place] = answers
 
         if len(chunks) == 1:
@@ -243,9 +247,11 @@ class Engine:
                    first, state.names, state.counts, state.memory, state.each, state.spans,
                    *self.output, log_p)  # fmt: skip
 
-    def _search(self, source: Packed, config: SearchConfig) -> list[list[Hypothesis]]:
-        n, beam, limits = len(source), config.beam, limits_of(self, source, config.max_length)
-        limit = int(limits.max())
+    def _search(
+        self, source: Packed, config: SearchConfig, limits: Array, penalties: Array
+    ) -> list[list[Hypothesis]]:
+        """Answer one batch; `penalties` are those of every length up to 2 beyond the limits."""
+        n, beam, limit = len(source), config.beam, int(limits.max())
         keys, reading = _Keys(self.decoder.layers, self.width), self._reading(source)
         names, counts, spans = np.zeros((n, 0), int), np.zeros(n, int), np.zeros((n, 2), int)
         if self.encoder is not None:
@@ -253,9 +259,6 @@ class Engine:
         elif len(source.tokens):
             names, counts = self._read_text(source, keys)
         own = keys.rows.reshape(keys.layers, -1, self.width)[:, : keys.used]
-        penalties = np.array(
-            [penalty(length, config.length_penalty) for length in range(limit + 3)]
-        )
         said = np.empty((n, beam, limit), np.int32)
         done = np.zeros((n, beam, 3), np.int64)
         log_p, scores = np.zeros((n, beam)), np.full((n, beam), -np.inf)
