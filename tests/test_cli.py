@@ -342,6 +342,12 @@ class TestStopping:
         assert err == b""
 
 
+def test_special_tokens_are_those_of_the_tokenizer(place: Path, tmp_path: Path) -> None:
+    other = ("--model.eos-token-id", "5", "--run", str(tmp_path / "run"))
+    done = pellucid("train", "tiny.toml", "--data.train", "words.tsv", *other, cwd=place)
+    failed(done, 2, "eos_token_id must be 0, 1 and 2", "got 0, 1, 5")
+
+
 class TestGenerate:
     """Text in, text out."""
 
@@ -513,6 +519,7 @@ class TestGenerate:
             ("config.json", None, ["neither a model"]),
             ("config.json", b"{", ["config.json: is damaged"]),
             ("config.json", b"{}", ["not a model of Pellucid's"]),
+            ("config.json", "eos_token_id", ["config.json: pad_token_id", "got 0, 1, 5"]),
             ("config.json", "vocabularies", ["config.json: vocabularies is damaged"]),
             ("target_tokenizer.json", None, ["target_tokenizer.json: is missing"]),
             ("model.safetensors", b"12345678", ["model.safetensors", "not a whole"]),

@@ -25,7 +25,7 @@ from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
 from pellucid.nn import Module, StateError
 from pellucid.settings import from_mapping, nearest
-from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.tokenizer import BOS, EOS, PAD, Tokenizer
 from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMaskedLM
 from pellucid.training.files import write_folder_atomically
 from pellucid.training.storage import StorageError, Store, reduced, restored
@@ -106,6 +106,12 @@ def load_any(folder: Path) -> AnyTrained:
         )
     made_with = settings.pop("vocabularies", None) or [None, None]  # older folders do not say
     config = _from_json(kind, settings, folder / CONFIG)
+    ids = (config.pad_token_id, config.bos_token_id, config.eos_token_id)
+    if ids != (PAD, BOS, EOS):
+        raise UserError(
+            f"{folder / CONFIG}: pad_token_id, bos_token_id and eos_token_id must be {PAD}, {BOS} "
+            f"and {EOS}, as in the tokenizer; got {', '.join(map(str, ids))}"
+        )
     if not isinstance(made_with, list) or len(made_with) < len(_entries(config)):
         raise UserError(f"{folder / CONFIG}: vocabularies is damaged; copy it again")
     paths = [folder / TOKENIZER]
