@@ -198,7 +198,7 @@ def _tags(kind: Any) -> dict[str, str]:
 _WORDS = {
     bool: "true or false",
     int: "a whole number",
-    float: "a finite number",
+    float: "a number",
     str: "text",
     Path: "a path",
 }
