@@ -429,6 +429,7 @@ class TestGenerate:
                 ["runs/tiny", "a", "--max-length", "99", "--prefix", 19 * "A"],
                 "an answer at most 18",
             ),
+            (["runs/tiny", "a", "--prefix", "A\ud55c"], "no tokens for: '\ud55c'"),
             (["runs/tiny", "a", "--length-penalty", "1e300"], "length_penalty must lie between"),
             (["runs/tiny", "a", "--seed", "1", "--beam", "2", "--best", "2"], "--best 2"),
             (["runs/tiny", "a", "--file", "words.tsv"], "not both"),

@@ -59,6 +59,11 @@ class Speaking(ABC):
     """What every answer begins with."""
 
     def __post_init__(self) -> None:
+        if self.prefix and (unknown := self.target.unknown_characters([self.prefix])):
+            raise UsageError(
+                "prefix holds characters that the model has no tokens for: "
+                + " ".join(map(repr, unknown))
+            )
         asked, room = (self.sampling or self.search).max_length, self.room([])
         if len(self.prefix_tokens) > min(asked, room):
             remedy = "allow longer answers (max_length) or give" if asked < room else "give"
