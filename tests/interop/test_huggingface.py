@@ -124,6 +124,7 @@ def change_config(folder: Path, **values: Any) -> None:
         ({"n_embd": None}, "n_embd is missing"),
         ({"n_head": "three"}, "n_head = 'three'; expected int"),
         ({"n_head": 5}, "num_attention_heads must divide d_model"),
+        ({"eos_token_id": 50256}, r"config\.json: eos_token_id must be a token of the vocabulary"),
         ({"activation_function": "mish"}, "activation_function = 'mish'; expected one of"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True"),
         ({"n_inner": 59}, r"linear1.weight: expected shape \(59, 21\), got \(53, 21\)"),

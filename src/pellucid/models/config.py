@@ -82,7 +82,7 @@ class StackConfig:
                 f"num_attention_heads must divide d_model: {self.d_model} is not a multiple of "
                 f"{self.num_attention_heads}"
             )
-        self._at_least(0, "ffn_before")
+        self._at_least(0, "ffn_before", "pad_token_id", "bos_token_id", "eos_token_id")
         self._at_least(1, "ffn_dim", "ffn_after")
         self._at_least(2, "max_position_embeddings")
         for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
@@ -96,6 +96,16 @@ class StackConfig:
         for name in names:
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    def _tokens_of(self, vocabulary: str, *names: str) -> None:
+        """Refuse tokens that a vocabulary does not have; one of 0 entries is not known yet."""
+        entries = getattr(self, vocabulary)
+        for name in names:
+            if 0 < entries <= getattr(self, name):
+                raise UsageError(
+                    f"{name} must be a token of the vocabulary, below {vocabulary} = {entries}, "
+                    f"got {getattr(self, name)}"
+                )
 
     @property
     def head_width(self) -> int:
@@ -150,6 +160,8 @@ class Seq2SeqConfig(StackConfig):
         self._at_least(
             0, "encoder_layers", "decoder_layers", "source_vocab_size", "target_vocab_size"
         )
+        self._tokens_of("source_vocab_size", "pad_token_id")
+        self._tokens_of("target_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
         if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
             raise UsageError(
                 'tie_embeddings = "all" needs one vocabulary for both sides; got '
@@ -181,6 +193,7 @@ class LanguageConfig(StackConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._at_least(0, "vocab_size", "num_hidden_layers")
+        self._tokens_of("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +242,7 @@ class MaskedLMConfig(LanguageConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._at_least(0, "type_vocab_size", "mask_token_id")
+        self._tokens_of("vocab_size", "mask_token_id")
         if not 0 < self.masked_share <= 1:
             raise UsageError(f"masked_share must be above 0 and at most 1, got {self.masked_share}")
 

@@ -1,0 +1,46 @@
+"""A config refuses what no model can be made of, and says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pellucid.errors import UsageError
+from pellucid.models import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+
+SEQ2SEQ = Seq2SeqConfig(source_vocab_size=7, target_vocab_size=11)
+CAUSAL = CausalLMConfig(vocab_size=13)
+MASKED = MaskedLMConfig(vocab_size=17)
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "token", "vocabulary"),
+    [
+        (SEQ2SEQ, "pad_token_id", 7, "source_vocab_size = 7"),
+        (replace(SEQ2SEQ, source_vocab_size=19), "pad_token_id", 11, "target_vocab_size = 11"),
+        (SEQ2SEQ, "bos_token_id", 11, "target_vocab_size = 11"),
+        (SEQ2SEQ, "eos_token_id", 12, "target_vocab_size = 11"),
+        *((CAUSAL, f"{name}_token_id", 13, "vocab_size = 13") for name in ("pad", "bos", "eos")),
+        *((MASKED, f"{name}_token_id", 17, "vocab_size = 17") for name in ("bos", "eos", "mask")),
+    ],
+)
+def test_a_special_token_is_one_of_the_vocabulary(
+    config: Any, name: str, token: int, vocabulary: str
+) -> None:
+    message = f"{name} must be a token of the vocabulary, below {vocabulary}, got {token}"
+    with pytest.raises(UsageError, match=message):
+        replace(config, **{name: token})
+    with pytest.raises(UsageError, match=f"{name} must be at least 0, got -1"):
+        replace(config, **{name: -1})
+
+
+def test_the_last_token_of_a_vocabulary_may_be_special() -> None:
+    assert replace(SEQ2SEQ, pad_token_id=6, bos_token_id=10).bos_token_id == 10
+    assert replace(MASKED, mask_token_id=16).mask_id == 16
+
+
+@pytest.mark.parametrize("kind", [Seq2SeqConfig, CausalLMConfig, MaskedLMConfig])
+def test_before_the_vocabulary_is_known_any_token_may_be_special(kind: type) -> None:
+    assert kind(eos_token_id=50256).eos_token_id == 50256
