@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pellucid.commands.lines import Line
+from pellucid.decoding import Decodes
 from pellucid.errors import UserError
 from pellucid.trained import Answer, Trained
 from pellucid.trained.speaking import Speaking
@@ -18,12 +19,19 @@ class TooLongError(UserError):
 
 
 def answer_window(
-    trained: Speaking, window: Sequence[Line], unit: str, *, scores: bool, as_json: bool
+    trained: Speaking,
+    window: Sequence[Line],
+    unit: str,
+    *,
+    scores: bool,
+    as_json: bool,
+    speaker: Callable[[], Decodes] | None = None,
 ) -> bool:
     """Print the answers to numbered texts, in order; return whether all could be answered.
 
     A text that is too long is answered in pieces, sentence by sentence. One that cannot be answered
-    gives an empty line (with JSON: its error) and a message; the others go on.
+    gives an empty line (with JSON: its error) and a message; the others go on. `speaker` is as in
+    `Speaking.answers`, for windows one after another.
     """
     faults: dict[int, UserError] = {}
     pieces: list[str] = []
@@ -44,7 +52,7 @@ def answer_window(
         pieces += parts
         # Each piece of a text is drawn by a number of its own; a text's first by the text's.
         numbers += [(number - 1 + place * 2**24) % 2**32 for place in range(len(parts))]
-    answers = trained.answers(pieces, numbers)
+    answers = trained.answers(pieces, numbers, speaker)
     for (number, text), span in zip(window, spans, strict=True):
         if as_json:
             record: dict[str, Any] = {

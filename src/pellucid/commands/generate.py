@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -117,7 +118,10 @@ def _generate(
 
 def _answer_lines(trained: Speaking, stream: BinaryIO, scores: bool, as_json: bool) -> int:
     failed = False
+    speaker = functools.cache(trained.speaker)
     for window in windows(stream):
-        whole = answer_window(trained, window, "line", scores=scores, as_json=as_json)
+        whole = answer_window(
+            trained, window, "line", scores=scores, as_json=as_json, speaker=speaker
+        )
         failed = failed or not whole
     return int(failed)

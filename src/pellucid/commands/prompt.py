@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections.abc import Callable
 
 from pellucid.commands.answers import obstacle, report_unknown, written
+from pellucid.decoding import Decodes
 from pellucid.trained.speaking import Speaking
 
 
@@ -14,6 +17,7 @@ def converse(trained: Speaking, scores: bool = False) -> int:
         import readline  # noqa: F401 - importing it gives `input` history and editing
 
     print("Type a text and press Enter; Ctrl-D ends.")
+    speaker = functools.cache(trained.speaker)  # made ready at the first answer, for all
     number = 0  # a text asked twice is not drawn the same answer twice
     while True:
         try:
@@ -28,17 +32,19 @@ def converse(trained: Speaking, scores: bool = False) -> int:
             continue
         report_unknown(trained, text, "that text")
         with contextlib.suppress(KeyboardInterrupt):
-            _say(trained, text, number, scores)
+            _say(trained, text, number, scores, speaker)
         number += 1
 
 
-def _say(trained: Speaking, text: str, number: int, scores: bool) -> None:
+def _say(
+    trained: Speaking, text: str, number: int, scores: bool, speaker: Callable[[], Decodes]
+) -> None:
     searched = trained.sampling is None and trained.search.beam > 1
     if scores or searched:  # only the end of the search says which answer it is
-        print(written(trained.answers([text], [number])[0], scores))
+        print(written(trained.answers([text], [number], speaker)[0], scores))
         return
     try:
-        for piece in trained.stream(text, number):
+        for piece in trained.stream(text, number, speaker):
             print(piece.replace("\n", " "), end="", flush=True)
     finally:
         print()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -103,12 +103,17 @@ class Speaking(ABC):
         return self.target.encode(self.prefix) if self.prefix else []
 
     def answers(
-        self, texts: Sequence[str], numbers: Sequence[int] | None = None
+        self,
+        texts: Sequence[str],
+        numbers: Sequence[int] | None = None,
+        speaker: Callable[[], Decodes] | None = None,
     ) -> list[list[Answer]]:
         """Return each text's best answers, best first, in the order of the texts.
 
         Texts of like length are answered together. An empty text has one empty answer. `numbers`,
-        counted from 0 unless given, are what the draws of sampling are keyed by.
+        counted from 0 unless given, are what the draws of sampling are keyed by. `speaker` gives
+        what was made ready before, for whoever asks again and again of a model that does not change
+        in between (`functools.cache(trained.speaker)`).
 
         Raises `ValueError` for a text of more than `longest` tokens.
         """
@@ -116,11 +121,11 @@ class Speaking(ABC):
         names = range(len(texts)) if numbers is None else numbers
         ids = self.source.encode_all(texts)
         order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
-        speaker = self.speaker() if order else None
+        ready = (speaker or self.speaker)() if order else None
         for start in range(0, len(order), TEXTS_AT_ONCE):
             together = order[start : start + TEXTS_AT_ONCE]
             rows, numbered = [ids[i] for i in together], [names[i] for i in together]
-            for i, answers in zip(together, self._answer(speaker, rows, numbered), strict=True):
+            for i, answers in zip(together, self._answer(ready, rows, numbered), strict=True):
                 found[i] = answers
         return found
 
@@ -128,10 +133,13 @@ class Speaking(ABC):
         """Return each text's best answer."""
         return [answers[0].text for answers in self.answers(texts)]
 
-    def stream(self, text: str, number: int = 0) -> Iterator[str]:
+    def stream(
+        self, text: str, number: int = 0, speaker: Callable[[], Decodes] | None = None
+    ) -> Iterator[str]:
         """Yield one answer piece by piece, as its tokens are made: drawn, or greedily chosen.
 
-        A piece ends where a character does: a character of several tokens comes whole.
+        A piece ends where a character does: a character of several tokens comes whole. `number` and
+        `speaker` are as in `answers`.
 
         Raises `ValueError` for a text of more than `longest` tokens.
         """
@@ -144,7 +152,7 @@ class Speaking(ABC):
         said: list[int] = []
         shown = ""
         for spoken in sample_stream(
-            self.speaker(),
+            (speaker or self.speaker)(),
             Packed.of([self.opening(tokens)], [number]),
             self.sampling or greedy,
             [self.prefix_tokens] if self.prefix else (),
