@@ -97,7 +97,7 @@ def test_an_interruption_keeps_the_model_and_goes_to_the_prompt(
 def test_ctrl_c_in_an_answer_leads_back_to_the_prompt(
     place: Path, questions: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(self: Trained, text: str, number: int) -> object:
+    def stop(self: Trained, *_: object) -> object:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Trained, "stream", stop)
