@@ -204,6 +204,13 @@ class TestTrain:
         done = pellucid("train", "--resume", "runs/tiny", "--seed", "5", cwd=place)
         failed(done, 1, "seed: 0 -> 5")
 
+    def test_layers_that_no_checkpoint_has_are_refused_before_they_are_built(
+        self, place: Path
+    ) -> None:
+        many = ("--model.decoder-layers", "1000000000")
+        done = pellucid("train", "--resume", "runs/tiny", *many, cwd=place)
+        failed(done, 1, "model.decoder_layers: 1 -> 1000000000")
+
     def test_more_steps_can_be_asked_for(self, place: Path) -> None:
         pellucid("train", "tiny.toml", "--data.train", "words.tsv", "--run", "more", cwd=place)
         done = pellucid(
@@ -522,6 +529,7 @@ class TestGenerate:
             ("config.json", b"{}", ["not a model of Pellucid's"]),
             ("config.json", "eos_token_id", ["config.json: pad_token_id", "got 0, 1, 5"]),
             ("config.json", "vocabularies", ["config.json: vocabularies is damaged"]),
+            ("config.json", "ffn_dim", ["config.json: does not fit", "ffn_dim is 5"]),
             ("target_tokenizer.json", None, ["target_tokenizer.json: is missing"]),
             ("model.safetensors", b"12345678", ["model.safetensors", "not a whole"]),
             ("model.safetensors", None, ["model.safetensors: cannot be read"]),
@@ -541,6 +549,16 @@ class TestGenerate:
         if content is not None:
             (tmp_path / part).write_bytes(content)
         failed(pellucid("generate", tmp_path, "abc", cwd=place), 1, *words)
+
+    def test_layers_that_no_weights_are_for_are_named_before_they_are_built(
+        self, place: Path, tmp_path: Path
+    ) -> None:
+        for path in (place / "runs/tiny/model").iterdir():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+        settings = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps({**settings, "encoder_layers": 10**9}))
+        said = "encoder_layers is 1000000000, the weights have 1;"
+        failed(pellucid("generate", tmp_path, "abc"), 1, "config.json: does not fit", said)
 
     def test_a_tokenizer_of_another_model_is_named(self, place: Path, tmp_path: Path) -> None:
         for path in (place / "runs/tiny/model").iterdir():

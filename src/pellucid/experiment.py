@@ -26,7 +26,7 @@ from pellucid.text.tokenizer import BOS, EOS, PAD, Tokenizer, train_tokenizer
 from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMaskedLM
 from pellucid.training.card import model_card
 from pellucid.training.events import Listener
-from pellucid.training.run import RunFolder
+from pellucid.training.run import RunFolder, check_resumed
 from pellucid.training.storage import Store
 from pellucid.training.trainer import Trainer
 
@@ -115,6 +115,8 @@ def train_run(
     """
     if config.evaluation.metric == "bleu":
         check_installed()  # now, rather than after the training
+    if resume and not accept_changes:
+        check_resumed(folder, {"model": _chosen(config)})  # before a model is made of them
     pairs = read_material(config)
     trained = _untrained(config, pairs)
     examples = encode(trained, pairs.train, config, pairs.first_target_only)
@@ -191,6 +193,12 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     if isinstance(config.model, Seq2SeqConfig):
         del settings["model"]["model_type"]
     return settings
+
+
+def _chosen(config: RunConfig) -> dict[str, Any]:
+    """Return the model's settings without those that the data say."""
+    settings = _settings(config)["model"]
+    return {name: value for name, value in settings.items() if not name.endswith("vocab_size")}
 
 
 def _batches(examples: Examples, config: RunConfig) -> Batches:

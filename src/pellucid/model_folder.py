@@ -23,6 +23,7 @@ from pellucid.interop.huggingface import is_huggingface, read_json, read_pretrai
 from pellucid.interop.tokenizer import MissingTokenizer
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.models.sizes import size_faults
 from pellucid.nn import Module, StateError
 from pellucid.settings import from_mapping, nearest
 from pellucid.text.tokenizer import BOS, EOS, PAD, Tokenizer
@@ -126,17 +127,23 @@ def load_any(folder: Path) -> AnyTrained:
     for i, entries in enumerate(_entries(config)):
         tokenizer, path = (tokenizers * 2)[i], (paths * 2)[i]
         _check_tokenizer(tokenizer, path, entries, made_with[i])
+    state = _read_state(folder / WEIGHTS)
+    if faults := size_faults(config, state):
+        raise UserError(
+            f"{folder / CONFIG}: does not fit {WEIGHTS}: {'; '.join(faults)}; one of them is "
+            "damaged or of another model: copy both again"
+        )
     if isinstance(config, MaskedLMConfig):
         masked = MaskedLM(config)
-        _load_weights(masked, folder / WEIGHTS)
+        _fill(masked, state, folder / WEIGHTS)
         return TrainedMaskedLM(masked.eval(), tokenizers[0])
     search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
     if isinstance(config, CausalLMConfig):
         causal = CausalLM(config)
-        _load_weights(causal, folder / WEIGHTS)
+        _fill(causal, state, folder / WEIGHTS)
         return TrainedCausalLM(causal.eval(), tokenizers[0], tokenizers[0], search)
     model = Seq2Seq(config)
-    _load_weights(model, folder / WEIGHTS)
+    _fill(model, state, folder / WEIGHTS)
     return Trained(model.eval(), tokenizers[0], tokenizers[-1], search)
 
 
@@ -186,11 +193,17 @@ def _check_tokenizer(tokenizer: Tokenizer, path: Path, entries: int, wanted: str
         )
 
 
-def _load_weights(model: Module, path: Path) -> None:
+def _read_state(path: Path) -> dict[str, np.ndarray]:
     try:
-        state = restored(read_weights(path))
+        return restored(read_weights(path))
+    except StorageError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _fill(model: Module, state: Mapping[str, np.ndarray], path: Path) -> None:
+    try:
         model.load_state_dict(state)
-    except (StateError, StorageError) as error:
+    except StateError as error:
         raise UserError(f"{path}: {error}") from None
     if broken := [name for name, array in state.items() if not np.isfinite(array).all()]:
         raise UserError(f"{path}: {broken[0]} holds values that are not finite")

@@ -12,7 +12,7 @@ import pytest
 
 from pellucid.errors import UserError
 from pellucid.training.events import EpochEnded
-from pellucid.training.run import RunFolder, read_settings
+from pellucid.training.run import RunFolder, check_resumed, read_settings
 
 SETTINGS = {"model": {"d_model": 64, "heads": [2, 3]}, "training": {"lr": 1e-3}}
 
@@ -96,6 +96,17 @@ def test_changed_settings_are_listed(tmp_path: Path, saved: bool) -> None:
     assert "training.seed: unset -> 1" in said
     assert "heads" not in said
     assert read_settings(tmp_path) == SETTINGS
+
+
+def test_some_settings_can_be_compared_before_the_folder_is_opened(tmp_path: Path) -> None:
+    other = {"model": {"d_model": 10**9}}
+    check_resumed(tmp_path, other)  # a run without a checkpoint has nothing to fit to
+    with RunFolder(tmp_path, SETTINGS) as run:
+        save(run, 1)
+        check_resumed(tmp_path, {"model": SETTINGS["model"]})
+        check_resumed(tmp_path, {"model": {"d_model": 64}})
+        with pytest.raises(UserError, match=r"not those of the run:\n  model.d_model: 64 -> 10000"):
+            check_resumed(tmp_path, other)
 
 
 def test_changes_can_be_accepted_with_a_warning(

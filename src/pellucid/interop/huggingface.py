@@ -21,6 +21,7 @@ from pellucid.interop.tensors import read_tensors
 from pellucid.interop.tokenizer import ForeignTokenizer
 from pellucid.models import CausalLM, MaskedLM, MaskedLMConfig
 from pellucid.models.config import LanguageConfig
+from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
 
 Array = np.ndarray
@@ -73,6 +74,11 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
         config = family.config(theirs, tensors)
     except UsageError as error:  # no setting of the user's is at fault, but the file
         raise theirs.fault(str(error)) from None
+    if config.num_hidden_layers > len(tensors):  # their names alone would fill the memory
+        raise theirs.fault(
+            f"has {config.num_hidden_layers} layers, its weights are {len(tensors)} arrays; copy "
+            "both again"
+        )
     if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
         raise UserError(
             f"{folder / TOKENIZER}: has {tokenizer.vocab_size} tokens, {CONFIG} says "
@@ -82,6 +88,8 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
         config = _with_specials(config, family, tokenizer)
     names = family.names(config, theirs)
     state = _state(names, tensors, path)
+    if faults := size_faults(config, state):
+        raise UserError(f"{path}: does not fit its {CONFIG}: {'; '.join(faults)}")
     for name in _left_over(names, tensors, family):
         _log.warning("%s: %s is not used by the model and was left out", path, name)
     model = _model(config, dtype)

@@ -198,10 +198,7 @@ class RunFolder:
         if before is not None and (found := settings_differences(before, self.settings)):
             listed = "\n  ".join(found)
             if not accept_changes:
-                raise UserError(
-                    f"{self.path}: these settings are not those of the run:\n  {listed}\n"
-                    "Put them back, or start a new run in another folder"
-                )
+                raise _other_settings(self.path, listed)
             self.changed = True
             logger.warning("%s goes on with other settings:\n  %s", self.path, listed)
         if self.checkpoint is not None:
@@ -226,6 +223,27 @@ def read_settings(path: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: cannot be read as TOML: {error}") from None
+
+
+def check_resumed(path: Path, settings: Mapping[str, Any]) -> None:
+    """Raise `UserError` for settings that are not those of a run's newest checkpoint.
+
+    For whoever would make something large of them before the run's folder is opened, which looks at
+    all settings; here only those given are compared, and only with what the checkpoint's
+    config.toml says.
+    """
+    if not (made := checkpoint_paths(path / "checkpoints")):
+        return
+    before, now = dict(_flat(read_settings(made[-1]) or {})), dict(_flat(settings))
+    if found := settings_differences({key: before[key] for key in now if key in before}, now):
+        raise _other_settings(path, "\n  ".join(found))
+
+
+def _other_settings(path: Path, listed: str) -> UserError:
+    return UserError(
+        f"{path}: these settings are not those of the run:\n  {listed}\n"
+        "Put them back, or start a new run in another folder"
+    )
 
 
 def _holds_run(path: Path) -> bool:
