@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.view.samples import bpe, speaking
+from tests.view.samples import CONFIG, bpe, shaken, speaking
+from tests.view.test_halves import bert, gpt
 
 from pellucid import ops, view
 from pellucid.view.record import Record
@@ -33,20 +35,24 @@ def file(picture: view.Picture, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture
-def open_page(browser: Browser, file: Path) -> Iterator[Open]:
-    """Open the file; at the end, nothing may have been complained of and nothing asked for."""
+def open_page(browser: Browser, file: Path, tmp_path: Path) -> Iterator[Open]:
+    """Open the file, or another picture's; at the end, nothing may have been complained of and
+    nothing asked for."""
     said: list[str] = []
     asked: list[str] = []
+    files: set[str] = set()
     contexts = []
 
-    def opened(**options: Any) -> Page:
+    def opened(other: view.Picture | None = None, **options: Any) -> Page:
+        path = file if other is None else other.save(tmp_path / "other.html")
+        files.add(path.as_uri())
         context = browser.new_context(**{"viewport": WIDE, **options})
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         context.on("request", lambda request: asked.append(request.url))
-        page.goto(file.as_uri())
+        page.goto(path.as_uri())
         page.wait_for_function("pellucid.model.colours !== undefined")
         return page
 
@@ -54,7 +60,7 @@ def open_page(browser: Browser, file: Path) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert not said
-    assert set(asked) == {file.as_uri()}
+    assert set(asked) == files
 
 
 def settle(page: Page) -> None:
@@ -87,7 +93,7 @@ def test_weights_and_outputs_equal_the_librarys(
 ) -> None:
     page = open_page()
     record = picture.record
-    factor = "head.map.scale" if scale is None else repr(scale)
+    factor = "head.scale" if scale is None else repr(scale)
     for kind in record.kinds:
         weights = heads(page, kind, f"Array.from(head.weights({factor}).values)")
         outputs = heads(
@@ -279,6 +285,87 @@ def test_step_by_step_shows_the_numbers(open_page: Open, picture: view.Picture) 
     page.locator(".stage .picture").first.click(position={"x": 3, "y": 3})
     settle(page)
     assert page.evaluate("[pellucid.model.state.query, pellucid.model.state.key]") == [0, 0]
+
+
+def own_weights(page: Page, picture: view.Picture) -> None:
+    """The weights that the page makes of queries, keys and scales are those that the model had."""
+    for kind in picture.record.kinds:
+        shown = heads(page, kind, "Array.from(head.weights(head.scale).values)")
+        for m, w in zip(picture.record.layers(kind), shown, strict=True):
+            np.testing.assert_allclose(w, flat(m.probabilities), atol=1e-5)
+
+
+def test_every_head_shows_the_scale_that_it_has_learned(open_page: Open) -> None:
+    model = shaken(replace(CONFIG, attention_scale="learned"))
+    picture = view.attention(model, [5, 6, 7, 5], [4, 12, 8])
+    page = open_page(picture)
+    own_weights(page, picture)
+    m = picture.record.layers("cross")[1]
+    assert len(set(m.scales)) == 3
+    page.get_by_role("tab", name="Step by step").click()
+    for head, scale in enumerate(m.scales):
+        page.get_by_label("head", exact=True).select_option(index=head)
+        settle(page)
+        raw = float(m.q[head, 0] @ m.k[head, 0])
+        row = page.locator(".numbers tbody tr").first.locator("td")
+        cells = [float(text.replace("−", "-")) for text in row.all_text_contents()]
+        np.testing.assert_allclose(cells[:2], [raw, raw * scale], atol=2e-3)
+        said = page.locator(".stage .value").nth(1).text_content() or ""
+        assert float(said.split(" × ")[0].replace("−", "-")) == pytest.approx(scale, abs=6e-4)
+        own, now = page.locator(".effect tr").nth(1).locator("td").all_text_contents()
+        assert own == now == said.split(" × ")[0]
+
+
+def test_the_page_of_a_decoder_alone(open_page: Open) -> None:
+    picture = view.attention(gpt(), "가나", "다a")
+    page = open_page(picture)
+    own_weights(page, picture)
+    assert page.locator(".large h2").text_content() == "Decoder self-attention, layer 2, head 1"
+    assert page.get_by_role("group", name="Kind of attention").get_by_role("button").count() == 1
+    page.get_by_role("application", name="Weights", exact=True).focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+        settle(page)
+    readout = page.locator("#readout").text_content() or ""
+    assert "query 3 “나”, predicting “다”, → key 1 “<s>”" in readout
+    page.get_by_role("tab", name="Step by step").click()
+    settle(page)
+    assert page.locator(".numbers tbody tr.forbidden").count() == 2
+    page.get_by_role("tab", name="Generation").click()
+    page.locator(".said").nth(1).click()
+    settle(page)
+    record = picture.record
+    assert page.locator(".said .token").all_text_contents() == ["다", "a", "</s>"]
+    shown = page.locator(".candidates li:not(.rest) .token").all_text_contents()
+    assert shown == [c.label.text for c in record.steps[1].candidates]
+    assert page.locator(".looks .token.ahead").count() == 1
+    assert page.get_by_role("treeitem").count() > 1
+
+
+def test_the_page_of_an_encoder_alone(open_page: Open) -> None:
+    picture = view.attention(bert(), "a[MASK]가")
+    page = open_page(picture)
+    own_weights(page, picture)
+    assert page.locator(".large h2").text_content() == "Encoder self-attention, layer 2, head 1"
+    page.get_by_role("application", name="Weights", exact=True).focus()
+    page.keyboard.press("End")
+    settle(page)
+    readout = page.locator("#readout").text_content() or ""
+    assert "query 1 “<s>” → key 5 “</s>”: q·k" in readout
+    page.get_by_role("tab", name="Step by step").click()
+    settle(page)
+    assert page.locator(".stage .value").nth(2).text_content() == "nothing is masked here"
+    page.get_by_role("tab", name="Guesses").click()
+    settle(page)
+    (step,) = picture.record.steps
+    assert page.get_by_text("Likeliest as token 3 of the text").is_visible()
+    shown = page.locator(".candidates li:not(.rest) .token").all_text_contents()
+    assert shown == [c.label.text for c in step.candidates]
+    assert page.locator(".candidates .chosen .mark").text_content() == "taken"
+    assert page.locator(".looks .token").all_text_contents() == [
+        label.text for label in picture.record.source
+    ]
+    assert page.get_by_role("treeitem").count() == 0
 
 
 def test_generation_by_mouse_and_by_keyboard(open_page: Open, picture: view.Picture) -> None:

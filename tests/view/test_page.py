@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.view.samples import shaken, speaking
+from tests.view.samples import CONFIG, shaken, speaking
 
 from pellucid import view
 from pellucid.view import page as page_module
@@ -68,6 +68,18 @@ def test_a_large_page_becomes_coarser_and_says_by_how_much(
     with caplog.at_level(logging.WARNING):
         page(one)
     assert "too large for many a mailbox" in caplog.text
+
+
+def test_a_page_holds_the_scale_that_each_head_has_learned() -> None:
+    model = shaken(replace(CONFIG, attention_scale="learned"))
+    values = as_json(view.attention(model, [5, 6, 7, 5], [4, 12, 8]).record)
+    learned = dict(model.named_parameters())
+    for m in values["maps"]:
+        expected = learned[f"{m['name']}.head_scale"].data
+        assert len(set(expected)) == 3
+        assert m["scales"] == expected.tolist()
+    assert values["off"] < 2e-6
+    assert {tuple(m["scales"]) for m in as_json(record())["maps"]} == {(5**-0.5,) * 3}
 
 
 def test_entropies_are_those_of_the_probabilities() -> None:

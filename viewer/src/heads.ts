@@ -20,6 +20,11 @@ export class Head {
     return (this.kept[name] ??= make()) as T;
   }
 
+  /** What the model multiplies this head's scores by. */
+  get scale(): number {
+    return this.map.scales[this.number]!;
+  }
+
   get q(): Rows {
     return this.once("q", () => unpackHead(this.map.q, this.number));
   }
@@ -39,7 +44,7 @@ export class Head {
 
   /** The weights under the model's own scale. */
   get own(): Matrix {
-    return this.once("own", () => this.compute(this.map.scale));
+    return this.once("own", () => this.compute(this.scale));
   }
 
   get ownSummary(): Summary {
@@ -48,11 +53,11 @@ export class Head {
 
   /** The weights under any scale; the last asked for is kept. */
   weights(scale: number): Matrix {
-    return scale === this.map.scale ? this.own : this.at(scale).weights;
+    return scale === this.scale ? this.own : this.at(scale).weights;
   }
 
   summary(scale: number): Summary {
-    return scale === this.map.scale ? this.ownSummary : this.at(scale).summary;
+    return scale === this.scale ? this.ownSummary : this.at(scale).summary;
   }
 
   /** Z of one query under a scale. */

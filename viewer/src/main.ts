@@ -10,7 +10,7 @@ import { ScalePanel } from "./scale.ts";
 import { Steps } from "./steps.ts";
 import type { State, Tab } from "./store.ts";
 
-const FORMAT = 1;
+const FORMAT = 2;
 const TABS: [Tab, string][] = [
   ["attention", "Attention"],
   ["steps", "Step by step"],

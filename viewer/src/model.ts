@@ -80,7 +80,7 @@ export class Model {
 
   /** What the head's scores are multiplied by now. */
   scaleOf(head: Head): number {
-    return this.state.scale ?? head.map.scale;
+    return this.state.scale ?? head.scale;
   }
 
   get scale(): number {

@@ -28,7 +28,8 @@ export interface AttentionMap {
   queries: Side;
   keys: Side;
   causal: boolean;
-  scale: number;
+  /** What the scores of each head are multiplied by; they differ where each has learned its own. */
+  scales: number[];
   entropies: number[];
   q: PackedArray;
   k: PackedArray;

@@ -135,7 +135,7 @@ export class ScalePanel {
     const row = (name: string, a: string, b: string) =>
       el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, a), el("td", {}, b));
     this.table.replaceChildren(
-      row("multiplied by", number(head.map.scale), number(scale)),
+      row("multiplied by", number(head.scale), number(scale)),
       row("entropy, nats", own.entropy.toFixed(3), now.entropy.toFixed(3)),
       row("keys looked at", Math.exp(own.entropy).toFixed(1), Math.exp(now.entropy).toFixed(1)),
       row("largest weight", own.peak.toFixed(3), now.peak.toFixed(3)),

@@ -115,15 +115,13 @@ def _map(name: str, seen: AttentionMap) -> Map:
     kind: Kind = "decoder" if seen.causal else "encoder"
     if attention == "multihead_attn":
         kind = "cross"
-    q, scale = seen.q[0], seen.scale
-    if isinstance(scale, np.ndarray):  # the page knows one scale a layer
-        q, scale = q * scale, 1.0
+    q = seen.q[0]
     return Map(
         name,
         kind,
         layer + 1,
         seen.causal,
-        float(scale),
+        seen.scale,
         q,
         seen.k[0],
         seen.v[0],

@@ -15,7 +15,7 @@ from pellucid import ops
 from pellucid.view.arrays import PRECISIONS, Precision, as_text, rounded
 from pellucid.view.record import KINDS, Map, Record
 
-FORMAT = 1
+FORMAT = 2
 LARGEST = 15_000_000
 """Bytes that a page should stay under: what a mail attachment may be nearly everywhere."""
 TITLE, RECORD = "<!--title-->", "/*record*/"
@@ -84,7 +84,7 @@ def _map(m: Map, precision: Precision) -> dict[str, Any]:
         "queries": queries,
         "keys": keys,
         "causal": m.causal,
-        "scale": m.scale,
+        "scales": m.scales.tolist(),
         "entropies": m.entropies.tolist(),
         "q": as_text(m.q, precision.q),
         "k": as_text(m.k, precision.k),
@@ -96,7 +96,7 @@ def _map(m: Map, precision: Precision) -> dict[str, Any]:
 def _off(m: Map, precision: Precision) -> float:
     """Return by how much the weights that the page computes differ from the library's, at most."""
     q, k = rounded(m.q, precision.q), rounded(m.k, precision.k)
-    _, saved = ops.attention(q, k, k, scale=m.scale, causal=m.causal)
+    _, saved = ops.attention(q * m.scale, k, k, scale=1.0, causal=m.causal)
     return float(np.abs(saved.probabilities - m.probabilities).max(initial=0.0))
 
 

@@ -25,8 +25,7 @@ KINDS: dict[Kind, tuple[Side, Side]] = {
 class Map:
     """One attention layer, all heads of it.
 
-    q, doutputs: (H, L, D); k, v: (H, S, D); probabilities: (H, L, S). Where every head has learned
-    its scale, q has it in it and `scale` is 1.
+    q, doutputs: (H, L, D); k, v: (H, S, D); probabilities: (H, L, S).
     """
 
     name: str
@@ -34,13 +33,19 @@ class Map:
     layer: int
     """Counted from 1, as people do."""
     causal: bool
-    scale: float
+    scale: float | Array
+    """What q·k is multiplied by: a number, or what each head has learned, (H, 1, 1)."""
     q: Array
     k: Array
     v: Array
     doutputs: Array
     """Gradient of the loss with respect to each head's output, Z = W V."""
     probabilities: Array
+
+    @property
+    def scales(self) -> Array:
+        """What each head's q·k is multiplied by, (H,)."""
+        return np.broadcast_to(np.ravel(self.scale), len(self.q))
 
     @property
     def entropies(self) -> Array:
