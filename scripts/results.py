@@ -1,9 +1,9 @@
-"""Write what was measured into both READMEs and docs/speed.md.
+"""Write what was measured into both READMEs and the pages of docs that show it (`PAGES`).
 
 The tables come from results/results.jsonl and results/benchmarks.jsonl, the demo's output from
 results/demo.txt. Nothing between `<!-- NAME -->` and `<!-- end NAME -->` is typed by hand.
 
-    python scripts/results.py            writes README.md, README.ko.md, docs/speed.md
+    python scripts/results.py            writes the pages
     python scripts/results.py --check    says whether they are up to date, and exits with 1 if not
 """
 

@@ -57,7 +57,6 @@ def test_what_a_file_leaves_out_stays_as_in_the_base() -> None:
         ({"nmae": "a"}, ["f.toml: unknown setting nmae", "did you mean name?"]),
         ({"inner": {"widht": 3}}, ["inner.widht", "did you mean width?", "[inner]"]),
         ({"rate": "fast"}, ["f.toml: rate: expected a number, got 'fast'"]),
-        ({"rate": float("inf")}, ["f.toml: rate: expected a number, got inf"]),
         ({"fast": 1}, ["fast: expected true or false, got 1"]),
         ({"inner": {"width": True}}, ["inner.width: expected a whole number, got True"]),
         ({"inner": {"width": 2.5}}, ["inner.width: expected a whole number, got 2.5"]),

@@ -10,7 +10,6 @@ stand, they are told apart by their tag: a field that is no argument, of one val
 from __future__ import annotations
 
 import difflib
-import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -151,9 +150,7 @@ def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
         return Path(value)
     if kind is float and type(value) is int:
         return float(value)
-    if kind is float and type(value) is float and math.isfinite(value):  # JSON has no inf
-        return value
-    if kind in (bool, int, str) and type(value) is kind:
+    if kind in (bool, int, float, str) and type(value) is kind:
         return value
     hint = nearest(value, map(str, arguments)) if isinstance(value, str) else ""
     raise UsageError(f"{source}: {key}: expected {_describe(kind)}, got {value!r}{hint}")

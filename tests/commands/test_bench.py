@@ -10,7 +10,7 @@ import pytest
 
 from pellucid.bench import step
 from pellucid.commands import bench
-from pellucid.errors import UserError
+from pellucid.errors import UsageError, UserError
 
 STEP: dict[str, Any] = {
     "length": 50, "milliseconds": 512.3, "tokens a second": 12345,
@@ -116,3 +116,9 @@ def test_a_step_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row["milliseconds"] > 0
     assert row["tokens a second"] > 0
     assert "times PyTorch's speed" not in row
+
+
+@pytest.mark.parametrize("wrong", [{"rounds": 0}, {"seconds": 0.0}, {"seconds": float("nan")}])
+def test_nothing_is_measured_in_no_time(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"--{next(iter(wrong))} must be"):
+        bench.bench(**wrong)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,15 +43,31 @@ def test_the_order_is_that_of_a_training_step_from_its_end() -> None:
 
 
 def test_the_process_finds_every_kernel() -> None:
-    process = ahead._start(("adam._squares", *ahead.TRAINING[-1:]))
-    assert process.wait(timeout=120) == 0
-    process = ahead._start(("adam._cubes",))
-    assert process.wait(timeout=120) != 0
+    assert ahead._start(ahead.TRAINING).wait(timeout=300) == 0
+    assert ahead._start(("adam._cubes",)).wait(timeout=120) != 0
 
 
-@pytest.mark.parametrize(("processors", "started"), [(1, []), (2, [ahead.SEARCH])])
-def test_it_is_started_once_and_only_where_a_processor_is_free(
-    monkeypatch: pytest.MonkeyPatch, processors: int, started: list[tuple[str, ...]]
+def test_a_file_of_the_current_folder_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    assert ahead._start(()).wait(timeout=120) == 0
+
+
+@pytest.mark.parametrize(
+    ("processors", "missing", "started"),
+    [
+        (1, "flash._forward", []),
+        (2, "decode.search", []),
+        (2, "flash._forward", [ahead.TRAINING]),
+    ],
+)
+def test_it_is_started_once_and_only_for_training_where_a_processor_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+    processors: int,
+    missing: str,
+    started: list[tuple[str, ...]],
 ) -> None:
     asked: list[tuple[str, ...]] = []
 
@@ -60,8 +77,19 @@ def test_it_is_started_once_and_only_where_a_processor_is_free(
 
     monkeypatch.setattr(ahead, "_start", start)
     monkeypatch.setattr(threads, "available", lambda: processors)
-    ahead.begin.cache_clear()
-    ahead.begin(search=True)
-    ahead.begin(search=True)
-    ahead.begin.cache_clear()
+    ahead._begin.cache_clear()
+    ahead.begin(missing)
+    ahead.begin(missing)
+    ahead._begin.cache_clear()
     assert asked == started
+
+
+def test_a_process_that_cannot_be_started_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(kernels: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(ahead, "_start", start)
+    monkeypatch.setattr(threads, "available", lambda: 2)
+    ahead._begin.cache_clear()
+    ahead.begin("flash._forward")
+    ahead._begin.cache_clear()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from tests.lab.small import STUDY, write_study
 
+from pellucid.config import RunConfig
 from pellucid.errors import UsageError
-from pellucid.lab.study import choose
+from pellucid.lab.study import choose, flat_settings
 from pellucid.lab.study_file import load_study, read_study, study_names
+from pellucid.training.config import TrainConfig
+from pellucid.training.optim import OptimizerConfig
 
 
 def test_runs_are_seeds_before_variants_and_differ_in_the_change_alone(tmp_path: Path) -> None:
@@ -119,3 +124,9 @@ def test_unknown_study_change_and_seed_are_refused(tmp_path: Path) -> None:
         choose(trials, ["linaer"], [])
     with pytest.raises(UsageError, match="no seed 7"):
         choose(trials, [], [7])
+
+
+def test_a_setting_without_limit_can_be_written_as_json() -> None:
+    settings = RunConfig(training=TrainConfig(steps=1, optimizer=OptimizerConfig(clip=math.inf)))
+    flat = flat_settings(settings)
+    assert json.loads(json.dumps(flat, allow_nan=False))["training.optimizer.clip"] == "inf"

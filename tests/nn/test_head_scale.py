@@ -81,6 +81,13 @@ def test_the_fused_pair_still_runs_and_is_as_good(monkeypatch: pytest.MonkeyPatc
         assert np.abs(single - double).max() <= 2e-5 * size
 
 
+def test_another_word_is_no_scale() -> None:
+    with pytest.raises(
+        ValueError, match="scale must be a number, None or \"learned\", got 'sqrt_d_k'"
+    ):
+        nn.MultiheadAttention(E, H, scale="sqrt_d_k")  # type: ignore[arg-type]
+
+
 def test_folded_projections_need_no_scale() -> None:
     mha, copy = uneven(), nn.MultiheadAttention(E, H, dtype=np.float64, scale=1.0)
     assert copy.in_proj_weight is not None

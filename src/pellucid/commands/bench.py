@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from collections.abc import Callable
 from importlib.metadata import version
@@ -30,7 +31,7 @@ from pellucid.bench.step import (
 )
 from pellucid.bench.torch_model import TorchTrainer, installed
 from pellucid.commands.console import Output
-from pellucid.errors import UserError
+from pellucid.errors import UsageError, UserError
 from pellucid.kernels.threads import available
 from pellucid.text.corpora import find_corpus
 from pellucid.training.environment import environment
@@ -68,8 +69,11 @@ def bench(
         torch: Measure PyTorch too, where it is installed.
         as_json: Print JSON instead of tables.
     """
-    rounds, peer = max(1, rounds), torch and installed()
-    busy = load()
+    if rounds < 1:
+        raise UsageError(f"--rounds must be at least 1, got {rounds}")
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"--seconds must be above 0, got {seconds}")
+    peer, busy = torch and installed(), load()
     with threadpool_limits(available()):
         steps = [measure_step(length, rounds, peer) for length in (50, 12)]
         rates = [measure_data(task, rounds, seconds, peer) for task in tasks()] if data else []

@@ -88,7 +88,7 @@ class Kernel:
 
     def _missing(self) -> None:
         _announce()
-        ahead.begin(search=self._f.__module__.endswith(".decode"))
+        ahead.begin(f"{self._f.__module__.rsplit('.', 1)[-1]}.{self._f.__name__}")
 
 
 def _options(flags: frozenset[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from numba import njit
 from pellucid.kernels.compile import Kernel, inner
 from pellucid.kernels.share import WORDS, serve, share, this_call
 
-# About half a millisecond: longer than what lies between two kernels, short enough to be no burden.
+# About a millisecond: longer than what lies between two kernels, short enough to be no burden.
 _PATIENCE = 20_000
 _LINE = 8  # words in a line of the cache
 _ALL = -1  # in the place of a part: all of them

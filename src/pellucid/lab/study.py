@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -236,8 +237,11 @@ def run_id(config: RunConfig, tokenizer: str = "", frame_source: bool = False) -
 
 
 def flat_settings(config: RunConfig) -> dict[str, Any]:
-    """Return a run's settings under dotted names."""
-    return dict(_flat(to_mapping(config)))
+    """Return a run's settings under dotted names; inf, for which JSON has no word, as text."""
+    return {
+        name: str(value) if isinstance(value, float) and math.isinf(value) else value
+        for name, value in _flat(to_mapping(config))
+    }
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

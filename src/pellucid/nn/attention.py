@@ -65,7 +65,7 @@ class MultiheadAttention(Module):
     `forward` returns `((output, weights or None), backward)` and
     `backward(doutput, dweights=None)` returns the gradients of query, key and value.
     A query with every key forbidden gets out_proj.bias and gives zero gradient.
-    Raises `ValueError` when num_heads does not divide embed_dim.
+    Raises `ValueError` when num_heads does not divide embed_dim, and for a scale of another word.
     Source: Vaswani et al. 2017, 3.2.2; seeds 000 and 004.
 
     >>> mha = MultiheadAttention(8, 2, batch_first=True)
@@ -100,6 +100,8 @@ class MultiheadAttention(Module):
                 f"num_heads must divide embed_dim: {embed_dim} is not a multiple of {num_heads}"
             )
         check_probability(dropout)
+        if isinstance(scale, str) and scale != "learned":
+            raise ValueError(f'scale must be a number, None or "learned", got {scale!r}')
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.head_dim = embed_dim // num_heads
         self.kdim = embed_dim if kdim is None else kdim
