@@ -22,6 +22,7 @@ PAGES = (
     (ROOT / "README.ko.md", "ko", README),
     (ROOT / "docs" / "speed.md", "en", ("goals",)),
     (ROOT / "docs" / "decoding.md", "en", ("decoding",)),
+    (ROOT / "docs" / "quality.md", "en", ("results",)),
 )
 """Each page, its language, and the blocks that are made for it."""
 RESULTS = ROOT / "results" / "results.jsonl"
@@ -36,6 +37,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "per": {"en": "PER", "ko": "PER"},
     "wer": {"en": "WER", "ko": "WER"},
     "words": {"en": "held-out words", "ko": "평가 단어 수"},
+    "test": {"en": "test set", "ko": "평가 자료"},
     "bleu": {"en": "BLEU", "ko": "BLEU"},
     "bleu_lower": {"en": "BLEU, lower-cased", "ko": "BLEU(소문자)"},
     "chrf": {"en": "chrF", "ko": "chrF"},
