@@ -13,7 +13,7 @@ from pellucid.bleu import check_installed
 from pellucid.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.errors import UsageError, UserError
 from pellucid.judging import Scores, encode, score, validation_metric
-from pellucid.model_folder import folder_size, save_model
+from pellucid.model_folder import folder_size, save_model, token_fault
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig, Seq2Seq
 from pellucid.models.config import LanguageConfig, Seq2SeqConfig
 from pellucid.settings import to_mapping
@@ -22,7 +22,7 @@ from pellucid.text.corpora import find_corpus, load_corpus
 from pellucid.text.files import read_split
 from pellucid.text.pairs import Pairs
 from pellucid.text.texts import as_texts, is_text_file, read_texts
-from pellucid.text.tokenizer import BOS, EOS, PAD, Tokenizer, train_tokenizer
+from pellucid.text.tokenizer import Tokenizer, train_tokenizer
 from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMaskedLM
 from pellucid.training.card import model_card
 from pellucid.training.events import Listener
@@ -151,12 +151,8 @@ def train_run(
 def _untrained(config: RunConfig, pairs: Pairs) -> AnyTrained:
     """Learn the tokenizers and draw the model, its vocabularies as large as theirs."""
     model = config.model
-    ids = (model.pad_token_id, model.bos_token_id, model.eos_token_id)
-    if ids != (PAD, BOS, EOS):
-        raise UsageError(
-            f"model.pad_token_id, bos_token_id and eos_token_id must be {PAD}, {BOS} and {EOS}, as "
-            f"in every tokenizer learnt here; got {', '.join(map(str, ids))}"
-        )
+    if fault := token_fault(model):
+        raise UsageError(f"model.{fault}")
     if isinstance(model, Seq2SeqConfig):
         source, target = make_tokenizers(config.tokenizer, pairs)
         model = replace(

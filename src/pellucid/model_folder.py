@@ -22,7 +22,7 @@ from pellucid.errors import UsageError, UserError
 from pellucid.interop.huggingface import is_huggingface, read_json, read_pretrained
 from pellucid.interop.tokenizer import MissingTokenizer
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
-from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig, StackConfig
 from pellucid.models.sizes import size_faults
 from pellucid.nn import Module, StateError
 from pellucid.settings import from_mapping, nearest
@@ -107,12 +107,8 @@ def load_any(folder: Path) -> AnyTrained:
         )
     made_with = settings.pop("vocabularies", None) or [None, None]  # older folders do not say
     config = _from_json(kind, settings, folder / CONFIG)
-    ids = (config.pad_token_id, config.bos_token_id, config.eos_token_id)
-    if ids != (PAD, BOS, EOS):
-        raise UserError(
-            f"{folder / CONFIG}: pad_token_id, bos_token_id and eos_token_id must be {PAD}, {BOS} "
-            f"and {EOS}, as in the tokenizer; got {', '.join(map(str, ids))}"
-        )
+    if fault := token_fault(config):
+        raise UserError(f"{folder / CONFIG}: {fault}")
     if not isinstance(made_with, list) or len(made_with) < len(_entries(config)):
         raise UserError(f"{folder / CONFIG}: vocabularies is damaged; copy it again")
     paths = [folder / TOKENIZER]
@@ -191,6 +187,17 @@ def _check_tokenizer(tokenizer: Tokenizer, path: Path, entries: int, wanted: str
             f"{path}: its tokens are not those that the model was trained with; it belongs to "
             "another model"
         )
+
+
+def token_fault(config: StackConfig) -> str | None:
+    """Say how a config's special tokens differ from those that every tokenizer here has."""
+    ids = (config.pad_token_id, config.bos_token_id, config.eos_token_id)
+    if ids == (PAD, BOS, EOS):
+        return None
+    return (
+        f"pad_token_id, bos_token_id and eos_token_id must be {PAD}, {BOS} and {EOS}, as in every "
+        f"tokenizer; got {', '.join(map(str, ids))}"
+    )
 
 
 def _read_state(path: Path) -> dict[str, np.ndarray]:

@@ -173,6 +173,16 @@ def test_a_text_that_fills_the_positions_leaves_no_room() -> None:
     assert search(model, Packed.of([[5] * 42]))[0][0].tokens == ()
 
 
+@pytest.mark.parametrize("beam", [1, 4])
+def test_each_answer_ends_where_its_own_text_leaves_no_room(beam: int) -> None:
+    model = language(output_bias=True)
+    assert model.output.bias is not None
+    model.output.bias.data[2] = -99.0  # no answer ends by itself
+    texts = Packed.of([[5] * length for length in (3, 31, 11, 41, 7)])
+    found = Engine(model).search(texts, SearchConfig(beam=beam, max_length=29), at_once=2)
+    assert [len(best[0].tokens) for best in found] == [29, 11, 29, 1, 29]  # 42 − length, or 29
+
+
 def test_no_inputs_no_answers() -> None:
     assert search(prepared(seq2seq()), Packed.of([])) == []
 
