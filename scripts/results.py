@@ -1,7 +1,8 @@
 """Write what was measured into both READMEs and the pages of docs that show it (`PAGES`).
 
 The tables come from results/results.jsonl and results/benchmarks.jsonl, the demo's output from
-results/demo.txt. Nothing between `<!-- NAME -->` and `<!-- end NAME -->` is typed by hand.
+results/demo.txt, the lab's answers from results/studies. Nothing between `<!-- NAME -->` and
+`<!-- end NAME -->` is typed by hand.
 
     python scripts/results.py            writes the pages
     python scripts/results.py --check    says whether they are up to date, and exits with 1 if not
@@ -12,8 +13,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from pellucid.lab import results as lab_results
+from pellucid.lab.document import Block, Heading, Text, to_markdown
+from pellucid.lab.outcome import gather
+from pellucid.lab.report import answers
+from pellucid.lab.study_file import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ("results", "speed", "demo")
@@ -23,11 +31,13 @@ PAGES = (
     (ROOT / "docs" / "speed.md", "en", ("goals",)),
     (ROOT / "docs" / "decoding.md", "en", ("decoding",)),
     (ROOT / "docs" / "quality.md", "en", ("results",)),
+    (ROOT / "docs" / "findings.md", "en", ("studies",)),
 )
 """Each page, its language, and the blocks that are made for it."""
 RESULTS = ROOT / "results" / "results.jsonl"
 BENCHMARKS = ROOT / "results" / "benchmarks.jsonl"
 DEMO = ROOT / "results" / "demo.txt"
+STUDIES = ROOT / "results" / "studies"
 
 # Column heads, and how a value of the results file is written.
 COLUMNS: dict[str, dict[str, str]] = {
@@ -248,6 +258,21 @@ def decoding_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def studies_text() -> str:
+    """Return what every study of which there are runs has answered so far."""
+    said: list[Block] = []
+    for path in sorted(STUDIES.glob("*.jsonl")):
+        study = load_study(path.stem)
+        link = f"results/studies/{path.stem}/report.md"
+        said += [
+            Heading(study.plan.question),
+            Text(f"[The whole report](../{link}), study `{path.stem}`."),
+        ]
+        for block in answers(gather(study, lab_results.read_results(path))):
+            said.append(replace(block, level=3) if isinstance(block, Heading) else block)
+    return to_markdown(said).strip()
+
+
 def cell(name: str, value: Any) -> str:
     """Write one value; what was not measured stays empty."""
     if value is None:
@@ -268,6 +293,8 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
                 block = goals_table(benchmarks, measured)
             case "decoding":
                 block = decoding_table(benchmarks)
+            case "studies":
+                block = studies_text()
             case "demo":
                 block = f"```text\n{DEMO.read_text(encoding='utf-8').strip()}\n```"
         before, rest = text.split(f"<!-- {name} -->\n", 1)

@@ -46,21 +46,15 @@ def write_report(outcome: Outcome, folder: Path) -> list[Path]:
 
 def report(outcome: Outcome) -> list[Block]:
     """Return the whole report."""
-    study, comparisons = outcome.study, outcome.comparisons()
-    primary = [c for c in comparisons if c.primary]
+    comparisons = outcome.comparisons()
     others = [c for c in comparisons if not c.primary]
-    blocks: list[Block] = [
-        Heading(study.plan.question, 1),
-        Text(_state(outcome)),
-        *([Items(study.plan.notes)] if study.plan.notes else []),
-        *_failures(outcome),
+    blocks = [
+        Heading(outcome.study.plan.question, 1),
+        *answers(outcome),
+        Heading("Learning curves"),
+        *_curves(outcome),
+        *exponents(outcome),
     ]
-    if primary:
-        blocks += [Heading("What was asked before anything ran"), _primary(primary)]
-    blocks += _bounds(outcome)
-    blocks += [Heading("What came out"), _values(outcome), Heading("Learning curves")]
-    blocks += _curves(outcome)
-    blocks += exponents(outcome)
     shown = [c for c in comparisons if c.median is not None]
     if shown:
         blocks += [
@@ -73,12 +67,23 @@ def report(outcome: Outcome) -> list[Block]:
                 "seed (dots). Blue with a star: chosen before anything ran.",
             ),
             Text(HOW),
-            _statistics([c for c in comparisons if c.median is not None]),
+            _statistics(shown),
         ]
     if any(c.median is not None for c in others):
         blocks += [Heading("The other comparisons, in words"), *_others(others)]
     blocks += inside(outcome.study, outcome.done)
     return blocks + _settings(outcome) + _made(outcome)
+
+
+def answers(outcome: Outcome) -> list[Block]:
+    """Return how much is done, what was asked beforehand with its verdicts, and every value."""
+    plan = outcome.study.plan
+    primary = [c for c in outcome.comparisons() if c.primary]
+    blocks: list[Block] = [Text(_state(outcome)), *([Items(plan.notes)] if plan.notes else [])]
+    blocks += _failures(outcome)
+    if primary:
+        blocks += [Heading("What was asked before anything ran"), _primary(primary)]
+    return [*blocks, *_bounds(outcome), Heading("What came out"), _values(outcome)]
 
 
 HOW = (
