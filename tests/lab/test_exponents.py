@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def rows(found: Outcome) -> list[list[str]]:
 
 def test_best_by_the_median_and_by_seed_and_where_the_heads_went(study: Study) -> None:
     assert rows(outcome(study)) == [
-        ["d_k = 4", "3", "0.5", "2.5", "0.5, 0, 0.5", "0.50 (0.00 to 1.00)", "2",
+        ["train_loss", "d_k = 4", "3", "0.5", "2.5", "0.5, 0, 0.5", "0.50 (0.00 to 1.00)", "2",
          "median −0.5, lower in 3 of 3"],
         ["d_k = 4", "encoder", "0.50 (0.00 to 1.00), 3 of 9 heads at 0 or below",
          "0.625 (0.25 to 1)"],
@@ -72,21 +73,21 @@ def test_best_by_the_median_and_by_seed_and_where_the_heads_went(study: Study) -
         ["d_k = 4", "cross", "–", "–"],
     ]  # fmt: skip
     said = to_markdown(exponents(outcome(study)))
-    assert "(exponents.png)" in said
+    assert "(exponents-train_loss.png)" in said
     assert "(learned.png)" in said
 
 
 def test_only_seeds_that_every_exponent_has_are_judged(study: Study) -> None:
     without = (("p1", 0), ("learned", 2))
     assert rows(outcome(study, without))[0] == [
-        "d_k = 4", "2", "0", "2", "0, 0.5", "0.50 (0.00 to 1.00)", "3",
+        "train_loss", "d_k = 4", "2", "0", "2", "0, 0.5", "0.50 (0.00 to 1.00)", "3",
         "median +2, lower in 0 of 1",
     ]  # fmt: skip
 
 
 def test_no_seed_in_common_is_said(study: Study) -> None:
     without = (("p0", 0), ("p0.5", 1), ("p1", 2))
-    assert rows(outcome(study, without))[0][1] == "none with every exponent yet"
+    assert rows(outcome(study, without))[0][2] == "none with every exponent yet"
 
 
 def test_too_few_exponents_are_no_question(study: Study) -> None:
@@ -129,3 +130,13 @@ def test_exponent() -> None:
     assert exponent(1.0, 64) == 0.0
     assert exponent(2.0, 4) == -0.5
     assert exponent(0.0, 4) is exponent(0.5, 1) is None
+
+
+def test_every_metric_has_its_own_best(study: Study) -> None:
+    both = replace(study, plan=replace(study.plan, metrics=("train_loss", "chrf")))
+    found = replace(outcome(study), study=both)
+    for done in found.lines:
+        done["metrics"]["chrf"] = done["metrics"]["train_loss"]
+    best = {row[0]: row[3:5] for row in rows(found) if row[1] == "d_k = 4"}
+    assert best == {"train_loss": ["0.5", "2.5"], "chrf": ["1", "5"]}
+    assert "(exponents-chrf.png)" in to_markdown(exponents(found))

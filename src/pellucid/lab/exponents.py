@@ -43,11 +43,10 @@ def exponents(outcome: Outcome) -> list[Block]:
     groups = groups_of(outcome)
     if not groups:
         return []
-    metric = outcome.study.plan.metrics[0]
-    learned = [g.learned for g in groups if g.learned is not None]
-    blocks = [Heading("Which exponent"), _against(outcome, groups, metric), HOW]
-    blocks.append(_best(outcome, groups, metric))
-    if learned:
+    metrics = outcome.study.plan.metrics
+    drawn = [_against(outcome, groups, metric) for metric in metrics]
+    blocks = [Heading("Which exponent"), *drawn, HOW, _best(outcome, groups, metrics)]
+    if any(group.learned is not None for group in groups):
         blocks += [_along(outcome, groups), Text(WHERE), _where(outcome, groups)]
     return blocks
 
@@ -126,7 +125,7 @@ def _against(outcome: Outcome, groups: Sequence[Group], metric: str) -> Block:
         "the most of them."
     )
     label = f"{metric} ({unit(metric)})" if unit(metric) else metric
-    return Picture("exponents.png", draw_exponents(curves, marks, label), said)
+    return Picture(f"exponents-{metric}.png", draw_exponents(curves, marks, label), said)
 
 
 def _values(outcome: Outcome, group: Group, metric: str) -> dict[str, dict[int, float]]:
@@ -167,10 +166,10 @@ def _scales(probe: Mapping[str, Any], kind: str) -> list[float]:
     return [s for name, layer in layers if kind_of(name) == kind for s in layer.get("scale", ())]
 
 
-def _best(outcome: Outcome, groups: Sequence[Group], metric: str) -> Block:
-    rows = [_row(outcome, group, metric) for group in groups]
-    heads = ["variants", "seeds", "best p", metric, "best p by seed", "learned p"]
-    return Table([*heads, f"learned, {metric}", "learned − best"], rows)
+def _best(outcome: Outcome, groups: Sequence[Group], metrics: Sequence[str]) -> Block:
+    rows = [[metric, *_row(outcome, group, metric)] for metric in metrics for group in groups]
+    heads = ["metric", "variants", "seeds", "best p", "its value", "best p by seed", "learned p"]
+    return Table([*heads, "its value", "learned − best"], rows)
 
 
 def _row(outcome: Outcome, group: Group, metric: str) -> list[str]:
