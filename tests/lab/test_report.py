@@ -15,11 +15,12 @@ from tests.lab.small import STUDY, Here, write_study
 
 from pellucid.cli import main
 from pellucid.errors import UserError
+from pellucid.lab.document import Table, to_markdown
 from pellucid.lab.outcome import gather
-from pellucid.lab.report import write_report
+from pellucid.lab.report import answers, write_report
 from pellucid.lab.results import append_result, read_results
 from pellucid.lab.runner import run_study
-from pellucid.lab.study import Study
+from pellucid.lab.study import Bound, Study
 from pellucid.lab.study_file import read_study
 from pellucid.lab.trial import failure
 
@@ -73,7 +74,7 @@ def test_one_file_that_asks_for_nothing_and_markdown_beside_it(
         "d_k is better",
         "sure at most",
         "numpy",
-        "pellucid lab run scale",
+        "scale.toml\npellucid lab report ",
         "model.attention_scale = d_k",
     ):
         assert said in markdown
@@ -91,7 +92,7 @@ def test_a_failed_run_is_told_and_the_rest_analysed(
     assert "7 of 8 planned runs are done, 1 failed" in markdown
     assert "| linear | 0 | ran out of luck |" in markdown
     assert "linear − sqrt | train_loss | 2 |" in markdown
-    assert "(left out: linear with seed 0 has no finished run)" in markdown
+    assert "1 more are lost (left out: linear with seed 0 failed)" in markdown
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -129,11 +130,65 @@ def test_lines_of_other_settings_are_left_out_and_told(done: tuple[Study, Lines]
     assert gather(study, {**lines, "0" * 12: stranger}).strangers == 1
 
 
-def test_a_metric_that_no_run_wrote_is_named(done: tuple[Study, Lines]) -> None:
+@pytest.mark.usefixtures("undrawn")
+def test_a_metric_that_no_run_wrote_is_named_and_the_rest_told(
+    done: tuple[Study, Lines], tmp_path: Path
+) -> None:
     study, lines = done
     asked = replace(study, plan=replace(study.plan, metrics=("train_loss", "dead_units", "per")))
-    with pytest.raises(UserError, match=r"no run of scale wrote per; they wrote best_valid_loss"):
-        gather(asked, lines)
+    write_report(gather(asked, lines), tmp_path)
+    markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "8 of 8 planned runs are done. No run has a value of per." in markdown
+    assert "nothing to compare: no seed has both (left out: linear with seed 0 has no" in markdown
+
+
+def bounded(study: Study, **limits: float) -> Study:
+    bound = Bound("linear", "epochs_to_1.0", "quick", **limits)
+    return replace(study, plan=replace(study.plan, bounds=(bound,)))
+
+
+def reached(lines: Lines, study: Study, epochs: list[float | None]) -> Lines:
+    """Give the runs of `linear`, by seed, a loss below 1.0 at these epochs."""
+    found = dict(lines)
+    for trial in study.trials():
+        if trial.change == "linear":
+            epoch = epochs[trial.seed]
+            losses = [0.5 if epoch is not None and i >= epoch else 9.0 for i in range(1, 6)]
+            curve = {**lines[trial.id]["curve"], "epoch": [1, 2, 3, 4, 5], "train": losses}
+            found[trial.id] = {**lines[trial.id], "curve": curve}
+    return found
+
+
+def said_of_bound(study: Study, lines: Lines) -> str:
+    table = next(
+        b for b in answers(gather(study, lines)) if getattr(b, "heads", [""])[-1] == "here"
+    )
+    assert isinstance(table, Table)
+    return table.rows[0][1]
+
+
+def test_runs_that_break_a_claim_by_never_getting_there_are_counted(
+    done: tuple[Study, Lines],
+) -> None:
+    study = bounded(done[0], at_most=5.0)
+    lines = reached(done[1], study, [4, None, 3])
+    assert said_of_bound(study, lines) == "linear: 3, 4, never. Does not hold: 1 of 3 break it"
+    lines = reached(done[1], study, [4, 4, 3])
+    assert said_of_bound(study, lines) == "linear: 3, 4, 4. Holds in all 3 that ended"
+    never = reached(done[1], study, [None] * 3)
+    assert said_of_bound(study, never).startswith("linear: never, never, never. Does not hold: 3")
+    bad = next(t for t in study.trials() if t.change == "linear")
+    assert said_of_bound(study, {**lines, bad.id: failure(bad, "oh", 0.0)}).endswith(
+        "Holds in all 2 that ended; 1 more failed or have no such value"
+    )
+
+
+def test_runs_on_other_data_are_told(done: tuple[Study, Lines]) -> None:
+    study, lines = done
+    mixed = {id: {**line, "data": str(line["seed"])} for id, line in lines.items()}
+    assert "learnt from 3 different data sets" in to_markdown(answers(gather(study, mixed)))
+    alike = {id: {**line, "data": "same"} for id, line in lines.items()}
+    assert "different data sets" not in to_markdown(answers(gather(study, alike)))
 
 
 def test_nothing_done_is_said_with_the_first_fault(done: tuple[Study, Lines]) -> None:

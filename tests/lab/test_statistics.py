@@ -61,20 +61,84 @@ def test_few_pairs_say_how_little_they_can_be_sure_of() -> None:
 
 
 def test_many_pairs_say_it_plainly() -> None:
-    said = verdict(judge([-0.05, -0.02, -0.03, -0.04, -0.06, -0.03, -0.02]))
-    assert said.startswith("lower by 0.03 nats per answer (interval −0.0")
-    assert said.endswith("7 of 7 seeds. As expected")
-    against = verdict(judge([0.05, 0.02, 0.03, 0.04, 0.06, 0.03, 0.02]))
-    assert against.endswith("Expected was lower")
+    d = [-0.05, -0.02, -0.03, -0.04, -0.06, -0.07]
+    said = verdict(judge(d))
+    assert said.startswith("lower by 0.045 nats per answer (interval −0.0")
+    assert said.endswith("6 of 6 seeds. As expected")
+    assert verdict(judge([-x for x in d])).endswith("Expected was lower")
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 7, 8, 11])
+def test_how_sure_an_interval_can_be_is_counted(n: int) -> None:
+    found = judge([-0.01 * (i + 1) for i in range(n)])
+    assert found.interval is not None
+    assert found.coverage is not None
+    low, high = found.interval
+    ordered = sorted(found.differences)
+    below = max(k for k in range(n) if ordered[k] <= low)  # the interval ends here or further in
+    above = max(k for k in range(n) if ordered[-1 - k] >= high)
+    sides = np.array(list(itertools.product((0, 1), repeat=n))).sum(axis=1)  # how many lie below
+    holds = (sides > below) & (n - sides > above)
+    assert found.coverage == pytest.approx(holds.mean())
+
+
+def test_an_interval_that_cannot_be_95_in_100_is_called_what_it_can_be() -> None:
+    said = verdict(judge([-0.05, -0.02, -0.03, -0.04, -0.06, -0.07, -0.01]))
+    assert said.endswith("7 pairs make it a 88 % interval at the very most. As expected")
+
+
+def test_a_run_that_never_gets_there_counts_as_later_than_any() -> None:
+    epochs = Contrast("slow", "epochs_to_1.0", "sqrt", "lower")
+    never, base = float("inf"), dict.fromkeys(range(8), 10.0)
+    mostly = compare(epochs, True, {s: never if s < 5 else 6.0 for s in range(8)}, base)
+    assert mostly.seeds == tuple(range(8))
+    assert mostly.median == never
+    assert mostly.interval == (-4.0, never)
+    said = verdict(mostly)
+    assert said.startswith("no difference shown: the interval, −4 to +∞, holds 0 (median higher by")
+    assert "∞ stands for a run that never got there" in said
+    all_of_them = verdict(compare(epochs, True, dict.fromkeys(range(8), never), base))
+    assert all_of_them.startswith("higher by ∞ epochs (interval +∞ to +∞), 8 of 8 seeds")
+    assert all_of_them.endswith("Expected was lower")
+    neither = compare(epochs, True, dict.fromkeys(range(3), never), dict.fromkeys(range(3), never))
+    assert neither.differences == (0.0, 0.0, 0.0)
+    assert neither.effect is None
+    one = compare(epochs, True, {0: never}, {0: 10.0})
+    assert one.median == never
+
+
+def test_pairs_that_a_failed_run_took_away_come_first_and_forbid_as_expected() -> None:
+    base = dict.fromkeys(range(8), 1.0)
+    found = compare(
+        CONTRAST, True, dict.fromkeys(range(3), 0.8), base, {("linear", s) for s in range(3, 8)}
+    )
+    assert found.lost == 5
+    said = verdict(found)
+    assert said.startswith("of the pairs that ended: lower by 0.2")
+    assert said.endswith("5 more are lost")
+    assert "As expected" not in said
+    gone = compare(CONTRAST, True, {}, {0: 1.0}, {("linear", 0)})
+    assert verdict(gone) == "nothing to compare: no seed has both"
+
+
+def test_differences_that_are_equal_to_rounding_have_no_effect_size() -> None:
+    found = compare(CONTRAST, True, {0: 0.3, 1: 0.4, 2: 0.5}, {0: 0.2, 1: 0.3, 2: 0.4})
+    assert len(set(found.differences)) > 1
+    assert found.effect is None
+
+
+def test_all_signs_are_tried_up_to_16_pairs() -> None:
+    d = np.random.default_rng(5).normal(0.3, 1.0, 16)
+    signs = np.array(list(itertools.product((1, -1), repeat=16)))
+    means = (signs * d).mean(axis=1)
+    assert judge(list(d)).p == pytest.approx(2 * np.mean(means >= d.mean() - 1e-12))
 
 
 def test_a_missing_value_is_no_pair_and_is_told() -> None:
     found = compare(CONTRAST, True, {0: 1.0, 1: None, 2: 3.0}, {0: 2.0, 1: 2.0})
     assert found.seeds == (0,)
-    assert found.missing == (
-        "linear with seed 1 has no such value",
-        "sqrt with seed 2 has no finished run",
-    )
+    assert found.missing == ("linear with seed 1 has no such value", "sqrt with seed 2 is not done")
+    assert found.lost == 1
     assert verdict(compare(CONTRAST, True, {}, {0: 1.0})).startswith("nothing to compare yet")
 
 

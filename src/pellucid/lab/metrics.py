@@ -3,7 +3,7 @@
 train_loss           nats per answer over the last epoch: the batches' summed losses over the number
                      of answers, weights changing and dropout on meanwhile, as seed 003 prints
 train_loss_token     the same per target token
-epochs_to_X          the first epoch whose train_loss is at most X; none when it never is
+epochs_to_X          the first epoch whose train_loss is at most X; infinite when it never was
 valid_loss           nats per target token on the validation pairs, at the end
 best_valid_loss      the lowest of all validations
 test_loss            nats per target token on the pairs put aside for the end, with the weights that
@@ -107,15 +107,16 @@ def measure(
 
 
 def value_of(result: Mapping[str, Any], metric: str) -> float | None:
-    """Return one metric of a result line, or None where the run has none.
+    """Return one metric of a finished run's line, or None where the run has none.
 
     >>> curve = {"epoch": [1.0, 2.0, 3.0], "train": [9.0, 0.8, 0.9]}
-    >>> value_of({"metrics": {}, "curve": curve}, "epochs_to_1.0")
-    2.0
+    >>> line = {"metrics": {}, "curve": curve}
+    >>> value_of(line, "epochs_to_1.0"), value_of(line, "epochs_to_0.5"), value_of(line, "bleu")
+    (2.0, inf, None)
     """
     if match := _EPOCHS_TO.fullmatch(metric):
         limit, curve = float(match[1]), result["curve"]
         passed = zip(curve["epoch"], curve["train"], strict=False)
-        return next((epoch for epoch, loss in passed if loss <= limit), None)
+        return next((epoch for epoch, loss in passed if loss <= limit), math.inf)
     value = result["metrics"].get(metric)
     return None if value is None else float(value)

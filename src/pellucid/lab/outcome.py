@@ -26,6 +26,15 @@ class Outcome:
     """Lines of the file that are no run of this study as it is now."""
 
     @property
+    def unwritten(self) -> list[str]:
+        """The study's metrics that no run has."""
+        return [
+            metric
+            for metric in self.study.plan.metrics
+            if all(value_of(line, metric) is None for line in self.lines)
+        ]
+
+    @property
     def lines(self) -> list[Line]:
         """Every line of a run that was done."""
         return [line for seeds in self.done.values() for line in seeds.values()]
@@ -37,6 +46,7 @@ class Outcome:
     def comparisons(self) -> list[Comparison]:
         """Judge every contrast, corrected for how many there are."""
         found = []
+        failed = {(line["change"], line["seed"]) for line in self.failed}
         for contrast, primary in self.study.contrasts():
             sides = (contrast.change, contrast.against)
             planned = set.intersection(*(set(self.study.seeds_of(side)) for side in sides))
@@ -44,14 +54,14 @@ class Outcome:
                 {s: v for s, v in self.values(side, contrast.metric).items() if s in planned}
                 for side in sides
             ]
-            found.append(compare(contrast, primary, *values))
+            found.append(compare(contrast, primary, values[0], values[1], failed))
         return with_holm(found)
 
 
 def gather(study: Study, lines: Mapping[str, Line]) -> Outcome:
     """Match lines of a results file with the runs of a study.
 
-    Raises `UserError` when no run is done yet, or when no run wrote one of the study's metrics.
+    Raises `UserError` when no run is done yet.
     """
     trials: dict[str, Trial] = {trial.id: trial for trial in study.trials()}
     done: dict[str, dict[int, Line]] = {name: {} for name in study.variants}
@@ -62,22 +72,12 @@ def gather(study: Study, lines: Mapping[str, Line]) -> Outcome:
         if line["status"] == "done":
             done[trials[id].change][trials[id].seed] = line
         else:
-            failed.append(line)
+            failed.append({**line, "change": trials[id].change, "seed": trials[id].seed})
     count = sum(map(len, done.values()))
     if not count:
         said = f"; {len(failed)} failed, the first: {failed[0]['error']}" if failed else ""
         raise UserError(
-            f"no run of {study.name} is done yet{said}. Do some: pellucid lab run {study.name}"
+            f"no run of {study.name} is done yet{said}. Do some: pellucid lab run {study.typed}"
         )
     known = trials.keys() & lines.keys()
-    outcome = Outcome(study, done, failed, len(trials) - len(known), len(lines) - len(known))
-    for metric in study.plan.metrics:
-        if not metric.startswith("epochs_to_") and not any(
-            value_of(line, metric) is not None for line in outcome.lines
-        ):
-            written = sorted({name for line in outcome.lines for name in line["metrics"]})
-            raise UserError(
-                f"no run of {study.name} wrote {metric}; they wrote {', '.join(written)}. Take it "
-                "out of the study's metrics, or change its settings so that there is one"
-            )
-    return outcome
+    return Outcome(study, done, failed, len(trials) - len(known), len(lines) - len(known))

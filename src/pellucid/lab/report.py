@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from pellucid.lab.metrics import unit
 from pellucid.lab.outcome import Outcome
 from pellucid.lab.plots import draw_curves, draw_forest, require_matplotlib
 from pellucid.lab.results import Line
-from pellucid.lab.statistics import Comparison, signed, verdict
+from pellucid.lab.statistics import SIGNS, Comparison, signed, verdict
 from pellucid.lab.study import Bound, flat_settings
 from pellucid.training.files import write_atomically
 
@@ -57,18 +58,7 @@ def report(outcome: Outcome) -> list[Block]:
     ]
     shown = [c for c in comparisons if c.median is not None]
     if shown:
-        blocks += [
-            Heading("Differences"),
-            Picture(
-                "forest.png",
-                draw_forest(shown),
-                "Each contrast's median difference (diamond; a cross where there is one pair and "
-                "so no interval), its bootstrap interval, and every pair of runs with the same "
-                "seed (dots). Blue with a star: chosen before anything ran.",
-            ),
-            Text(HOW),
-            _statistics(shown),
-        ]
+        blocks += [Heading("Differences"), *_forest(shown), Text(HOW), _statistics(shown)]
     if any(c.median is not None for c in others):
         blocks += [Heading("The other comparisons, in words"), *_others(others)]
     blocks += inside(outcome.study, outcome.done)
@@ -79,20 +69,43 @@ def answers(outcome: Outcome) -> list[Block]:
     """Return how much is done, what was asked beforehand with its verdicts, and every value."""
     plan = outcome.study.plan
     primary = [c for c in outcome.comparisons() if c.primary]
-    blocks: list[Block] = [Text(_state(outcome)), *([Items(plan.notes)] if plan.notes else [])]
+    blocks: list[Block] = [Text(_state(outcome))]
+    if len(known := {line["data"] for line in outcome.lines if "data" in line}) > 1:
+        blocks.append(Text(f"The runs learnt from {len(known)} {DIFFERENT}"))
+    blocks += [Items(plan.notes)] if plan.notes else []
     blocks += _failures(outcome)
     if primary:
         blocks += [Heading("What was asked before anything ran"), _primary(primary)]
     return [*blocks, *_bounds(outcome), Heading("What came out"), _values(outcome)]
 
 
+DIFFERENT = (
+    "different data sets: the files changed in between. A difference between two runs may be one "
+    "between their data; do all of them again with the same."
+)
+
+
+def _forest(comparisons: Sequence[Comparison]) -> list[Block]:
+    drawn = [c for c in comparisons if all(map(math.isfinite, c.differences))]
+    if not drawn:
+        return []
+    said = (
+        "Each contrast's median difference (diamond; a cross where there is one pair and so no "
+        "interval), its bootstrap interval, and every pair of runs with the same seed (dots). Blue "
+        "with a star: chosen before anything ran."
+    )
+    if len(drawn) < len(comparisons):
+        said += " Contrasts with a run that never got there have no place on the axis."
+    return [Picture("forest.png", draw_forest(drawn), said)]
+
+
 HOW = (
     "Runs with the same seed share first weights and the order of the data, so differences are "
     "taken seed by seed. Median: of those differences. Interval: percentile bootstrap of the "
-    "median, 95 % in name; with fewer than six pairs no interval inside the smallest and the "
-    "largest difference can be that sure, and the column beside it says how sure at the most. p: "
-    "permutation test of the mean difference, two-sided, all signs tried; n pairs cannot give less "
-    "than 2^(1 − n). Holm: p corrected for the number of planned contrasts, the ones chosen "
+    "median, 95 % in name; the column beside it says how sure an interval with ends between these "
+    "differences can be at the most. p: permutation test of the mean difference, two-sided, all "
+    f"signs tried ({SIGNS:,} drawn from 17 pairs on); n pairs cannot give less than 2^(1 − n). "
+    "Holm: p corrected for the number of planned contrasts, the ones chosen "
     "beforehand and the others each among themselves. d_z: mean difference over its standard "
     "deviation; large when seeds matter little, whether or not the difference matters."
 )
@@ -110,6 +123,8 @@ def _state(outcome: Outcome) -> str:
             f". {outcome.strangers} further lines of the results file belong to no run of the "
             "study as it is now, and are left out"
         )
+    if outcome.unwritten:
+        said += f". No run has a value of {', '.join(outcome.unwritten)}"
     single = max(len(seeds) for seeds in outcome.done.values()) == 1
     return said + (". One seed only: no intervals, and nothing general to say." if single else ".")
 
@@ -137,15 +152,21 @@ def _bounds(outcome: Outcome) -> list[Block]:
 
 
 def _judge(outcome: Outcome, bound: Bound) -> str:
-    found = {s: v for s, v in outcome.values(bound.change, bound.metric).items() if v is not None}
-    if not found:
-        return f"no run of {bound.change} yet"
-    ordered = sorted(found.values())
-    said = f"{bound.change}: {', '.join(f'{v:.3f}' for v in ordered)}. "
+    values = outcome.values(bound.change, bound.metric).values()
+    ordered = sorted(v for v in values if v is not None)
+    lost = len(values) - len(ordered) + sum(f["change"] == bound.change for f in outcome.failed)
+    without = f"; {lost} more failed or have no such value" if lost else ""
+    if not ordered:
+        return f"{bound.change}: no value{without}" if lost else f"no run of {bound.change} yet"
+    said = f"{bound.change}: {', '.join(map(_written, ordered))}. "
     kept = sum(bound.holds(value) for value in ordered)
-    if kept == len(ordered):
-        return said + (f"Holds in all {kept} here" if kept > 1 else "Holds in the one run there is")
-    return said + f"Does not hold: {len(ordered) - kept} of {len(ordered)} break it"
+    if kept < len(ordered):
+        return f"{said}Does not hold: {len(ordered) - kept} of {len(ordered)} break it{without}"
+    return said + (f"Holds in {'the one' if kept == 1 else f'all {kept}'} that ended{without}")
+
+
+def _written(value: float) -> str:
+    return f"{value:.4g}" if math.isfinite(value) else "never"
 
 
 def _values(outcome: Outcome) -> Block:
@@ -173,9 +194,9 @@ def _spread(values: Sequence[float | None]) -> str:
     there = [v for v in values if v is not None]
     if not there:
         return "none" if values else "–"
-    said = f"{np.median(there):.4g}"
+    said = _written(float(np.median(there)))
     if len(there) > 1:
-        said += f" ({min(there):.4g} to {max(there):.4g})"
+        said += f" ({_written(min(there))} to {_written(max(there))})"
     lacking = len(values) - len(there)
     return said + (f", none in {lacking}" if lacking else "")
 
@@ -225,7 +246,7 @@ def _statistics(comparisons: Sequence[Comparison]) -> Block:
                 str(len(c.seeds)),
                 "–" if c.median is None else signed(c.median),
                 interval,
-                "–" if c.coverage is None else f"{100 * min(c.coverage, 0.95):.0f} %",
+                "–" if c.coverage is None else f"{100 * c.coverage:.0f} %",
                 *("–" if p is None else f"{p:.2g}" for p in (c.p, c.holm)),
                 "–" if c.effect is None else signed(round(c.effect, 2)),
             ]
@@ -235,26 +256,26 @@ def _statistics(comparisons: Sequence[Comparison]) -> Block:
 
 
 def _others(comparisons: Sequence[Comparison]) -> list[Block]:
-    judged = [c for c in comparisons if c.interval is not None]
+    judged = [c for c in comparisons if c.interval is not None or (c.lost and c.median is None)]
     blocks: list[Block] = []
     for metric in dict.fromkeys(c.contrast.metric for c in judged):
         group = [c for c in judged if c.contrast.metric == metric]
         rows = [[f"{c.contrast.change} − {c.contrast.against}", _said(c)] for c in group]
         blocks.append(Table([metric, "verdict"], rows))
     said = []
-    if single := sum(c.median is not None for c in comparisons) - len(judged):
+    if single := sum(c.median is not None and c.interval is None for c in comparisons):
         said.append(
             f"{single} have one pair of runs each, so no interval and nothing general to say; "
             "their differences stand in the table above."
         )
-    if lacking := sum(c.median is None for c in comparisons):
+    if lacking := sum(c.median is None and not c.lost for c in comparisons):
         said.append(f"{lacking} more have no pair of runs yet.")
     return blocks + ([Items(said)] if said else [])
 
 
 def _said(comparison: Comparison) -> str:
     said = verdict(comparison)
-    if comparison.seeds and comparison.missing:
+    if comparison.missing and (comparison.seeds or comparison.lost):
         said += f" (left out: {'; '.join(comparison.missing)})"
     return said
 
@@ -297,8 +318,8 @@ def _made(outcome: Outcome) -> list[Block]:
         Heading("How it was made, and how to make it again"),
         Items(facts),
         Code(
-            f"pip install 'pellucid[lab]'\npellucid lab run {study.name}\n"
-            f"pellucid lab report {study.name}"
+            f"pip install 'pellucid[lab]'\npellucid lab run {study.typed}\n"
+            f"pellucid lab report {study.typed}"
         ),
         Text("The study file:"),
         Code(study.source),

@@ -1,13 +1,15 @@
 """Paired comparisons over seeds, with SciPy: interval, permutation test, effect, words.
 
 A pair is one seed under a change and under what it is compared with: the same first weights, the
-same order of the data. Every statement is about the differences within pairs.
+same order of the data. Every statement is about the differences within pairs. A value may be
+infinite, a loss that was never reached: larger than any other, and two of them equal.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +20,11 @@ from pellucid.lab.metrics import unit
 from pellucid.lab.study import Contrast
 
 RESAMPLES, SEED = 9999, 12345
+SIGNS = 2**16
+"""Assignments of signs to try: all there are up to 16 pairs, beyond that so many drawn."""
 LEVEL = 0.95
-ENOUGH = 6
-"""From this many pairs on, smallest to largest difference holds the median 95 times in 100."""
+FAR = 1e100
+"""Stands for an infinite difference: means and medians of it order as those of infinities would."""
 
 
 @dataclass(frozen=True)
@@ -37,32 +41,47 @@ class Comparison:
     """Those of what it is compared with."""
     missing: tuple[str, ...] = ()
     """Why a planned pair is not there, in words."""
+    lost: int = 0
+    """How many of those pairs will never be there: a run failed, or has no such value."""
     median: float | None = None
     """Of the differences, change minus other."""
     interval: tuple[float, float] | None = None
     """Bootstrap, 95 % in name; from two pairs on."""
     p: float | None = None
-    """Permutation test of the mean difference, two-sided, every sign tried; from two pairs on."""
+    """Permutation test of the mean difference, two-sided, over signs; from two pairs on."""
     holm: float | None = None
     """p after Holm's correction over all contrasts of its kind, primary or not."""
     effect: float | None = None
-    """Cohen's d_z: mean difference over its standard deviation; from three pairs on."""
+    """Cohen's d_z: mean difference over its standard deviation; from three pairs on, where they
+    differ."""
 
     @property
     def differences(self) -> tuple[float, ...]:
         """Change minus other, by pair."""
-        return tuple(a - b for a, b in zip(self.values, self.against, strict=True))
+        pairs = zip(self.values, self.against, strict=True)
+        return tuple(0.0 if a == b else a - b for a, b in pairs)
 
     @property
     def coverage(self) -> float | None:
-        """The most that an interval inside the smallest and largest of so few can be sure of."""
-        n = len(self.seeds)
-        return None if n < 2 else 1 - 2.0 ** (1 - n)
+        """The most that the interval can be sure of: that of the differences it ends at or between.
+
+        The interval from the a-th smallest to the a-th largest of n misses the true median when
+        fewer than a of them lie on one side of it: probability 2 P(Binomial(n, ½) < a).
+        """
+        if self.interval is None:
+            return None
+        n, (low, high) = len(self.seeds), self.interval
+        ranks = (
+            sum(d < low for d in self.differences) + (low in self.differences),
+            sum(d > high for d in self.differences) + (high in self.differences),
+        )
+        missed = sum(math.comb(n, k) for rank in ranks for k in range(rank))
+        return max(0.0, 1.0 - missed * 0.5**n)
 
     @property
     def smallest_p(self) -> float:
         """The smallest p that the permutation test can give with so few pairs."""
-        return min(1.0, 2.0 ** (1 - len(self.seeds)))
+        return max(min(1.0, 2.0 ** (1 - len(self.seeds))), 2 / (SIGNS + 1))
 
 
 def compare(
@@ -70,15 +89,20 @@ def compare(
     primary: bool,
     values: Mapping[int, float | None],
     against: Mapping[int, float | None],
+    failed: Container[tuple[str, int]] = (),
 ) -> Comparison:
     """Compare two variants by seed; a value that is None, or a seed of one side only, is missing.
+
+    `failed` has the variants and seeds whose runs ended in a failure.
 
     >>> from pellucid.lab.study import Contrast
     >>> found = compare(Contrast("a", "bleu", "b"), True, {0: 2.0}, {0: 1.5, 1: 3.0})
     >>> found.seeds, found.median, found.interval
     ((0,), 0.5, None)
     """
-    seeds, missing = [], []
+    seeds: list[int] = []
+    missing: list[str] = []
+    lost = set()
     for seed in sorted(values.keys() | against.keys()):
         pair = (values.get(seed), against.get(seed))
         if None not in pair:
@@ -88,22 +112,31 @@ def compare(
             (contrast.change, contrast.against), (values, against), pair, strict=True
         ):
             if value is None:
-                why = "has no such value" if seed in side else "has no finished run"
+                why = "has no such value" if seed in side else "is not done"
+                if (name, seed) in failed:
+                    why = "failed"
+                if why != "is not done":
+                    lost.add(seed)
                 missing.append(f"{name} with seed {seed} {why}")
     left = tuple(float(values[s] or 0.0) for s in seeds)
     right = tuple(float(against[s] or 0.0) for s in seeds)
-    found = Comparison(contrast, primary, tuple(seeds), left, right, tuple(missing))
-    d = np.array(found.differences)
+    found = Comparison(contrast, primary, tuple(seeds), left, right, tuple(missing), len(lost))
+    d = np.clip(found.differences, -FAR, FAR)
     if len(d) < 2:
-        return replace(found, median=float(d[0])) if len(d) else found
+        return replace(found, median=_unclipped(d[0])) if len(d) else found
     spread = float(d.std(ddof=1))
+    noise = 1e-9 * float(np.abs([left, right]).max())
     return replace(
         found,
-        median=float(np.median(d)),
+        median=_unclipped(np.median(d)),
         interval=_interval(d),
         p=_permutation(d),
-        effect=float(d.mean() / spread) if len(d) > 2 and spread > 0 else None,
+        effect=float(d.mean() / spread) if len(d) > 2 and noise < spread < FAR / len(d) else None,
     )
+
+
+def _unclipped(value: float) -> float:
+    return float(value) if abs(value) < math.sqrt(FAR) else math.copysign(math.inf, value)
 
 
 def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -143,15 +176,16 @@ def signed(value: float) -> str:
     >>> signed(-0.03126), signed(2.0), signed(-0.0)
     ('−0.0313', '+2', '0')
     """
-    return f"{value:+.3g}".replace("-", "−") if value else "0"
+    return f"{value:+.3g}".replace("-", "−").replace("inf", "∞") if value else "0"
 
 
 def verdict(comparison: Comparison) -> str:
     """Say what the interval says and no more."""
     c, n = comparison.contrast, len(comparison.seeds)
     if comparison.median is None:
-        return "nothing to compare yet: no seed has both"
-    amount = f"{abs(comparison.median):.3g} {unit(c.metric)}".strip()
+        yet = "" if comparison.lost else " yet"
+        return f"nothing to compare{yet}: no seed has both"
+    amount = f"{signed(abs(comparison.median)).lstrip('+')} {unit(c.metric)}".strip()
     amount = "1 epoch" if amount == "1 epochs" else amount
     way = "lower" if comparison.median < 0 else "higher" if comparison.median > 0 else "the same"
     by = f" by {amount}" if comparison.median else ""
@@ -173,8 +207,12 @@ def verdict(comparison: Comparison) -> str:
             )
             least = comparison.smallest_p
             said += f", {n} pairs cannot give p below {least:.2g})" if least > 0.05 else ")"
-    if n < ENOUGH and comparison.coverage is not None:
+    if comparison.coverage is not None and comparison.coverage < LEVEL - 0.005:
         said += f"; {n} pairs make it a {100 * comparison.coverage:.0f} % interval at the very most"
+    if any(map(math.isinf, comparison.differences)):
+        said += "; ∞ stands for a run that never got there"
+    if comparison.lost:
+        return f"of the pairs that ended: {said}; {comparison.lost} more are lost"
     return said + _expected(comparison)
 
 
@@ -188,7 +226,7 @@ def _expected(comparison: Comparison) -> str:
 
 def _interval(d: np.ndarray) -> tuple[float, float]:
     if np.all(d == d[0]):
-        return float(d[0]), float(d[0])
+        return _unclipped(d[0]), _unclipped(d[0])
     found = (
         _stats()
         .bootstrap(
@@ -201,7 +239,7 @@ def _interval(d: np.ndarray) -> tuple[float, float]:
         )
         .confidence_interval
     )
-    return float(found.low), float(found.high)
+    return _unclipped(found.low), _unclipped(found.high)
 
 
 def _permutation(d: np.ndarray) -> float:
@@ -209,7 +247,7 @@ def _permutation(d: np.ndarray) -> float:
         (d,),
         np.mean,
         permutation_type="samples",
-        n_resamples=RESAMPLES,
+        n_resamples=SIGNS,
         rng=np.random.default_rng(SEED),
     )
     return float(found.pvalue)

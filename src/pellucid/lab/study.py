@@ -152,6 +152,8 @@ class Study:
     tokenizer: str = ""
     source: str = field(default="", compare=False)
     """The text of the file, for the report."""
+    typed: str = field(default="", compare=False)
+    """What it is called at the command line."""
 
     def seeds_of(self, change: str) -> tuple[int, ...]:
         """Return the seeds that a variant runs with."""

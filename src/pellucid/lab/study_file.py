@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def load_study(name: str) -> Study:
             )
         # Studies are files of the package, which is never zipped: tokenizers stand beside them.
         path = Path(str(files("pellucid") / "studies" / f"{name}.toml"))
-    return read_study(path)
+    return replace(read_study(path), typed=name)
 
 
 def read_study(path: Path) -> Study:
@@ -70,7 +71,13 @@ def read_study(path: Path) -> Study:
     _check_written(plan, variants, path)
     _check_distinct(variants, path)
     return Study(
-        path.stem, plan, changes, variants, _read_tokenizer(path, plan), path.read_text("utf-8")
+        path.stem,
+        plan,
+        changes,
+        variants,
+        _read_tokenizer(path, plan),
+        source=path.read_text("utf-8"),
+        typed=str(path),
     )
 
 
