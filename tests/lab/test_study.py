@@ -17,6 +17,9 @@ from pellucid.lab.study_file import load_study, read_study, study_names
 from pellucid.training.config import TrainConfig
 from pellucid.training.optim import OptimizerConfig
 
+PROBES = "probe_steps = [0, 3]"
+TABLES = STUDY[STUDY.index(PROBES) :]
+
 
 def test_runs_are_seeds_before_variants_and_differ_in_the_change_alone(tmp_path: Path) -> None:
     study = read_study(write_study(tmp_path))
@@ -104,15 +107,120 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         ("minutes_per_run = 0.1", "minutes_per_run = 0", "minutes_per_run must be above 0"),
         ('set.model.attention_scale = "none"', "", "changes.none: say what it sets"),
         ("probe_steps", "probe_step", "unknown setting probe_step (did you mean probe_steps?)"),
+        (
+            '["train_loss", "valid',
+            '["train_loss", "train',
+            "each once; got ['train_loss', 'train_lo",
+        ),
+        # two variants that are one model
+        (
+            'set.model.attention_scale = "none"',
+            "set.model.attention_scale = 0.5",
+            "sqrt and none train the same model, for all that model.attention_scale = sqrt_d_k and "
+            "0.5; a comparison",
+        ),
+        (
+            'set.model.attention_scale = "none"',
+            "set.model.attention_dropout = 0.1",
+            "sqrt and none train the same model, for all that model.attention_dropout = None and ",
+        ),
+        (
+            'set.model.attention_scale = "none"',
+            "set.training.minutes = 20000",
+            "sqrt and none train the same model, for all that training.minutes = None and 20000",
+        ),
+        ('set.model.attention_scale = "none"', "set.seed = 7", "changes.none: seed: seeds are the"),
+        (
+            'set.model.attention_scale = "none"',
+            "set.training.seed = 9",
+            "changes.none: training.seed: seeds are the study's",
+        ),
+        (PROBES, "settings.training.seed = 9", "settings: training.seed: seeds are the study's"),
+        # the clock
+        (
+            'set.model.attention_scale = "none"',
+            "set.training.minutes = 0.5",
+            "none: training.minutes = 0.5 is in force, so that the machine's load would be in what "
+            "is compared; runs end by epochs or steps, and minutes = 10000, which none comes to",
+        ),
+        ('"recipe.toml"', '"chatbot-ko"', "sqrt: nothing but the clock ends its runs; set epochs"),
+        ('"recipe.toml"', '"gpt-ko"', "the lab trains encoder-decoders, not model_type"),
+        # names
+        ('"sqrt"', '""', "base: a name begins with a letter or a digit"),
+        ('"sqrt"', '"a/b"', "base: a name begins"),
+        ('"sqrt"', '"a<b"', "base: a name begins"),
+        ('"sqrt"', "'p_0.5 $x_{$'", "base: a name begins"),
+        ('"sqrt"', '"a\\n"', r"digits and . ^ + - _ only; got 'a\n'"),
+        ("[changes.none]", "[changes._none]", "changes._none: a name begins with a letter"),
+        ("[changes.none]", '[changes."-x"]', "changes.-x: a name begins with a letter"),
+        # what is no table
+        (PROBES, "settings = 3", "settings: expected a table, as [settings.training] with epochs"),
+        (PROBES, "settings = [1]", "settings: expected a table, as [settings.training]"),
+        (TABLES, "changes = 3", "changes: expected a table, as [changes.NAME] with set.model."),
+        # comparisons
+        ('change = "linear"', 'change = "sqrt"', "primary: sqrt is compared with itself"),
+        (
+            'change = "linear"',
+            'change = "linear"\nagainst = "linear"',
+            "primary: linear is compared with itself",
+        ),
+        (
+            'about = "scores / d_k"',
+            'against = "linear"',
+            "changes.linear.against: linear is compared with itself",
+        ),
+        (
+            "[changes.linear]",
+            '[[primary]]\nchange = "sqrt"\nagainst = "linear"\nmetric = "train_loss"\n'
+            "[changes.linear]",
+            "primary: sqrt and linear are compared twice by train_loss",
+        ),
+        # metrics that no run can write
+        (PROBES, "settings.data.held_out = 0.0", "runs of sqrt do not write valid_loss, for they"),
+        ('"valid_loss"]', '"test_loss"]', "do not write test_loss, for they have no test pairs"),
+        (
+            '"valid_loss"]',
+            '"per"]\nsettings.evaluation.metric = "error_rates"\nsettings.data.held_out = 0.0',
+            "runs of sqrt do not write per, for they have no pairs put aside",
+        ),
+        # tokenizers
+        (PROBES, 'tokenizer = "no.json"', "no.json: No such file"),
+        (PROBES, 'tokenizer = "pairs.tsv"', "pairs.tsv: the study's tokenizer is damaged"),
+        (PROBES, 'tokenizer = "latin.json"', "latin.json: not UTF-8 text (byte 1)"),
     ],
 )
 def test_faults_are_named(tmp_path: Path, before: str, after: str, said: str) -> None:
     assert before in STUDY
+    (tmp_path / "latin.json").write_bytes(b"{\xff}")
     path = write_study(tmp_path, STUDY.replace(before, after))
     with pytest.raises(UsageError) as fault:
         read_study(path)
     assert said in str(fault.value)
     assert "scale.toml" in str(fault.value)
+
+
+def test_two_variants_compared_with_each_other_are_refused(tmp_path: Path) -> None:
+    text = STUDY.replace('about = "scores / d_k"', 'against = "none"')
+    with pytest.raises(UsageError, match="linear and none are each compared with the other"):
+        read_study(write_study(tmp_path, text.replace("seeds = 2", 'against = "linear"')))
+
+
+def test_every_contrast_of_a_shipped_study_stands_once_and_every_run_has_its_own_id() -> None:
+    for name in study_names():
+        study = load_study(name)
+        asked = [(frozenset((c.change, c.against)), c.metric) for c, _ in study.contrasts()]
+        assert len(set(asked)) == len(asked), name
+        trials = study.trials()
+        assert len({t.id for t in trials}) == len(trials), name
+
+
+def test_a_contrast_turned_round_in_primary_is_not_made_again(tmp_path: Path) -> None:
+    text = STUDY.replace('change = "linear"', 'change = "sqrt"\nagainst = "linear"')
+    made = list(read_study(write_study(tmp_path, text)).contrasts())
+    assert [(c.change, c.against) for c, _ in made if c.metric == "train_loss"] == [
+        ("sqrt", "linear"),
+        ("none", "sqrt"),
+    ]
 
 
 def test_unknown_study_change_and_seed_are_refused(tmp_path: Path) -> None:
@@ -124,6 +232,8 @@ def test_unknown_study_change_and_seed_are_refused(tmp_path: Path) -> None:
         choose(trials, ["linaer"], [])
     with pytest.raises(UsageError, match="no seed 7"):
         choose(trials, [], [7])
+    with pytest.raises(UsageError, match=r"both one of none and of seed 2; the seeds.*: 0, 1$"):
+        choose(trials, ["none"], [2])
 
 
 def test_a_setting_without_limit_can_be_written_as_json() -> None:

@@ -173,16 +173,16 @@ class Study:
         return self.changes[change].against or self.plan.base
 
     def contrasts(self) -> Iterator[tuple[Contrast, bool]]:
-        """Yield every comparison, the primary ones first, with whether it is one of them."""
+        """Yield every comparison once, the primary ones first, with whether it is one of them."""
         seen = set()
         for contrast in self.plan.primary:
             full = replace(contrast, against=contrast.against or self.against(contrast.change))
-            seen.add((full.change, full.against, full.metric))
+            seen.add((frozenset((full.change, full.against)), full.metric))
             yield full, True
         for metric in self.plan.metrics:
             for change in self.variants:
                 against = self.against(change)
-                if change != against and (change, against, metric) not in seen:
+                if change != against and (frozenset((change, against)), metric) not in seen:
                     yield Contrast(change, metric, against), False
 
     def families(self) -> dict[str, list[str]]:
@@ -257,7 +257,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 def choose(trials: Sequence[Trial], only: Sequence[str], seeds: Sequence[int]) -> list[Trial]:
     """Return the trials of these changes and seeds; of all when a list is empty.
 
-    Raises `UsageError` for a name or a seed that no trial has.
+    Raises `UsageError` for a name or a seed that no trial has, and when none has both.
     """
     for what, wanted, known in (
         ("change", only, {t.change for t in trials}),
@@ -268,4 +268,11 @@ def choose(trials: Sequence[Trial], only: Sequence[str], seeds: Sequence[int]) -
                 hint = nearest(str(one), map(str, known))
                 listed = ", ".join(map(str, sorted(known, key=str)))
                 raise UsageError(f"no {what} {one!r} in this study{hint}; there are: {listed}")
-    return [t for t in trials if (not only or t.change in only) and (not seeds or t.seed in seeds)]
+    found = [t for t in trials if (not only or t.change in only) and (not seeds or t.seed in seeds)]
+    if not found:
+        there = sorted({t.seed for t in trials if t.change in only})
+        raise UsageError(
+            f"no run is both one of {', '.join(only)} and of seed {', '.join(map(str, seeds))}; "
+            f"the seeds there are: {', '.join(map(str, there))}"
+        )
+    return found

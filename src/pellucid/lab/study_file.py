@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from pellucid.config import RunConfig, load_recipe
-from pellucid.errors import UsageError
-from pellucid.lab.metrics import NEEDED, check_metric
-from pellucid.lab.study import FORMAT, Change, Plan, Study, run_id
+from pellucid.errors import UsageError, UserError
+from pellucid.lab.study import FORMAT, Change, Plan, Study
+from pellucid.lab.study_checks import check_name, check_study
+from pellucid.lab.tokens import file_tokenizers
 from pellucid.settings import from_mapping, nearest, read_toml
 
 
@@ -26,8 +26,8 @@ def load_study(name: str) -> Study:
     """Return a study by name, or from a TOML file.
 
     Raises `UsageError` when there is none (suggesting the nearest), and for any fault in it: a
-    setting that no recipe has, two changes that come to the same settings, a metric that no run
-    writes, a name that is nowhere defined.
+    setting that no recipe has, two changes that train the same model, a metric that no run writes,
+    a name that is nowhere defined, runs that only the clock would end.
     """
     path = Path(name)
     if path.suffix != ".toml":
@@ -44,33 +44,32 @@ def load_study(name: str) -> Study:
 def read_study(path: Path) -> Study:
     """Read a study file. Raises `UsageError` as `load_study` does."""
     values = read_toml(path)
-    base_settings = values.pop("settings", {})
+    settings = values.pop("settings", {})
     tables = values.pop("changes", {})
     if values.get("format") != FORMAT:
         raise UsageError(
             f"{path}: study format {values.get('format')!r}, this Pellucid reads format = {FORMAT}"
         )
     plan = from_mapping(Plan, values, str(path))
-    _check_plan(plan, path)
+    check_name(plan.base, f"{path}, base")
+    _check_table(
+        tables, f"{path}, changes", '[changes.NAME] with set.model.attention_scale = "d_k"'
+    )
     recipe = load_recipe(_beside(path, plan.recipe))
-    base = from_mapping(RunConfig, base_settings, f"{path}, settings", recipe)
+    base = _set(settings, f"{path}, settings", recipe)
     changes = {plan.base: Change(plan.about_base)}
     variants = {plan.base: base}
     for change, table in tables.items():
         where = f"{path}, changes.{change}"
+        check_name(change, where)
         if change in variants:
             raise UsageError(f"{where}: is the name of the base; call it something else")
-        if not re.fullmatch(r"[\w.^+-]+", change):
-            raise UsageError(f"{where}: a name holds letters, digits and . ^ + - _ only")
         if not isinstance(table, Mapping) or not isinstance(table.get("set"), Mapping):
             raise UsageError(f"{where}: say what it sets: set.model.attention_scale = …")
         rest = {key: value for key, value in table.items() if key != "set"}
         changes[change] = from_mapping(Change, rest, where)
-        variants[change] = from_mapping(RunConfig, table["set"], where, base)
-    _check_names(plan, changes, path)
-    _check_written(plan, variants, path)
-    _check_distinct(variants, path)
-    return Study(
+        variants[change] = _set(table["set"], where, base)
+    study = Study(
         path.stem,
         plan,
         changes,
@@ -79,10 +78,33 @@ def read_study(path: Path) -> Study:
         source=path.read_text("utf-8"),
         typed=str(path),
     )
+    try:
+        check_study(study)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return study
 
 
 def _beside(path: Path, recipe: str) -> str:
     return str(path.parent / recipe) if recipe.endswith(".toml") else recipe
+
+
+def _set(values: Any, where: str, base: RunConfig) -> RunConfig:
+    """Change settings, seeds apart: a seed set here would be replaced by each run's own."""
+    _check_table(values, where, "[settings.training] with epochs = 10")
+    training = values.get("training")
+    for name, table in (("seed", values), ("training.seed", training)):
+        if isinstance(table, Mapping) and "seed" in table:
+            raise UsageError(
+                f"{where}: {name}: seeds are the study's, the same for every variant; set them at "
+                "the top of the file: seeds = [0, 1, 2]"
+            )
+    return from_mapping(RunConfig, values, where, base)
+
+
+def _check_table(values: Any, where: str, example: str) -> None:
+    if not isinstance(values, Mapping):
+        raise UsageError(f"{where}: expected a table, as {example}; got {values!r}")
 
 
 def _read_tokenizer(path: Path, plan: Plan) -> str:
@@ -90,72 +112,15 @@ def _read_tokenizer(path: Path, plan: Plan) -> str:
         return ""
     file = path.parent / plan.tokenizer
     try:
-        return file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
+        file_tokenizers(text, plan.frame_source)
     except OSError as error:
         raise UsageError(f"{path}: tokenizer: {file}: {error.strerror}") from None
-
-
-def _check_plan(plan: Plan, path: Path) -> None:
-    if not plan.seeds or len(set(plan.seeds)) < len(plan.seeds):
-        raise UsageError(f"{path}: seeds: expected different numbers, got {list(plan.seeds)}")
-    if not plan.metrics:
-        raise UsageError(f"{path}: metrics: name at least one thing to measure")
-    judged = [contrast.metric for contrast in plan.primary]
-    judged += [figure.metric for figure in plan.reference]
-    judged += [bound.metric for bound in plan.bounds]
-    for metric in (*plan.metrics, *judged):
-        try:
-            check_metric(metric)
-        except UsageError as error:
-            raise UsageError(f"{path}: {error}") from None
-        if metric not in plan.metrics:
-            raise UsageError(
-                f"{path}: {metric} is judged but not among metrics ({', '.join(plan.metrics)}); "
-                "add it there"
-            )
-    for name in ("minutes_per_run", "gigabytes_per_run"):
-        value = getattr(plan, name)
-        if not (value > 0 and math.isfinite(value)):
-            raise UsageError(f"{path}: {name} must be above 0, got {value}")
-
-
-def _check_names(plan: Plan, changes: Mapping[str, Change], path: Path) -> None:
-    named = [(f"changes.{name}.against", change.against) for name, change in changes.items()]
-    for contrast in plan.primary:
-        named += [("primary.change", contrast.change), ("primary.against", contrast.against)]
-    named += [("reference.change", figure.change) for figure in plan.reference]
-    named += [("bounds.change", bound.change) for bound in plan.bounds]
-    for where, name in named:
-        if name and name not in changes:
-            raise UsageError(
-                f"{path}: {where}: there is no {name!r}{nearest(name, changes)}; there are: "
-                f"{', '.join(changes)}"
-            )
-    for name, change in changes.items():
-        if change.seeds is not None and not 1 <= change.seeds <= len(plan.seeds):
-            raise UsageError(
-                f"{path}: changes.{name}.seeds: expected 1 to {len(plan.seeds)} (as many as the "
-                f"study has), got {change.seeds}"
-            )
-
-
-def _check_written(plan: Plan, variants: Mapping[str, RunConfig], path: Path) -> None:
-    """Refuse a score that some variant does not even count."""
-    for metric in plan.metrics:
-        needed = NEEDED.get(metric)
-        for name, config in variants.items():
-            if needed is not None and config.evaluation.metric != needed:
-                raise UsageError(
-                    f"{path}: runs of {name} do not write {metric}; it needs "
-                    f'evaluation.metric = "{needed}", and they have "{config.evaluation.metric}"'
-                )
-
-
-def _check_distinct(variants: Mapping[str, RunConfig], path: Path) -> None:
-    seen: dict[str, str] = {}
-    for name, config in variants.items():
-        if (same := seen.setdefault(run_id(config), name)) != name:
-            raise UsageError(
-                f"{path}: {same} and {name} come to the same settings; a comparison of the two "
-                "would compare nothing"
-            )
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path}: tokenizer: {file}: not UTF-8 text (byte {error.start}); expected a "
+            "tokenizer.json of Hugging Face's library"
+        ) from None
+    except UserError as error:
+        raise UsageError(f"{path}: tokenizer: {file}: {error}") from None
+    return text
