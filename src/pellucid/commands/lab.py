@@ -13,11 +13,15 @@ from rich.table import Table
 from pellucid.commands.console import Output
 from pellucid.errors import UsageError, UserError
 from pellucid.lab.outcome import gather
+from pellucid.lab.ready import check_ready
 from pellucid.lab.report import write_report
 from pellucid.lab.results import read_results
 from pellucid.lab.runner import run_study
 from pellucid.lab.study import choose
 from pellucid.lab.study_file import load_study, study_names
+
+PATIENCE = 5.0
+"""Seconds in which a Dask scheduler has to answer."""
 
 
 def run_verb(
@@ -46,6 +50,9 @@ def run_verb(
     """
     found = load_study(study)
     trials = choose(found.trials(), only, seeds)
+    executor = None if dask is None else _dask(dask)
+    if executor is None:  # Dask's workers read the data where they are
+        check_ready(found, trials)
     home = folder or Path("lab") / found.name
     file = results or home / "results.jsonl"
     console = Output()
@@ -60,7 +67,7 @@ def run_verb(
         trials,
         file,
         (home / "runs").absolute(),
-        executor=None if dask is None else _dask(dask),
+        executor=executor,
         workers=workers,
         gigabytes=found.plan.gigabytes_per_run,
         retry=retry,
@@ -104,20 +111,29 @@ def report_verb(
 def list_verb(*, folder: Path = Path("lab")) -> int:
     """List the studies that come with Pellucid, and how much of each is done.
 
+    A results file that cannot be read is told below the table.
+
     Args:
         folder: Where each study's results are looked for.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in ("study", "runs", "done", "hours", "what it asks"):
         table.add_column(head, overflow="fold")
+    faults = []
     for name in study_names():
         study = load_study(name)
         trials = study.trials()
-        lines = read_results(folder / name / "results.jsonl")
-        done = sum(t.id in lines and lines[t.id]["status"] == "done" for t in trials)
+        try:
+            lines = read_results(folder / name / "results.jsonl")
+            done = str(sum(t.id in lines and lines[t.id]["status"] == "done" for t in trials))
+        except UserError as fault:
+            faults.append(str(fault))
+            done = "unreadable"
         hours = len(trials) * study.plan.minutes_per_run / 60
-        table.add_row(name, str(len(trials)), str(done), f"{hours:.1f}", study.plan.question)
+        table.add_row(name, str(len(trials)), done, f"{hours:.1f}", study.plan.question)
     Output().print(table)
+    if faults:
+        raise UserError("\n".join(faults))
     return 0
 
 
@@ -126,7 +142,17 @@ def _dask(address: str) -> Any:
         distributed: Any = importlib.import_module("distributed")
     except ModuleNotFoundError:
         raise UsageError("--dask needs Dask: pip install distributed") from None
-    return distributed.Client(address).get_executor()
+    try:
+        return distributed.Client(address, timeout=PATIENCE).get_executor()
+    except ValueError as error:
+        raise UsageError(
+            f"--dask {address}: expected a scheduler's address like tcp://localhost:8786 ({error})"
+        ) from None
+    except OSError:
+        raise UserError(
+            f"--dask {address}: no scheduler answers there within {PATIENCE:g} seconds; start one "
+            "(dask scheduler), or give the address that it prints"
+        ) from None
 
 
 def run(arguments: list[str]) -> int:

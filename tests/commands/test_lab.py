@@ -1,0 +1,113 @@
+"""`pellucid lab` as a user meets it: what is wrong is said once, and before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.lab.small import STUDY, write_study
+
+from pellucid.cli import main
+from pellucid.commands import lab
+from pellucid.lab.results import append_result
+from pellucid.lab.study_file import load_study
+from pellucid.lab.trial import failure
+
+Says = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def refused(capsys: Says, *arguments: str) -> tuple[int, str]:
+    """Call `pellucid lab run`, which must not begin any run; return exit code and message."""
+    code = main(["lab", "run", *arguments])
+    assert not list(Path().glob("**/runs"))
+    said = capsys.readouterr()
+    assert "done" not in said.out
+    return code, said.err
+
+
+def test_data_that_is_missing_is_said_before_any_run(tmp_path: Path, capsys: Says) -> None:
+    path = write_study(tmp_path)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace(f"{tmp_path.as_posix()}/pairs", "elsewhere/pairs"))
+    code, said = refused(capsys, str(path))
+    assert code == 1
+    assert f"elsewhere/pairs.tsv: there is no such file in {tmp_path}, from where" in said
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "pairs.tsv").write_text("a\tb\nc\n")
+    assert "pairs.tsv, line 2: expected 2 columns" in refused(capsys, str(path))[1]
+
+
+def test_only_what_is_to_run_must_have_its_data(tmp_path: Path, capsys: Says) -> None:
+    text = STUDY.replace('set.model.attention_scale = "none"', 'set.data.train = ["nowhere.tsv"]')
+    path = write_study(tmp_path, text)
+    code, said = refused(capsys, str(path))
+    assert code == 1
+    assert f"nowhere.tsv: there is no such file in {tmp_path}" in said
+    options = ["--only", "linear", "--seeds", "0", "--folder", "out", "--workers", "1"]
+    assert main(["lab", "run", str(path), *options]) == 0
+
+
+def test_a_corpus_without_pairs_put_aside_has_no_validation_loss(
+    tmp_path: Path, capsys: Says
+) -> None:
+    pytest.importorskip("chatterbot_corpus")
+    path = write_study(tmp_path)
+    recipe = tmp_path / "recipe.toml"
+    settings = recipe.read_text().replace(
+        f'train = ["{tmp_path.as_posix()}/pairs.tsv"]', 'corpus = "chatterbot-ko"'
+    )
+    recipe.write_text(settings)
+    code, said = refused(capsys, str(path))
+    assert code == 2
+    assert "runs of sqrt do not write valid_loss, for they have no validation pairs" in said
+
+
+def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) -> None:
+    path = write_study(tmp_path)
+    code, said = refused(capsys, str(path), "--only", "none", "--seeds", "2")
+    assert code == 2
+    assert "no run is both one of none and of seed 2" in said
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "message"),
+    [
+        ("nonsense", 2, "--dask nonsense: expected a scheduler's address like tcp://"),
+        ("tcp://127.0.0.1:9", 1, "no scheduler answers there within 0.2 seconds; start one"),
+    ],
+)
+def test_a_scheduler_that_is_not_there(
+    tmp_path: Path,
+    capsys: Says,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    code: int,
+    message: str,
+) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(lab, "PATIENCE", 0.2)
+    found, said = refused(capsys, str(write_study(tmp_path)), "--dask", address)
+    assert (found, message in said) == (code, True)
+
+
+def test_a_results_file_that_cannot_be_read_is_told_in_its_row(
+    tmp_path: Path, capsys: Says
+) -> None:
+    bad = tmp_path / "lab" / "exponent" / "results.jsonl"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("{\n")
+    trial = load_study("seed-003").trials()[0]
+    good = tmp_path / "lab" / "seed-003" / "results.jsonl"
+    append_result(good, failure(trial, "out of luck", 0.1))
+    assert main(["lab", "list"]) == 1
+    said = capsys.readouterr()
+    rows = {line.split()[0]: line.split() for line in said.out.splitlines() if line[:1].isalpha()}
+    assert rows["exponent"][1:3] == ["120", "unreadable"]
+    assert rows["seed-003"][1:3] == ["25", "0"]
+    assert "results.jsonl, line 1: is damaged" in said.err
