@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -140,10 +141,14 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         (
             'set.model.attention_scale = "none"',
             "set.training.minutes = 0.5",
-            "none: training.minutes = 0.5 is in force, so that the machine's load would be in what "
-            "is compared; runs end by epochs or steps, and minutes = 10000, which none comes to",
+            "none: training.minutes = 0.5 may end its runs, and then the machine's load is among "
+            "what is compared; let epochs or steps end them, and set minutes = 10000 in [settings.",
         ),
-        ('"recipe.toml"', '"chatbot-ko"', "sqrt: nothing but the clock ends its runs; set epochs"),
+        (
+            '"recipe.toml"',
+            '"chatbot-ko"',
+            "nothing but the clock ends its runs; set epochs or steps, and minutes = 10000 in",
+        ),
         ('"recipe.toml"', '"gpt-ko"', "the lab trains encoder-decoders, not model_type"),
         # names
         ('"sqrt"', '""', "base: a name begins with a letter or a digit"),
@@ -234,6 +239,20 @@ def test_unknown_study_change_and_seed_are_refused(tmp_path: Path) -> None:
         choose(trials, [], [7])
     with pytest.raises(UsageError, match=r"both one of none and of seed 2; the seeds.*: 0, 1$"):
         choose(trials, ["none"], [2])
+
+
+def test_the_example_of_the_docs_is_a_study_whose_names_are_true(tmp_path: Path) -> None:
+    docs = Path(__file__).parents[2] / "docs" / "lab.md"
+    example = re.findall(r"^```toml\n(.*?)^```", docs.read_text("utf-8"), re.S | re.M)[0]
+    path = tmp_path / "dropout.toml"
+    path.write_text(example, encoding="utf-8")
+    study = read_study(path)
+    assert {float(name): c.model.dropout for name, c in study.variants.items()} == {
+        0.4: 0.4,
+        0.2: 0.2,
+    }
+    assert study.plan.question == "Does half the dropout do?"
+    assert {c.training.epochs for c in study.variants.values()} == {10}
 
 
 def test_a_setting_without_limit_can_be_written_as_json() -> None:

@@ -139,22 +139,17 @@ def _check_variant(name: str, config: RunConfig) -> None:
             "choose another recipe"
         )
     training = config.training
+    never = f"minutes = {NEVER} in [settings.training], which is more than any run takes"
+    timed = training.minutes is not None and training.minutes < NEVER
     if training.steps is None and training.epochs is None:
+        also = f", and {never}" if timed else ""
+        raise UsageError(f"{name}: nothing but the clock ends its runs; set epochs or steps{also}")
+    if timed:
         raise UsageError(
-            f"{name}: nothing but the clock ends its runs; set epochs or steps in "
-            f"[settings.training]{_never(training.minutes)}"
+            f"{name}: training.minutes = {training.minutes:g} may end its runs, and then the "
+            "machine's load is among what is compared; let epochs or steps end them, and set "
+            f"{never}"
         )
-    if training.minutes is not None and training.minutes < NEVER:
-        raise UsageError(
-            f"{name}: training.minutes = {training.minutes:g} is in force, so that the machine's "
-            "load would be in what is compared; runs end by epochs or steps"
-            f"{_never(training.minutes)}"
-        )
-
-
-def _never(minutes: float | None) -> str:
-    said = f", and minutes = {NEVER}, which none comes to: the recipe's {minutes:g} would end them"
-    return "" if minutes is None or minutes >= NEVER else said
 
 
 def _check_written(metrics: Sequence[str], name: str, config: RunConfig) -> None:
