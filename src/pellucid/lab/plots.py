@@ -1,8 +1,7 @@
-"""The report's pictures: matplotlib, colours that the colour-blind can tell apart, PNG bytes."""
+"""The report's pictures: matplotlib, colours that the colour-blind can tell apart."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -12,18 +11,18 @@ import numpy as np
 
 from pellucid.errors import UserError
 from pellucid.lab.metrics import unit
+from pellucid.lab.pixels import drawable, plain_text, to_png
 from pellucid.lab.statistics import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Okabe & Ito's palette without its yellow, which is too pale for lines; each with its own dashes.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 INK = "#1b2b30"
 WIDE = 9.6
-SHADES = 128  # of bands on bands: enough, and a third of the bytes
+LENGTH = 3.4  # of a legend's handle: under a marker, dashes show on a longer one only
 Curves = Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]
 """By variant, one (x, y) for each seed."""
 
@@ -62,6 +61,7 @@ def _repeated(items: Sequence[Any], times: int) -> Any:
     return (item for item in cycle(items) for _ in range(times))
 
 
+@plain_text()
 def draw_curves(panels: Sequence[tuple[str, Curves]], xlabel: str, ylabel: str) -> bytes:
     """Draw panels side by side: the median over seeds of each variant, band from least to most."""
     from matplotlib.figure import Figure
@@ -73,9 +73,9 @@ def draw_curves(panels: Sequence[tuple[str, Curves]], xlabel: str, ylabel: str) 
     for axes, (title, curves) in zip(grid, panels, strict=False):
         draw_bands(axes, curves)
         _log_if_wide(axes, curves)
-        axes.set(title=title if len(panels) > 1 else "", xlabel=xlabel, ylabel=ylabel)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.legend(frameon=False, fontsize=8)
+        axes.set(title=drawable(title) if len(panels) > 1 else "", xlabel=xlabel, ylabel=ylabel)
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        axes.legend(frameon=False, fontsize=8, handlelength=LENGTH)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     return to_png(figure)
@@ -93,20 +93,25 @@ def draw_bands(axes: Axes, curves: Curves, marker: str = "", count: bool = True)
         tables = [dict(zip(x, y, strict=True)) for x, y in seeds]
         columns = [[t[x] for t in tables if x in t] for x in xs]
         middle = [float(np.median(column)) for column in columns]
-        label = f"{name} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})" if count else name
+        label = drawable(name)
+        if count:
+            label += f" ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})"
+        # A line and a band of one point alone would not be seen.
+        shape, size, edge = (marker, 3.0, 0.0) if len(xs) > 1 else ("o", 4.5, 4.0)
         axes.plot(
-            xs, middle, **style[name], marker=marker, markersize=3, linewidth=1.6, label=label
+            xs, middle, **style[name], marker=shape, markersize=size, linewidth=1.6, label=label
         )
         if len(seeds) > 1:
             low, high = [min(c) for c in columns], [max(c) for c in columns]
-            axes.fill_between(xs, low, high, color=style[name]["color"], alpha=pale, linewidth=0)
+            colour = style[name]["color"]
+            axes.fill_between(xs, low, high, color=colour, alpha=pale, linewidth=edge)
     axes.grid(color="#dde5e6", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _log_if_wide(axes: Axes, curves: Curves) -> None:
-    values = [y for seeds in curves.values() for _, ys in seeds for y in ys]
+    values = [y for seeds in curves.values() for _, ys in seeds for y in ys if math.isfinite(y)]
     if values and min(values) > 0 and max(values) > 20 * min(values):
         from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -117,6 +122,7 @@ def _log_if_wide(axes: Axes, curves: Curves) -> None:
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+@plain_text()
 def draw_exponents(curves: Curves, marks: Mapping[str, Mark], ylabel: str) -> bytes:
     """Draw a metric against the exponent, one curve for each group; `marks` are learned scales."""
     from matplotlib.figure import Figure
@@ -135,13 +141,16 @@ def draw_exponents(curves: Curves, marks: Mapping[str, Mark], ylabel: str) -> by
             markersize=13,
             markeredgecolor=INK,
             capsize=3,
-            label=f"{name}, learned",
+            label=f"{drawable(name)}, learned",
         )
+    if any(math.isinf(y) for seeds in curves.values() for _, ys in seeds for y in ys):
+        ylabel += "; no point: never"
     axes.set(xlabel="exponent p: scores / d_k^p", ylabel=ylabel)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, handlelength=LENGTH)
     return to_png(figure)
 
 
+@plain_text()
 def draw_forest(comparisons: Sequence[Comparison]) -> bytes:
     """Draw, metric by metric, each contrast's median difference, its interval and its pairs."""
     from matplotlib.figure import Figure
@@ -152,38 +161,50 @@ def draw_forest(comparisons: Sequence[Comparison]) -> bytes:
     figure = Figure(figsize=(WIDE, 0.36 * sum(heights) + 0.4), layout="constrained")
     grid = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
     for axes, metric, group in zip(grid, metrics, groups, strict=True):
+        ends = _ends(group)
         for i, comparison in enumerate(reversed(group)):
-            _forest_row(axes, i, comparison)
+            _forest_row(axes, i, comparison, ends)
         axes.axvline(0, color=INK, linewidth=0.9)
         axes.set_ylim(-0.7, len(group) - 0.3)
         axes.set_yticks(range(len(group)), [_name(c) for c in reversed(group)], fontsize=8)
-        axes.set_xlabel(
-            f"{metric}: change minus what it is compared with ({unit(metric) or 'score'})"
-        )
+        endless = any(math.isinf(d) for c in group for d in c.differences)
+        said = (unit(metric) or "score") + ("; arrows: one side never gets there" * endless)
+        axes.set_xlabel(f"{metric}: change minus what it is compared with ({said})")
         axes.grid(axis="x", color="#dde5e6", linewidth=0.6)
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
     return to_png(figure)
 
 
-def _forest_row(axes: Axes, y: int, comparison: Comparison) -> None:
+def _ends(group: Sequence[Comparison]) -> tuple[float, float]:
+    """Return where infinite differences are drawn: beyond all that are not."""
+    finite = [0.0, *(d for c in group for d in c.differences if math.isfinite(d))]
+    margin = 0.1 * (max(finite) - min(finite)) or 1.0
+    return min(finite) - margin, max(finite) + margin
+
+
+def _forest_row(axes: Axes, y: int, comparison: Comparison, ends: tuple[float, float]) -> None:
     colour = COLOURS[0] if comparison.primary else "#5f7378"
-    d = comparison.differences
-    above = [y + 0.24] * len(d)
-    axes.plot(d, above, "o", color=colour, alpha=0.5, markersize=4, markeredgewidth=0)
+
+    def draw(x: float, height: float, marker: str, **style: Any) -> None:
+        shape = marker if math.isfinite(x) else "<" if x < 0 else ">"
+        axes.plot(float(np.clip(x, *ends)), height, shape, color=colour, **style)
+
+    for d in comparison.differences:
+        draw(d, y + 0.24, "o", alpha=0.5, markersize=4, markeredgewidth=0)
     if comparison.interval is not None:
-        axes.plot(comparison.interval, [y, y], color=colour, linewidth=2.2)
+        axes.plot(np.clip(comparison.interval, *ends), [y, y], color=colour, linewidth=2.2)
     if comparison.median is not None:
-        marker = "D" if comparison.interval is not None else "x"
-        axes.plot(comparison.median, y, marker, color=colour, markersize=6)
+        draw(comparison.median, y, "D" if comparison.interval is not None else "x", markersize=6)
 
 
 def _name(comparison: Comparison) -> str:
     c = comparison.contrast
     star = "★ " if comparison.primary else ""
-    return f"{star}{c.change} − {c.against}  (n = {len(comparison.seeds)})"
+    return drawable(f"{star}{c.change} − {c.against}  (n = {len(comparison.seeds)})")
 
 
+@plain_text()
 def draw_grid(
     rows: Sequence[str],
     columns: Sequence[str],
@@ -233,9 +254,9 @@ def draw_grid(
                 axes.set_xlim(right=max(_last(panel) * 1.3, 11))
             axes.tick_params(labelsize=7)
             if i == 0:
-                axes.set_title(column, fontsize=9)
+                axes.set_title(drawable(column), fontsize=9)
             if j == 0:
-                axes.set_ylabel(row, fontsize=9)
+                axes.set_ylabel(drawable(row), fontsize=9)
             if i == len(rows) - 1:
                 axes.set_xlabel(xlabel, fontsize=8)
     handles, labels = grid[0, 0].get_legend_handles_labels()
@@ -246,6 +267,7 @@ def draw_grid(
         ncols=min(4, max(len(labels), 1)),
         frameon=False,
         fontsize=8,
+        handlelength=LENGTH,
     )
     return to_png(figure)
 
@@ -264,13 +286,3 @@ def _doublings(curves: Curves) -> list[float]:
 
 def _last(curves: Curves) -> float:
     return max((x for seeds in curves.values() for xs, _ in seeds for x in xs), default=0.0)
-
-
-def to_png(figure: Figure) -> bytes:
-    """Return the figure as a PNG of few colours, without the date that would make it differ."""
-    from PIL import Image
-
-    drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=110)
-    Image.open(drawn).convert("RGB").quantize(SHADES).save(small, "PNG", optimize=True)
-    return small.getvalue()
