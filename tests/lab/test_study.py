@@ -103,6 +103,12 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         ('change = "linear"', 'change = "liner"', "there is no 'liner' (did you mean linear?)"),
         ("seeds = 2", "seeds = 4", "changes.none.seeds: expected 1 to 3"),
         ("seeds = [0, 1, 2]", "seeds = [0, 1, 1]", "expected different numbers"),
+        ("seeds = [0, 1, 2]", "seeds = [0, 1, 4294967296]", "numbers from 0 to 4294967295, got"),
+        (
+            "[changes.linear]",
+            '[[bounds]]\nchange = "linear"\nmetric = "train_loss"\nclaim = "low"\n[changes.linear]',
+            "bounds: 'low' bounds nothing; set at_least or at_most",
+        ),
         ("format = 1", "format = 2", "study format 2, this Pellucid reads format = 1"),
         ("[changes.none]", "[changes.sqrt]", "is the name of the base"),
         ("minutes_per_run = 0.1", "minutes_per_run = 0", "minutes_per_run must be above 0"),
@@ -156,8 +162,8 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         ('"sqrt"', '"a<b"', "base: a name begins"),
         ('"sqrt"', "'p_0.5 $x_{$'", "base: a name begins"),
         ('"sqrt"', '"a\\n"', r"digits and . ^ + - _ only; got 'a\n'"),
-        ("[changes.none]", "[changes._none]", "changes._none: a name begins with a letter"),
-        ("[changes.none]", '[changes."-x"]', "changes.-x: a name begins with a letter"),
+        ("[changes.none]", "[changes._none]", "changes: a name begins with a letter"),
+        ("[changes.none]", '[changes."-x"]', "only; got '-x'"),
         # what is no table
         (PROBES, "settings = 3", "settings: expected a table, as [settings.training] with epochs"),
         (PROBES, "settings = [1]", "settings: expected a table, as [settings.training]"),

@@ -18,6 +18,9 @@ from pellucid.settings import nearest
 NEVER = 10_000
 """`training.minutes`, a week, that no run of a study comes to: TOML has no word for "unset"."""
 
+SEEDS = 2**32
+"""Random numbers take a seed modulo this: one beyond it is another's again."""
+
 
 def check_study(study: Study) -> None:
     """Raise `UsageError` for the first fault of a study as read."""
@@ -60,8 +63,11 @@ def check_sides(metrics: Sequence[str], name: str, valid: bool, test: bool) -> N
 
 
 def _check_plan(plan: Plan) -> None:
-    if not plan.seeds or len(set(plan.seeds)) < len(plan.seeds):
-        raise UsageError(f"seeds: expected different numbers, got {list(plan.seeds)}")
+    known = {seed for seed in plan.seeds if 0 <= seed < SEEDS}
+    if not plan.seeds or len(known) < len(plan.seeds):
+        raise UsageError(
+            f"seeds: expected different numbers from 0 to {SEEDS - 1}, got {list(plan.seeds)}"
+        )
     if not plan.metrics or len(set(plan.metrics)) < len(plan.metrics):
         raise UsageError(
             f"metrics: name at least one thing to measure, each once; got {list(plan.metrics)}"
@@ -76,6 +82,9 @@ def _check_plan(plan: Plan) -> None:
                 f"{metric} is judged but not among metrics ({', '.join(plan.metrics)}); add it "
                 "there"
             )
+    for bound in plan.bounds:
+        if bound.at_least is None and bound.at_most is None:
+            raise UsageError(f"bounds: {bound.claim!r} bounds nothing; set at_least or at_most")
     for name in ("minutes_per_run", "gigabytes_per_run"):
         value = getattr(plan, name)
         if not (value > 0 and math.isfinite(value)):

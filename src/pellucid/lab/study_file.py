@@ -61,7 +61,7 @@ def read_study(path: Path) -> Study:
     variants = {plan.base: base}
     for change, table in tables.items():
         where = f"{path}, changes.{change}"
-        check_name(change, where)
+        check_name(change, f"{path}, changes")
         if change in variants:
             raise UsageError(f"{where}: is the name of the base; call it something else")
         if not isinstance(table, Mapping) or not isinstance(table.get("set"), Mapping):
