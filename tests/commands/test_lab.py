@@ -51,6 +51,7 @@ def test_only_what_is_to_run_must_have_its_data(tmp_path: Path, capsys: Says) ->
     assert f"nowhere.tsv: there is no such file in {tmp_path}" in said
     options = ["--only", "linear", "--seeds", "0", "--folder", "out", "--workers", "1"]
     assert main(["lab", "run", str(path), *options]) == 0
+    assert f"read it:  pellucid lab report {path} --folder out\n" in capsys.readouterr().out
 
 
 def test_a_corpus_without_pairs_put_aside_has_no_validation_loss(

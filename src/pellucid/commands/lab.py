@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,10 @@ def run_verb(
         return 130
     if ended.failed:
         say(f"{ended.failed} of {ended.planned} runs failed; --retry does them again")
-    say(f"read it:  pellucid lab report {study}")
+    command = ["pellucid", "lab", "report", study]
+    for option, given in (("--folder", folder), ("--results", results)):
+        command += [option, str(given)] if given else []
+    say(f"read it:  {shlex.join(command)}")
     return 1 if ended.failed else 0
 
 
