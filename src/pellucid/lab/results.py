@@ -1,18 +1,58 @@
-"""The results file: one line of JSON for each run that ended, appended by one process."""
+"""The results file: one line of JSON for each run that ended, appended by one study at a time."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pellucid.errors import UserError
-from pellucid.lab.trial import FORMAT
 from pellucid.training.files import saving
+from pellucid.training.lock import InUseError, Lock, take
 
+FORMAT = 1
 Line = Mapping[str, Any]
+
+# What a line must have, and as what; "data" came later, so older lines do without.
+_TEXT, _WHOLE, _NUMBER = "text", "a whole number", "a finite number"
+_TABLE, _LIST = "a table", "a list"
+_ALWAYS = {
+    "study": _TEXT,
+    "change": _TEXT,
+    "seed": _WHOLE,
+    "id": _TEXT,
+    "ended": _TEXT,
+    "minutes": _NUMBER,
+}
+_BY_STATUS: Mapping[str, Mapping[str, str]] = {
+    "failed": {"error": _TEXT},
+    "done": {
+        "metrics": _TABLE,
+        "curve": _TABLE,
+        "probes": _LIST,
+        "steps": _WHOLE,
+        "parameters": _WHOLE,
+        "vocabulary": _LIST,
+        "pairs": _WHOLE,
+        "answer_tokens": _NUMBER,
+        "settings": _TABLE,
+        "environment": _TABLE,
+        "machine": _TABLE,
+    },
+}
+_CURVE = dict.fromkeys(("epoch", "train", "train_token", "valid"), _LIST)
+_PROBE = {
+    "step": _WHOLE,
+    **dict.fromkeys(("attention", "by_keys", "lengths", "gradients", "dead"), _TABLE),
+}
+
+
+class _WrongError(ValueError):
+    """Says what is wrong with a line."""
 
 
 def read_results(path: Path) -> dict[str, Line]:
@@ -21,29 +61,72 @@ def read_results(path: Path) -> dict[str, Line]:
     A last line without its end, which a power cut may leave, is passed over: its run is simply done
     again from the run folder.
 
-    Raises `UserError` for a line of another format, or one that is damaged, naming it.
+    Raises `UserError` for a file that cannot be read, a line of another format, or one that is
+    damaged, naming it.
     """
+    _refuse_folder(path)
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read: {error.strerror}; mend the permissions, or choose another "
+            "results file"
+        ) from None
     found: dict[str, Line] = {}
-    if not path.exists():
-        return found
-    with saving(path):
-        lines = path.read_text(encoding="utf-8").split("\n")
     for number, text in enumerate(lines[:-1], 1):  # what follows the last line end is no line
-        try:
-            line = json.loads(text)
-            made_by, run = line["format"], line["id"]
-        except (ValueError, LookupError, TypeError):
-            raise UserError(
-                f"{path}, line {number}: is damaged (not a line of results); take it out, and its "
-                "run is done again"
-            ) from None
-        if made_by != FORMAT:
-            raise UserError(
-                f"{path}, line {number}: results format {made_by}, this Pellucid reads {FORMAT}; "
-                "report it with the version that wrote it, or choose another results file"
-            )
-        found[run] = line
+        line = parse_line(text, f"{path}, line {number}")
+        found[line["id"]] = line
     return found
+
+
+def parse_line(text: bytes, place: str) -> dict[str, Any]:
+    """Return a run's line as it was written.
+
+    Raises `UserError`, naming `place`, for one that is damaged or of another format.
+    """
+    try:
+        line = json.loads(text.decode("utf-8"))
+        made_by = line["format"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise _damaged(place, "not a line of results") from None
+    if made_by != FORMAT:
+        raise UserError(
+            f"{place}: results format {made_by}, this Pellucid reads {FORMAT}; "
+            "report it with the version that wrote it, or choose another results file"
+        )
+    try:
+        _check(line)
+    except _WrongError as wrong:
+        raise _damaged(place, str(wrong)) from None
+    found: dict[str, Any] = line
+    return found
+
+
+@contextmanager
+def hold_results(path: Path) -> Iterator[None]:
+    """Keep other studies from appending to a results file, and see that it can be appended to.
+
+    Raises `UserError` that names the process which holds it, or why it cannot be written.
+    """
+    _refuse_folder(path)
+    with saving(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = Lock(path.with_name(f".{path.name}.lock"))
+    except InUseError as error:
+        raise UserError(
+            f"{path}: process {error.holder} is doing runs for this file; wait for it, stop it "
+            "(Ctrl-C: it saves, and the same command goes on), or name another results file and "
+            "folder"
+        ) from None
+    try:
+        with saving(path):
+            path.open("ab").close()
+        yield
+    finally:
+        lock.release()
 
 
 def append_result(path: Path, line: Line) -> None:
@@ -52,6 +135,7 @@ def append_result(path: Path, line: Line) -> None:
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
+            take(file, wait=True)  # what looks like half a line may be another's, being written
             _drop_half_line(file)
             file.write(text.encode() + b"\n")
             file.flush()
@@ -62,3 +146,63 @@ def _drop_half_line(file: BinaryIO) -> None:
     file.seek(0)
     end = file.read().rfind(b"\n") + 1
     file.truncate(end)
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise UserError(
+            f"{path}: is a folder, expected a results file; name one, as {path / 'results.jsonl'}"
+        )
+
+
+def _damaged(place: str, what: str) -> UserError:
+    return UserError(f"{place}: is damaged ({what}); take it out, and its run is done again")
+
+
+# what a line must be ------------------------------------------------------------------------------
+
+
+def _check(line: Any) -> None:
+    _has(line, _ALWAYS)
+    status = line.get("status")
+    if not isinstance(status, str) or status not in _BY_STATUS:
+        raise _WrongError(f"status: expected done or failed, {_got(line, 'status')}")
+    _has(line, _BY_STATUS[status])
+    if "data" in line:
+        _has(line, {"data": _TEXT})
+    if status == "failed":
+        return
+    for name, value in line["metrics"].items():
+        if value is not None and not _is(value, _NUMBER):
+            raise _WrongError(f"metrics.{name}: expected a finite number or null, got {value!r}")
+    _has(line["curve"], _CURVE, "curve.")
+    for name in _CURVE:
+        for value in line["curve"][name]:
+            if not (_is(value, _NUMBER) or (value is None and name == "valid")):
+                raise _WrongError(f"curve.{name}: expected finite numbers, got {value!r}")
+    for number, probe in enumerate(line["probes"]):
+        if not isinstance(probe, dict):
+            raise _WrongError(f"probes[{number}]: expected a table, got {probe!r:.40}")
+        _has(probe, _PROBE, f"probes[{number}].")
+
+
+def _has(table: Mapping[str, Any], keys: Mapping[str, str], prefix: str = "") -> None:
+    for key, kind in keys.items():
+        if key not in table or not _is(table[key], kind):
+            raise _WrongError(f"{prefix}{key}: expected {kind}, {_got(table, key)}")
+
+
+def _got(table: Mapping[str, Any], key: str) -> str:
+    return f"got {table[key]!r:.40}" if key in table else "there is none"
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind in (_WHOLE, _NUMBER):
+        kinds = int if kind == _WHOLE else int | float
+        # NaN is not <= anything; an int too long for a float compares, but does not convert
+        return (
+            isinstance(value, kinds)
+            and not isinstance(value, bool)
+            and abs(value) <= sys.float_info.max
+        )
+    return isinstance(value, {_TEXT: str, _TABLE: dict, _LIST: list}[kind])

@@ -13,14 +13,18 @@ from pellucid.errors import UserError
 TEMPORARY = ".tmp-"
 
 
+class SavingError(UserError):
+    """A full disk, or a place that cannot be written."""
+
+
 @contextmanager
 def saving(path: Path, kept: str = "what was saved before is whole") -> Iterator[None]:
-    """Turn a full disk or an unwritable folder into a `UserError` that names `path`."""
+    """Turn a full disk or an unwritable folder into a `SavingError` that names `path`."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(
+        raise SavingError(
             f"{path}: cannot be written: {reason}; {kept}. Free some space or mend the "
             "permissions, then go on"
         ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pellucid.errors import UserError
 from pellucid.training.files import saving
@@ -14,31 +14,42 @@ if sys.platform == "win32":
     import msvcrt
 
     # Far behind the text, because Windows lets nobody read a locked byte.
-    def _take(file: IO[str]) -> None:
+    def take(file: IO[Any], *, wait: bool = False) -> None:
+        """Lock an open file until it is closed. Raises `OSError` when another process has it."""
         file.seek(1 << 20)
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
 else:
     import fcntl
 
-    def _take(file: IO[str]) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def take(file: IO[Any], *, wait: bool = False) -> None:
+        """Lock an open file until it is closed. Raises `OSError` when another process has it."""
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class InUseError(UserError):
+    """Another process, `holder`, has it."""
+
+    def __init__(self, message: str, holder: str) -> None:
+        super().__init__(message)
+        self.holder = holder
 
 
 class Lock:
-    """Hold `path` until `release`. Raises `UserError` when another process holds it."""
+    """Hold `path` until `release`. Raises `InUseError` when another process holds it."""
 
     def __init__(self, path: Path) -> None:
         with saving(path):
             self._file = path.open("a+", encoding="utf-8")
         try:
-            _take(self._file)
+            take(self._file)
         except OSError:
             self._file.seek(0)
             holder = self._file.read().strip() or "unknown"
             self._file.close()
-            raise UserError(
+            raise InUseError(
                 f"{path.parent}: this run folder is in use by process {holder}; wait for it, stop "
-                "it, or choose another folder"
+                "it, or choose another folder",
+                holder,
             ) from None
         with saving(path):
             self._file.truncate(0)

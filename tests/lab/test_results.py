@@ -1,0 +1,161 @@
+"""The results file: no line is lost, and none is believed unchecked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pellucid.errors import UserError
+from pellucid.lab.results import append_result, hold_results, read_results
+
+STUDIES = Path(__file__).parents[2] / "results" / "studies"
+HEAD = {"format": 1, "study": "s", "change": "c", "seed": 3, "id": "a", "ended": "now"}
+FAILED = {**HEAD, "status": "failed", "error": "oh", "minutes": 0.5}
+PROBE: dict[str, Any] = {
+    "step": 7,
+    **{name: {} for name in ("attention", "by_keys", "lengths", "gradients", "dead")},
+}
+DONE: dict[str, Any] = {
+    **HEAD,
+    "status": "done",
+    "metrics": {"train_loss": 1.5, "valid_loss": None},
+    "curve": {"epoch": [1.0], "train": [1.5], "train_token": [0.5], "valid": [None]},
+    "probes": [PROBE],
+    "steps": 7,
+    "minutes": 2,
+    "parameters": 11,
+    "vocabulary": [5, 13],
+    "pairs": 17,
+    "answer_tokens": 2.5,
+    "settings": {},
+    "environment": {},
+    "machine": {},
+}
+NAN, INFINITE = float("nan"), float("inf")
+
+
+def write(path: Path, *lines: Any) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_a_half_written_last_line_gives_way_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    append_result(file, FAILED)
+    with file.open("a") as f:
+        f.write('{"format": 1, "id": "b"')
+    assert list(read_results(file)) == ["a"]
+    append_result(file, {**DONE, "id": "c"})
+    assert list(read_results(file)) == ["a", "c"]
+    file.write_text('{"id": \n' + file.read_text())
+    with pytest.raises(UserError, match=r"results.jsonl, line 1: is damaged"):
+        read_results(file)
+
+
+def test_results_of_another_version_are_named(tmp_path: Path) -> None:
+    file = write(tmp_path / "results.jsonl", {"format": 7, "id": "a"})
+    with pytest.raises(UserError, match="line 1: results format 7, this Pellucid reads 1"):
+        read_results(file)
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.jsonl")), ids=lambda path: path.name)
+def test_what_was_measured_before_is_still_read(path: Path) -> None:
+    assert len(read_results(path)) == len(path.read_text(encoding="utf-8").splitlines())
+
+
+def test_a_line_may_say_what_data_it_is_of(tmp_path: Path) -> None:
+    file = write(tmp_path / "results.jsonl", {**DONE, "data": "ab"})
+    assert read_results(file)["a"]["data"] == "ab"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        *[
+            ({k: v for k, v in DONE.items() if k != key}, f"{key}: expected .*, there is none")
+            for key in DONE
+            if key not in ("format", "status")
+        ],
+        ({k: v for k, v in FAILED.items() if k != "status"}, "expected done or failed, there is n"),
+        ({k: v for k, v in FAILED.items() if k != "error"}, "error: expected text, there is none"),
+        ({**FAILED, "status": "maybe"}, "status: expected done or failed, got 'maybe'"),
+        ({**FAILED, "status": ["done"]}, r"status: expected done or failed, got \['done'\]"),
+        ({**FAILED, "id": 7}, "id: expected text, got 7"),
+        ({**FAILED, "seed": True}, "seed: expected a whole number, got True"),
+        ({**FAILED, "minutes": 10**400}, "minutes: expected a finite number, got 1000"),
+        ({**DONE, "data": 5}, "data: expected text, got 5"),
+        ({**DONE, "metrics": {"bleu": NAN}}, "metrics.bleu: expected a finite number or null, got"),
+        ({**DONE, "metrics": {"bleu": "7"}}, "metrics.bleu: expected a finite number or null, got"),
+        ({**DONE, "curve": {**DONE["curve"], "train": [INFINITE]}}, "curve.train: expected finite"),
+        ({**DONE, "curve": {**DONE["curve"], "train": [None]}}, "curve.train: expected finite"),
+        ({**DONE, "curve": {"epoch": []}}, "curve.train: expected a list, there is none"),
+        ({**DONE, "probes": [7]}, r"probes\[0\]: expected a table, got 7"),
+        ({**DONE, "probes": [{**PROBE, "dead": 1}]}, r"probes\[0\].dead: expected a table, got 1"),
+        ([1], "not a line of results"),
+        ("text", "not a line of results"),
+    ],
+)
+def test_a_line_that_is_not_as_it_should_be_is_named(tmp_path: Path, line: Any, said: str) -> None:
+    file = write(tmp_path / "results.jsonl", {**FAILED, "id": "b"}, line)
+    with pytest.raises(UserError, match=rf"jsonl, line 2: is damaged \(.*{said}.*; take it out"):
+        read_results(file)
+
+
+@pytest.mark.parametrize("text", [b'{"id": "\xff"}', b"[" * 100_000, b"", b"\xef\xbb\xbf{}"])
+def test_what_is_no_json_is_named(tmp_path: Path, text: bytes) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_bytes(text + b"\n")
+    with pytest.raises(UserError, match=r"jsonl, line 1: is damaged \(not a line of results\)"):
+        read_results(file)
+
+
+def test_a_folder_is_not_taken_for_a_results_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder, expected a results file; name one"):
+        read_results(tmp_path)
+
+
+def test_one_study_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "results.jsonl"
+    with (
+        hold_results(file),
+        pytest.raises(UserError, match=r"results.jsonl: process \d+ is doing runs"),
+        hold_results(file),
+    ):
+        pass
+    with hold_results(file):
+        pass
+    assert not read_results(file)
+
+
+APPEND = """
+import json, sys
+from pathlib import Path
+from pellucid.lab.results import append_result
+line = json.loads(sys.stdin.read())
+for n in range(120):
+    append_result(Path(sys.argv[1]), {**line, "id": f"{sys.argv[2]}-{n}", "error": "x" * 60_000})
+"""
+
+
+def test_two_processes_that_append_lose_no_line(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", APPEND, str(file), name],
+            env={"PYTHONPATH": ":".join(sys.path)},
+            stdin=subprocess.PIPE,
+            text=True,
+        )
+        for name in "ab"
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(FAILED))
+        process.stdin.close()
+    assert [process.wait(timeout=60) for process in processes] == [0, 0]
+    assert len(read_results(file)) == 240
