@@ -6,7 +6,9 @@ newest checkpoint. `result.json`, written last, says that it is done.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import platform
 import shutil
@@ -26,6 +28,7 @@ from pellucid.errors import UserError
 from pellucid.experiment import make_tokenizers, read_data, score
 from pellucid.lab.metrics import measure
 from pellucid.lab.probe import Prober, read_probes
+from pellucid.lab.results import FORMAT, parse_line
 from pellucid.lab.study import Trial, flat_settings
 from pellucid.lab.tokens import file_tokenizers
 from pellucid.models.config import Seq2SeqConfig
@@ -33,40 +36,70 @@ from pellucid.models.seq2seq import Seq2Seq
 from pellucid.packed import Batch
 from pellucid.settings import to_mapping
 from pellucid.text.batches import Batches, Examples, encode_pairs, held_out_batches
+from pellucid.text.pairs import Pair, Pairs
 from pellucid.trained import Trained
-from pellucid.training.files import write_atomically
+from pellucid.training.events import Event, Saved
+from pellucid.training.files import SavingError, write_atomically
+from pellucid.training.lock import InUseError, Lock
 from pellucid.training.run import RunFolder
 from pellucid.training.trainer import Trainer
 
-FORMAT = 1
-RESULT, PROBES = "result.json", "probes.jsonl"
+logger = logging.getLogger(__name__)
+
+RESULT, PROBES, DATA = "result.json", "probes.jsonl", "data.sha256"
 PROBED_PAIRS = 64
 
 
-def run_trial(trial: Trial, folder: Path) -> dict[str, Any]:
+class _StopError(Exception):
+    """The study was asked to stop, and a checkpoint has just been written."""
+
+
+def run_trial(trial: Trial, folder: Path, stop: Path | None = None) -> dict[str, Any]:
     """Do a run, or go on with it, and return its line for the results file.
 
-    `status` is "done", "failed" (with the fault in words) or "interrupted" (a signal came: what was
-    learnt is saved, and the line is not for the file). Nothing but an interrupt is raised: one
-    run's fault must not end the others.
+    stop: a file that, once it is there, ends the run at its next checkpoint.
+
+    `status` is "done" or "failed" (with the fault in words). Otherwise nothing was found out about
+    the run, what was learnt is saved, and the line is not for the file: "interrupted" (a signal, or
+    `stop`), "in use" (another process has the folder) or "not saved" (a full disk), which say why
+    in `error`. Nothing but an interrupt is raised: one run's fault must not end the others.
     """
-    done = folder / RESULT
-    line: dict[str, Any]
-    if done.is_file():
-        line = json.loads(done.read_text(encoding="utf-8"))
-        return line
     began = time.monotonic()
     try:
+        if (line := _finished(trial, folder)) is not None:
+            return line
+        if stop is not None and stop.exists():
+            raise _StopError
         with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
-            rest = _train(trial, folder)
-            line = {**_head(trial), **rest}
+            return _train(trial, folder, stop)
+    except _StopError:
+        return _interrupted(trial)
+    except InUseError as error:
+        return {**_head(trial), "status": "in use", "error": str(error)}
+    except SavingError as error:
+        return {**_head(trial), "status": "not saved", "error": str(error)}
     except Exception as error:
         said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        line = failure(trial, said, (time.monotonic() - began) / 60)
-    if line["status"] == "done":
-        write_atomically(done, json.dumps(line, allow_nan=False, ensure_ascii=False).encode())
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        return failure(trial, said, (time.monotonic() - began) / 60)
+
+
+def _finished(trial: Trial, folder: Path) -> dict[str, Any] | None:
+    """Return the result of a run that was done; a damaged one is as good as none."""
+    path = folder / RESULT
+    try:
+        line = parse_line(path.read_bytes(), str(path))
+        if (line["status"], line["id"]) != ("done", trial.id):
+            raise UserError(f"{path}: is not the result of run {trial.id}")
+    except FileNotFoundError:
+        return None
+    except UserError as error:
+        logger.warning("%s. This run is done again", error)
+        return None
     return line
+
+
+def _interrupted(trial: Trial) -> dict[str, Any]:
+    return {**_head(trial), "status": "interrupted", "error": "it was stopped, and has saved"}
 
 
 def failure(trial: Trial, error: str, minutes: float) -> dict[str, Any]:
@@ -85,7 +118,34 @@ def _head(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _train(trial: Trial, folder: Path) -> dict[str, Any]:
+def data_digest(pairs: Pairs) -> str:
+    """Return the SHA-256 of all pairs as read: those learnt from, validated on, and put aside.
+
+    >>> data_digest(Pairs((Pair("1", ("one",)),)))[:12]
+    'f70a20b6c9d0'
+    """
+    digest = hashlib.sha256()
+    for side in (pairs.train, pairs.valid, pairs.test):
+        digest.update(json.dumps([[pair.source, *pair.targets] for pair in side]).encode())
+    return digest.hexdigest()
+
+
+def _check_data(folder: Path, digest: str) -> None:
+    """Refuse to go on with other data than a run began with."""
+    path = folder / DATA
+    if not path.exists():
+        write_atomically(path, digest.encode())
+    elif (before := path.read_text(encoding="utf-8")) != digest:
+        raise UserError(
+            f"{folder}: this run began with other data (SHA-256 of its pairs {before[:12]}…, now "
+            f"{digest[:12]}…); put the data back, or delete the folder to begin again, and retry"
+        )
+
+
+def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
+    begun = (folder / ".lock").exists()
+    if begun:
+        Lock(folder / ".lock").release()  # a folder in use is refused before anything is read
     config = trial.config
     if config.evaluation.metric == "bleu":
         check_installed()  # now, rather than after the training
@@ -95,7 +155,7 @@ def _train(trial: Trial, folder: Path) -> dict[str, Any]:
     else:
         source, target = make_tokenizers(config.tokenizer, pairs)
 
-    def encode(some: Sequence[Any], first_target_only: bool) -> Examples:
+    def encode(some: Sequence[Pair], first_target_only: bool) -> Examples:
         return encode_pairs(
             some,
             source,
@@ -125,8 +185,14 @@ def _train(trial: Trial, folder: Path) -> dict[str, Any]:
         batch_size=size,
         bucketed=config.data.bucketed,
     )
-    begun = (folder / ".lock").exists()
+    digest = data_digest(pairs)
+
+    def stop_when_asked(event: Event) -> None:
+        if isinstance(event, Saved) and stop is not None and stop.exists():
+            raise _StopError
+
     with RunFolder(folder, to_mapping(config), resume=begun) as run:
+        _check_data(folder, digest)
         prober = Prober(model, _probed(examples), trial.probe_steps, folder / PROBES)
         trainer = Trainer(
             model,
@@ -134,33 +200,38 @@ def _train(trial: Trial, folder: Path) -> dict[str, Any]:
             config.training,
             validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
             run=run,
-            listeners=[prober],
+            listeners=[prober, stop_when_asked],
         )
         ended = trainer.fit()
         if ended.interrupted is not None:
-            return {"status": "interrupted"}
+            return _interrupted(trial)
         judged = pairs.test or pairs.valid
         trained = Trained(model, source, target, config.search)
         scores = score(trained, judged, config) if judged else None
         minutes = trainer.seconds / 60
-    curve = learning_curve(folder / "metrics.jsonl")
-    probes = read_probes(folder / PROBES)
-    numbers = _numbers(scores.as_json()) if scores else {}
-    return {
-        "status": "done",
-        "metrics": measure(curve, numbers, probes),
-        "curve": curve,
-        "probes": probes,
-        "steps": ended.step,
-        "minutes": minutes,
-        "parameters": sum(p.data.size for p in model.parameters()),
-        "vocabulary": [source.vocab_size, target.vocab_size],
-        "pairs": len(examples),
-        "answer_tokens": float((examples.target.lengths - 1).mean()),
-        "settings": flat_settings(trial.config),
-        "environment": {**run.environment, "pellucid": __version__},
-        "machine": machine(),
-    }
+        curve = learning_curve(folder / "metrics.jsonl")
+        probes = read_probes(folder / PROBES)
+        line = {
+            **_head(trial),
+            "status": "done",
+            "metrics": measure(curve, _numbers(scores.as_json()) if scores else {}, probes),
+            "curve": curve,
+            "probes": probes,
+            "steps": ended.step,
+            "minutes": minutes,
+            "parameters": sum(p.data.size for p in model.parameters()),
+            "vocabulary": [source.vocab_size, target.vocab_size],
+            "pairs": len(examples),
+            "answer_tokens": float((examples.target.lengths - 1).mean()),
+            "data": digest,
+            "settings": flat_settings(trial.config),
+            "environment": {**run.environment, "pellucid": __version__},
+            "machine": machine(),
+        }
+        text = json.dumps(line, allow_nan=False, ensure_ascii=False)
+        write_atomically(folder / RESULT, text.encode())
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    return line
 
 
 def _probed(examples: Examples) -> Batch:

@@ -1,0 +1,134 @@
+"""One run by itself: what it believes, what it refuses, and what is no result."""
+
+from __future__ import annotations
+
+import errno
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.lab.small import write_study
+
+from pellucid.experiment import read_data
+from pellucid.lab.study import Trial
+from pellucid.lab.study_file import read_study
+from pellucid.lab.trial import data_digest, run_trial
+from pellucid.training.lock import Lock
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    return read_study(write_study(tmp_path)).trials()[0]
+
+
+def learnt(line: Any) -> Any:
+    return {k: line[k] for k in ("id", "metrics", "curve", "probes", "steps", "data")}
+
+
+def test_a_line_says_what_data_it_is_of(trial: Trial, tmp_path: Path) -> None:
+    before = run_trial(trial, tmp_path / "a")
+    assert before["data"] == data_digest(read_data(trial.config.data))
+    assert (tmp_path / "a" / "data.sha256").read_text() == before["data"]
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text(pairs.read_text().replace("six six", "six six six"))
+    after = run_trial(trial, tmp_path / "b")
+    assert after["data"] != before["data"]
+    assert after["id"] == before["id"]
+
+
+def test_every_side_of_the_data_counts(trial: Trial) -> None:
+    pairs = read_data(trial.config.data)
+    train, valid = pairs.train, pairs.valid
+    kinds = [
+        pairs,
+        replace(pairs, train=train[:-1]),
+        replace(pairs, train=train[::-1]),
+        replace(pairs, valid=valid[:-1]),
+        replace(pairs, valid=valid[:-1], test=valid[-1:]),
+        replace(pairs, train=(*train, *valid), valid=()),
+    ]
+    assert len({data_digest(kind) for kind in kinds}) == len(kinds)
+
+
+def test_a_run_does_not_go_on_with_other_data(trial: Trial, tmp_path: Path) -> None:
+    folder, pairs = tmp_path / "run", tmp_path / "pairs.tsv"
+    whole = run_trial(trial, tmp_path / "whole")
+    began = interrupted_run(trial, folder)
+    assert began["status"] == "interrupted"
+    kept = pairs.read_text()
+    pairs.write_text(kept.replace("six six", "six six six"))
+    line = run_trial(trial, folder)
+    assert line["status"] == "failed"
+    assert "this run began with other data (SHA-256 of its pairs " in line["error"]
+    assert "delete the folder to begin again" in line["error"]
+    pairs.write_text(kept)
+    assert learnt(run_trial(trial, folder)) == learnt(whole)
+
+
+def interrupted_run(trial: Trial, folder: Path) -> Any:
+    """Stop a run at its first checkpoint, as an executor's are."""
+    return run_trial(trial, folder, stop=folder / "checkpoints")
+
+
+def test_a_folder_from_before_data_were_kept_goes_on(trial: Trial, tmp_path: Path) -> None:
+    whole = run_trial(trial, tmp_path / "whole")
+    folder = tmp_path / "run"
+    interrupted_run(trial, folder)
+    (folder / "data.sha256").unlink()
+    assert learnt(run_trial(trial, folder)) == learnt(whole)
+
+
+def test_a_finished_run_is_not_done_again(trial: Trial, tmp_path: Path) -> None:
+    line = run_trial(trial, tmp_path / "run")
+    assert run_trial(trial, tmp_path / "run") == line
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("fault", ["empty", "format 2", "another run's", "failed"])
+def test_a_result_that_cannot_be_believed_is_made_again(
+    trial: Trial, tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "run"
+    line = run_trial(trial, folder)
+    wrong = {
+        "empty": "",
+        "format 2": json.dumps({**line, "format": 2}),
+        "another run's": json.dumps({**line, "id": "0" * 12}),
+        "failed": json.dumps({**line, "status": "failed", "error": "oh"}),
+    }
+    (folder / "result.json").write_text(wrong[fault])
+    assert learnt(run_trial(trial, folder)) == learnt(line)
+    assert "This run is done again" in caplog.text
+    assert learnt(json.loads((folder / "result.json").read_text())) == learnt(line)
+
+
+def test_a_folder_in_use_is_no_failure(trial: Trial, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    lock = Lock(folder / ".lock")
+    line = run_trial(trial, folder)
+    lock.release()
+    assert line["status"] == "in use"
+    assert "in use by process" in line["error"]
+    assert run_trial(trial, folder)["status"] == "done"
+
+
+def test_a_full_disk_is_no_failure(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run_trial(trial, tmp_path / "whole")
+    calls = []
+
+    def full(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) > 9:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pellucid.training.files.os.fsync", full)
+        line = run_trial(trial, tmp_path / "run")
+    assert line["status"] == "not saved"
+    assert "No space left on device" in line["error"]
+    assert learnt(run_trial(trial, tmp_path / "run")) == learnt(whole)
