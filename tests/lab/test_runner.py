@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +18,14 @@ from typing import Any
 import pytest
 from tests.lab.small import Here, write_study
 
-from pellucid.errors import UserError
-from pellucid.lab.results import append_result, read_results
+from pellucid.errors import UsageError, UserError
+from pellucid.lab import runner
+from pellucid.lab.results import read_results
 from pellucid.lab.runner import run_study
 from pellucid.lab.study import Trial
 from pellucid.lab.study_file import read_study
 from pellucid.lab.trial import run_trial
+from pellucid.training.lock import Lock
 
 
 def bits(line: Any) -> Any:
@@ -30,7 +35,7 @@ def bits(line: Any) -> Any:
 
 def test_every_run_is_done_once_and_its_line_says_all(tmp_path: Path) -> None:
     trials = read_study(write_study(tmp_path)).trials()[:3]
-    executor, said = Here(), []
+    executor, said = Here(), list[str]()
     file = tmp_path / "results.jsonl"
     ended = run_study(trials, file, tmp_path / "runs", executor=executor, say=said.append)
     assert (ended.done, ended.failed, ended.planned) == (3, 0, 3)
@@ -104,15 +109,16 @@ if __name__ == "__main__":
 """
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
+def start(folder: Path, text: str = SCRIPT) -> subprocess.Popen[bytes]:
     script = folder / "go.py"
-    script.write_text(SCRIPT)
+    script.write_text(text)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        [sys.executable, str(script), str(folder)],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-    )
+    with (folder / "said").open("w") as said:
+        return subprocess.Popen(
+            [sys.executable, str(script), str(folder)],
+            env=environment,
+            stdout=said,
+        )
 
 
 def wait_for_checkpoint(run: Path) -> None:
@@ -127,7 +133,7 @@ def wait_for_checkpoint(run: Path) -> None:
 def test_a_study_killed_in_the_middle_goes_on_to_the_same_bits(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    trials: list[Trial] = read_study(write_study(tmp_path, epochs=60)).trials()[:2]
+    trials: list[Trial] = read_study(write_study(tmp_path, epochs=25)).trials()[:2]
     whole = [run_trial(trial, tmp_path / "whole" / trial.id) for trial in trials]
     first = tmp_path / "runs" / trials[0].id
     process = start(tmp_path)
@@ -135,42 +141,185 @@ def test_a_study_killed_in_the_middle_goes_on_to_the_same_bits(
     process.send_signal(number)
     assert process.wait(timeout=60) == (130 if number == signal.SIGTERM else -signal.SIGKILL)
     assert not read_results(tmp_path / "results.jsonl")
-    end = time.monotonic() + 30  # the orphan notices, saves, lets go of its folder
-    while number == signal.SIGKILL and not _free(first / ".lock"):
-        assert time.monotonic() < end
-        time.sleep(0.1)
-    process = start(tmp_path)
+    process = start(tmp_path)  # at once: an orphan may still be saving
     assert process.wait(timeout=120) == 0
     lines = read_results(tmp_path / "results.jsonl")
     assert [bits(lines[t.id]) for t in trials] == [bits(line) for line in whole]
 
 
-def _free(lock: Path) -> bool:
-    import fcntl
-
-    with lock.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-    return True
+def longer(trial: Trial, epochs: int) -> Trial:
+    """The same run for more epochs, under the same name."""
+    training = replace(trial.config.training, epochs=epochs)
+    return replace(trial, config=replace(trial.config, training=training))
 
 
-def test_a_half_written_last_line_gives_way_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+def saved_steps(run: Path) -> list[Path]:
+    return list(run.glob("checkpoints/step-*"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_a_study_that_is_running_is_not_started_again(tmp_path: Path) -> None:
+    trials = read_study(write_study(tmp_path, epochs=3000)).trials()[:2]
+    process = start(tmp_path)
+    wait_for_checkpoint(tmp_path / "runs" / trials[0].id)
+    with pytest.raises(UserError, match=f"process {process.pid} is doing runs for this file"):
+        run_study(trials, tmp_path / "results.jsonl", tmp_path / "runs", executor=Here())
+    process.terminate()
+    assert process.wait(timeout=60) == 130
+    assert "stopping: 1 runs finish their step" in (tmp_path / "said").read_text()
+    assert not read_results(tmp_path / "results.jsonl")
+
+
+def test_a_run_folder_in_use_is_waited_for(tmp_path: Path) -> None:
+    trials = read_study(write_study(tmp_path)).trials()[:2]
+    folder = tmp_path / "runs" / trials[0].id
+    folder.mkdir(parents=True)
+    lock, said = Lock(folder / ".lock"), list[str]()
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "in use" in line:
+            lock.release()
+
     file = tmp_path / "results.jsonl"
-    append_result(file, {"format": 1, "id": "a", "status": "done"})
-    with file.open("a") as f:
-        f.write('{"format": 1, "id": "b"')
-    assert list(read_results(file)) == ["a"]
-    append_result(file, {"format": 1, "id": "c", "status": "done"})
-    assert list(read_results(file)) == ["a", "c"]
-    file.write_text('{"id": \n' + file.read_text())
-    with pytest.raises(UserError, match=r"results.jsonl, line 1: is damaged"):
-        read_results(file)
+    ended = run_study(trials, file, tmp_path / "runs", executor=Here(), say=say)
+    assert (ended.done, ended.failed) == (2, 0)
+    assert any(f"in use by process {os.getpid()}" in line for line in said)
 
 
-def test_results_of_another_version_are_named(tmp_path: Path) -> None:
+def test_a_run_folder_that_stays_in_use_is_not_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "ORPHAN", 0.0)
+    trials = read_study(write_study(tmp_path)).trials()[:2]
+    folder, file = tmp_path / "runs" / trials[0].id, tmp_path / "results.jsonl"
+    folder.mkdir(parents=True)
+    lock = Lock(folder / ".lock")
+    with pytest.raises(UserError, match=r"1 of 2 runs are not done; the same .* sqrt, seed 0: in"):
+        run_study(trials, file, tmp_path / "runs", executor=Here())
+    assert list(read_results(file)) == [trials[1].id]
+    lock.release()
+    assert run_study(trials, file, tmp_path / "runs", executor=Here()).done == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
+def test_a_process_that_dies_takes_no_other_run_with_it(tmp_path: Path) -> None:
+    trials = read_study(write_study(tmp_path)).trials()[:2]
+    trials = [longer(trials[0], 100_000), longer(trials[1], 60)]
+    file, runs = tmp_path / "results.jsonl", tmp_path / "runs"
+    killed: list[int] = []
+
+    def kill() -> None:
+        while len(killed) < 3:
+            time.sleep(0.05)
+            text = ""
+            with suppress(OSError):
+                text = (runs / trials[0].id / ".lock").read_text()
+            if text and int(text) not in [*killed, os.getpid()]:
+                os.kill(int(text), signal.SIGKILL)
+                killed.append(int(text))
+
+    threading.Thread(target=kill, daemon=True).start()
+    ended = run_study(trials, file, runs, workers=2)
+    lines = read_results(file)
+    assert (ended.done, ended.failed, len(killed)) == (1, 1, 3)
+    assert "killed or out of memory (LostError: by SIGKILL)" in lines[trials[0].id]["error"]
+    assert lines[trials[1].id]["status"] == "done"
+
+
+def test_a_results_file_that_cannot_be_written_is_found_before_anything_runs(
+    tmp_path: Path,
+) -> None:
+    trials = read_study(write_study(tmp_path)).trials()[:1]
+    executor = Here()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match="folder: is a folder, expected a results file"):
+        run_study(trials, tmp_path / "folder", tmp_path / "runs", executor=executor)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file: cannot be written"):
+        run_study(trials, tmp_path / "file" / "r.jsonl", tmp_path / "runs", executor=executor)
+    assert executor.calls == 0
+
+
+def test_a_result_that_cannot_be_appended_stops_the_others_which_save(tmp_path: Path) -> None:
+    short, long = read_study(write_study(tmp_path)).trials()[:2]
+    long = longer(long, 100_000)
+    file, runs = tmp_path / "results.jsonl", tmp_path / "runs"
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line == "0/2 done":
+            file.unlink()
+            file.mkdir()
+            short_waits.start()
+
+    def hold_back() -> None:  # the short one ends only when the long one has begun
+        while not saved_steps(runs / long.id):
+            time.sleep(0.02)
+        lock.release()
+
+    (runs / short.id).mkdir(parents=True)
+    lock = Lock(runs / short.id / ".lock")
+    short_waits = threading.Thread(target=hold_back, daemon=True)
+    with pytest.raises(UserError, match=r"results.jsonl: cannot be written"):
+        run_study([short, long], file, runs, workers=2, say=say)
+    assert saved_steps(runs / long.id)
+    assert said[-1] == "stopping: 1 runs finish their step and save"
+    file.rmdir()
+    assert run_study([short], file, runs, executor=Here()).done == 1
+
+
+THREADED = SCRIPT.replace("workers=1", "executor=ThreadPoolExecutor(1)").replace(
+    "import sys", "import sys\nfrom concurrent.futures import ThreadPoolExecutor"
+)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_an_executors_runs_save_and_stop_too(tmp_path: Path) -> None:
+    trials = read_study(write_study(tmp_path, epochs=20)).trials()[:2]
+    whole = run_trial(trials[0], tmp_path / "whole")
+    runs = tmp_path / "runs"
+    process = start(tmp_path, THREADED)
+    wait_for_checkpoint(runs / trials[0].id)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert "end at their next checkpoint" in (tmp_path / "said").read_text()
+    assert saved_steps(runs / trials[0].id)
+    assert not (runs / trials[1].id).exists()
+    assert not list(runs.glob(".stop-*"))
     file = tmp_path / "results.jsonl"
-    append_result(file, {"format": 7, "id": "a"})
-    with pytest.raises(UserError, match="line 1: results format 7, this Pellucid reads 1"):
-        read_results(file)
+    assert run_study(trials[:1], file, runs, executor=Here()).done == 1
+    assert bits(read_results(file)[trials[0].id]) == bits(whole)
+
+
+class Stuck(Executor):
+    """Begins what it is given and never ends it; somebody interrupts it at once."""
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        signal.raise_signal(signal.SIGINT)
+        return future
+
+
+def test_a_second_signal_leaves_an_executors_runs_which_see_that_they_should_stop(
+    tmp_path: Path,
+) -> None:
+    trial = read_study(write_study(tmp_path)).trials()[0]
+    runs = tmp_path / "runs"
+
+    def say(line: str) -> None:
+        if line.startswith("stopping"):
+            signal.raise_signal(signal.SIGTERM)
+
+    ended = run_study([trial], tmp_path / "results.jsonl", runs, executor=Stuck(), say=say)
+    assert ended.interrupted
+    (stop,) = runs.glob(".stop-*")
+    assert run_trial(trial, runs / trial.id, stop)["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_fewer_workers_than_one_are_refused(tmp_path: Path, workers: int) -> None:
+    with pytest.raises(UsageError, match=f"workers must be at least 1, got {workers}"):
+        run_study([], tmp_path / "results.jsonl", tmp_path / "runs", workers=workers)

@@ -1,42 +1,29 @@
-"""A study is run: what is missing is handed to an executor, and each result written as it comes.
-
-Any executor of `concurrent.futures`' kind will do. Without one, processes of this machine are used:
-one thread each, and no more of them than memory holds.
-"""
+"""A study is run: what is missing is handed to workers, and each result written as it comes."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    as_completed,
-    wait,
-)
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import CancelledError, Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pellucid.lab.results import append_result, read_results
+from pellucid.errors import UsageError, UserError
+from pellucid.lab.capacity import affordable
+from pellucid.lab.results import Line, append_result, hold_results, read_results
 from pellucid.lab.study import Trial
-from pellucid.lab.trial import failure, run_trial
+from pellucid.lab.trial import failure
+from pellucid.lab.workers import PATIENCE, Elsewhere, Processes, Workers
 
 Say = Callable[[str], None]
-Took = Callable[[Trial, Mapping[str, Any]], None]
-ATTEMPTS = 3
-"""How often a run may take its process down with it before it counts as failed."""
-PATIENCE = 60.0  # seconds in which a worker without a parent finishes its step and saves
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PELLUCID_THREADS")
+Took = Callable[[Trial, Line], None]
+ORPHAN = PATIENCE + 10.0
+"""Seconds in which a run folder in use comes free if its study was killed: its process saves."""
+PAUSE = 0.5
 
 
 @dataclass(frozen=True)
@@ -68,32 +55,47 @@ def run_study(
         `gigabytes` each.
     retry: do the failed ones again.
 
-    SIGINT and SIGTERM save what is running and stop; the same call later goes on.
+    SIGINT and SIGTERM save what is running and stop; the same call later goes on. Runs of an
+    executor end at their next checkpoint; a second signal leaves them to do so by themselves.
 
-    Raises `UserError` when the results file cannot be read or written.
+    Raises `UsageError` for fewer workers than one, and `UserError` when another study holds the
+    results file, when it cannot be read or written (what was running is then stopped likewise),
+    and, once all others are done, when a run could not be: its folder in use, or its disk full.
     """
-    before = read_results(results)
-    done = {id for id, line in before.items() if line["status"] == "done"}
-    failed = set() if retry else {id for id, line in before.items() if line["status"] == "failed"}
-    planned = {t.id for t in trials}
-    done, failed = done & planned, failed & planned
-    todo = [t for t in trials if t.id not in done | failed]
-    say(f"{len(done)}/{len(trials)} done" + (f", {len(failed)} failed" if failed else ""))
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers must be at least 1, got {workers}; unset, it is chosen")
+    with hold_results(results):
+        before = read_results(results)
+        done = {id for id, line in before.items() if line["status"] == "done"}
+        failed = set() if retry else before.keys() - done
+        planned = {t.id for t in trials}
+        done, failed = done & planned, failed & planned
+        todo = [t for t in trials if t.id not in done | failed]
+        say(f"{len(done)}/{len(trials)} done" + (f", {len(failed)} failed" if failed else ""))
 
-    def took(trial: Trial, line: Mapping[str, Any]) -> None:
-        append_result(results, line)
-        (done if line["status"] == "done" else failed).add(trial.id)
-        say(f"{len(done)}/{len(trials)} done: {describe(line)}")
+        def took(trial: Trial, line: Line) -> None:
+            append_result(results, line)
+            (done if line["status"] == "done" else failed).add(trial.id)
+            say(f"{len(done)}/{len(trials)} done: {describe(line)}")
 
-    if executor is not None:
-        stopped = _feed(executor, todo, runs, took)
-    else:
-        count = workers or affordable(gigabytes)
-        stopped = _feed_processes(min(count, max(len(todo), 1)), todo, runs, took)
+        work = _Work(
+            Processes(workers or affordable(gigabytes))
+            if executor is None
+            else Elsewhere(executor, runs),
+            runs,
+            took,
+            say,
+        )
+        stopped = work.do(todo)
+    if work.left and not stopped:
+        raise UserError(
+            f"{len(work.left)} of {len(trials)} runs are not done; the same command does them. "
+            f"{describe(work.left[0])}"
+        )
     return Progress(len(done), len(failed), len(trials), stopped)
 
 
-def describe(line: Mapping[str, Any]) -> str:
+def describe(line: Line) -> str:
     """Say a line of results in a few words.
 
     >>> describe({"change": "d_k", "seed": 1, "status": "failed", "error": "out of\\nmemory"})
@@ -101,169 +103,104 @@ def describe(line: Mapping[str, Any]) -> str:
     """
     name = f"{line['change']}, seed {line['seed']}"
     if line["status"] != "done":
-        return f"{name}: {line['status']}: {str(line.get('error', '')).splitlines()[0]}"
+        return f"{name}: {line['status']}: {line['error'].partition(chr(10))[0]}"
     numbers = ", ".join(f"{k} {v:.4g}" for k, v in line["metrics"].items())
     return f"{name}: {numbers} ({line['minutes']:.1f} minutes)"
 
 
-def affordable(gigabytes: float) -> int:
-    """Return how many runs of this size this machine has processors and free memory for."""
-    free = _free_memory()
-    by_memory = int(free / (gigabytes * 1e9)) if free is not None else 1
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(count or 1, by_memory))
+class _Work:
+    """One go at what is to be done."""
 
+    def __init__(self, workers: Workers, runs: Path, took: Took, say: Say) -> None:
+        self.workers, self.runs, self.took, self.say = workers, runs, took, say
+        self.left: list[Line] = []
+        """What came of runs that are not done, though nobody stopped them."""
+        self._waiting: list[tuple[float, Trial]] = []  # with the time before which not to begin
+        self._deaths = Counter[str]()
+        self._in_use: dict[str, float] = {}  # since when
+        self._fault: UserError | None = None
 
-def _free_memory() -> float | None:
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return float(line.split()[1]) * 1024
-    except OSError:
-        pass  # not Linux: how much is free is not known
-    return None
-
-
-# executors ----------------------------------------------------------------------------------------
-
-
-def _feed(executor: Executor, todo: Sequence[Trial], runs: Path, took: Took) -> bool:
-    """Give an executor every trial and take the lines; return whether a signal stopped one."""
-    futures = {executor.submit(run_trial, trial, runs / trial.id): trial for trial in todo}
-    stopped = False
-    try:
-        for future in as_completed(futures):
+    def do(self, todo: Sequence[Trial]) -> bool:
+        """Have every trial done and take the lines; return whether a signal stopped it."""
+        self._waiting = [(0.0, trial) for trial in todo]
+        workers, told, known = self.workers, False, 0
+        with _signals() as signals:
             try:
-                line = future.result()
-            except Exception as error:  # the worker is gone, and the engine gave the run up
-                line = _lost(futures[future], error)
-            if line["status"] == "interrupted":
-                stopped = True
-            else:
-                took(futures[future], line)
-    finally:
-        for future in futures:
-            future.cancel()
-    return stopped
+                while self._waiting or len(workers):
+                    if (signals or self._fault) and not told:
+                        told, known = True, len(signals)
+                        self._waiting.clear()
+                        self.say(workers.stop())
+                    elif told and len(signals) > known and workers.leave():
+                        break
+                    self._start()
+                    if not len(workers):
+                        time.sleep(PAUSE)
+                    for trial, result in workers.ended(PAUSE):
+                        self._take(trial, result, told)
+            except BaseException:
+                workers.stop()
+                raise
+        if self._fault:
+            raise self._fault
+        return bool(signals)
 
+    def _start(self) -> None:
+        now = time.monotonic()
+        ready = [pair for pair in self._waiting if pair[0] <= now]
+        for pair in ready[: self.workers.at_once - len(self.workers)]:
+            self._waiting.remove(pair)
+            self.workers.start(pair[1], self.runs / pair[1].id)
 
-def _feed_processes(workers: int, todo: Sequence[Trial], runs: Path, took: Took) -> bool:
-    """Run trials in processes; one that dies takes its pool along, and a new pool goes on."""
-    left = list(todo)
-    attempts = Counter[str]()
-    with _stopping() as stop:
-        while left and not stop.is_set():
-            with _processes(workers) as pool:
-                lost = _feed_pool(pool, workers, left, runs, took, stop)
-            for trial, error in lost:  # whichever of them it was, all count one attempt
-                attempts[trial.id] += 1
-                if attempts[trial.id] == ATTEMPTS:
-                    took(trial, _lost(trial, error))
-                    left.remove(trial)
-    return stop.is_set()
-
-
-def _feed_pool(
-    pool: ProcessPoolExecutor,
-    workers: int,
-    left: list[Trial],
-    runs: Path,
-    took: Took,
-    stop: threading.Event,
-) -> list[tuple[Trial, Exception]]:
-    """Run what is `left`, taking out what ends; return what was under way when the pool broke."""
-    waiting = list(left)
-    running: dict[Future[dict[str, Any]], Trial] = {}
-    lost: list[tuple[Trial, Exception]] = []
-    told = False
-    while (waiting and not stop.is_set() and not lost) or running:
-        while waiting and len(running) < workers and not stop.is_set() and not lost:
-            trial = waiting.pop(0)
+    def _take(self, trial: Trial, result: Line | Exception, stopping: bool) -> None:
+        if stopping and isinstance(result, Exception):
+            return  # it was asked to end before it could say so
+        line = result if isinstance(result, Mapping) else self._lost(trial, result)
+        if line["status"] in ("done", "failed"):
             try:
-                running[pool.submit(_run_child, trial, runs / trial.id)] = trial
-            except BrokenProcessPool as error:
-                lost.append((trial, error))
-        if stop.is_set() and not told:
-            told = True  # once only: a second signal would end them without saving
-            for process in list((pool._processes or {}).values()):
-                process.terminate()
-        for future in wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done:
-            trial = running.pop(future)
-            try:
-                line = future.result()
-            except BrokenProcessPool as error:
-                lost.append((trial, error))
-                continue
-            if line["status"] != "interrupted":
-                took(trial, line)
-                left.remove(trial)
-    return lost
+                self.took(trial, line)
+            except UserError as error:  # its result is in its folder
+                self._fault = self._fault or error
+        elif not stopping and not self._again(trial, line):
+            self.left.append(line)
 
+    def _lost(self, trial: Trial, error: Exception) -> Line:
+        self._deaths[trial.id] += 1
+        said = f"its process ended, killed or out of memory ({type(error).__name__}: {error})"
+        line = failure(trial, said, 0.0)
+        if isinstance(error, CancelledError):
+            return {**line, "status": "cancelled", "error": "the executor gave it up"}
+        if self._deaths[trial.id] < self.workers.attempts:
+            return {**line, "status": "lost"}
+        return line
 
-def _lost(trial: Trial, error: Exception) -> dict[str, Any]:
-    said = f"its process ended, killed or out of memory ({type(error).__name__}: {error})"
-    return failure(trial, said, 0.0)
+    def _again(self, trial: Trial, line: Line) -> bool:
+        """Return whether a run that came to nothing is worth another try, which is then due."""
+        now, known = time.monotonic(), trial.id in self._in_use
+        if line["status"] == "lost":
+            self._waiting.insert(0, (now, trial))
+            return True
+        if line["status"] == "in use" and now - self._in_use.setdefault(trial.id, now) < ORPHAN:
+            if not known:
+                self.say(f"{describe(line)} (tried again for {ORPHAN:.0f} seconds)")
+            self._waiting.append((now + PAUSE, trial))
+            return True
+        return False
 
 
 @contextmanager
-def _processes(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of fresh processes with one thread each, for BLAS reads these when it loads."""
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
-    pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_watch_parent
-    )
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-_parent = 0
-
-
-def _watch_parent() -> None:
-    """In a worker: save and end when the parent is gone, even by kill -9."""
-    global _parent
-    if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C reaches the parent alone, which then asks us, once
-    _parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == _parent:
-            time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(PATIENCE)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _run_child(trial: Trial, folder: Path) -> dict[str, Any]:
-    """Do a run in a worker, which then has nobody to tell if the parent is gone."""
-    line = run_trial(trial, folder)
-    if os.getppid() != _parent:
-        os._exit(1)
-    return line
-
-
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT and SIGTERM set, where Python allows handlers."""
-    stop = threading.Event()
+def _signals() -> Iterator[list[int]]:
+    """Yield the list of SIGINTs and SIGTERMs that came, where Python allows handlers."""
+    came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield stop
+        yield came
         return
     before = {
-        number: signal.signal(number, lambda *_: stop.set())
+        number: signal.signal(number, lambda number, _: came.append(number))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        yield stop
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
