@@ -58,7 +58,7 @@ def report(outcome: Outcome) -> list[Block]:
     ]
     shown = [c for c in comparisons if c.median is not None]
     if shown:
-        blocks += [Heading("Differences"), *_forest(shown), Text(HOW), _statistics(shown)]
+        blocks += [Heading("Differences"), _forest(shown), Text(HOW), _statistics(shown)]
     if any(c.median is not None for c in others):
         blocks += [Heading("The other comparisons, in words"), *_others(others)]
     blocks += inside(outcome.study, outcome.done)
@@ -85,18 +85,15 @@ DIFFERENT = (
 )
 
 
-def _forest(comparisons: Sequence[Comparison]) -> list[Block]:
-    drawn = [c for c in comparisons if all(map(math.isfinite, c.differences))]
-    if not drawn:
-        return []
+def _forest(comparisons: Sequence[Comparison]) -> Block:
     said = (
         "Each contrast's median difference (diamond; a cross where there is one pair and so no "
         "interval), its bootstrap interval, and every pair of runs with the same seed (dots). Blue "
         "with a star: chosen before anything ran."
     )
-    if len(drawn) < len(comparisons):
-        said += " Contrasts with a run that never got there have no place on the axis."
-    return [Picture("forest.png", draw_forest(drawn), said)]
+    if any(math.isinf(d) for c in comparisons for d in c.differences):
+        said += " An arrow at the edge: one of the two never got there."
+    return Picture("forest.png", draw_forest(comparisons), said)
 
 
 HOW = (
