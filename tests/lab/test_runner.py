@@ -207,17 +207,22 @@ def test_a_process_that_dies_takes_no_other_run_with_it(tmp_path: Path) -> None:
     trials = read_study(write_study(tmp_path)).trials()[:2]
     trials = [longer(trials[0], 100_000), longer(trials[1], 60)]
     file, runs = tmp_path / "results.jsonl", tmp_path / "runs"
-    killed: list[int] = []
+    killed: list[str] = []
+    neighbours = set[str]()
+
+    def holder(trial: Trial) -> str:
+        with suppress(OSError):
+            return (runs / trial.id / ".lock").read_text()
+        return ""
 
     def kill() -> None:
         while len(killed) < 3:
             time.sleep(0.05)
-            text = ""
-            with suppress(OSError):
-                text = (runs / trials[0].id / ".lock").read_text()
-            if text and int(text) not in [*killed, os.getpid()]:
-                os.kill(int(text), signal.SIGKILL)
-                killed.append(int(text))
+            victim, neighbour = map(holder, trials)
+            if victim and neighbour and victim not in killed:
+                os.kill(int(victim), signal.SIGKILL)
+                killed.append(victim)
+                neighbours.add(neighbour)
 
     threading.Thread(target=kill, daemon=True).start()
     ended = run_study(trials, file, runs, workers=2)
@@ -225,6 +230,7 @@ def test_a_process_that_dies_takes_no_other_run_with_it(tmp_path: Path) -> None:
     assert (ended.done, ended.failed, len(killed)) == (1, 1, 3)
     assert "killed or out of memory (LostError: by SIGKILL)" in lines[trials[0].id]["error"]
     assert lines[trials[1].id]["status"] == "done"
+    assert len(neighbours) == 1
 
 
 def test_a_results_file_that_cannot_be_written_is_found_before_anything_runs(
