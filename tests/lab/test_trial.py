@@ -86,9 +86,17 @@ def test_a_finished_run_is_not_done_again(trial: Trial, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("fault", ["empty", "format 2", "another run's", "failed"])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("empty", "is damaged (not a line of results)"),
+        ("format 2", "results format 2, this Pellucid reads 1"),
+        ("another run's", "is not the result of run "),
+        ("failed", "is not the result of run "),
+    ],
+)
 def test_a_result_that_cannot_be_believed_is_made_again(
-    trial: Trial, tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
+    trial: Trial, tmp_path: Path, fault: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "run"
     line = run_trial(trial, folder)
@@ -100,7 +108,8 @@ def test_a_result_that_cannot_be_believed_is_made_again(
     }
     (folder / "result.json").write_text(wrong[fault])
     assert learnt(run_trial(trial, folder)) == learnt(line)
-    assert "This run is done again" in caplog.text
+    assert f"result.json: {said}" in caplog.text
+    assert "; the run is done again" in caplog.text
     assert learnt(json.loads((folder / "result.json").read_text())) == learnt(line)
 
 

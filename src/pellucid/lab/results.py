@@ -51,6 +51,14 @@ _PROBE = {
 }
 
 
+class LineError(UserError):
+    """A line that cannot be taken; `what` says why."""
+
+    def __init__(self, place: str, what: str, remedy: str) -> None:
+        super().__init__(f"{place}: {what}; {remedy}")
+        self.what = what
+
+
 class _WrongError(ValueError):
     """Says what is wrong with a line."""
 
@@ -84,7 +92,7 @@ def read_results(path: Path) -> dict[str, Line]:
 def parse_line(text: bytes, place: str) -> dict[str, Any]:
     """Return a run's line as it was written.
 
-    Raises `UserError`, naming `place`, for one that is damaged or of another format.
+    Raises `LineError`, naming `place`, for one that is damaged or of another format.
     """
     try:
         line = json.loads(text.decode("utf-8"))
@@ -92,9 +100,10 @@ def parse_line(text: bytes, place: str) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError, RecursionError):
         raise _damaged(place, "not a line of results") from None
     if made_by != FORMAT:
-        raise UserError(
-            f"{place}: results format {made_by}, this Pellucid reads {FORMAT}; "
-            "report it with the version that wrote it, or choose another results file"
+        raise LineError(
+            place,
+            f"results format {made_by}, this Pellucid reads {FORMAT}",
+            "report it with the version that wrote it, or choose another results file",
         )
     try:
         _check(line)
@@ -155,8 +164,8 @@ def _refuse_folder(path: Path) -> None:
         )
 
 
-def _damaged(place: str, what: str) -> UserError:
-    return UserError(f"{place}: is damaged ({what}); take it out, and its run is done again")
+def _damaged(place: str, what: str) -> LineError:
+    return LineError(place, f"is damaged ({what})", "take it out, and its run is done again")
 
 
 # what a line must be ------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ class _Work:
         if line["status"] == "in use" and now - self._in_use.setdefault(trial.id, now) < ORPHAN:
             if not known:
                 self.say(f"{describe(line)} (tried again for {ORPHAN:.0f} seconds)")
-            self._waiting.append((now + PAUSE, trial))
+            self._waiting.append((now + 4 * PAUSE, trial))
             return True
         return False
 

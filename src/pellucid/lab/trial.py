@@ -28,7 +28,7 @@ from pellucid.errors import UserError
 from pellucid.experiment import make_tokenizers, read_data, score
 from pellucid.lab.metrics import measure
 from pellucid.lab.probe import Prober, read_probes
-from pellucid.lab.results import FORMAT, parse_line
+from pellucid.lab.results import FORMAT, LineError, parse_line
 from pellucid.lab.study import Trial, flat_settings
 from pellucid.lab.tokens import file_tokenizers
 from pellucid.models.config import Seq2SeqConfig
@@ -84,18 +84,20 @@ def run_trial(trial: Trial, folder: Path, stop: Path | None = None) -> dict[str,
 
 
 def _finished(trial: Trial, folder: Path) -> dict[str, Any] | None:
-    """Return the result of a run that was done; a damaged one is as good as none."""
+    """Return the result of a run that was done; one that cannot be believed is as good as none."""
     path = folder / RESULT
     try:
         line = parse_line(path.read_bytes(), str(path))
-        if (line["status"], line["id"]) != ("done", trial.id):
-            raise UserError(f"{path}: is not the result of run {trial.id}")
     except FileNotFoundError:
         return None
-    except UserError as error:
-        logger.warning("%s. This run is done again", error)
-        return None
-    return line
+    except LineError as error:
+        wrong = error.what
+    else:
+        if (line["status"], line["id"]) == ("done", trial.id):
+            return line
+        wrong = f"is not the result of run {trial.id}"
+    logger.warning("%s: %s; the run is done again", path, wrong)
+    return None
 
 
 def _interrupted(trial: Trial) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class Processes:
         """Send every process a SIGTERM; once only, for a second would end it without saving."""
         for _, process in self._running.values():
             process.terminate()
-        return f"stopping: {len(self)} runs finish their step and save"
+        return f"stopping: the runs under way ({len(self)}) finish their step and save"
 
     def leave(self) -> bool:
         """Return False: a process that is still saving is waited for."""
