@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import replace
@@ -109,16 +110,29 @@ if __name__ == "__main__":
 """
 
 
-def start(folder: Path, text: str = SCRIPT) -> subprocess.Popen[bytes]:
-    script = folder / "go.py"
-    script.write_text(text)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with (folder / "said").open("w") as said:
-        return subprocess.Popen(
-            [sys.executable, str(script), str(folder)],
-            env=environment,
-            stdout=said,
-        )
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a study in `tmp_path` as another process, which does not outlive the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def go(text: str = SCRIPT) -> subprocess.Popen[bytes]:
+        script = tmp_path / "go.py"
+        script.write_text(text)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        with (tmp_path / "said").open("w") as said:
+            process = subprocess.Popen(
+                [sys.executable, str(script), str(tmp_path)], env=environment, stdout=said
+            )
+        started.append(process)
+        return process
+
+    yield go
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 def wait_for_checkpoint(run: Path) -> None:
@@ -131,17 +145,17 @@ def wait_for_checkpoint(run: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_study_killed_in_the_middle_goes_on_to_the_same_bits(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, start: Start, number: signal.Signals
 ) -> None:
-    trials: list[Trial] = read_study(write_study(tmp_path, epochs=40)).trials()[:2]
+    trials: list[Trial] = read_study(write_study(tmp_path, epochs=25)).trials()[:2]
     whole = [run_trial(trial, tmp_path / "whole" / trial.id) for trial in trials]
     first = tmp_path / "runs" / trials[0].id
-    process = start(tmp_path)
+    process = start()
     wait_for_checkpoint(first)
     process.send_signal(number)
     assert process.wait(timeout=60) == (130 if number == signal.SIGTERM else -signal.SIGKILL)
     assert not read_results(tmp_path / "results.jsonl")
-    process = start(tmp_path)  # at once: an orphan may still be saving
+    process = start()  # at once: an orphan may still be saving
     assert process.wait(timeout=120) == 0
     lines = read_results(tmp_path / "results.jsonl")
     assert [bits(lines[t.id]) for t in trials] == [bits(line) for line in whole]
@@ -158,9 +172,9 @@ def saved_steps(run: Path) -> list[Path]:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-def test_a_study_that_is_running_is_not_started_again(tmp_path: Path) -> None:
+def test_a_study_that_is_running_is_not_started_again(tmp_path: Path, start: Start) -> None:
     trials = read_study(write_study(tmp_path, epochs=3000)).trials()[:2]
-    process = start(tmp_path)
+    process = start()
     wait_for_checkpoint(tmp_path / "runs" / trials[0].id)
     with pytest.raises(UserError, match=f"process {process.pid} is doing runs for this file"):
         run_study(trials, tmp_path / "results.jsonl", tmp_path / "runs", executor=Here())
@@ -205,7 +219,7 @@ def test_a_run_folder_that_stays_in_use_is_not_a_failure(
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
 def test_a_process_that_dies_takes_no_other_run_with_it(tmp_path: Path) -> None:
     trials = read_study(write_study(tmp_path)).trials()[:2]
-    trials = [longer(trials[0], 100_000), longer(trials[1], 60)]
+    trials = [longer(trials[0], 100_000), longer(trials[1], 40)]
     file, runs = tmp_path / "results.jsonl", tmp_path / "runs"
     killed: list[str] = []
     neighbours = set[str]()
@@ -249,7 +263,7 @@ def test_a_results_file_that_cannot_be_written_is_found_before_anything_runs(
 
 def test_a_result_that_cannot_be_appended_stops_the_others_which_save(tmp_path: Path) -> None:
     short, long = read_study(write_study(tmp_path)).trials()[:2]
-    long = longer(long, 100_000)
+    long = longer(long, 600)
     file, runs = tmp_path / "results.jsonl", tmp_path / "runs"
     said: list[str] = []
 
@@ -282,10 +296,10 @@ THREADED = SCRIPT.replace("workers=1", "executor=ThreadPoolExecutor(1)").replace
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-def test_an_executors_runs_save_and_stop_too(tmp_path: Path) -> None:
+def test_an_executors_runs_save_and_stop_too(tmp_path: Path, start: Start) -> None:
     trials = read_study(write_study(tmp_path, epochs=3000)).trials()[:2]
     runs = tmp_path / "runs"
-    process = start(tmp_path, THREADED)
+    process = start(THREADED)
     wait_for_checkpoint(runs / trials[0].id)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
