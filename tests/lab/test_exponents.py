@@ -140,3 +140,19 @@ def test_every_metric_has_its_own_best(study: Study) -> None:
     best = {row[0]: row[3:5] for row in rows(found) if row[1] == "d_k = 4"}
     assert best == {"train_loss": ["0.5", "2.5"], "chrf": ["1", "5"]}
     assert "(exponents-chrf.png)" in to_markdown(exponents(found))
+
+
+def test_exponents_that_tie_are_all_named_and_none_is_best_where_nothing_arrives(
+    study: Study,
+) -> None:
+    late = replace(study, plan=replace(study.plan, metrics=("epochs_to_1.0",)))
+    found = replace(outcome(study), study=late)
+    reach = {"p0": (9, 0, 9), "p0.5": (3, 0, 9), "p1": (3, 0, 9), "learned": (0, 0, 2)}
+    for change, by_seed in found.done.items():
+        for seed, done in by_seed.items():
+            losses = [0.5 if 0 < reach[change][seed] <= i else 9.0 for i in range(1, 10)]
+            done["curve"] = {"epoch": list(range(1, 10)), "train": losses}
+    assert rows(found)[0][3:] == [
+        "0 = 0.5 = 1", "9", "0.5 = 1, –, 0 = 0.5 = 1", "0.50 (0.00 to 1.00)", "never",
+        "median 0, lower in 1 of 3",
+    ]  # fmt: skip

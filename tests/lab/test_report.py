@@ -92,7 +92,7 @@ def test_a_failed_run_is_told_and_the_rest_analysed(
     assert "7 of 8 planned runs are done, 1 failed" in markdown
     assert "| linear | 0 | ran out of luck |" in markdown
     assert "linear − sqrt | train_loss | 2 |" in markdown
-    assert "1 more are lost (left out: linear with seed 0 failed)" in markdown
+    assert "1 more is lost (left out: linear with seed 0 failed)" in markdown
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -139,7 +139,24 @@ def test_a_metric_that_no_run_wrote_is_named_and_the_rest_told(
     write_report(gather(asked, lines), tmp_path)
     markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "8 of 8 planned runs are done. No run has a value of per." in markdown
-    assert "nothing to compare: no seed has both (left out: linear with seed 0 has no" in markdown
+    assert (
+        "nothing to compare: no seed has both; 3 are lost (left out: linear with seed 0 has no"
+        in markdown
+    )
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_variant_whose_runs_all_failed_is_told_among_the_others(
+    done: tuple[Study, Lines], tmp_path: Path
+) -> None:
+    study, lines = done
+    lines = {
+        t.id: failure(t, "oh", 0.0) if t.change != "sqrt" else lines[t.id] for t in study.trials()
+    }
+    write_report(gather(study, lines), tmp_path)
+    markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
+    others = markdown.partition("The other comparisons, in words")[2]
+    assert "| none − sqrt | nothing to compare: no seed has both; 2 are lost (left out:" in others
 
 
 def bounded(study: Study, **limits: float) -> Study:
@@ -186,9 +203,14 @@ def test_runs_that_break_a_claim_by_never_getting_there_are_counted(
 def test_runs_on_other_data_are_told(done: tuple[Study, Lines]) -> None:
     study, lines = done
     mixed = {id: {**line, "data": str(line["seed"])} for id, line in lines.items()}
-    assert "learnt from 3 different data sets" in to_markdown(answers(gather(study, mixed)))
+    assert "The runs learnt from different data" in to_markdown(answers(gather(study, mixed)))
     alike = {id: {**line, "data": "same"} for id, line in lines.items()}
-    assert "different data sets" not in to_markdown(answers(gather(study, alike)))
+    assert "different data" not in to_markdown(answers(gather(study, alike)))
+    asked = {
+        id: {**line, "settings": {**line["settings"], "data.held_out": line["seed"]}}
+        for id, line in mixed.items()
+    }
+    assert "different data" not in to_markdown(answers(gather(study, asked)))
 
 
 def test_nothing_done_is_said_with_the_first_fault(done: tuple[Study, Lines]) -> None:

@@ -57,6 +57,24 @@ def test_a_half_written_last_line_gives_way_and_a_damaged_one_is_named(tmp_path:
         read_results(file)
 
 
+def test_a_last_line_that_only_lacks_its_end_is_a_line(tmp_path: Path) -> None:
+    file = write(tmp_path / "results.jsonl", FAILED)
+    file.write_text(file.read_text() + json.dumps({**DONE, "id": "b"}))  # as editors leave it
+    assert list(read_results(file)) == ["a", "b"]
+    append_result(file, {**DONE, "id": "c"})
+    assert list(read_results(file)) == ["a", "b", "c"]
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("buy milk")
+    with pytest.raises(UserError, match=r"notes.txt: its end is no line of results: b'buy milk'"):
+        append_result(file, DONE)
+    with pytest.raises(UserError, match=r"notes.txt"), hold_results(file):
+        pass
+    assert file.read_text() == "buy milk"
+
+
 def test_results_of_another_version_are_named(tmp_path: Path) -> None:
     file = write(tmp_path / "results.jsonl", {"format": 7, "id": "a"})
     with pytest.raises(UserError, match="line 1: results format 7, this Pellucid reads 1"):

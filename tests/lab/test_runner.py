@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from pellucid.lab.runner import run_study
 from pellucid.lab.study import Trial
 from pellucid.lab.study_file import read_study
 from pellucid.lab.trial import run_trial
+from pellucid.lab.workers import THREADS, _one_thread
 from pellucid.training.lock import Lock
 
 
@@ -334,6 +335,33 @@ def test_a_second_signal_leaves_an_executors_runs_which_see_that_they_should_sto
     assert ended.interrupted
     (stop,) = runs.glob(".stop-*")
     assert run_trial(trial, runs / trial.id, stop)["status"] == "interrupted"
+
+
+class Broken(Executor):
+    """Loses its only worker, and with it everything that was queued."""
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(BrokenExecutor("a worker died"))
+        return future
+
+
+def test_runs_that_a_broken_executor_never_began_are_not_failed(tmp_path: Path) -> None:
+    trials = read_study(write_study(tmp_path)).trials()[:3]
+    file, runs = tmp_path / "results.jsonl", tmp_path / "runs"
+    with pytest.raises(UserError, match="3 of 3 runs are not done; the same command does them"):
+        run_study(trials, file, runs, executor=Broken())
+    assert not read_results(file)
+    assert run_study(trials, file, runs, executor=Here()).done == 3
+
+
+def test_a_runs_process_has_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(THREADS[0], "7")
+    monkeypatch.delenv(THREADS[-1], raising=False)
+    with _one_thread():
+        assert [os.environ[name] for name in THREADS] == ["1"] * len(THREADS)
+    assert os.environ[THREADS[0]] == "7"
+    assert THREADS[-1] not in os.environ
 
 
 @pytest.mark.parametrize("workers", [0, -1])

@@ -42,7 +42,7 @@ def test_the_median_its_interval_and_the_effect() -> None:
 def test_one_pair_has_no_interval_no_p_and_says_so() -> None:
     found = judge([-0.05])
     assert (found.interval, found.p, found.effect, found.coverage) == (None,) * 4
-    assert "one seed" in verdict(found)
+    assert "one pair" in verdict(found)
     assert "nothing general" in verdict(found)
     assert "As expected" not in verdict(found)
 
@@ -55,7 +55,7 @@ def test_an_interval_with_zero_in_it_shows_no_difference() -> None:
 
 def test_few_pairs_say_how_little_they_can_be_sure_of() -> None:
     said = verdict(judge([-0.05, -0.02, -0.03]))
-    assert "3 pairs make it a 75 % interval at the very most" in said
+    assert "3 pairs make it a 75 % interval at most" in said
     assert "the permutation test does not exclude chance" in said
     assert "3 pairs cannot give p below 0.25" in said
 
@@ -84,7 +84,7 @@ def test_how_sure_an_interval_can_be_is_counted(n: int) -> None:
 
 def test_an_interval_that_cannot_be_95_in_100_is_called_what_it_can_be() -> None:
     said = verdict(judge([-0.05, -0.02, -0.03, -0.04, -0.06, -0.07, -0.01]))
-    assert said.endswith("7 pairs make it a 88 % interval at the very most. As expected")
+    assert said.endswith("7 pairs make it a 88 % interval at most")
 
 
 def test_a_run_that_never_gets_there_counts_as_later_than_any() -> None:
@@ -99,7 +99,9 @@ def test_a_run_that_never_gets_there_counts_as_later_than_any() -> None:
     assert "∞ stands for a run that never got there" in said
     all_of_them = verdict(compare(epochs, True, dict.fromkeys(range(8), never), base))
     assert all_of_them.startswith("higher by ∞ epochs (interval +∞ to +∞), 8 of 8 seeds")
-    assert all_of_them.endswith("Expected was lower")
+    assert all_of_them.endswith("∞ stands for a run that never got there. Expected was lower")
+    half = compare(epochs, True, {s: never if s < 4 else 6.0 for s in range(8)}, base)
+    assert half.median == never  # halfway from −4 to infinity
     neither = compare(epochs, True, dict.fromkeys(range(3), never), dict.fromkeys(range(3), never))
     assert neither.differences == (0.0, 0.0, 0.0)
     assert neither.effect is None
@@ -109,16 +111,41 @@ def test_a_run_that_never_gets_there_counts_as_later_than_any() -> None:
 
 def test_pairs_that_a_failed_run_took_away_come_first_and_forbid_as_expected() -> None:
     base = dict.fromkeys(range(8), 1.0)
-    found = compare(
-        CONTRAST, True, dict.fromkeys(range(3), 0.8), base, {("linear", s) for s in range(3, 8)}
-    )
+    failed = {("linear", s) for s in range(3, 8)}
+    found = compare(CONTRAST, True, dict.fromkeys(range(3), 0.8), base, range(8), failed)
     assert found.lost == 5
     said = verdict(found)
     assert said.startswith("of the pairs that ended: lower by 0.2")
     assert said.endswith("5 more are lost")
     assert "As expected" not in said
-    gone = compare(CONTRAST, True, {}, {0: 1.0}, {("linear", 0)})
-    assert verdict(gone) == "nothing to compare: no seed has both"
+    gone = compare(CONTRAST, True, {}, {0: 1.0}, [0], {("linear", 0)})
+    assert verdict(gone) == "nothing to compare: no seed has both; 1 are lost"
+    one = compare(CONTRAST, True, {0: 0.8}, {0: 1.0}, range(3), {("linear", 1), ("sqrt", 2)})
+    assert verdict(one).startswith("of the pairs that ended: lower by 0.2 nats per answer with the")
+    assert verdict(one).endswith("2 more are lost")
+
+
+def test_a_pair_is_lost_though_neither_side_or_only_the_failed_one_is_there() -> None:
+    both = compare(CONTRAST, True, {}, {}, [4], {("linear", 4), ("sqrt", 4)})
+    assert (both.lost, both.pending) == (1, 0)
+    other_to_come = compare(CONTRAST, True, {}, {}, [4], {("linear", 4)})
+    assert (other_to_come.lost, other_to_come.pending) == (1, 0)
+    to_come = compare(CONTRAST, True, {0: 1.0}, {}, [0, 1, 2])
+    assert (to_come.lost, to_come.pending) == (0, 3)
+    assert to_come.missing == ("sqrt with seed 0 is not done",)
+    some = compare(CONTRAST, True, {}, {}, [0, 1], {("linear", 0)})
+    assert verdict(some) == "nothing to compare yet: no seed has both; 1 are lost"
+
+
+def test_one_infinite_difference_does_not_decide_the_test() -> None:
+    epochs = Contrast("slow", "epochs_to_1.0", "sqrt")
+    reached = {**dict.fromkeys(range(8), 5.0), 8: float("inf")}
+    found = compare(epochs, True, reached, dict.fromkeys(range(9), 10.0))
+    ranks = np.array([-4.5] * 8 + [9.0])  # eight share the ranks 1 to 8
+    signs = np.array(list(itertools.product((1, -1), repeat=9)))
+    means = (signs * np.abs(ranks)).mean(axis=1)
+    assert found.p == pytest.approx(2 * np.mean(means <= ranks.mean() + 1e-12))
+    assert found.p < 0.2
 
 
 def test_differences_that_are_equal_to_rounding_have_no_effect_size() -> None:

@@ -12,15 +12,23 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has th
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_is_noted_and_the_second_interrupts(number: signal.Signals) -> None:
+def test_the_first_is_noted_and_a_second_ctrl_c_interrupts(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with stop_on_signals() as request:
         assert request.signal is None
         signal.raise_signal(number)
         assert request.signal == number.name
         with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(number)
+            signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(number) is before
+
+
+def test_a_request_that_comes_by_two_ways_is_one_request() -> None:
+    with stop_on_signals() as request:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert request.signal == "SIGINT"
 
 
 def test_other_threads_train_without_handlers() -> None:

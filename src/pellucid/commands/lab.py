@@ -75,7 +75,7 @@ def run_verb(
         say=say,
     )
     if ended.interrupted:
-        say("stopped; what was learnt is saved, and the same command goes on")
+        say("stopped; the same command goes on from what is saved")
         return 130
     if ended.failed:
         say(f"{ended.failed} of {ended.planned} runs failed; --retry does them again")
@@ -106,7 +106,10 @@ def report_verb(
     home = folder or Path("lab") / found.name
     file = results or home / "results.jsonl"
     if not file.exists():
-        raise UserError(f"{file}: there are no results yet; do runs: pellucid lab run {study}")
+        raise UserError(
+            f"{file}: there are no results yet; do runs with pellucid lab run and the same "
+            "--folder and --results, if any"
+        )
     for path in write_report(gather(found, read_results(file)), output or home):
         Output().print(f"wrote {path}", markup=False, soft_wrap=True)
     return 0

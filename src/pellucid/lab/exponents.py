@@ -9,18 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pellucid.lab.document import Block, Heading, Picture, Table, Text
 from pellucid.lab.inside import KINDS, kind_of
-from pellucid.lab.metrics import lower_is_better, unit
+from pellucid.lab.metrics import lower_is_better, unit, written
 from pellucid.lab.outcome import Outcome
 from pellucid.lab.plots import Curves, Mark, draw_exponents, draw_grid
 from pellucid.lab.results import Line
-from pellucid.lab.statistics import signed
+from pellucid.lab.statistics import difference, signed
 
 FEWEST = 3
 """Of fixed exponents with a run, for a group to be looked at."""
@@ -182,23 +181,23 @@ def _row(outcome: Outcome, group: Group, metric: str) -> list[str]:
     def middle(name: str) -> float:
         return float(np.median([values[name][s] for s in seeds]))
 
-    def judged(name: str, seed: int) -> float:
-        return sign * values[name][seed]
-
     best = min(group.fixed, key=lambda name: sign * middle(name))
-    each = [group.fixed[min(group.fixed, key=partial(judged, seed=s))] for s in seeds]
-    row = [group.title, str(len(seeds)), f"{group.fixed[best]:.3g}", f"{middle(best):.4g}"]
-    row.append(", ".join(f"{p:.3g}" for p in each))
+    overall = _lowest(group, {name: sign * middle(name) for name in group.fixed})
+    each = [_lowest(group, {n: sign * values[n][s] for n in group.fixed}) for s in seeds]
+    row = [group.title, str(len(seeds)), overall, written(middle(best)), ", ".join(each)]
     ps, learned = _learned(outcome, group, metric, seeds)
     if not learned:
         return [*row, _spread(ps), "–", "–"]
-    differences = [value - values[best][s] for s, value in learned.items()]
-    return [
-        *row,
-        _spread(ps),
-        f"{np.median(list(learned.values())):.4g}",
-        _difference(differences),
-    ]
+    differences = [difference(value, values[best][s]) for s, value in learned.items()]
+    own = written(float(np.median(list(learned.values()))))
+    return [*row, _spread(ps), own, _difference(differences)]
+
+
+def _lowest(group: Group, judged: Mapping[str, float]) -> str:
+    """Return the exponent with the lowest value, all that share it; "–" where none is finite."""
+    least = min(judged.values())
+    ps = [f"{group.fixed[name]:.3g}" for name, value in judged.items() if value == least]
+    return " = ".join(ps) if math.isfinite(least) else "–"
 
 
 def _spread(values: Sequence[float], form: str = ".2f") -> str:

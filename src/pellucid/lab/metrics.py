@@ -81,6 +81,15 @@ def unit(name: str) -> str:
     return "epochs" if _EPOCHS_TO.fullmatch(name) else UNITS.get(name, "")
 
 
+def written(value: float) -> str:
+    """Write a value of a metric: four digits.
+
+    >>> written(4.41899), written(math.inf)
+    ('4.419', 'never')
+    """
+    return f"{value:.4g}" if math.isfinite(value) else "never"
+
+
 def measure(
     curve: Mapping[str, Sequence[float | None]],
     scores: Mapping[str, float],

@@ -54,7 +54,7 @@ class Outcome:
                 {s: v for s, v in self.values(side, contrast.metric).items() if s in planned}
                 for side in sides
             ]
-            found.append(compare(contrast, primary, values[0], values[1], failed))
+            found.append(compare(contrast, primary, values[0], values[1], planned, failed))
         return with_holm(found)
 
 
@@ -77,7 +77,8 @@ def gather(study: Study, lines: Mapping[str, Line]) -> Outcome:
     if not count:
         said = f"; {len(failed)} failed, the first: {failed[0]['error']}" if failed else ""
         raise UserError(
-            f"no run of {study.name} is done yet{said}. Do some: pellucid lab run {study.typed}"
+            f"no run of {study.name} is done yet{said}. Do some with pellucid lab run and the same "
+            "--folder and --results, if any"
         )
     known = trials.keys() & lines.keys()
     return Outcome(study, done, failed, len(trials) - len(known), len(lines) - len(known))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pellucid.lab.document import (
 )
 from pellucid.lab.exponents import exponents
 from pellucid.lab.inside import inside
-from pellucid.lab.metrics import unit
+from pellucid.lab.metrics import unit, written
 from pellucid.lab.outcome import Outcome
 from pellucid.lab.plots import draw_curves, draw_forest, require_matplotlib
 from pellucid.lab.results import Line
@@ -59,7 +60,7 @@ def report(outcome: Outcome) -> list[Block]:
     shown = [c for c in comparisons if c.median is not None]
     if shown:
         blocks += [Heading("Differences"), _forest(shown), Text(HOW), _statistics(shown)]
-    if any(c.median is not None for c in others):
+    if any(c.median is not None or c.lost for c in others):
         blocks += [Heading("The other comparisons, in words"), *_others(others)]
     blocks += inside(outcome.study, outcome.done)
     return blocks + _settings(outcome) + _made(outcome)
@@ -70,8 +71,8 @@ def answers(outcome: Outcome) -> list[Block]:
     plan = outcome.study.plan
     primary = [c for c in outcome.comparisons() if c.primary]
     blocks: list[Block] = [Text(_state(outcome))]
-    if len(known := {line["data"] for line in outcome.lines if "data" in line}) > 1:
-        blocks.append(Text(f"The runs learnt from {len(known)} {DIFFERENT}"))
+    if _data_changed(outcome):
+        blocks.append(Text(CHANGED))
     blocks += [Items(plan.notes)] if plan.notes else []
     blocks += _failures(outcome)
     if primary:
@@ -79,10 +80,20 @@ def answers(outcome: Outcome) -> list[Block]:
     return [*blocks, *_bounds(outcome), Heading("What came out"), _values(outcome)]
 
 
-DIFFERENT = (
-    "different data sets: the files changed in between. A difference between two runs may be one "
-    "between their data; do all of them again with the same."
+CHANGED = (
+    "The runs learnt from different data, though their settings name the same: files changed in "
+    "between. A difference between two runs may be one between their data; do all of them again "
+    "with the same."
 )
+
+
+def _data_changed(outcome: Outcome) -> bool:
+    """Return whether lines with the same settings of their data have different digests of it."""
+    known: dict[str, set[str]] = {}
+    for line in outcome.lines:
+        asked = {k: v for k, v in line["settings"].items() if k.startswith("data.")}
+        known.setdefault(repr(asked), set()).update({line["data"]} if "data" in line else ())
+    return any(len(digests) > 1 for digests in known.values())
 
 
 def _forest(comparisons: Sequence[Comparison]) -> Block:
@@ -100,7 +111,8 @@ HOW = (
     "Runs with the same seed share first weights and the order of the data, so differences are "
     "taken seed by seed. Median: of those differences. Interval: percentile bootstrap of the "
     "median, 95 % in name; the column beside it says how sure an interval with ends between these "
-    "differences can be at the most. p: permutation test of the mean difference, two-sided, all "
+    "differences can be at most, counted as if no two of them were equal. p: permutation test of "
+    "the mean difference (of the mean signed rank where one is infinite), two-sided, all "
     f"signs tried ({SIGNS:,} drawn from 17 pairs on); n pairs cannot give less than 2^(1 − n). "
     "Holm: p corrected for the number of planned contrasts, the ones chosen "
     "beforehand and the others each among themselves. d_z: mean difference over its standard "
@@ -155,15 +167,11 @@ def _judge(outcome: Outcome, bound: Bound) -> str:
     without = f"; {lost} more failed or have no such value" if lost else ""
     if not ordered:
         return f"{bound.change}: no value{without}" if lost else f"no run of {bound.change} yet"
-    said = f"{bound.change}: {', '.join(map(_written, ordered))}. "
+    said = f"{bound.change}: {', '.join(map(written, ordered))}. "
     kept = sum(bound.holds(value) for value in ordered)
     if kept < len(ordered):
         return f"{said}Does not hold: {len(ordered) - kept} of {len(ordered)} break it{without}"
     return said + (f"Holds in {'the one' if kept == 1 else f'all {kept}'} that ended{without}")
-
-
-def _written(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "never"
 
 
 def _values(outcome: Outcome) -> Block:
@@ -191,9 +199,9 @@ def _spread(values: Sequence[float | None]) -> str:
     there = [v for v in values if v is not None]
     if not there:
         return "none" if values else "–"
-    said = _written(float(np.median(there)))
+    said = written(float(np.median(there)))
     if len(there) > 1:
-        said += f" ({_written(min(there))} to {_written(max(there))})"
+        said += f" ({written(min(there))} to {written(max(there))})"
     lacking = len(values) - len(there)
     return said + (f", none in {lacking}" if lacking else "")
 
@@ -297,7 +305,7 @@ def _settings(outcome: Outcome) -> list[Block]:
 def _made(outcome: Outcome) -> list[Block]:
     lines, study = outcome.lines, outcome.study
     minutes = [line["minutes"] for line in lines]
-    first = lines[0]
+    first, typed = lines[0], shlex.quote(study.typed)
     facts = [
         f"Runs took {min(minutes):.1f} to {max(minutes):.1f} minutes each, "
         f"{sum(minutes) / 60:.1f} hours together; {study.plan.minutes_per_run:g} were planned for "
@@ -314,10 +322,7 @@ def _made(outcome: Outcome) -> list[Block]:
     return [
         Heading("How it was made, and how to make it again"),
         Items(facts),
-        Code(
-            f"pip install 'pellucid[lab]'\npellucid lab run {study.typed}\n"
-            f"pellucid lab report {study.typed}"
-        ),
+        Code(f"pip install 'pellucid[lab]'\npellucid lab run {typed}\npellucid lab report {typed}"),
         Text("The study file:"),
         Code(study.source),
     ]

@@ -15,6 +15,8 @@ from pellucid.training.files import saving
 from pellucid.training.lock import InUseError, Lock, take
 
 FORMAT = 1
+BEGINNING = b'{"format"'
+"""Of every line: by it half a line is known from the text of another file."""
 Line = Mapping[str, Any]
 
 # What a line must have, and as what; "data" came later, so older lines do without.
@@ -66,7 +68,7 @@ class _WrongError(ValueError):
 def read_results(path: Path) -> dict[str, Line]:
     """Return the last line of every run, by its id.
 
-    A last line without its end, which a power cut may leave, is passed over: its run is simply done
+    Half a line at the end, which a power cut may leave, is passed over: its run is simply done
     again from the run folder.
 
     Raises `UserError` for a file that cannot be read, a line of another format, or one that is
@@ -83,7 +85,9 @@ def read_results(path: Path) -> dict[str, Line]:
             "results file"
         ) from None
     found: dict[str, Line] = {}
-    for number, text in enumerate(lines[:-1], 1):  # what follows the last line end is no line
+    if not _is_whole(lines[-1]):
+        lines.pop()
+    for number, text in enumerate(lines, 1):
         line = parse_line(text, f"{path}, line {number}")
         found[line["id"]] = line
     return found
@@ -131,8 +135,8 @@ def hold_results(path: Path) -> Iterator[None]:
             "folder"
         ) from None
     try:
-        with saving(path):
-            path.open("ab").close()
+        with _opened(path):
+            pass
         yield
     finally:
         lock.release()
@@ -143,18 +147,42 @@ def append_result(path: Path, line: Line) -> None:
     text = json.dumps(line, allow_nan=False, ensure_ascii=False)
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+") as file:
-            take(file, wait=True)  # what looks like half a line may be another's, being written
-            _drop_half_line(file)
+        with _opened(path) as file:
             file.write(text.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
 
-def _drop_half_line(file: BinaryIO) -> None:
-    file.seek(0)
-    end = file.read().rfind(b"\n") + 1
-    file.truncate(end)
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a results file for appending, locked, its last line ended.
+
+    Half a line is dropped; anything else without an end makes it a file of somebody else's, which
+    raises `UserError`.
+    """
+    with saving(path), path.open("ab+") as file:
+        take(file, wait=True)  # what looks like half a line may be another's, being written
+        file.seek(0)
+        text = file.read()
+        end = text.rfind(b"\n") + 1
+        tail = text[end:]
+        if _is_whole(tail):
+            file.write(b"\n")
+        elif tail[: len(BEGINNING)] == BEGINNING[: len(tail)]:
+            file.truncate(end)
+        else:
+            raise UserError(
+                f"{path}: its end is no line of results: {tail[:40]!r}; choose another results file"
+            )
+        yield file
+
+
+def _is_whole(tail: bytes) -> bool:
+    """Return whether what stands behind the last line end is a line that only lacks its own."""
+    try:
+        return isinstance(json.loads(tail), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _refuse_folder(path: Path) -> None:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Executor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +104,8 @@ def describe(line: Line) -> str:
     name = f"{line['change']}, seed {line['seed']}"
     if line["status"] != "done":
         return f"{name}: {line['status']}: {line['error'].partition(chr(10))[0]}"
-    numbers = ", ".join(f"{k} {v:.4g}" for k, v in line["metrics"].items())
+    known = {k: v for k, v in line["metrics"].items() if v is not None}
+    numbers = ", ".join(f"{k} {v:.4g}" for k, v in known.items())
     return f"{name}: {numbers} ({line['minutes']:.1f} minutes)"
 
 
@@ -154,7 +155,11 @@ class _Work:
 
     def _take(self, trial: Trial, result: Line | Exception, stopping: bool) -> None:
         if stopping and isinstance(result, Exception):
-            return  # it was asked to end before it could say so
+            self.say(
+                f"{trial.change}, seed {trial.seed}: its process was ended ({result}); it goes on "
+                "from its last checkpoint"
+            )
+            return
         line = result if isinstance(result, Mapping) else self._lost(trial, result)
         if line["status"] in ("done", "failed"):
             try:
@@ -168,7 +173,7 @@ class _Work:
         self._deaths[trial.id] += 1
         said = f"its process ended, killed or out of memory ({type(error).__name__}: {error})"
         line = failure(trial, said, 0.0)
-        if isinstance(error, CancelledError):
+        if isinstance(error, CancelledError | BrokenExecutor):
             return {**line, "status": "cancelled", "error": "the executor gave it up"}
         if self._deaths[trial.id] < self.workers.attempts:
             return {**line, "status": "lost"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,13 +42,16 @@ class Comparison:
     missing: tuple[str, ...] = ()
     """Why a planned pair is not there, in words."""
     lost: int = 0
-    """How many of those pairs will never be there: a run failed, or has no such value."""
+    """Pairs that will not be there: a run failed, or has no such value."""
+    pending: int = 0
+    """Pairs of which a run is still to be done."""
     median: float | None = None
     """Of the differences, change minus other."""
     interval: tuple[float, float] | None = None
     """Bootstrap, 95 % in name; from two pairs on."""
     p: float | None = None
-    """Permutation test of the mean difference, two-sided, over signs; from two pairs on."""
+    """Permutation test of the mean difference, two-sided, over signs; from two pairs on. Where a
+    difference is infinite, of the mean signed rank."""
     holm: float | None = None
     """p after Holm's correction over all contrasts of its kind, primary or not."""
     effect: float | None = None
@@ -58,15 +61,15 @@ class Comparison:
     @property
     def differences(self) -> tuple[float, ...]:
         """Change minus other, by pair."""
-        pairs = zip(self.values, self.against, strict=True)
-        return tuple(0.0 if a == b else a - b for a, b in pairs)
+        return tuple(map(difference, self.values, self.against))
 
     @property
     def coverage(self) -> float | None:
         """The most that the interval can be sure of: that of the differences it ends at or between.
 
         The interval from the a-th smallest to the a-th largest of n misses the true median when
-        fewer than a of them lie on one side of it: probability 2 P(Binomial(n, ½) < a).
+        fewer than a of them lie on one side of it: probability 2 P(Binomial(n, ½) < a), if no two
+        are equal.
         """
         if self.interval is None:
             return None
@@ -89,11 +92,12 @@ def compare(
     primary: bool,
     values: Mapping[int, float | None],
     against: Mapping[int, float | None],
+    planned: Collection[int] = (),
     failed: Container[tuple[str, int]] = (),
 ) -> Comparison:
     """Compare two variants by seed; a value that is None, or a seed of one side only, is missing.
 
-    `failed` has the variants and seeds whose runs ended in a failure.
+    planned: the seeds that both are to have. failed: variants and seeds whose runs failed.
 
     >>> from pellucid.lab.study import Contrast
     >>> found = compare(Contrast("a", "bleu", "b"), True, {0: 2.0}, {0: 1.5, 1: 3.0})
@@ -102,25 +106,23 @@ def compare(
     """
     seeds: list[int] = []
     missing: list[str] = []
-    lost = set()
-    for seed in sorted(values.keys() | against.keys()):
+    lost, pending = 0, 0
+    for seed in sorted(values.keys() | against.keys() | set(planned)):
         pair = (values.get(seed), against.get(seed))
         if None not in pair:
             seeds.append(seed)
             continue
-        for name, side, value in zip(
-            (contrast.change, contrast.against), (values, against), pair, strict=True
-        ):
-            if value is None:
-                why = "has no such value" if seed in side else "is not done"
-                if (name, seed) in failed:
-                    why = "failed"
-                if why != "is not done":
-                    lost.add(seed)
-                missing.append(f"{name} with seed {seed} {why}")
+        sides = ((contrast.change, values), (contrast.against, against))
+        why = {name: _lacking(name, seed, side, failed) for name, side in sides}
+        if set(why.values()) <= {None, NOT_DONE}:
+            pending += 1
+        else:
+            lost += 1
+        if set(why.values()) != {NOT_DONE}:
+            missing += [f"{name} with seed {seed} {said}" for name, said in why.items() if said]
     left = tuple(float(values[s] or 0.0) for s in seeds)
     right = tuple(float(against[s] or 0.0) for s in seeds)
-    found = Comparison(contrast, primary, tuple(seeds), left, right, tuple(missing), len(lost))
+    found = Comparison(contrast, primary, tuple(seeds), left, right, tuple(missing), lost, pending)
     d = np.clip(found.differences, -FAR, FAR)
     if len(d) < 2:
         return replace(found, median=_unclipped(d[0])) if len(d) else found
@@ -131,8 +133,31 @@ def compare(
         median=_unclipped(np.median(d)),
         interval=_interval(d),
         p=_permutation(d),
-        effect=float(d.mean() / spread) if len(d) > 2 and noise < spread < FAR / len(d) else None,
+        effect=float(d.mean() / spread) if len(d) > 2 and spread > noise else None,
     )
+
+
+NOT_DONE = "is not done"
+
+
+def _lacking(
+    name: str, seed: int, side: Mapping[int, float | None], failed: Container[tuple[str, int]]
+) -> str | None:
+    """Say why there is no value; None where there is one."""
+    if (name, seed) in failed:
+        return "failed"
+    if seed not in side:
+        return NOT_DONE
+    return "has no such value" if side[seed] is None else None
+
+
+def difference(a: float, b: float) -> float:
+    """Return a − b, and 0 where both are infinite.
+
+    >>> difference(3.0, 1.0), difference(math.inf, math.inf)
+    (2.0, 0.0)
+    """
+    return 0.0 if a == b else a - b
 
 
 def _unclipped(value: float) -> float:
@@ -181,18 +206,29 @@ def signed(value: float) -> str:
 
 def verdict(comparison: Comparison) -> str:
     """Say what the interval says and no more."""
-    c, n = comparison.contrast, len(comparison.seeds)
+    lost = comparison.lost
     if comparison.median is None:
-        yet = "" if comparison.lost else " yet"
-        return f"nothing to compare{yet}: no seed has both"
-    amount = f"{signed(abs(comparison.median)).lstrip('+')} {unit(c.metric)}".strip()
+        yet = " yet" if comparison.pending or not lost else ""
+        also = f"; {lost} are lost" if lost else ""
+        return f"nothing to compare{yet}: no seed has both{also}"
+    said = _interval_in_words(comparison)
+    if any(map(math.isinf, comparison.differences)):
+        said += "; ∞ stands for a run that never got there"
+    if lost:
+        return f"of the pairs that ended: {said}; {lost} more {'is' if lost == 1 else 'are'} lost"
+    return said + _expected(comparison)
+
+
+def _interval_in_words(comparison: Comparison) -> str:
+    c, n, median = comparison.contrast, len(comparison.seeds), comparison.median or 0.0
+    amount = f"{signed(abs(median)).lstrip('+')} {unit(c.metric)}".strip()
     amount = "1 epoch" if amount == "1 epochs" else amount
-    way = "lower" if comparison.median < 0 else "higher" if comparison.median > 0 else "the same"
-    by = f" by {amount}" if comparison.median else ""
+    way = "lower" if median < 0 else "higher" if median > 0 else "the same"
+    by = f" by {amount}" if median else ""
     if comparison.interval is None:
-        return f"{way}{by} with the one seed there is: no interval, so nothing general can be said"
+        return f"{way}{by} with the one pair there is: no interval, so nothing general can be said"
     low, high = comparison.interval
-    agree = sum(np.sign(d) == np.sign(comparison.median) for d in comparison.differences)
+    agree = sum(np.sign(d) == np.sign(median) for d in comparison.differences)
     limits = f"{signed(low)} to {signed(high)}"
     if low <= 0 <= high:
         said = (
@@ -201,24 +237,31 @@ def verdict(comparison: Comparison) -> str:
         )
     else:
         said = f"{way}{by} (interval {limits}), {agree} of {n} seeds"
-        if comparison.holm is not None and comparison.holm > 1 - LEVEL:
+        if not _chance_excluded(comparison):
+            least = comparison.smallest_p
             said += (
                 f"; the permutation test does not exclude chance (Holm p = {comparison.holm:.2g}"
             )
-            least = comparison.smallest_p
             said += f", {n} pairs cannot give p below {least:.2g})" if least > 0.05 else ")"
-    if comparison.coverage is not None and comparison.coverage < LEVEL - 0.005:
-        said += f"; {n} pairs make it a {100 * comparison.coverage:.0f} % interval at the very most"
-    if any(map(math.isinf, comparison.differences)):
-        said += "; ∞ stands for a run that never got there"
-    if comparison.lost:
-        return f"of the pairs that ended: {said}; {comparison.lost} more are lost"
-    return said + _expected(comparison)
+    if not _sure(comparison):
+        said += f"; {n} pairs make it a {100 * (comparison.coverage or 0):.0f} % interval at most"
+    return said
+
+
+def _chance_excluded(comparison: Comparison) -> bool:
+    return comparison.holm is None or comparison.holm <= 1 - LEVEL
+
+
+def _sure(comparison: Comparison) -> bool:
+    return comparison.coverage is not None and comparison.coverage >= LEVEL - 0.005
 
 
 def _expected(comparison: Comparison) -> str:
+    """Say whether it came as expected, where so much can be said."""
     expect, interval = comparison.contrast.expect, comparison.interval
     if not expect or interval is None or interval[0] <= 0 <= interval[1]:
+        return ""
+    if not (_chance_excluded(comparison) and _sure(comparison)):
         return ""
     came = "lower" if interval[1] < 0 else "higher"
     return ". As expected" if came == expect else f". Expected was {expect}"
@@ -243,6 +286,8 @@ def _interval(d: np.ndarray) -> tuple[float, float]:
 
 
 def _permutation(d: np.ndarray) -> float:
+    if np.any(np.abs(d) >= FAR):  # a mean would be that of the infinite ones alone
+        d = np.sign(d) * _stats().rankdata(np.abs(d))
     found = _stats().permutation_test(
         (d,),
         np.mean,

@@ -94,7 +94,7 @@ class Processes:
             yield trial, LostError(_fate(process.exitcode)) if line is None else line
 
     def stop(self) -> str:
-        """Send every process a SIGTERM; once only, for a second would end it without saving."""
+        """Send every process a SIGTERM: it finishes its step and saves."""
         for _, process in self._running.values():
             process.terminate()
         return f"stopping: the runs under way ({len(self)}) finish their step and save"

@@ -16,7 +16,7 @@ if sys.platform == "win32":
     # Far behind the text, because Windows lets nobody read a locked byte.
     def take(file: IO[Any], *, wait: bool = False) -> None:
         """Lock an open file until it is closed. Raises `OSError` when another process has it."""
-        file.seek(1 << 20)
+        file.seek(1 << 30)
         msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
 else:
     import fcntl

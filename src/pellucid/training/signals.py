@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a polite request: finish the step first. A second one is not polite."""
+"""Ctrl-C and SIGTERM as a polite request: finish the step first. A second Ctrl-C is not polite."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Note SIGINT and SIGTERM instead of dying of them; the second raises `KeyboardInterrupt`.
+    """Note SIGINT and SIGTERM instead of dying of them; a SIGINT after it: `KeyboardInterrupt`.
+
+    A second SIGTERM changes nothing: who stops a group of processes often sends one to each and
+    one through its parent, and who has no patience sends SIGKILL.
 
     Outside the main thread, where Python allows no handlers, nothing changes.
     """
@@ -27,9 +30,9 @@ def stop_on_signals() -> Iterator[StopRequest]:
         return
 
     def note(number: int, _: FrameType | None) -> None:
-        if request.signal is not None:
+        if request.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
-        request.signal = signal.Signals(number).name
+        request.signal = request.signal or signal.Signals(number).name
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
