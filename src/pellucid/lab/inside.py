@@ -210,11 +210,17 @@ def _gradients(done: Done) -> Block:
         ("‖gradient‖", title): _by_seed(done, partial(_norm, ends=ends))
         for title, ends in GRADIENTS.items()
     }
+    shown = [title for row, title in curves if _has_points(curves[row, title])]
     return Picture(
         "gradients.png",
-        draw_grid(["‖gradient‖"], list(GRADIENTS), curves, "step"),
+        draw_grid(["‖gradient‖"], shown, curves, "step"),
         "Norm of the gradient of the mean loss per token, of all parameters and of some.",
     )
+
+
+def _has_points(curves: Curves) -> bool:
+    """Return whether anything was measured; sinusoidal positions, for one, have no gradient."""
+    return any(xs for seeds in curves.values() for xs, _ in seeds)
 
 
 def _length(probe: Probe, side: str, part: str) -> float | None:
