@@ -69,6 +69,14 @@ def test_a_corpus_without_pairs_put_aside_has_no_validation_loss(
     assert "runs of sqrt do not write valid_loss, for they have no validation pairs" in said
 
 
+def test_a_study_with_too_few_seeds_is_told_so_before_it_runs(tmp_path: Path, capsys: Says) -> None:
+    path = write_study(tmp_path)
+    main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
+    said = capsys.readouterr().out
+    assert "note: in 1 of 1 primary comparisons chance cannot be excluded" in said
+    assert said.index("6 seeds of each could") < said.index("1/1 done")
+
+
 def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) -> None:
     path = write_study(tmp_path)
     code, said = refused(capsys, str(path), "--only", "none", "--seeds", "2")
@@ -109,6 +117,7 @@ def test_a_results_file_that_cannot_be_read_is_told_in_its_row(
     assert main(["lab", "list"]) == 1
     said = capsys.readouterr()
     rows = {line.split()[0]: line.split() for line in said.out.splitlines() if line[:1].isalpha()}
-    assert rows["exponent"][1:3] == ["120", "unreadable"]
-    assert rows["seed-003"][1:3] == ["25", "0"]
+    planned = {name: str(len(load_study(name).trials())) for name in ("exponent", "seed-003")}
+    assert rows["exponent"][1:3] == [planned["exponent"], "unreadable"]
+    assert rows["seed-003"][1:3] == [planned["seed-003"], "0"]
     assert "results.jsonl, line 1: is damaged" in said.err

@@ -8,7 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pellucid.lab.statistics import Comparison, compare, holm, verdict, with_holm
+from pellucid.lab.statistics import (
+    Comparison,
+    compare,
+    holm,
+    out_of_reach,
+    smallest_p,
+    verdict,
+    with_holm,
+)
 from pellucid.lab.study import Contrast
 
 pytest.importorskip("scipy")
@@ -189,6 +197,31 @@ def test_a_planned_comparison_without_a_p_counts_in_the_correction() -> None:
     found = with_holm([one, none, none])
     assert found[0].holm == pytest.approx(3 * one.p)
     assert found[1].holm is None
+
+
+@pytest.mark.parametrize(("count", "enough"), [(1, 6), (2, 7), (3, 7), (4, 8), (6, 8), (7, 9)])
+def test_plans_that_can_never_exclude_chance_are_told_from_those_that_can(
+    count: int, enough: int
+) -> None:
+    agreeing = {seed: -0.1 - 0.01 * seed for seed in range(enough)}
+
+    def corrected(pairs: int) -> float:
+        side = {s: d for s, d in agreeing.items() if s < pairs}
+        one = compare(CONTRAST, True, side, dict.fromkeys(side, 0.0))
+        assert one.p == pytest.approx(smallest_p(pairs))
+        return max(c.holm or 0.0 for c in with_holm([one] * count))
+
+    assert corrected(enough) <= 0.05 < corrected(enough - 1)
+    assert out_of_reach([enough] * count) == ""
+    said = out_of_reach([enough - 1] * count)
+    assert said.startswith(f"in {count} of {count} primary")
+    assert said.endswith(f"{enough} seeds of each could")
+
+
+def test_one_comparison_with_too_few_pairs_is_counted_beside_one_with_enough() -> None:
+    assert out_of_reach([7, 3]).startswith("in 1 of 2 primary comparisons")
+    assert "(Holm p 0.25 at best)" in out_of_reach([7, 3])
+    assert out_of_reach([]) == ""
 
 
 def test_words_where_nothing_moved_and_for_one_epoch() -> None:

@@ -18,6 +18,7 @@ from pellucid.lab.ready import check_ready
 from pellucid.lab.report import write_report
 from pellucid.lab.results import read_results
 from pellucid.lab.runner import run_study
+from pellucid.lab.statistics import out_of_reach
 from pellucid.lab.study import choose
 from pellucid.lab.study_file import load_study, study_names
 
@@ -63,6 +64,9 @@ def run_verb(
 
     minutes = found.plan.minutes_per_run
     say(f"{found.name}: {len(trials)} runs of about {minutes:g} minutes on one core")
+    few = out_of_reach([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
+    if few:
+        say(f"note: {few}")
     say(f"runs in {home / 'runs'}, results in {file}")
     ended = run_study(
         trials,

@@ -49,7 +49,7 @@ class Outcome:
         failed = {(line["change"], line["seed"]) for line in self.failed}
         for contrast, primary in self.study.contrasts():
             sides = (contrast.change, contrast.against)
-            planned = set.intersection(*(set(self.study.seeds_of(side)) for side in sides))
+            planned = self.study.pairs_of(contrast)
             values = [
                 {s: v for s, v in self.values(side, contrast.metric).items() if s in planned}
                 for side in sides

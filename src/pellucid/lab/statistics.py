@@ -84,7 +84,7 @@ class Comparison:
     @property
     def smallest_p(self) -> float:
         """The smallest p that the permutation test can give with so few pairs."""
-        return max(min(1.0, 2.0 ** (1 - len(self.seeds))), 2 / (SIGNS + 1))
+        return smallest_p(len(self.seeds))
 
 
 def compare(
@@ -162,6 +162,36 @@ def difference(a: float, b: float) -> float:
 
 def _unclipped(value: float) -> float:
     return float(value) if abs(value) < math.sqrt(FAR) else math.copysign(math.inf, value)
+
+
+def smallest_p(pairs: int) -> float:
+    """Return the p of the permutation test if all of so many pairs agreed.
+
+    >>> smallest_p(1), smallest_p(5)
+    (1.0, 0.0625)
+    """
+    return max(min(1.0, 2.0 ** (1 - pairs)), 2 / (SIGNS + 1))
+
+
+def out_of_reach(pairs: Sequence[int]) -> str:
+    """Say of how many comparisons, with so many pairs each, chance cannot be excluded at all.
+
+    As if every pair of every comparison agreed, with Holm's correction over them; "" if of none.
+
+    >>> out_of_reach([7, 7])
+    ''
+    >>> out_of_reach([5, 5]).split("(")[1]
+    'Holm p 0.12 at best): 7 seeds of each could'
+    """
+    best = holm([smallest_p(n) for n in pairs])
+    short = [p for p in best if p > 1 - LEVEL]
+    if not short:
+        return ""
+    enough = next(n for n in range(1, 99) if len(pairs) * smallest_p(n) <= 1 - LEVEL)
+    return (
+        f"in {len(short)} of {len(pairs)} primary comparisons chance cannot be excluded even if "
+        f"every pair agrees (Holm p {min(short):.2g} at best): {enough} seeds of each could"
+    )
 
 
 def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:

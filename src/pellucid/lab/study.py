@@ -159,6 +159,11 @@ class Study:
         """Return the seeds that a variant runs with."""
         return self.plan.seeds[: self.changes[change].seeds]
 
+    def pairs_of(self, contrast: Contrast) -> set[int]:
+        """Return the seeds that both sides of a comparison run with."""
+        against = contrast.against or self.against(contrast.change)
+        return set(self.seeds_of(contrast.change)) & set(self.seeds_of(against))
+
     def trials(self) -> list[Trial]:
         """Return every run, seeds before variants: any prefix is as balanced as can be."""
         return [
