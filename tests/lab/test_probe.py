@@ -107,6 +107,15 @@ def test_by_keys_counts_queries_and_agrees_with_softmax(seen: dict[str, Any]) ->
     assert set(seen["by_keys"]["decoder"]) == {"2", "3", "4"}
 
 
+def test_memory_tells_rows_that_are_alike_from_sentences_that_are(seen: dict[str, Any]) -> None:
+    model = Seq2Seq(CONFIG, seed=3).eval()
+    alone = [model.encode(Packed.of([list(s)])) for s in ([5, 6, 7], [8, 9, 10, 4, 5])]
+    within = np.mean([((m - m.mean(axis=0)) ** 2).mean() for m in alone])
+    between = (np.subtract(*(m.mean(axis=0) for m in alone)) ** 2).mean() / 4
+    assert seen["memory"]["within"] == pytest.approx(within, rel=2e-3)
+    assert seen["memory"]["between"] == pytest.approx(between, rel=2e-3)
+
+
 def test_lengths_carry_their_factors(seen: dict[str, Any]) -> None:
     model = Seq2Seq(CONFIG, seed=3)
     rows = model.source.tokens.weight.data[BATCH.source.tokens] * 10**0.5

@@ -6,12 +6,15 @@ Of each attention layer and head, over the queries n, l with at least two keys t
     row_variance     the same over the keys of one query, which is all that softmax sees
     entropy          −Σ w log w, nats; `evenness` is it over log(number of keys)
     top              the largest weight
-    jacobian         ‖diag(w) − w wᵀ‖, Frobenius: how much gradient softmax lets through
-    scale            what q·k is multiplied by: the setting's, or what the head has learned by now
+    jacobian         ‖diag(w) − w wᵀ‖, Frobenius: softmax's derivative by the scaled scores
+    scale            what q·k is multiplied by: the setting's, or what the head has learned by now.
+                     Queries and keys get scale times what softmax lets through
 
-The same, over all heads of a kind of attention, by the number of keys. Then the mean length of a
-token's row and of a position's as they are added, the gradient's norm of every part, and the
-feed-forward units whose gradient is exactly zero for every row of the batch: the dead ones.
+The same, over all heads of a kind of attention, by the number of keys. Then the variance of the
+encoder's rows within a sentence and between sentences: rows that are alike leave cross-attention
+nothing to choose from. Then the mean length of a token's row and of a position's as they are added,
+the gradient's norm of every part, and the feed-forward units whose gradient is exactly zero for
+every row of the batch: the dead ones.
 """
 
 from __future__ import annotations
@@ -83,6 +86,7 @@ def probe(model: Seq2Seq, batch: Batch) -> dict[str, Any]:
     found = {
         "attention": heads,
         "by_keys": by_keys,
+        "memory": rows_alike(model.encode(batch.source), batch.source.cu_seqlens),
         "lengths": _lengths(model, batch),
         "gradients": _gradient_norms(model),
         "dead": _dead(model),
@@ -184,6 +188,22 @@ def _by_keys(layers: list[tuple[Array, dict[str, Array]]]) -> dict[str, dict[str
 
 
 # the rest ----------------------------------------------------------------------------------------
+
+
+def rows_alike(rows: Array, cu_seqlens: Array) -> dict[str, float]:
+    """Return the variance of packed rows (U, E) about their sentence's mean, and of these means.
+
+    Both are means over the channels; every sentence counts the same.
+
+    >>> rows_alike(np.array([[1.0], [1.0], [3.0], [5.0]]), np.array([0, 2, 4]))
+    {'within': 0.5, 'between': 2.25}
+    """
+    sentences = np.split(rows.astype(np.float64), cu_seqlens[1:-1])
+    means = [sentence.mean(axis=0) for sentence in sentences]
+    return {
+        "within": _round(np.mean([sentence.var(axis=0).mean() for sentence in sentences])),
+        "between": _round(np.var(means, axis=0).mean()),
+    }
 
 
 def _lengths(model: Seq2Seq, batch: Batch) -> dict[str, dict[str, float]]:
