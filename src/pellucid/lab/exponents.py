@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.lab.document import Block, Heading, Picture, Table, Text
-from pellucid.lab.inside import KINDS, kind_of
+from pellucid.lab.inside import KINDS, kind_of, spread
 from pellucid.lab.metrics import lower_is_better, unit, written
 from pellucid.lab.outcome import Outcome
 from pellucid.lab.plots import Curves, Mark, draw_exponents, draw_grid
@@ -187,10 +187,10 @@ def _row(outcome: Outcome, group: Group, metric: str) -> list[str]:
     row = [group.title, str(len(seeds)), overall, written(middle(best)), ", ".join(each)]
     ps, learned = _learned(outcome, group, metric, seeds)
     if not learned:
-        return [*row, _spread(ps), "–", "–"]
+        return [*row, spread(ps, ".2f"), "–", "–"]
     differences = [difference(value, values[best][s]) for s, value in learned.items()]
     own = written(float(np.median(list(learned.values()))))
-    return [*row, _spread(ps), own, _difference(differences)]
+    return [*row, spread(ps, ".2f"), own, _difference(differences)]
 
 
 def _lowest(group: Group, judged: Mapping[str, float]) -> str:
@@ -198,12 +198,6 @@ def _lowest(group: Group, judged: Mapping[str, float]) -> str:
     least = min(judged.values())
     ps = [f"{group.fixed[name]:.3g}" for name, value in judged.items() if value == least]
     return " = ".join(ps) if math.isfinite(least) else "–"
-
-
-def _spread(values: Sequence[float], form: str = ".2f") -> str:
-    if not values:
-        return "–"
-    return f"{np.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
 def _difference(pairs: Sequence[float]) -> str:
@@ -249,6 +243,6 @@ def _where(outcome: Outcome, groups: Sequence[Group]) -> Block:
             ps = [p for some, _ in ends for p in some]
             none = sum(count for _, count in ends)
             said = f", {none} of {len(ps) + none} heads at 0 or below" if none else ""
-            scales = _spread([group.d_k**-p for p in ps], ".3g")
-            rows.append([group.title, kind, _spread(ps) + said, scales])
+            scales = spread([group.d_k**-p for p in ps], ".3g")
+            rows.append([group.title, kind, spread(ps, ".2f") + said, scales])
     return Table(["variants", "attention", "p", "scale of q·k"], rows)

@@ -22,21 +22,23 @@ MEASURES = {
     "evenness: entropy / log keys": "evenness",
     "largest weight": "top",
     "‖Jacobian‖": "jacobian",
+    "scale · ‖Jacobian‖": "through",
 }
 MOST = 8
 """More variants than this are too many for one panel."""
-Done = Mapping[str, Mapping[int, Line]]
+Done = Mapping[str, Sequence[Line]]
+"""The lines of each variant's runs, by seed."""
 Probe = Mapping[str, Any]
 Points = tuple[list[float], list[float]]
 
 
-def inside(study: Study, done: Done) -> list[Block]:
+def inside(study: Study, done: Mapping[str, Mapping[int, Line]]) -> list[Block]:
     """Return what the probes saw, or nothing where there were none."""
     probed = [name for name, lines in done.items() if any(map(_probed, lines.values()))]
     names = probed[:MOST]
     if not names:
         return []
-    shown = {name: done[name] for name in names}
+    shown = {name: [_scaled(line, study, name) for line in done[name].values()] for name in names}
     widths = {name: study.variants[name].model.head_width for name in names}
     return [
         Heading("What went on inside"),
@@ -46,9 +48,10 @@ def inside(study: Study, done: Done) -> list[Block]:
             + ("" if names == probed else f" The first {MOST} variants are drawn.")
         ),
         _attention(shown, set(widths.values())),
-        _heads(names[0], next(iter(done[names[0]].values()))),
+        _heads(names[0], shown[names[0]][0]),
         _keys(shown),
         _theory(),
+        *_memory(shown),
         _lengths(shown),
         _gradients(shown),
         *_table(shown, widths),
@@ -57,6 +60,23 @@ def inside(study: Study, done: Done) -> list[Block]:
 
 def _probed(line: Line) -> bool:
     return bool(line.get("probes"))
+
+
+def _scaled(line: Line, study: Study, name: str) -> Line:
+    """Return a line whose probes tell of each head how much gradient reaches q·k.
+
+    The first lines ever written have no scale; theirs is the setting's.
+    """
+    setting = study.variants[name].model.score_factor
+    probes = []
+    for probe in line["probes"]:
+        attention = {}
+        for layer, seen in probe["attention"].items():
+            scales = seen.get("scale") or [setting] * len(seen["jacobian"])
+            through = [abs(s) * j for s, j in zip(scales, seen["jacobian"], strict=True)]
+            attention[layer] = {**seen, "through": through}
+        probes.append({**probe, "attention": attention})
+    return {**line, "probes": probes}
 
 
 def _attention(done: Done, widths: set[int]) -> Block:
@@ -74,7 +94,8 @@ def _attention(done: Done, widths: set[int]) -> Block:
         "Attention along training. Var[q·k] is taken before any scaling, over all pairs and over "
         "the keys of one query, which is what softmax sees; the dotted line is the d_k of the "
         "textbook argument, which supposes unit variances. ‖Jacobian‖ is the size of "
-        "softmax's derivative: how much gradient gets back through the weights.",
+        "softmax's derivative by the scores after scaling; q·k, and so queries and keys, get that "
+        "times the scale.",
     )
 
 
@@ -103,7 +124,7 @@ def _by_seed(done: Done, take: Callable[[Probe], float | None]) -> Curves:
     """Return curves over steps, one a seed."""
     found: dict[str, list[Points]] = {}
     for name, lines in done.items():
-        for line in lines.values():
+        for line in lines:
             both = [(p["step"], take(p)) for p in line["probes"]]
             there = [(float(x), y) for x, y in both if y is not None and math.isfinite(y)]
             found.setdefault(name, []).append(([x for x, _ in there], [y for _, y in there]))
@@ -151,7 +172,7 @@ def _keys(done: Done) -> Block:
         for title, measure in titles.items():
             panel: dict[str, list[Points]] = {}
             for name, lines in done.items():
-                for line in lines.values():
+                for line in lines:
                     cells = line["probes"][at]["by_keys"].get("encoder", {})
                     xs = [float(k) for k, cell in cells.items() if cell["queries"] >= 8]
                     ys = [c[measure] for c in cells.values() if c["queries"] >= 8]
@@ -165,8 +186,11 @@ def _keys(done: Done) -> Block:
     )
 
 
+THEORY = ("‖Jacobian‖", "scale · ‖Jacobian‖", "largest weight")
+
+
 def _theory() -> Block:
-    titles = {"‖Jacobian‖": "jacobian", "largest weight": "top"}
+    titles = {title: MEASURES[title] for title in THEORY}
     widths, keys = [8, 16, 32, 64, 128, 256, 512], [2, 4, 8, 16, 32, 64, 128]
     curves: dict[tuple[str, str], Curves] = {}
     columns = ["against d_k, 8 keys", "against the number of keys, d_k = 32"]
@@ -179,7 +203,9 @@ def _theory() -> Block:
         draw_grid(list(titles), columns, curves, "d_k, or number of keys", base=2, count=False),
         "No model: softmax of q·k for random queries and keys with unit variances, computed here. "
         "Under / √d_k nothing depends on d_k; without a scale d_k decides the peak. The number of "
-        "keys is another matter: it sets the mean weight under every scale.",
+        "keys is another matter: it sets the mean weight under every scale. Queries and keys get "
+        "back what softmax lets through times the scale (second row): there / d_k pays for its "
+        "flatness, and without a scale the peak costs less than a scale would.",
     )
 
 
@@ -232,6 +258,49 @@ def _norm(probe: Probe, ends: tuple[str, ...]) -> float | None:
     return math.sqrt(sum(value * value for value in found)) if found else None
 
 
+def _memory(done: Done) -> list[Block]:
+    """How alike a sentence's rows are, for the runs whose probes tell."""
+    rows = []
+    for name, lines in done.items():
+        told = [line for line in lines if "memory" in line["probes"][-1]]
+        cells = []
+        for at in (0, 100, None):
+            shares = [share for line in told for share in _within(line, at)]
+            cells.append(spread(shares))
+        if told:
+            rows.append([name, str(len(told)), *cells])
+    said = (
+        "What cross-attention has to choose from: the share of the variance of the encoder's rows "
+        "that lies within sentences, the rest between them (median over seeds, least and most in "
+        "brackets). Near 0 every row of a sentence is the same, and where it looks is all one."
+    )
+    heads = ["variant", "seeds", "at first", "after 100 steps", "at the end"]
+    return [Text(said), Table(heads, rows)] if rows else []
+
+
+def _within(line: Line, step: int | None) -> list[float]:
+    return [
+        p["memory"]["within"] / (p["memory"]["within"] + p["memory"]["between"])
+        for p in _at(line, step)
+    ]
+
+
+def _at(line: Line, step: int | None) -> list[Probe]:
+    """Return the probe after so many steps, or the last, if there is one."""
+    return [p for p in line["probes"] if step is None or p["step"] == step][-1:]
+
+
+def spread(values: Sequence[float], form: str = ".3g") -> str:
+    """Return a median with the least and the most, a dash for none.
+
+    >>> spread([3.0, 1.0, 2.0]), spread([])
+    ('2 (1 to 3)', '–')
+    """
+    if not values:
+        return "–"
+    return f"{np.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
 def _table(done: Done, widths: Mapping[str, int]) -> Sequence[Block]:
     """Is Var[q·k] = d_k? At the start, near step 100, and at the end."""
     rows = []
@@ -239,12 +308,8 @@ def _table(done: Done, widths: Mapping[str, int]) -> Sequence[Block]:
         for kind in KINDS:
             cells = []
             for at in (0, 100, None):
-                values = [v for line in lines.values() for v in _variances(line, kind, at)]
-                cells.append(
-                    f"{np.median(values):.3g} ({min(values):.2g} to {max(values):.2g})"
-                    if values
-                    else "–"
-                )
+                values = [v for line in lines for v in _variances(line, kind, at)]
+                cells.append(spread(values))
             rows.append([name, kind, str(widths[name]), *cells])
     heads = ["variant", "attention", "d_k", "Var[q·k] at first", "after 100 steps", "at the end"]
     return [
@@ -254,8 +319,10 @@ def _table(done: Done, widths: Mapping[str, int]) -> Sequence[Block]:
 
 
 def _variances(line: Line, kind: str, step: int | None) -> list[float]:
-    probes = [p for p in line["probes"] if step is None or p["step"] == step]
-    if not probes:
-        return []
-    layers = probes[-1]["attention"].items()
-    return [v for name, layer in layers if kind_of(name) == kind for v in layer["score_variance"]]
+    return [
+        value
+        for probe in _at(line, step)
+        for name, layer in probe["attention"].items()
+        if kind_of(name) == kind
+        for value in layer["score_variance"]
+    ]

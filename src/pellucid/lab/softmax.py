@@ -21,6 +21,8 @@ SCALES = {"not scaled": 0.0, "/ √d_k": 0.5, "/ d_k": 1.0}
 def softmax_at(d_k: int, keys: int, power: float) -> dict[str, float]:
     """Return the means of `row_statistics` over random queries at q·k / d_k^power.
 
+    And `through`, the Jacobian times the scale: the size of the derivative by q·k.
+
     >>> round(softmax_at(8, 8, 0.0)["top"], 2), round(softmax_at(512, 8, 0.0)["top"], 2)
     (0.64, 0.96)
     """
@@ -31,7 +33,8 @@ def softmax_at(d_k: int, keys: int, power: float) -> dict[str, float]:
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
     found = row_statistics(weights, np.ones((DRAWS, 1, keys), bool))
-    return {name: float(values.mean()) for name, values in found.items()}
+    means = {name: float(values.mean()) for name, values in found.items()}
+    return {**means, "through": means["jacobian"] / d_k**power}
 
 
 def sweep(
