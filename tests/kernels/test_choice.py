@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 
@@ -93,6 +94,19 @@ def test_read_only_arrays(name: str) -> None:
     args = CALLS[name](x, index)
     pair = kernels.best(page, *args)
     np.testing.assert_allclose(pair.forward(*args)[0], y, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(kernels.FUSED))
+def test_a_gradient_of_another_shape_is_refused(name: str) -> None:
+    """A kernel would read or write beyond an array that is not as long as it believes."""
+    x = np.random.default_rng(0).standard_normal((17, 5), np.float32)
+    args = CALLS[name](x, np.arange(17))
+    fused = kernels.best(getattr(ops, name), *args)
+    y, saved = fused.forward(*args)
+    others = [y[None]] + ([y[..., :1], np.concatenate([y, y])] if y.ndim else [])
+    for dy in others:
+        with pytest.raises(ValueError, match=re.escape(f"{y.shape}, got {dy.shape}")):
+            fused.backward(dy, saved)
 
 
 @pytest.mark.parametrize("switch, expected", [("off", "False"), ("on", "True")])

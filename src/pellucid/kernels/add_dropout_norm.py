@@ -28,7 +28,7 @@ _f = np.float32
 
 
 class Saved(NamedTuple):
-    x_hat: Array
+    x_hat: Array  # (…, E)
     inverse_std: Array
     weight: Array | None
     has_bias: bool
@@ -97,7 +97,9 @@ def normalise(
     inverse_std = np.empty(len(rows), np.float32)
     parts = parts_of(*rows.shape)
     _forward(parts, x, rows, gamma, beta, np.float32(eps), *bits, y, x_hat, inverse_std)
-    return y.reshape(residual.shape), Saved(x_hat, inverse_std, weight, bias is not None, *bits)
+    shape = residual.shape
+    kept = Saved(x_hat.reshape(shape), inverse_std, weight, bias is not None, *bits)
+    return y.reshape(shape), kept
 
 
 def add_dropout_norm_backward(
@@ -105,8 +107,8 @@ def add_dropout_norm_backward(
 ) -> tuple[Array, Array, Array | None, Array | None]:
     """Return dx, dresidual (one array if nothing was dropped), dweight, dbias."""
     x_hat, inverse_std, weight, has_bias, starts, threshold, scale = saved
-    width = x_hat.shape[1]
-    dy_rows = as_rows(dy, width)
+    shape, width = x_hat.shape, x_hat.shape[-1]
+    dy_rows, x_hat = as_rows(dy, shape), x_hat.reshape(-1, width)
     gamma = np.ones(width, np.float32) if weight is None else weight
     dresidual = np.empty_like(x_hat)
     dx = np.empty_like(x_hat) if threshold else dresidual
@@ -117,8 +119,8 @@ def add_dropout_norm_backward(
     )
     dweight, dbias = sums.sum(axis=0)
     return (
-        dx.reshape(dy.shape),
-        dresidual.reshape(dy.shape),
+        dx.reshape(shape),
+        dresidual.reshape(shape),
         None if weight is None else dweight,
         dbias if has_bias else None,
     )

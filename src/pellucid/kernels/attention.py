@@ -12,6 +12,7 @@ import numpy as np
 
 from pellucid.kernels.flash import Saved as RowsSaved
 from pellucid.kernels.flash import Spans, attend, attend_backward, dropout_of, plain
+from pellucid.kernels.rows import check_gradient
 from pellucid.rng import Rng
 
 Array = np.ndarray
@@ -77,6 +78,7 @@ def attention(
 def attention_backward(dout: Array, saved: Saved) -> tuple[Array, Array, Array]:
     """Return dq, dk, dv; keys in the padding get zeros."""
     rows, q_shape, k_shape = saved
+    check_gradient(dout, (*q_shape[:-1], rows.v.shape[-1]))
     dq = np.empty(rows.q.shape, np.float32)
     dk, dv = np.zeros(rows.k.shape, np.float32), np.zeros(rows.v.shape, np.float32)
     attend_backward(_rows(dout), rows, dq, dk, dv)

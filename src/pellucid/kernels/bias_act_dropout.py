@@ -33,7 +33,7 @@ _f = np.float32
 
 class Saved(NamedTuple):
     activation: str
-    kept: Array  # y for ReLU, else x
+    kept: Array  # y for ReLU, else x; (…, F)
     bias: Array
     starts: Array
     threshold: np.uint32
@@ -77,14 +77,16 @@ def bias_act_dropout(
     else:
         smooth, kind = _smooth(activation)
         smooth.forward(parts, rows, b, kind, *bits, y)
-    kept = y if activation == "relu" else rows
-    return y.reshape(x.shape), Saved(activation, kept, b, *bits, bias is not None)
+    y = y.reshape(x.shape)
+    kept = y if activation == "relu" else x
+    return y, Saved(activation, kept, b, *bits, bias is not None)
 
 
 def bias_act_dropout_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None]:
     """Return dx and dbias."""
     activation, kept, bias, starts, threshold, scale, has_bias = saved
-    dy_rows = as_rows(dy, kept.shape[1])
+    shape = kept.shape
+    dy_rows, kept = as_rows(dy, shape), kept.reshape(-1, shape[-1])
     dx = np.empty_like(kept)
     parts = parts_of(*kept.shape)
     sums = np.zeros((parts, kept.shape[1]), np.float32)
@@ -93,7 +95,7 @@ def bias_act_dropout_backward(dy: Array, saved: Saved) -> tuple[Array, Array | N
     else:
         smooth, kind = _smooth(activation)
         smooth.backward(parts, dy_rows, kept, bias, kind, starts, threshold, scale, dx, sums)
-    return dx.reshape(dy.shape), sums.sum(axis=0) if has_bias else None
+    return dx.reshape(shape), sums.sum(axis=0) if has_bias else None
 
 
 def _smooth(activation: str) -> tuple[ModuleType, int]:

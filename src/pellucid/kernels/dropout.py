@@ -15,6 +15,7 @@ Array = np.ndarray
 
 
 class Saved(NamedTuple):
+    shape: tuple[int, ...]
     starts: Array
     threshold: np.uint32
     scale: np.float32
@@ -27,20 +28,21 @@ def accepts(x: Array, p: float, rng: Rng | None) -> bool:
 
 def dropout(x: Array, p: float, rng: Rng | None) -> tuple[Array, Saved]:
     """See `ops.dropout`."""
-    saved = Saved(*dropout_bits(p, rng, x.shape[:-1]))
+    saved = Saved(x.shape, *dropout_bits(p, rng, x.shape[:-1]))
     return _drop(x, saved), saved
 
 
 def dropout_backward(dy: Array, saved: Saved) -> Array:
     """Return dx: the same numbers dropped, the rest scaled as forward."""
-    return _drop(as_rows(dy, dy.shape[-1]), saved).reshape(dy.shape)
+    return _drop(as_rows(dy, saved.shape), saved)
 
 
 def _drop(x: Array, saved: Saved) -> Array:
-    rows = x.reshape(-1, x.shape[-1])
+    shape, *bits = saved
+    rows = x.reshape(-1, shape[-1])
     y = np.empty_like(rows)
-    _rows(parts_of(*rows.shape), rows, *saved, y)
-    return y.reshape(x.shape)
+    _rows(parts_of(*rows.shape), rows, *bits, y)
+    return y.reshape(shape)
 
 
 @threads.shared("f4[:,::1],u4[::1],u4,f4,f4[:,::1]")

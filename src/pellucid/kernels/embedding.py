@@ -42,7 +42,7 @@ def embedding_backward(dy: Array, saved: Saved) -> Array:
     """Return dweight."""
     ids, (rows, width), padding_idx = saved
     flat = ids.reshape(-1)
-    updates = as_rows(dy, width)
+    updates = as_rows(dy, (*ids.shape, width))
     dweight = np.zeros((rows, width), np.float32)
     skipped = -1 if padding_idx is None else padding_idx
     _add(threads.count(width, _COLUMNS, most=4), flat, updates, skipped, dweight)

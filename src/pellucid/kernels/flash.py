@@ -28,6 +28,7 @@ import numpy as np
 from pellucid.kernels import threads
 from pellucid.kernels.compile import inner
 from pellucid.kernels.math import channel_bits, exp, mix
+from pellucid.kernels.rows import check_gradient
 from pellucid.kernels.simd import (
     LANES,
     choose,
@@ -121,6 +122,7 @@ def attend(
 def attend_backward(dout: Array, saved: Saved, dq: Array, dk: Array, dv: Array) -> None:
     """Write the gradients of all rows that belong to a sequence."""
     q, k, v, out, tops, shares, spans, causal, scale, dropout = saved
+    check_gradient(dout, out.shape)
     dout = dout if plain(dout) else np.array(dout, np.float32, order="C")
     bounds = _bounds(spans, q.shape[1], q.shape[2])
     _backward(len(bounds) - 1, dout, q, k, v, out, tops, shares, *spans, bounds, causal, scale,

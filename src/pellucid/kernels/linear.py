@@ -42,7 +42,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, S
 def linear_backward(dy: Array, saved: Saved) -> tuple[Array, Array, Array | None]:
     """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
     x, weight, has_bias = saved
-    dy_rows = as_rows(dy, len(weight))
+    dy_rows = as_rows(dy, (*x.shape[:-1], len(weight)))
     x_rows = x.reshape(-1, x.shape[-1])
     dx, dweight = np.empty_like(x_rows), np.empty_like(weight)
     multiply(dy_rows, panels(weight), dx)

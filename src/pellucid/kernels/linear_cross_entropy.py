@@ -17,7 +17,7 @@ from pellucid.kernels import threads
 from pellucid.kernels.compile import inner
 from pellucid.kernels.math import exp
 from pellucid.kernels.matmul import HEIGHT, multiply, multiply_rows, panels
-from pellucid.kernels.rows import plain_rows, plain_vector
+from pellucid.kernels.rows import check_gradient, plain_rows, plain_vector
 from pellucid.kernels.simd import LANES, choose, full, highest, load, store, total
 
 Array = np.ndarray
@@ -97,6 +97,7 @@ def linear_cross_entropy(
 def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Array, Array | None]:
     """Return dx, dweight, dbias: those for a loss gradient of 1, times `dloss`."""
     dx, dweight, dbias = saved
+    check_gradient(dloss, ())
     factor = np.float32(dloss)
     if factor == 1.0:
         return dx, dweight, dbias

@@ -33,9 +33,18 @@ def plain_vector(x: Array | None, width: int) -> bool:
     )
 
 
-def as_rows(x: Array, width: int) -> Array:
-    """Return a gradient, which no guard has seen, as rows (…, width) in one piece of memory."""
-    rows = np.ascontiguousarray(x, np.float32).reshape(-1, width)
+def check_gradient(dy: Array, shape: tuple[int, ...]) -> None:
+    """Raise `ValueError` unless a gradient, which no guard has seen, has its output's shape."""
+    if np.shape(dy) != shape:
+        raise ValueError(
+            f"backward expects a gradient of the output's shape, {shape}, got {np.shape(dy)}"
+        )
+
+
+def as_rows(dy: Array, shape: tuple[int, ...]) -> Array:
+    """Return the gradient of an output of this shape as rows in one piece of memory."""
+    check_gradient(dy, shape)
+    rows = np.ascontiguousarray(dy, np.float32).reshape(-1, shape[-1])
     return rows if rows.flags.writeable else rows.copy()
 
 
