@@ -62,6 +62,37 @@ def test_a_gpt2_goes_on_one_token_at_a_time() -> None:
         np.testing.assert_allclose(log_p[0], theirs, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize(("family", "head"), [("bert", "cls.predictions"), ("roberta", "lm_head")])
+def test_an_untied_output_layer_has_a_bias_of_its_own(
+    family: str, head: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / family
+    shutil.copytree(FIXTURES / family, folder)
+    change_config(folder, tie_word_embeddings=False)
+    tensors = load_file(folder / "model.safetensors")
+    tensors[f"{head}.decoder.weight"] = tensors[f"{family}.embeddings.word_embeddings.weight"]
+    answers = load_file(FIXTURES / family / "answers.safetensors")
+    segments = (answers["segments"],) if "segments" in answers else ()
+    for more in (0.0, 3.0):  # an older file has but the one bias
+        if more:
+            tensors[f"{head}.decoder.bias"] = tensors[f"{head}.bias"] + np.float32(more)
+        save_file(tensors, folder / "model.safetensors")
+        model, _ = read_pretrained(folder, np.float64)
+        assert_near(model(text_of(answers), *segments), answers["logits"] + more, 1e-6)
+
+
+def test_robertas_head_has_its_own_activation(tmp_path: Path) -> None:
+    folder = tmp_path / "roberta"
+    shutil.copytree(FIXTURES / "roberta", folder)
+    change_config(folder, hidden_act="relu")
+    with pytest.raises(UserError, match="hidden_act = 'relu': RoBERTa's head has 'gelu'"):
+        read_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    bare = {name: x for name, x in tensors.items() if not name.startswith("lm_head")}
+    save_file(bare, folder / "model.safetensors")
+    assert read_pretrained(folder).model.config.activation_function == "relu"
+
+
 def test_what_is_read_can_be_trained_on() -> None:
     for family in FAMILIES:
         model, _ = read_pretrained(FIXTURES / family)

@@ -41,8 +41,9 @@ class Family(NamedTuple):
     """What names begin with in files of a model with a head; a bare model's have none."""
     config: Callable[[Foreign, Collection[str]], LanguageConfig]
     """From (config.json, the names in the weights) to our settings."""
-    names: Callable[[Any, Foreign], dict[str, Theirs]]
-    """From (our settings, config.json) to where each parameter comes from."""
+    names: Callable[[Any, Foreign, Collection[str]], dict[str, Theirs]]
+    """From (our settings, config.json, the names in the weights) to where each parameter comes
+    from."""
     unused: tuple[str, ...]
     """Parts of names of arrays that are no parameters, or that nothing here asks for."""
     specials: tuple[str, str, str] | None
@@ -133,7 +134,9 @@ def _gpt2_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
     )
 
 
-def _gpt2_names(config: CausalLMConfig, theirs: Foreign) -> dict[str, Theirs]:
+def _gpt2_names(
+    config: CausalLMConfig, theirs: Foreign, names_there: Collection[str]
+) -> dict[str, Theirs]:
     tied = config.tie_word_embeddings
     names = {
         "embed.tokens.weight": Theirs(("wte.weight",)),
@@ -211,13 +214,15 @@ def _encoder_names(config: MaskedLMConfig, skipped: int) -> dict[str, Theirs]:
     return names
 
 
-def _bert_names(config: MaskedLMConfig, theirs: Foreign) -> dict[str, Theirs]:
+def _bert_names(
+    config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
+) -> dict[str, Theirs]:
     names = _encoder_names(config, 0)
     if config.head:
         names |= {
             **_both("head.dense", "cls.predictions.transform.dense"),
             **_both("head.norm", "cls.predictions.transform.LayerNorm"),
-            **_output(config, "cls.predictions"),
+            **_output(config, "cls.predictions", names_there),
         }
     return names
 
@@ -228,24 +233,36 @@ def _first_position(theirs: Foreign) -> int:
 
 
 def _roberta_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
-    return _bert_config(theirs, names, skipped=_first_position(theirs))
+    config = _bert_config(theirs, names, skipped=_first_position(theirs))
+    if config.head and config.activation_function != "gelu":
+        raise theirs.fault(
+            f"hidden_act = {theirs.values['hidden_act']!r}: RoBERTa's head has 'gelu' whatever "
+            "this says, and a model here has one activation; without the arrays of lm_head it "
+            "can be read for its rows"
+        )
+    return config
 
 
-def _roberta_names(config: MaskedLMConfig, theirs: Foreign) -> dict[str, Theirs]:
+def _roberta_names(
+    config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
+) -> dict[str, Theirs]:
     names = _encoder_names(config, _first_position(theirs))
     if config.head:
         names |= {
             **_both("head.dense", "lm_head.dense"),
             **_both("head.norm", "lm_head.layer_norm"),
-            **_output(config, "lm_head"),
+            **_output(config, "lm_head", names_there),
         }
     return names
 
 
-def _output(config: MaskedLMConfig, head: str) -> dict[str, Theirs]:
-    tied = config.tie_word_embeddings
-    table = "embeddings.word_embeddings.weight" if tied else f"{head}.decoder.weight"
-    return {"output.weight": Theirs((table,)), "output.bias": Theirs((f"{head}.bias",))}
+def _output(config: MaskedLMConfig, head: str, names_there: Collection[str]) -> dict[str, Theirs]:
+    """The output layer; one that is not tied has a bias of its own in newer files."""
+    table, bias = "embeddings.word_embeddings.weight", f"{head}.bias"
+    if not config.tie_word_embeddings:
+        table = f"{head}.decoder.weight"
+        bias = f"{head}.decoder.bias" if f"{head}.decoder.bias" in names_there else bias
+    return {"output.weight": Theirs((table,)), "output.bias": Theirs((bias,))}
 
 
 def _both(ours: str, theirs: str, transposed: bool = False) -> dict[str, Theirs]:

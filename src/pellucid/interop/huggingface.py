@@ -86,7 +86,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
         )
     if isinstance(config, MaskedLMConfig):
         config = _with_specials(config, family, tokenizer)
-    names = family.names(config, theirs)
+    names = family.names(config, theirs, tensors)
     state = _state(names, tensors, path)
     if faults := size_faults(config, state):
         raise UserError(f"{path}: does not fit its {CONFIG}: {'; '.join(faults)}")
