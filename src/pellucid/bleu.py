@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,7 +35,8 @@ def bleu(
 ) -> tuple[Figure, Figure, Figure]:
     """Return cased BLEU, lower-cased BLEU and chrF of detokenised outputs.
 
-    Each output has one or more references. BLEU cuts words by mteval-v13a's rule ("13a").
+    Each output has one or more references; both sides are composed (Unicode's NFC) before they are
+    compared, and not normalised further. BLEU cuts words by mteval-v13a's rule ("13a").
     Source: Papineni et al. 2002, Popović 2015, in the form of Post 2018 (sacreBLEU); the intervals
     are its paired bootstrap's (Koehn 2004), which takes the seed from SACREBLEU_SEED, else 12345.
 
@@ -50,6 +52,8 @@ def bleu(
             f"outputs and {len(references)} lists"
         )
     check_installed()
+    outputs = [_composed(text) for text in outputs]
+    references = [[_composed(text) for text in row] for row in references]
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
@@ -75,6 +79,10 @@ def check_installed() -> None:
             "BLEU and chrF are counted by sacreBLEU, which is not installed; install the extra: "
             "pip install 'pellucid[eval]'"
         ) from None
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
 
 def _figure(

@@ -23,6 +23,7 @@ from pellucid.commands.console import Output
 from pellucid.commands.progress import Progress, clock
 from pellucid.config import RunConfig, load_recipe
 from pellucid.experiment import Outcome, train_run
+from pellucid.judging import right_answers
 from pellucid.nn import Recorder
 from pellucid.packed import Batch, Packed
 from pellucid.text.tokenizer import BOS, EOS
@@ -121,7 +122,10 @@ def _show_chat(chat: Outcome, console: Console) -> None:
     taught = chat.pairs.train
     sample = _spread(taught, REMEMBERED)
     answers = _trained(chat).best([pair.source for pair in sample])
-    right = sum(answer in pair.targets for pair, answer in zip(sample, answers, strict=True))
+    right = sum(
+        answer in right_answers(_trained(chat), pair)
+        for pair, answer in zip(sample, answers, strict=True)
+    )
     console.print()
     for pair, answer in _spread(list(zip(sample, answers, strict=True)), QUESTIONS):
         console.print(f"  [bold]{escape(pair.source)}[/]\n    {escape(answer)}")
@@ -145,11 +149,14 @@ def _show_words(g2p: Outcome, console: Console) -> None:
         table.add_column(head)
     sample = _spread(judged, WORDS)
     said = _trained(g2p).best([pair.source for pair in sample])
+    right = []
     for pair, answer in zip(sample, said, strict=True):
-        mark = "[green]✓" if answer in pair.targets else ""
-        table.add_row(pair.source, answer, " or ".join(pair.targets), mark)
+        lexicon = right_answers(_trained(g2p), pair)
+        if answer in lexicon:
+            right.append(pair.source)
+        mark = "[green]✓" if answer in lexicon else ""
+        table.add_row(pair.source, answer, " or ".join(lexicon), mark)
     console.print(table)
-    right = [p.source for p, a in zip(sample, said, strict=True) if a in p.targets]
     word = max(right or [sample[0].source], key=len)
     console.print(f"\nWhere it looks while it says [bold]{word}[/]: a row for each sound\n")
     console.print(draw_attention(_trained(g2p), word), markup=False)

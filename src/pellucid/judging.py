@@ -99,7 +99,11 @@ def encode(
 def score(
     trained: AnyTrained, pairs: Sequence[Pair], config: RunConfig, first_target_only: bool = True
 ) -> Scores:
-    """Score a model on pairs. Error rates count the nearest of a pair's targets."""
+    """Score a model on pairs.
+
+    Error rates count the nearest of a pair's targets, each normalised as the model learnt it. BLEU
+    and chrF count the targets as they are written, but for NFC.
+    """
     examples = encode(trained, pairs, config, first_target_only)
     batches = held_out_batches(examples, config.data.batch_tokens)
     loss = held_out_loss(trained.model, batches)
@@ -114,10 +118,11 @@ def score(
     if metric == "none":
         return Scores(loss, len(examples), "pairs")
     answers = _answering(trained, pairs)()
-    references = [pair.targets for pair in pairs]
-    rates = error_rates(answers, references) if metric == "error_rates" else None
-    figures = bleu(answers, references) if metric == "bleu" else ()
-    return Scores(loss, len(pairs), "pairs", rates, figures)
+    if metric == "bleu":
+        figures = bleu(answers, [pair.targets for pair in pairs])
+        return Scores(loss, len(pairs), "pairs", figures=figures)
+    rates = error_rates(answers, [right_answers(trained, pair) for pair in pairs])
+    return Scores(loss, len(pairs), "pairs", rates)
 
 
 def validation_metric(
@@ -132,14 +137,19 @@ def validation_metric(
 
     def metric(_: Any) -> Mapping[str, float]:
         answers = answering()
-        references = [pair.targets for pair in some]
         if config.evaluation.metric == "bleu":
+            references = [pair.targets for pair in some]
             cased, lower, chrf = bleu(answers, references, intervals=False)
             return {"bleu": cased.value, "bleu_lower": lower.value, "chrf": chrf.value}
-        rates = error_rates(answers, references)
+        rates = error_rates(answers, [right_answers(trained, pair) for pair in some])
         return {"per": rates.per, "wer": rates.wer}
 
     return metric
+
+
+def right_answers(trained: Trained, pair: Pair) -> list[str]:
+    """Return a pair's targets normalised as the model learnt them: it can say them no other way."""
+    return [trained.target.normalised(text) for text in pair.targets]
 
 
 def _answering(trained: Trained, pairs: Sequence[Pair]) -> Callable[[], list[str]]:

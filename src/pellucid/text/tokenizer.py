@@ -95,6 +95,11 @@ class Tokenizer:
             for i in ids
         ]
 
+    def normalised(self, text: str) -> str:
+        """Return a text as the file says to normalise it: what is left of it once it is cut."""
+        normalizer = self._core.normalizer
+        return text if normalizer is None else normalizer.normalize_str(text)
+
     def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the characters that have no token, most frequent first. Bytes always have one."""
         if self.kind == "bpe":

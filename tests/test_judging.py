@@ -1,0 +1,67 @@
+"""What a model is worth: what counts as right, which pairs are tried, how a score is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pellucid.config import EvaluationConfig, Metric, RunConfig
+from pellucid.decoding import SearchConfig
+from pellucid.judging import score, validation_metric
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.text.pairs import Pair
+from pellucid.text.tokenizer import train_tokenizer
+from pellucid.trained import Trained
+
+SPELT = {
+    "nfc": ("\u1100\u1161\u1102\u1161", "가나"),
+    "lowercase": ("AbC", "abc"),
+    "whitespace": (" a  b ", "a b"),
+    "punctuation": ("a,b", "a , b"),
+}
+"""By normaliser: a text as a user may write it, and as a model that learnt it says it."""
+
+
+def speaking(says: str, normalise: tuple[str, ...], patch: pytest.MonkeyPatch) -> Trained:
+    """A model that answers everything with one text."""
+    tokenizer = train_tokenizer([says, "q"], "char", normalise=normalise)
+    v = tokenizer.vocab_size
+    config = Seq2SeqConfig(
+        v, v, d_model=6, num_attention_heads=3, ffn_dim=7, encoder_layers=1, decoder_layers=1
+    )
+    patch.setattr(Trained, "best", lambda self, texts: [says for _ in texts])
+    return Trained(Seq2Seq(config).eval(), tokenizer, tokenizer, SearchConfig())
+
+
+def settings(metric: Metric, pairs: int = 500) -> RunConfig:
+    return replace(RunConfig(), evaluation=EvaluationConfig(metric, pairs))
+
+
+@pytest.mark.parametrize("name", SPELT)
+def test_error_rates_count_against_the_reference_as_the_model_learnt_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, says = SPELT[name]
+    trained = speaking(says, (name,), monkeypatch)
+    pairs = [Pair("q", ("qqqqqqq", written))] * 3
+    rates = score(trained, pairs, settings("error_rates")).rates
+    assert rates is not None
+    assert (rates.per, rates.wer) == (0.0, 0.0)
+    metric = validation_metric(trained, pairs, settings("error_rates"))
+    assert metric is not None
+    assert metric(None) == {"per": 0.0, "wer": 0.0}
+
+
+def test_bleu_composes_both_sides_and_changes_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("sacrebleu")
+    written, says = SPELT["nfc"]
+    for answer, reference in ((says, written), (written, says)):
+        trained = speaking(answer, (), monkeypatch)
+        *_, chrf = score(trained, [Pair("q", (reference,))] * 3, settings("bleu")).figures
+        assert chrf.value == pytest.approx(100)
+    trained = speaking("a b c d e", ("lowercase",), monkeypatch)
+    cased, lower, _ = score(trained, [Pair("q", ("A B C D E",))] * 3, settings("bleu")).figures
+    assert cased.value == 0 < lower.value
