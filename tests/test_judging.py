@@ -65,3 +65,20 @@ def test_bleu_composes_both_sides_and_changes_nothing_else(
     trained = speaking("a b c d e", ("lowercase",), monkeypatch)
     cased, lower, _ = score(trained, [Pair("q", ("A B C D E",))] * 3, settings("bleu")).figures
     assert cased.value == 0 < lower.value
+
+
+@pytest.mark.parametrize("count, tried", [(7, [0, 1, 3, 4, 6, 7, 9]), (13, list(range(11)))])
+def test_validation_tries_pairs_from_all_over(
+    count: int, tried: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = speaking("q", (), monkeypatch)
+    asked: list[str] = []
+
+    def parts(self: Trained, text: str) -> list[str]:
+        asked.append(text)
+        return [text]
+
+    monkeypatch.setattr(Trained, "parts", parts)
+    pairs = [Pair("q" * n, ("q",)) for n in range(1, 12)]
+    assert validation_metric(trained, pairs, settings("error_rates", count)) is not None
+    assert [len(text) - 1 for text in asked] == tried

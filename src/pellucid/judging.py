@@ -131,8 +131,8 @@ def validation_metric(
     """Return what scores some held-out pairs at each validation."""
     if config.evaluation.metric == "none" or not pairs or not isinstance(trained, Trained):
         return None
-    step = max(1, len(pairs) // config.evaluation.pairs)
-    some = pairs[::step][: config.evaluation.pairs]
+    tried = min(len(pairs), config.evaluation.pairs)
+    some = [pairs[i * len(pairs) // tried] for i in range(tried)]  # sorted pairs differ by place
     answering = _answering(trained, some)
 
     def metric(_: Any) -> Mapping[str, float]:
