@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from pellucid.config import EvaluationConfig, Metric, RunConfig
 from pellucid.decoding import SearchConfig
-from pellucid.judging import score, validation_metric
+from pellucid.judging import Scores, score, validation_metric
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.text.pairs import Pair
 from pellucid.text.tokenizer import train_tokenizer
@@ -82,3 +83,11 @@ def test_validation_tries_pairs_from_all_over(
     pairs = [Pair("q" * n, ("q",)) for n in range(1, 12)]
     assert validation_metric(trained, pairs, settings("error_rates", count)) is not None
     assert [len(text) - 1 for text in asked] == tried
+
+
+@pytest.mark.parametrize("loss", [700.0, 1000.0])
+def test_a_loss_beyond_all_numbers_is_still_written(loss: float) -> None:
+    scores = Scores(loss, 3)
+    assert len(scores.written()["loss"]) < 80
+    assert json.loads(json.dumps(scores.as_json(), allow_nan=False))["loss"] == loss
+    assert Scores(0.5, 3).written()["loss"] == "0.5000 nats per target token (perplexity 1.649)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,6 +19,8 @@ from pellucid.trained import AnyTrained, Trained, TrainedMaskedLM
 from pellucid.training.step import held_out_loss
 
 _log = logging.getLogger(__name__)
+
+_LARGEST = math.log(sys.float_info.max)
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,19 @@ class Scores:
         """What is counted: pairs or texts."""
         return "pairs" if self.kind == "pairs" else "texts"
 
+    @property
+    def perplexity(self) -> float | None:
+        """The loss as so many tokens equally likely; None where no number is as large."""
+        return math.exp(self.loss) if self.loss <= _LARGEST else None
+
     def as_json(self) -> dict[str, Any]:
-        """Return the scores by name."""
+        """Return the scores by name; a perplexity that no number can say is None."""
         rates = self.rates._asdict() if self.rates else {}
         figures = {f.name.lower().replace(" ", "_"): f._asdict() for f in self.figures}
         return {
             self.unit: self.pairs,
             "loss": self.loss,
-            "perplexity": math.exp(self.loss),
+            "perplexity": self.perplexity,
             **({} if self.accuracy is None else {"accuracy": self.accuracy}),
             **rates,
             **figures,
@@ -60,7 +68,7 @@ class Scores:
         per = {"pairs": "target token", "texts": "token", "hidden": "hidden token"}[self.kind]
         rows = {
             self.unit: f"{self.pairs:,}",
-            "loss": f"{self.loss:.4f} nats per {per} (perplexity {math.exp(self.loss):.3f})",
+            "loss": f"{self.loss:.4f} nats per {per} (perplexity {self._written_perplexity()})",
         }
         if self.accuracy is not None:
             rows["accuracy"] = f"{self.accuracy:.2%} of the hidden tokens guessed"
@@ -71,6 +79,11 @@ class Scores:
             ):
                 rows[name] = f"{value:.2%} (95 %: {low:.2%} to {high:.2%})"
         return {**rows, **{figure.name: figure.written() for figure in self.figures}}
+
+    def _written_perplexity(self) -> str:
+        if self.perplexity is None:
+            return "beyond all numbers"
+        return f"{self.perplexity:{'.3f' if self.perplexity < 1e6 else '.3e'}}"
 
 
 def encode(
