@@ -11,7 +11,7 @@ from pellucid.decoding import Constraints, SampleConfig, sample
 from pellucid.decoding.constraints import constrain
 from pellucid.decoding.sample import kept_probabilities, likeliest_first
 from pellucid.errors import UsageError
-from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
 from pellucid.packed import Packed
 
 
@@ -32,6 +32,20 @@ def test_a_draw_is_keyed_by_seed_and_input_not_by_the_batch(model: Seq2Seq) -> N
     shuffled = sample(model, Packed.of(sources[::-1], [3, 2, 1, 0]), config)
     assert shuffled == together[::-1]
     assert sample(model, Packed.of(sources), SampleConfig(max_length=17, seed=6)) != together
+
+
+def test_a_text_without_room_says_nothing_in_any_company() -> None:
+    config = CausalLMConfig(
+        vocab_size=11, d_model=12, num_attention_heads=3, ffn_dim=17, max_position_embeddings=5
+    )
+    small = CausalLM(config, seed=1).eval()
+    for seed in range(5):
+        drawn = SampleConfig(max_length=3, seed=seed)
+        assert sample(small, Packed.of([[5, 6, 7, 8]]), drawn) == [()]
+        full, _ = sample(small, Packed.of([[5, 6, 7, 8], [7]]), drawn)
+        assert full == ()
+        _, alone = sample(small, Packed.of([[7], [7]]), drawn)
+        assert sample(small, Packed.of([[5, 6, 7, 8], [7]]), drawn)[1] == alone
 
 
 def test_first_tokens_come_as_often_as_the_model_says(model: Seq2Seq) -> None:

@@ -103,9 +103,11 @@ def sample_stream(
     model = prepared(model)
     limits = limits_of(model, source, config.max_length, prefixes)
     said: list[list[int]] = [[] for _ in range(len(source))]
-    active = np.arange(len(source))
-    state, tokens = model.start(source), np.full(len(source), bos)
-    for step in range(int(limits.max(initial=0))):
+    active = np.flatnonzero(limits > 0)
+    if not len(active):
+        return
+    state, tokens = model.start(source.select(active)), np.full(len(active), bos)
+    for step in range(int(limits.max())):
         log_p, state = model.step(state, tokens)
         rng = Rng(config.seed).fold(step).at(source.examples[active].astype(np.uint32))
         draws = (random_bits(rng, (len(active), 1))[:, 0] + 0.5) / 2.0**32
