@@ -35,15 +35,18 @@ def shaken(model: Any) -> Any:
     return model.eval()
 
 
+SHAPE = {"d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 43}
+
+
 def seq2seq(**settings: Any) -> Seq2Seq:
-    shape = {"d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 43}
-    model: Seq2Seq = shaken(Seq2Seq(Seq2SeqConfig(V, V, **{**shape, **settings}), seed=3))
+    shape = {**SHAPE, "source_vocab_size": V, "target_vocab_size": V}
+    model: Seq2Seq = shaken(Seq2Seq(Seq2SeqConfig(**{**shape, **settings}), seed=3))
     return model
 
 
 def language(**settings: Any) -> CausalLM:
-    shape = {"d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 43}
-    model: CausalLM = shaken(CausalLM(CausalLMConfig(vocab_size=V, **{**shape, **settings}), 3))
+    shape = {**SHAPE, "vocab_size": V}
+    model: CausalLM = shaken(CausalLM(CausalLMConfig(**{**shape, **settings}), 3))
     return model
 
 
@@ -205,6 +208,47 @@ def test_it_is_as_near_to_float64_as_the_plain_page(settings: dict[str, Any]) ->
         errors, tokens = np.maximum(errors, worst), (tokens + step) % V
     plain, ours = errors
     assert ours <= 2 * plain + 2 * np.spacing(np.float32(np.abs(log_ps[0]).max()))
+
+
+@pytest.mark.parametrize("make", [seq2seq, language])
+@pytest.mark.parametrize("max_length", [1, 3])
+def test_a_beam_wider_than_the_vocabulary_says_its_tokens_only(make: Any, max_length: int) -> None:
+    few = 7
+    of = (
+        {"vocab_size": few}
+        if make is language
+        else dict.fromkeys(("source_vocab_size", "target_vocab_size"), few)
+    )
+    model, source = make(**of), Packed.of([[5, 6], [3]])
+    for beam in (5, 11):
+        config = SearchConfig(beam=beam, best=beam, max_length=max_length)
+        found = search(prepared(model), source, config)
+        with reference():
+            plain = search(model, source, config)
+        for ours, theirs in zip(found, plain, strict=True):
+            assert [(a.tokens, a.finished) for a in ours] == [
+                (a.tokens, a.finished) for a in theirs
+            ]
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (language, {"num_hidden_layers": 0}),
+        (seq2seq, {"decoder_layers": 0}),
+        (seq2seq, {"encoder_layers": 0, "decoder_layers": 0}),
+    ],
+)
+def test_a_model_without_layers_decodes(make: Any, settings: dict[str, Any]) -> None:
+    model, source = make(**settings), Packed.of([[5, 6], [], [7]])
+    config, drawn = SearchConfig(beam=3, best=3, max_length=5), SampleConfig(max_length=5)
+    found, said = search(prepared(model), source, config), sample(prepared(model), source, drawn)
+    with reference():
+        plain = search(model, source, config)
+        assert sample(model, source, drawn) == said
+    assert [[a.tokens for a in answers] for answers in found] == [
+        [a.tokens for a in answers] for answers in plain
+    ]
 
 
 @pytest.mark.parametrize("beam", [1, 4])

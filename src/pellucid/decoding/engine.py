@@ -39,10 +39,14 @@ class _Keys:
         if self.used + more > self.capacity:
             room = max(2 * self.capacity, self.used + more, 64)
             rows = np.empty((self.layers, room, self.width), np.float32)
-            rows[:, : self.used] = self.rows.reshape(self.layers, -1, self.width)[:, : self.used]
+            rows[:, : self.used] = self.kept()
             self.capacity, self.rows = room, rows.reshape(-1, self.width)
         first, self.used = self.used, self.used + more
         return first
+
+    def kept(self) -> Array:
+        """Return the rows so far, layer by layer: (layers, used, width)."""
+        return self.rows.reshape(self.layers, self.capacity, self.width)[:, : self.used]
 
 
 class _Memory(NamedTuple):
@@ -258,7 +262,6 @@ class Engine:
             spans = reading.spans
         elif len(source.tokens):
             names, counts = self._read_text(source, keys)
-        own = keys.rows.reshape(keys.layers, -1, self.width)[:, : keys.used]
         said = np.empty((n, beam, limit), np.int32)
         done = np.zeros((n, beam, 3), np.int64)
         log_p, scores = np.zeros((n, beam)), np.full((n, beam), -np.inf)
@@ -266,9 +269,9 @@ class Engine:
         decode.search(*reading, beam, config.best, self.config.bos_token_id,
                       self.config.eos_token_id, limits, penalties, config.length_penalty > 0,
                       *self.decoder, self.numbers, self.w, embed.tokens.weight.data, embed.places,
-                      np.ascontiguousarray(own).reshape(-1, self.width), keys.layers, names,
-                      counts, spans, *self.output, self.padded, said, done, log_p, scores,
-                      np.zeros(n, np.int64))  # fmt: skip
+                      np.ascontiguousarray(keys.kept()).reshape(-1, self.width), keys.layers, names,
+                      counts, spans, *self.output, self.vocabulary, self.padded, said, done, log_p,
+                      scores, np.zeros(n, np.int64))  # fmt: skip
         return [
             [
                 Hypothesis(

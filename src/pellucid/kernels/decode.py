@@ -142,14 +142,14 @@ def _grown(own, layers, capacity, wanted):
 @kernel(
     "void(i8[::1],i8[::1],i8[::1],i8[:,::1],i8[::1],f4[:,::1],f4[:,::1],i8[:,::1],"
     "i8,i8,i8,i8,i8[::1],f8[::1],b1,i8[:,::1],i8[::1],f4[::1],f4[:,::1],f4[:,::1],f4[:,::1],"
-    "f4[:,::1],i8,i8[:,::1],i8[::1],i8[:,::1],i8,i8,i8,"
+    "f4[:,::1],i8,i8[:,::1],i8[::1],i8[:,::1],i8,i8,i8,i8,"
     "i4[:,:,::1],i8[:,:,::1],f8[:,::1],f8[:,::1],i8[::1])"
 )
 def search(
     read_tokens, read_positions, starts, read_program, read_sizes, read_table, read_places,
     projections, beam, best, bos, eos, limits, penalties, alpha_positive,
     program, sizes, numbers, w, table, places,
-    own, layers, names, counts, sources, out_at, bias_at, wide,
+    own, layers, names, counts, sources, out_at, bias_at, vocabulary, wide,
     said, done, log_ps, scores_done, finished,
 ):  # fmt: skip
     """Find the best answers of N inputs, of at most limits[i] tokens; `decoding.search` has the
@@ -157,7 +157,7 @@ def search(
 
     The first eight arguments are `read`'s; a decoder without an encoder has no projections, and
     own (layers · T, …), names (N, longest), counts (N,) are the keys of what it has read. sources
-    (N, 2): each input's first row of the memory, and how many.
+    (N, 2): each input's first row of the memory, and how many. wide: the vocabulary as padded.
     said (N, beam, longest limit): the answers' tokens. done (N, beam, 3): [0] their lengths, [2]
     whether they ended. log_ps, scores_done (N, beam): the latter −inf where there is no answer.
     """
@@ -224,7 +224,7 @@ def search(
                     log_p = totals[i] + np.float64(logits[i - first, eos])
                     keep(owners[i], log_p, step, i, going_on, penalties, scores_done, done, log_ps)
                 else:
-                    likeliest(logits, i - first, 2 * beam, values[i], tokens[i])
+                    likeliest(logits, i - first, vocabulary, 2 * beam, values[i], tokens[i])
         going = advance(
             m, owners, totals, values, tokens, beam, best, eos, step, penalties, limits,
             alpha_positive, scores_done, done, log_ps, finished,

@@ -44,8 +44,11 @@ def log_probabilities(x, e, w, at, bias_at, logits):
 
 
 @inner()
-def likeliest(log_p, i, k, values, tokens):
-    """Write row i's k largest values and their tokens, largest first, ties to the lower token."""
+def likeliest(log_p, i, vocabulary, k, values, tokens):
+    """Write row i's k largest values and their tokens, largest first, ties to the lower token.
+
+    Where the vocabulary has fewer than k tokens, the rest are −1.
+    """
     wide = log_p.shape[1]
     for place in range(k):
         values[place], tokens[place] = _LOWEST, -1
@@ -54,7 +57,7 @@ def likeliest(log_p, i, k, values, tokens):
         a = load(log_p, i * wide + start)
         b = load(log_p, i * wide + start + LANES)
         if highest(choose(a > b, a, b)) > worst:
-            for token in range(start, start + 2 * LANES):
+            for token in range(start, min(start + 2 * LANES, vocabulary)):
                 value = log_p[i, token]
                 if value > worst:
                     place = k - 1
