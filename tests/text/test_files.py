@@ -187,6 +187,14 @@ def test_too_few_pairs_to_hold_any_out(tmp_path: Path) -> None:
         read_split([write(tmp_path, "p.tsv", "a\tb\n")], held_out=0.05)
 
 
+@pytest.mark.parametrize("name", ["b.tsv", "b.csv", "b.jsonl", "b.tsv.gz"])
+def test_two_files_of_pairs_are_not_parallel(name: str, tmp_path: Path) -> None:
+    texts, pairs = write(tmp_path, "a.txt", "a\tx\n"), write(tmp_path, name, "a\tx\n")
+    for paths in ([texts, pairs], [pairs, texts], [pairs, pairs]):
+        with pytest.raises(UsageError, match=rf"{name}: is a file of pairs.*put .* into one file"):
+            read_split(paths, held_out=0.1)
+
+
 def test_three_files_are_not_parallel(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="two parallel texts; got 3 files"):
         read_split([tmp_path / name for name in "abc"], held_out=0.1)

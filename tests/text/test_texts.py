@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pellucid.errors import UserError
+from pellucid.errors import UsageError, UserError
 from pellucid.text.pairs import Pair, Pairs
 from pellucid.text.texts import as_texts, encode_texts, is_text_file, read_texts
 from pellucid.text.tokenizer import train_tokenizer
@@ -44,6 +44,15 @@ def test_a_text_file_is_split_by_hash(tmp_path: Path) -> None:
     again = read_texts(file, [file], held_out=0.1)
     assert texts(again.train) == lines
     assert again.valid == ()  # every one of them was trained on
+
+
+def test_a_file_of_pairs_is_no_text_file(tmp_path: Path) -> None:
+    texts, pairs = tmp_path / "t.txt", tmp_path / "p.tsv"
+    texts.write_text("one\ntwo\n", encoding="utf-8")
+    pairs.write_text("a\tx\n", encoding="utf-8")
+    for aside in ({"valid": [pairs]}, {"test": [pairs]}):
+        with pytest.raises(UsageError, match=r"p.tsv: is a file of pairs.*\.txt"):
+            read_texts(texts, **aside, held_out=0.0)
 
 
 def test_too_few_texts_are_refused(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def read_pairs(path: Path, columns: tuple[str, str] | None = None) -> tuple[Pair
 
     Raises `UserError` naming file and line, `UsageError` when the format is not one of these.
     """
-    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    kind = _format(path)
     readers = {".tsv": _tsv_rows, ".csv": _csv_rows}
     if kind == ".jsonl":
         pairs = list(_json_pairs(path, columns or COLUMNS))
@@ -45,6 +45,11 @@ def read_pairs(path: Path, columns: tuple[str, str] | None = None) -> tuple[Pair
     if not pairs:
         raise UserError(f"{path}: has column names but no pairs")
     return tuple(pairs)
+
+
+def is_file_of_pairs(path: Path) -> bool:
+    """Whether a file's name says that it holds pairs, rather than a text a line."""
+    return _format(path) in (".tsv", ".csv", ".jsonl")
 
 
 def read_parallel(source: Path, target: Path) -> tuple[Pair, ...]:
@@ -133,11 +138,22 @@ def _read_either(paths: Sequence[Path], columns: tuple[str, str] | None) -> tupl
     if len(paths) == 1:
         return read_pairs(paths[0], columns)
     if len(paths) == 2:
+        for path in paths:
+            if is_file_of_pairs(path):
+                raise UsageError(
+                    f"{path}: is a file of pairs, but two files given together are parallel texts, "
+                    "line i of one translating line i of the other; put all pairs into one file"
+                )
         return read_parallel(*paths)
     raise UsageError(
         f"expected one file of pairs, or two parallel texts; got {len(paths)} files: "
         + ", ".join(map(str, paths))
     )
+
+
+def _format(path: Path) -> str:
+    """Return the end of a file's name, .gz taken off."""
+    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pellucid.errors import UserError
+from pellucid.errors import UsageError, UserError
 from pellucid.packed import Packed
 from pellucid.text.batches import Examples, report_unknown
 from pellucid.text.cutting import Cuts
-from pellucid.text.files import read_lines
+from pellucid.text.files import is_file_of_pairs, read_lines
 from pellucid.text.pairs import Pair, Pairs, split_by_hash
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,8 @@ def read_texts(
 
     Without validation files the share `held_out` of the texts is put aside by hash.
 
-    Raises `UserError` for faults in the files and when one side of the split comes out empty.
+    Raises `UserError` for faults in the files and when one side of the split comes out empty,
+    `UsageError` for a file of pairs.
     """
     texts, judged = _read(train), [pair for path in test for pair in _read(path)]
     if valid:
@@ -65,6 +66,11 @@ def read_texts(
 
 
 def _read(path: Path) -> list[Pair]:
+    if is_file_of_pairs(path):
+        raise UsageError(
+            f"{path}: is a file of pairs, and the texts to learn from are a text file; give "
+            "another .txt, a text a line"
+        )
     return [Pair("", (line,)) for line in read_lines(path) if line.strip()]
 
 
