@@ -29,6 +29,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
         ("p.tsv.gz", "a b\tx y\nc\tz\n"),
         ("p.csv", "a b,x y\nc,z\n"),
         ("p.csv", 'source,target\r\n"a b","x y"\r\nc,z'),
+        ("p.csv", 'source, target\na b,"x y"\nc,z'),
         ("p.csv.gz", "a b,x y\nc,z\n"),
         ("p.jsonl", '{"source": "a b", "target": "x y"}\n{"target": ["z"], "source": "c"}\n'),
         ("p.jsonl.gz", '{"source": "a b", "target": "x y"}\n{"target": ["z"], "source": "c"}\n'),
@@ -51,8 +52,18 @@ def test_columns_by_name(name: str, content: str, tmp_path: Path) -> None:
 
 
 def test_csv_quotes(tmp_path: Path) -> None:
-    path = write(tmp_path, "p.csv", '"a, ""b""","x\ny"\n c , z\n')
-    assert read_pairs(path) == (Pair('a, "b"', ("x\ny",)), Pair(" c ", (" z",)))
+    path = write(tmp_path, "p.csv", '"a, ""b""","x\ny"\n c , z\n"d",\'e" f\'\n')
+    assert read_pairs(path) == (
+        Pair('a, "b"', ("x\ny",)),
+        Pair(" c ", (" z",)),
+        Pair("d", ("'e\" f'",)),
+    )
+
+
+@pytest.mark.parametrize("row", ['"a", "b, c"', ' "a","b, c"', '\t"a",\t"b, c"'])
+def test_csv_blanks_before_a_quote(row: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "p.csv", f'source, "target"\n{row}\nd, e "f"\n')
+    assert read_pairs(path) == (Pair("a", ("b, c",)), Pair("d", (' e "f"',)))
 
 
 def test_tsv_has_no_quoting(tmp_path: Path) -> None:

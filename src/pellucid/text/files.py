@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,7 +26,8 @@ COLUMNS = ("source", "target")
 def read_pairs(path: Path, columns: tuple[str, str] | None = None) -> tuple[Pair, ...]:
     """Read the pairs of one file; its name says the format: .tsv, .csv, .jsonl, any with .gz.
 
-    TSV (no quoting) and CSV have exactly two columns, or a first line that names the columns.
+    TSV (no quoting) and CSV have exactly two columns, or a first line that names the columns. In
+    CSV blanks before a field in quotes are skipped.
     JSON lines are objects; their target is a text or a list of texts, all of them right.
     `columns` are the two names to take, "source" and "target" unless given.
 
@@ -176,6 +178,10 @@ def _line_of(data: bytes, offset: int) -> int:
 
 Row = tuple[int, list[str]]
 
+# Only before a quote that opens a field: anywhere else a blank is part of the text. The field is
+# taken whole, so that nothing inside quotes is looked at.
+_BLANKS_BEFORE_QUOTES = re.compile(r'(^|,)[ \t]*("[^"]*(?:""[^"]*)*")', re.MULTILINE)
+
 
 def _tsv_rows(path: Path) -> Iterator[Row]:
     for number, line in enumerate(read_lines(path), 1):
@@ -183,7 +189,8 @@ def _tsv_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
+    text = _BLANKS_BEFORE_QUOTES.sub(r"\1\2", "\n".join(read_lines(path)))
+    reader = csv.reader((line + "\n" for line in text.split("\n")), strict=True)
     number = 1
     while True:
         try:
@@ -202,7 +209,8 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 def _column_pairs(
     path: Path, rows: Iterator[Row], columns: tuple[str, str] | None
 ) -> Iterator[Pair]:
-    _, first = header = next(rows)
+    header = next(rows)
+    first = [name.strip() for name in header[1]]
     names = columns or COLUMNS
     if set(names) <= set(first):
         at = [first.index(name) for name in names]
