@@ -94,6 +94,11 @@ def test_a_file_that_cannot_be_read_is_named(
     assert words in str(caught.value)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "f.toml").write_bytes(b"\xef\xbb\xbfa = 7\n")
+    assert read_toml(tmp_path / "f.toml") == {"a": 7}
+
+
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_toml(tmp_path)

@@ -38,7 +38,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file. Raises `UsageError` naming the file when it cannot be read."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Notepad writes a mark
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
     except OSError as error:
