@@ -289,6 +289,18 @@ def test_a_finished_run_can_be_given_more_to_do(tmp_path: Path) -> None:
     assert [e.step for e in only(events, Stepped)] == list(range(21, 31))
 
 
+def test_an_epoch_that_got_shorter_gives_way_to_the_next(tmp_path: Path) -> None:
+    config = replace(SHORT, steps=11)
+    run_and_fit(tmp_path / "run", config)
+    longer = replace(config, steps=17)
+    with RunFolder(tmp_path / "run", settings(longer), resume=True, accept_changes=True) as run:
+        events: list[Event] = []
+        result = Trainer(model(), Reversals(7), longer, run=run, listeners=[events.append]).fit()
+    assert result.step == 17
+    assert [e.epoch for e in only(events, Stepped)] == [1 + n / 7 for n in range(1, 7)]
+    assert only(events, EpochEnded) == []
+
+
 class OneEpoch(Reversals):
     """Notes which epochs were asked for."""
 

@@ -99,6 +99,10 @@ class Trainer:
         self._batches = batches.epoch(self._epoch)
         if not len(self._batches):
             raise UsageError("there is nothing to train on: the epoch has no batches")
+        if self.state.batch >= len(self._batches):  # accepted changes made the epoch shorter
+            self._epoch = self.state.epoch = self.state.epoch + 1
+            self.state.batch, self.state.pass_ = 0, Tally()
+            self._batches = batches.epoch(self._epoch)
         self._began = time.monotonic() - self.state.seconds
         self._resumed_at = self.state.seconds
         if run is not None and run.changed:  # a run that was over may have been given more to do
