@@ -51,6 +51,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "activation_dropout": 0.1,
     },
     "padding row": {"padding_row_zero": True},
+    "tied padding row": {"padding_row_zero": True, "tie_embeddings": "output"},
 }
 
 
@@ -169,6 +170,21 @@ def test_a_tied_table_is_one_parameter_under_each_of_its_names() -> None:
     assert "output.weight" not in names
     state = model.state_dict()
     assert state["output.weight"] is state["source.tokens.weight"]
+
+
+@pytest.mark.parametrize("tie", ["none", "output", "all"])
+def test_a_padding_row_of_zeros_learns_nothing(tie: Any) -> None:
+    config = replace(BASE, padding_row_zero=True, tie_embeddings=tie, source_vocab_size=13)
+    model = Seq2Seq(config)
+    _, backward = model.loss(BATCH, Rng(3), label_smoothing=0.1)
+    backward(1.0)
+    for table in (model.source.tokens.weight, model.target.tokens.weight):
+        assert table.grad is not None
+        for row in (table.data[config.pad_token_id], table.grad[config.pad_token_id]):
+            np.testing.assert_array_equal(row, 0.0)
+        assert np.abs(table.grad).max() > 0.0
+    assert model.output.weight.grad is not None
+    assert model.output.weight.grad[config.pad_token_id].any() == (tie == "none")
 
 
 def test_parameters_do_not_depend_on_what_else_is_built() -> None:

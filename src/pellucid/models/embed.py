@@ -20,6 +20,7 @@ class Embed(nn.Module):
         padding = config.pad_token_id if config.padding_row_zero else None
         self.tokens = nn.Embedding(vocab_size, e, padding, dtype=dtype, seed=None)
         self.tokens.init_with(table_init(config.token_init, e))
+        self.tokens.weight.fixed_row = padding  # an output layer may share the table
         longest = config.max_position_embeddings
         self.positions: nn.Embedding | None = None
         self.table: Array | None = None
