@@ -35,7 +35,8 @@ class Parameter(Buffer):
     """An array that is learnt, and the gradient that has reached it so far (None: none yet).
 
     `init(generator, shape)` draws its first value. `requires_grad = False` freezes it: gradients
-    are not kept, and an optimiser leaves a parameter without a gradient as it is.
+    are not kept, and an optimiser leaves a parameter without a gradient as it is. `fixed_row` is a
+    row of a table that gets no gradient, whoever uses the table.
     """
 
     def __init__(self, shape: tuple[int, ...], init: Init, dtype: Any = np.float32) -> None:
@@ -43,10 +44,14 @@ class Parameter(Buffer):
         self.init = init
         self.grad: Array | None = None
         self.requires_grad = True
+        self.fixed_row: int | None = None
 
     def accumulate(self, gradient: Array | None) -> None:
         """Add a gradient to those that came before: the only place in the code that does."""
         if gradient is not None and self.requires_grad:
+            if self.fixed_row is not None:
+                gradient = gradient.copy()  # it may be what a way back has saved
+                gradient[self.fixed_row] = 0.0
             self.grad = gradient if self.grad is None else self.grad + gradient
 
 
