@@ -36,6 +36,30 @@ def test_settings_out_of_range_are_named(wrong: dict) -> None:
         TrainConfig(**wrong)
 
 
+@pytest.mark.parametrize(
+    ("monitor", "higher"),
+    [("loss", False), ("per", False), ("wer", False), ("bleu", True), ("bleu_lower", True),
+     ("chrf", True), ("of my own", False)],
+)  # fmt: skip
+def test_which_way_is_better_follows_from_a_known_name(monitor: str, higher: bool) -> None:
+    config = TrainConfig(steps=1, monitor=monitor)
+    config.check([monitor])
+    assert config.higher_wins is higher
+
+
+def test_another_score_says_itself_which_way_is_better() -> None:
+    config = TrainConfig(steps=1, monitor="of my own", higher_is_better=True)
+    config.check(["of my own"])
+    assert config.higher_wins
+
+
+@pytest.mark.parametrize("monitor", ["loss", "per", "wer"])
+def test_a_known_score_is_not_turned_round(monitor: str) -> None:
+    config = TrainConfig(steps=1, monitor=monitor, higher_is_better=True)
+    with pytest.raises(UsageError, match=f"higher_is_better.*'{monitor}'.*lower.*leave it out"):
+        config.check([monitor])
+
+
 def test_settings_survive_toml(tmp_path: Path) -> None:
     config = TrainConfig(
         minutes=1.5,

@@ -125,6 +125,13 @@ def test_higher_can_be_better() -> None:
     assert (result.best_step, result.best_score) == (4, 0.7)
 
 
+def test_the_best_bleu_is_the_highest_without_being_told() -> None:
+    scores = iter([0.5, 0.7, 0.4])
+    config = replace(SHORT, steps=6, validate_every=2, monitor="bleu")
+    result, _, _ = fit(config, metric=lambda _: {"bleu": next(scores)})
+    assert (result.best_step, result.best_score) == (4, 0.7)
+
+
 def test_the_metric_sees_eval_mode_and_training_goes_on_in_train_mode() -> None:
     modes: list[bool] = []
 
@@ -170,11 +177,18 @@ def test_one_bad_batch_does_not_end_a_run() -> None:
         ({"steps": None}, {}, "steps, epochs or minutes"),
         ({}, {"validation": (), "metric": lambda _: {"x": 1.0}}, "monitor"),
         ({"monitor": "per"}, {"metric": lambda _: {"wer": 1.0}}, "'per'.*loss, wer"),
+        ({"higher_is_better": True}, {}, "'loss'.*lower"),
     ],
 )
 def test_wrong_use(changes: dict, options: dict, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         fit(replace(SHORT, **changes), **options)
+
+
+def test_a_score_that_will_not_be_there_is_refused_before_training() -> None:
+    config = replace(SHORT, monitor="per")
+    with pytest.raises(UsageError, match=r"'per'.*there is loss.*metric = 'error_rates' gives it"):
+        Trainer(model(), Reversals(), config, validation=held_out())
 
 
 def test_nothing_to_train_on() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from pellucid.errors import UsageError
 from pellucid.settings import nearest
+from pellucid.training.config import HIGHER_IS_BETTER, SCORES
 
 METRICS = (
     "train_loss",
@@ -34,10 +35,7 @@ METRICS = (
     "wer",
     "dead_units",
 )
-NEEDED = {
-    **dict.fromkeys(("bleu", "bleu_lower", "chrf"), "bleu"),
-    **dict.fromkeys(("per", "wer"), "error_rates"),
-}
+NEEDED = {name: metric for metric, scores in SCORES.items() for name in scores}
 """The `evaluation.metric` without which a score is not counted."""
 _EPOCHS_TO = re.compile(r"epochs_to_(\d+(?:\.\d+)?)")
 
@@ -69,7 +67,7 @@ def lower_is_better(name: str) -> bool:
     >>> lower_is_better("best_valid_loss"), lower_is_better("bleu")
     (True, False)
     """
-    return NEEDED.get(name) != "bleu"
+    return not HIGHER_IS_BETTER.get(name, False)
 
 
 def unit(name: str) -> str:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pellucid.errors import UsageError
 from pellucid.training.optim import OptimizerConfig
 from pellucid.training.schedule import ScheduleConfig
+
+SCORES = {
+    "error_rates": {"per": False, "wer": False},
+    "bleu": {"bleu": True, "bleu_lower": True, "chrf": True},
+}
+"""The held-out scores that each `evaluation.metric` gives, and whether a higher one is better."""
+
+HIGHER_IS_BETTER = {"loss": False} | {
+    name: higher for scores in SCORES.values() for name, higher in scores.items()
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,7 @@ class TrainConfig:
     monitor: str = "loss"
     """The held-out score that decides what is best: loss, or a metric's name."""
     higher_is_better: bool = False
-    """Whether a higher score is a better one."""
+    """Whether a higher score is a better one, where the score's name does not say it."""
     patience: int | None = None
     """Stop after this many validations in a row without a new best."""
     keep: int = 3
@@ -74,6 +85,31 @@ class TrainConfig:
                 raise UsageError(
                     f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
                 )
+
+    def check(self, offered: Collection[str] | None) -> None:
+        """Raise `UsageError` when no end is named, or the best is judged by what cannot judge it.
+
+        offered: the names of the held-out scores that there will be; None: nothing is held out.
+        """
+        if self.steps is None and self.epochs is None and self.minutes is None:
+            raise UsageError("say when training ends: set steps, epochs or minutes")
+        if offered is not None and self.monitor not in offered:
+            giving = [metric for metric, scores in SCORES.items() if self.monitor in scores]
+            raise UsageError(
+                f"monitor = {self.monitor!r} is not a held-out score; there is "
+                f"{', '.join(offered) or 'none'}"
+                + "".join(f" (evaluation.metric = {metric!r} gives it)" for metric in giving)
+            )
+        if self.higher_is_better and not self.higher_wins:
+            raise UsageError(
+                f"higher_is_better = true contradicts monitor = {self.monitor!r}, of which the "
+                "lower is the better; leave it out"
+            )
+
+    @property
+    def higher_wins(self) -> bool:
+        """Whether the best score is the highest: the monitor's name says it, or else a setting."""
+        return HIGHER_IS_BETTER.get(self.monitor, self.higher_is_better)
 
     @property
     def checkpoints_kept(self) -> int:

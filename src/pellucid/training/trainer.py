@@ -82,10 +82,10 @@ class Trainer:
         run: RunFolder | None = None,
         listeners: Iterable[Listener] = (),
     ) -> None:
-        if config.steps is None and config.epochs is None and config.minutes is None:
-            raise UsageError("say when training ends: set steps, epochs or minutes")
-        if metric and not validation and config.monitor == "loss":
-            raise UsageError("monitor = 'loss' needs held-out batches; name one of the metrics")
+        offered = {"loss"} if validation else set[str]()
+        if metric and config.monitor != "loss":
+            offered.add(config.monitor)  # the first validation sees whether the metric gives it
+        config.check(offered if validation or metric else None)
         self.model, self.batches, self.config, self.run = model, batches, config, run
         self.validation, self.metric = validation, metric
         self.listeners: list[Listener] = [*([run.metrics] if run else []), *listeners]
@@ -218,14 +218,10 @@ class Trainer:
         began = time.monotonic()
         loss, scores = self._score()
         offered = {"loss": loss, **scores} if loss is not None else scores
-        if config.monitor not in offered:
-            raise UsageError(
-                f"monitor = {config.monitor!r} is not a held-out score; there is "
-                f"{', '.join(offered)}"
-            )
+        config.check(offered)
         score = offered[config.monitor]
         better = state.best_score is None or (
-            score > state.best_score if config.higher_is_better else score < state.best_score
+            score > state.best_score if config.higher_wins else score < state.best_score
         )
         if better:
             state.best_score, state.best_step, state.not_improved = score, state.step, 0
