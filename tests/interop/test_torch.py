@@ -178,10 +178,28 @@ def test_a_models_stacks_have_twins() -> None:
     assert_near(half.decoder(x, is_causal=True), theirs)
 
 
+def test_a_transposed_weight_comes_as_the_kernels_take_it() -> None:
+    theirs = torch.nn.Linear(E, F)
+    theirs.weight = torch.nn.Parameter(theirs.weight.detach().t().contiguous().t())
+    ours = from_torch(theirs)
+    assert ours.weight.data.flags.c_contiguous  # type: ignore[attr-defined]
+
+
 def test_what_has_no_twin_is_named() -> None:
     class Own(nn.Module):
         pass
 
+    class Doubled(nn.TransformerEncoderLayer):
+        def forward(self, src: Any, *masks: Any, **options: Any) -> Any:
+            return 2 * src, lambda dy: 2 * dy
+
+    class Headless(nn.TransformerDecoderLayer):
+        def blocks(self, *attentions: Any) -> Any:
+            return super().blocks(*attentions)[1:]
+
+    for changed in (Doubled, Headless):
+        with pytest.raises(UserError, match=f"{changed.__name__} has no twin"):
+            to_torch(changed(E, H, F))
     with pytest.raises(UserError, match=r"Own has no twin in torch\.nn"):
         to_torch(Own())
     with pytest.raises(UserError, match=r"Conv1d has no twin in pellucid\.nn"):

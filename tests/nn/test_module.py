@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid import nn
+from pellucid import kernels, nn, ops
+from pellucid.pair import pair_of
 
 
 class Tied(nn.Module):
@@ -71,6 +72,14 @@ def test_loading_copies_and_converts() -> None:
     weight[:] = 5.0
     assert layer.weight.data.dtype == np.float32
     np.testing.assert_array_equal(layer.weight.data, 1.0)
+
+
+def test_a_transposed_array_is_loaded_as_the_kernels_take_it() -> None:
+    """A weight that stands column by column would go the plain road, for as long as it lives."""
+    layer, x = nn.Linear(5, 7, bias=False), np.ones((17, 5), np.float32)
+    layer.load_state_dict({"weight": np.arange(35.0).reshape(5, 7).T})
+    np.testing.assert_array_equal(layer.weight.data[:, 0], np.arange(7))
+    assert kernels.best(ops.linear, x, layer.weight.data) != pair_of(ops.linear)
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")

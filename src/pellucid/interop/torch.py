@@ -16,6 +16,7 @@ import numpy as np
 
 from pellucid import nn
 from pellucid.errors import UserError
+from pellucid.models.layers import DecoderLayer, EncoderLayer
 
 Arguments = Callable[[Any], dict[str, Any]]
 
@@ -199,11 +200,10 @@ class _ToTorch(_Converter):
 
     def kind(self, module: Any) -> str:
         # A layer of pellucid.models with one feed-forward network is the plain layer.
-        for known in LAYERS:
-            if isinstance(module, getattr(nn, known)) and type(module) is not getattr(nn, known):
-                names = {name.partition(".")[0] for name, _ in module.named_parameters()}
-                if names <= set(PARTS):
-                    return known
+        if isinstance(module, EncoderLayer | DecoderLayer):
+            known = {EncoderLayer: LAYERS[0], DecoderLayer: LAYERS[1]}.get(type(module))
+            if known is not None and not len(module.before) + len(module.after):
+                return known
         return super().kind(module)
 
     def leaf(self, kind: str, module: Any) -> Any:
@@ -283,7 +283,7 @@ class _FromTorch(_Converter):
 def _array(tensor: Any) -> np.ndarray:
     tensor = tensor.detach().cpu()
     try:
-        return np.array(tensor.numpy())
+        return np.array(tensor.numpy(), order="C")  # as the kernels take it
     except TypeError:
         raise UserError(
             f"{tensor.dtype} is no dtype of NumPy's; convert the module with .float() first"

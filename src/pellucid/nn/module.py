@@ -179,7 +179,8 @@ class Module:
             )
         for name, value in own.items():
             if name in mapping:
-                value.data = np.array(mapping[name], value.data.dtype)
+                # row by row: the kernels take no other order, and loaded arrays may be transposed
+                value.data = np.array(mapping[name], value.data.dtype, order="C")
         return Incompatible(missing, unexpected)
 
 
