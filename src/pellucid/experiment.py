@@ -22,7 +22,7 @@ from pellucid.text.corpora import find_corpus, load_corpus
 from pellucid.text.files import read_split
 from pellucid.text.pairs import Pairs
 from pellucid.text.texts import as_texts, is_text_file, read_texts
-from pellucid.text.tokenizer import Tokenizer, train_tokenizer
+from pellucid.text.tokenizer import Tokenizer, normaliser, train_tokenizer
 from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMaskedLM
 from pellucid.training.card import model_card
 from pellucid.training.events import Listener
@@ -57,8 +57,12 @@ class Outcome:
     """The signal that ended training, if one did: then there is no model folder yet."""
 
 
-def read_data(config: DataConfig) -> Pairs:
-    """Read the pairs that the settings name. Raises `UserError` naming file and line."""
+def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Pairs:
+    """Read the pairs that the settings name. Raises `UserError` naming file and line.
+
+    Sources of a file that `same` makes one text never stand on two sides of its split; a corpus has
+    one split whatever the settings.
+    """
     if config.train:
         return read_split(
             config.train,
@@ -66,6 +70,7 @@ def read_data(config: DataConfig) -> Pairs:
             config.test,
             held_out=config.held_out,
             columns=config.columns,
+            same=same,
         )
     if config.corpus:
         return load_corpus(config.corpus, config.split or None)
@@ -78,12 +83,12 @@ def read_material(config: RunConfig) -> Pairs:
     Texts are the sources and the targets of pairs, or the lines of .txt files; each stands as a
     pair with an empty source. Raises `UserError` naming file and line.
     """
-    data = config.data
+    data, same = config.data, normaliser(config.tokenizer.normalise)
     if not isinstance(config.model, LanguageConfig):
-        return read_data(data)
+        return read_data(data, same)
     if is_text_file(data.train):
-        return read_texts(data.train[0], data.valid, data.test, held_out=data.held_out)
-    return as_texts(read_data(data))
+        return read_texts(data.train[0], data.valid, data.test, held_out=data.held_out, same=same)
+    return as_texts(read_data(data, same), same)
 
 
 def make_tokenizers(config: TokenizerConfig, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:

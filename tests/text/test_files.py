@@ -8,6 +8,7 @@ import pytest
 from pellucid.errors import UsageError, UserError
 from pellucid.text.files import LONGEST_LINE, read_lines, read_pairs, read_parallel, read_split
 from pellucid.text.pairs import Pair
+from pellucid.text.tokenizer import normaliser
 
 TWO = (Pair("a b", ("x y",)), Pair("c", ("z",)))
 
@@ -183,6 +184,16 @@ def test_a_share_is_held_out_by_source(tmp_path: Path) -> None:
     assert split.valid
     assert not {p.source for p in split.train} & {p.source for p in split.valid}
     assert split.test == ()
+
+
+def test_sources_that_are_one_text_once_normalised_stand_on_one_side(tmp_path: Path) -> None:
+    spelt = "".join(f"{word} {n}\tx\n" for n in range(101) for word in ("Ab", "aB", "ab"))
+    split = read_split(
+        [write(tmp_path, "p.tsv", spelt)], held_out=0.2, same=normaliser(["lowercase"])
+    )
+    sides = [{pair.source.lower() for pair in side} for side in (split.train, split.valid)]
+    assert all(sides)
+    assert sum(map(len, sides)) == 101
 
 
 def test_files_for_every_side(tmp_path: Path) -> None:

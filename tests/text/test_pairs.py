@@ -35,6 +35,20 @@ def test_the_key_is_the_callers() -> None:
     assert not {p.target for p in split.valid} & {p.target for p in split.train}
 
 
+def test_keys_that_are_one_text_stand_together_and_all_others_where_they_did() -> None:
+    spelt = [Pair(word, ("x",)) for n in range(499) for word in (f"Word {n}", f"word {n}")]
+    alone = [Pair(f"ALONE {n}", ("x",)) for n in range(499)]
+    split = split_by_hash(spelt + alone, valid=0.1, test=0.2, same=str.lower)
+    sides = [{p.source.lower() for p in s} for s in (split.train, split.valid, split.test)]
+    assert all(sides)
+    assert sum(map(len, sides)) == 2 * 499
+    plain = split_by_hash(alone + spelt[::2], valid=0.1, test=0.2)
+    for side in ("train", "valid", "test"):
+        assert set(getattr(plain, side)) <= set(getattr(split, side))
+    back = split_by_hash((alone + spelt)[::-1], valid=0.1, test=0.2, same=str.lower)
+    assert set(back.test) == set(split.test)
+
+
 def test_the_order_is_kept_and_nothing_held_out_is_allowed() -> None:
     assert split_by_hash(PAIRS, valid=0) == Pairs(tuple(PAIRS))
 

@@ -46,13 +46,31 @@ def test_a_text_file_is_split_by_hash(tmp_path: Path) -> None:
     assert again.valid == ()  # every one of them was trained on
 
 
+def test_texts_that_are_one_once_normalised_are_never_on_two_sides(tmp_path: Path) -> None:
+    pairs = Pairs((Pair("A", ("b",)),), (Pair("a", ("C", "c")),), (Pair("c", ("B", "d")),))
+    found = as_texts(pairs, same=str.lower)
+    assert [texts(side) for side in (found.train, found.valid, found.test)] == [
+        ["A", "b"],
+        ["C", "c"],
+        ["d"],
+    ]
+    file = tmp_path / "texts.txt"
+    lines = [f"{word} {n}" for n in range(101) for word in ("Ab", "aB", "ab")]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    split = read_texts(file, held_out=0.2, same=str.lower)
+    sides = [{text.lower() for text in texts(side)} for side in (split.train, split.valid)]
+    assert all(sides)
+    assert sum(map(len, sides)) == 101
+    assert len(split.train) + len(split.valid) == 303
+
+
 def test_a_file_of_pairs_is_no_text_file(tmp_path: Path) -> None:
     texts, pairs = tmp_path / "t.txt", tmp_path / "p.tsv"
     texts.write_text("one\ntwo\n", encoding="utf-8")
     pairs.write_text("a\tx\n", encoding="utf-8")
-    for aside in ({"valid": [pairs]}, {"test": [pairs]}):
+    for valid, test in (([pairs], []), ([texts], [pairs])):
         with pytest.raises(UsageError, match=r"p.tsv: is a file of pairs.*\.txt"):
-            read_texts(texts, **aside, held_out=0.0)
+            read_texts(texts, valid, test, held_out=0.0)
 
 
 def test_too_few_texts_are_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pellucid.text.tokenizer import (
     UNK,
     Kind,
     Tokenizer,
+    normaliser,
     train_tokenizer,
 )
 
@@ -113,11 +114,14 @@ def test_a_small_vocabulary_keeps_the_most_frequent(caplog: pytest.LogCaptureFix
 
 @pytest.mark.parametrize("kind", ["char", "bpe"])
 def test_the_normaliser_is_kept_in_the_file(kind: Kind, tmp_path: Path) -> None:
-    trained = train_tokenizer(["a b é ab"], kind, 300, normalise=["whitespace", "lowercase", "nfc"])
+    steps = ["whitespace", "lowercase", "nfc"]
+    trained = train_tokenizer(["a b é ab"], kind, 300, normalise=steps)
     trained.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
     text = "  A\u00a0\t B \nE\u0301 "
     assert loaded.decode(loaded.encode(text)) == "a b é"
+    assert loaded.normalised(text) == normaliser(steps)(text) == "a b é"
+    assert normaliser([])(text) == text
     assert loaded.unknown_characters([text]) == {}
 
 

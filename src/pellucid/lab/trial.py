@@ -37,6 +37,7 @@ from pellucid.packed import Batch
 from pellucid.settings import to_mapping
 from pellucid.text.batches import Batches, Examples, encode_pairs, held_out_batches
 from pellucid.text.pairs import Pair, Pairs
+from pellucid.text.tokenizer import normaliser
 from pellucid.trained import Trained
 from pellucid.training.events import Event, Saved
 from pellucid.training.files import SavingError, write_atomically
@@ -151,7 +152,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
     config = trial.config
     if config.evaluation.metric == "bleu":
         check_installed()  # now, rather than after the training
-    pairs = read_data(config.data)
+    pairs = read_data(config.data, normaliser(config.tokenizer.normalise))
     if trial.tokenizer:
         source, target = file_tokenizers(trial.tokenizer, trial.frame_source)
     else:

@@ -10,7 +10,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pellucid.errors import UsageError, UserError
@@ -79,11 +79,12 @@ def read_split(
     *,
     held_out: float,
     columns: tuple[str, str] | None = None,
+    same: Callable[[str], str] = str,
 ) -> Pairs:
     """Read a user's files: one path is a file of pairs, two are parallel texts.
 
     Without validation files the share `held_out` of the training sources is put aside by hash, all
-    pairs of one source on one side.
+    pairs of one source on one side; so are sources that `same` makes one text.
 
     Raises `UserError` for faults in the files and when one side of the split comes out empty.
     """
@@ -91,7 +92,7 @@ def read_split(
     judged = _read_either(test, columns) if test else ()
     if valid:
         return Pairs(pairs, _read_either(valid, columns), judged)
-    split = split_by_hash(pairs, valid=held_out)
+    split = split_by_hash(pairs, valid=held_out, same=same)
     if not split.train or (held_out > 0 and not split.valid):
         raise UserError(
             f"{train[0]}: {len(pairs):,} pairs are too few to put {held_out:.1%} of them aside for "

@@ -51,10 +51,13 @@ def split_by_hash(
     valid: float,
     test: float = 0.0,
     key: Callable[[Pair], str] = lambda pair: pair.source,
+    same: Callable[[str], str] = str,
 ) -> Pairs:
     """Split so that all pairs with the same key stand on one side, whatever else is in the set.
 
     `valid` and `test` are the expected shares of the keys; adding or removing pairs moves no other.
+    Keys that `same` makes one text stand together, where the first of them in code point order
+    would stand by itself: a set in which no two keys are one text is split as without `same`.
 
     Raises `UsageError` when the shares leave nothing to train on.
 
@@ -66,9 +69,13 @@ def split_by_hash(
         raise UsageError(
             f"the shares held out must be at least 0 and together below 1; got {valid} and {test}"
         )
+    keyed = [(pair, key(pair)) for pair in pairs]
+    first: dict[str, str] = {}
+    for _, text in keyed:
+        first[same(text)] = min(text, first.get(same(text), text))
     sides: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
-    for pair in pairs:
-        place = hash_fraction(key(pair))
+    for pair, text in keyed:
+        place = hash_fraction(first[same(text)])
         side = "test" if place < test else "valid" if place < test + valid else "train"
         sides[side].append(pair)
     return Pairs(tuple(sides["train"]), tuple(sides["valid"]), tuple(sides["test"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from pellucid.errors import UsageError, UserError
@@ -16,10 +16,11 @@ from pellucid.text.pairs import Pair, Pairs, split_by_hash
 _log = logging.getLogger(__name__)
 
 
-def as_texts(pairs: Pairs) -> Pairs:
+def as_texts(pairs: Pairs, same: Callable[[str], str] = str) -> Pairs:
     """Take every source and every target for a text of its own, each once, in order.
 
-    A text that training sees is no longer put aside, though one of its pairs was.
+    A text that training sees, or that `same` makes one with such a text, is no longer put aside,
+    though one of its pairs was.
 
     >>> pairs = Pairs((Pair("hi", ("ho", "hi")),), (Pair("hi", ("bye",)),))
     >>> [pair.target for pair in as_texts(pairs).train], [p.target for p in as_texts(pairs).valid]
@@ -29,8 +30,8 @@ def as_texts(pairs: Pairs) -> Pairs:
 
     def texts(side: Iterable[Pair]) -> tuple[Pair, ...]:
         every = (text for pair in side for text in (pair.source, *pair.targets) if text)
-        new = [text for text in dict.fromkeys(every) if text not in seen]
-        seen.update(new)
+        new = [text for text in dict.fromkeys(every) if same(text) not in seen]
+        seen.update(map(same, new))
         return tuple(Pair("", (text,)) for text in new)
 
     return Pairs(texts(pairs.train), texts(pairs.valid), texts(pairs.test))
@@ -43,11 +44,17 @@ def is_text_file(paths: Sequence[Path]) -> bool:
 
 
 def read_texts(
-    train: Path, valid: Sequence[Path] = (), test: Sequence[Path] = (), *, held_out: float
+    train: Path,
+    valid: Sequence[Path] = (),
+    test: Sequence[Path] = (),
+    *,
+    held_out: float,
+    same: Callable[[str], str] = str,
 ) -> Pairs:
     """Read text files, a text a line; empty lines are left out.
 
-    Without validation files the share `held_out` of the texts is put aside by hash.
+    Without validation files the share `held_out` of the texts is put aside by hash. Those that
+    `same` makes one text never stand on two sides.
 
     Raises `UserError` for faults in the files and when one side of the split comes out empty,
     `UsageError` for a file of pairs.
@@ -55,14 +62,14 @@ def read_texts(
     texts, judged = _read(train), [pair for path in test for pair in _read(path)]
     if valid:
         aside = [pair for path in valid for pair in _read(path)]
-        return as_texts(Pairs(tuple(texts), tuple(aside), tuple(judged)))
-    split = split_by_hash(texts, valid=held_out, key=lambda pair: pair.target)
+        return as_texts(Pairs(tuple(texts), tuple(aside), tuple(judged)), same)
+    split = split_by_hash(texts, valid=held_out, key=lambda pair: pair.target, same=same)
     if not split.train or (held_out > 0 and not split.valid):
         raise UserError(
             f"{train}: {len(texts):,} texts are too few to put {held_out:.1%} of them aside for "
             "validation; give a validation file, or another share"
         )
-    return as_texts(Pairs(split.train, split.valid, tuple(judged)))
+    return as_texts(Pairs(split.train, split.valid, tuple(judged)), same)
 
 
 def _read(path: Path) -> list[Pair]:

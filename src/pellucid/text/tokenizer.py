@@ -152,6 +152,18 @@ class Tokenizer:
             raise UserError(f"{path}: is damaged ({error}); copy it again") from None
 
 
+def normaliser(names: Sequence[str]) -> Callable[[str], str]:
+    """Return what does these steps of `NORMALISERS` to a text, in order.
+
+    Raises `UsageError` for an unknown one.
+
+    >>> normaliser(["lowercase", "whitespace"])(" A  B")
+    'a b'
+    """
+    normalizer = _normalizer(names)
+    return str if normalizer is None else normalizer.normalize_str
+
+
 def train_tokenizer(
     texts: Iterable[str],
     kind: Kind = "bpe",
@@ -168,14 +180,18 @@ def train_tokenizer(
 
     Raises `UsageError` for an unknown normaliser and a vocabulary too small for its alphabet.
     """
-    for name in normalise:
-        if name not in NORMALISERS:
-            raise UsageError(f"no normaliser {name!r}; there are: {', '.join(NORMALISERS)}")
-    steps = [step for name in normalise for step in NORMALISERS[name]()]
-    normalizer = normalizers.Sequence(steps) if steps else None
+    normalizer = _normalizer(normalise)
     if kind == "char":
         return Tokenizer(_train_characters(texts, vocab_size, normalizer), kind)
     return Tokenizer(_train_bytes(texts, vocab_size, normalizer), kind)
+
+
+def _normalizer(names: Sequence[str]) -> normalizers.Normalizer | None:
+    for name in names:
+        if name not in NORMALISERS:
+            raise UsageError(f"no normaliser {name!r}; there are: {', '.join(NORMALISERS)}")
+    steps = [step for name in names for step in NORMALISERS[name]()]
+    return normalizers.Sequence(steps) if steps else None
 
 
 def _train_characters(
