@@ -35,3 +35,14 @@ def test_what_normalisation_makes_one_text_is_not_on_two_sides(
     )
     assert valid
     assert not train & valid
+
+
+def test_pairs_put_aside_that_are_learnt_from_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "p.tsv"
+    file.write_text("".join(f"{n}\tA {n}\n" for n in range(7)), encoding="utf-8")
+    data = DataConfig(train=(file,), valid=(file,), test=(file,))
+    read_material(settings(data, Seq2SeqConfig(), "lowercase"))
+    assert "7 of 7 validation pairs" in caplog.text
+    assert "7 of 7 test pairs" in caplog.text

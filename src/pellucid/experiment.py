@@ -20,7 +20,7 @@ from pellucid.settings import to_mapping
 from pellucid.text.batches import Batches, Examples, held_out_batches
 from pellucid.text.corpora import find_corpus, load_corpus
 from pellucid.text.files import read_split
-from pellucid.text.pairs import Pairs
+from pellucid.text.pairs import Pairs, report_shared
 from pellucid.text.texts import as_texts, is_text_file, read_texts
 from pellucid.text.tokenizer import Tokenizer, normaliser, train_tokenizer
 from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMaskedLM
@@ -85,7 +85,9 @@ def read_material(config: RunConfig) -> Pairs:
     """
     data, same = config.data, normaliser(config.tokenizer.normalise)
     if not isinstance(config.model, LanguageConfig):
-        return read_data(data, same)
+        pairs = read_data(data, same)
+        report_shared(pairs, same)
+        return pairs
     if is_text_file(data.train):
         return read_texts(data.train[0], data.valid, data.test, held_out=data.held_out, same=same)
     return as_texts(read_data(data, same), same)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pellucid.errors import UsageError
-from pellucid.text.pairs import Pair, Pairs, hash_fraction, split_by_hash
+from pellucid.text.pairs import Pair, Pairs, hash_fraction, report_shared, split_by_hash
 
 PAIRS = [Pair(f"word{n % 1009}", (f"answer{n}",)) for n in range(3001)]
 
@@ -47,6 +47,19 @@ def test_keys_that_are_one_text_stand_together_and_all_others_where_they_did() -
         assert set(getattr(plain, side)) <= set(getattr(split, side))
     back = split_by_hash((alone + spelt)[::-1], valid=0.1, test=0.2, same=str.lower)
     assert set(back.test) == set(split.test)
+
+
+def test_pairs_put_aside_that_are_learnt_from_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    train = (Pair("A", ("x",)), Pair("b", ("x", "y")))
+    valid = (Pair("a", ("x",)), Pair("a", ("other",)), Pair("b", ("z", "y")))
+    report_shared(Pairs(train, valid[1:2], (Pair("a", ("x",)), Pair("c", ("x",)))))
+    assert caplog.messages == []
+    report_shared(Pairs(train, valid, (valid[1], Pair("c", ("x",)))), str.lower)
+    first, second = caplog.messages
+    assert first.startswith("2 of 3 validation pairs are in the training data")
+    assert second.startswith("1 of 2 test pairs are in the training or validation data")
 
 
 def test_the_order_is_kept_and_nothing_held_out_is_allowed() -> None:

@@ -64,6 +64,31 @@ def test_texts_that_are_one_once_normalised_are_never_on_two_sides(tmp_path: Pat
     assert len(split.train) + len(split.valid) == 303
 
 
+def test_texts_put_aside_that_are_learnt_from_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    aside = Pairs((Pair("a", ("b",)),), (Pair("b", ("c", "a")),), (Pair("c", ("d", "b")),))
+    as_texts(aside)
+    first, second = caplog.messages
+    assert first.startswith("left out 2 of 3 validation texts: the training data has them too")
+    assert second.startswith("left out 2 of 3 test texts: the training or validation data has")
+    caplog.clear()
+    file = tmp_path / "texts.txt"
+    file.write_text("one\ntwo\nthree\n", encoding="utf-8")
+    assert read_texts(file, [file], held_out=0.0).valid == ()
+    assert "left out 3 of 3 validation texts" in caplog.text
+
+
+def test_a_test_of_nothing_but_what_was_learnt_is_refused(tmp_path: Path) -> None:
+    """Else the score would be that of the validation texts."""
+    file, other = tmp_path / "texts.txt", tmp_path / "other.txt"
+    file.write_text("one\ntwo\nthree\n", encoding="utf-8")
+    other.write_text("four\nfive\n", encoding="utf-8")
+    for test in (file, other):
+        with pytest.raises(UserError, match=r"none of the test texts is left.*give other"):
+            read_texts(file, [other], [test], held_out=0.0)
+
+
 def test_a_file_of_pairs_is_no_text_file(tmp_path: Path) -> None:
     texts, pairs = tmp_path / "t.txt", tmp_path / "p.tsv"
     texts.write_text("one\ntwo\n", encoding="utf-8")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pellucid.errors import UsageError
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,3 +82,30 @@ def split_by_hash(
         side = "test" if place < test else "valid" if place < test + valid else "train"
         sides[side].append(pair)
     return Pairs(tuple(sides["train"]), tuple(sides["valid"]), tuple(sides["test"]))
+
+
+def report_shared(pairs: Pairs, same: Callable[[str], str] = str) -> None:
+    """Warn of the pairs put aside that are learnt from as well, or chosen by: they test nothing.
+
+    Two pairs are one when `same` makes their sources one text, and a target of each.
+    """
+
+    def forms(pair: Pair) -> set[tuple[str, str]]:
+        return {(same(pair.source), same(target)) for target in pair.targets}
+
+    seen = {form for pair in pairs.train for form in forms(pair)}
+    for side, name, where in (
+        (pairs.valid, "validation", "training"),
+        (pairs.test, "test", "training or validation"),
+    ):
+        found = [forms(pair) for pair in side]
+        if known := sum(not seen.isdisjoint(some) for some in found):
+            _log.warning(
+                "%s of %s %s pairs are in the %s data as well, so their score says little about "
+                "others; give pairs that are nowhere else",
+                f"{known:,}",
+                f"{len(side):,}",
+                name,
+                where,
+            )
+        seen.update(*found)

@@ -20,7 +20,9 @@ def as_texts(pairs: Pairs, same: Callable[[str], str] = str) -> Pairs:
     """Take every source and every target for a text of its own, each once, in order.
 
     A text that training sees, or that `same` makes one with such a text, is no longer put aside,
-    though one of its pairs was.
+    though one of its pairs was; nor is a test text that is validated by. Warnings say how many.
+
+    Raises `UserError` when that leaves nothing to test on.
 
     >>> pairs = Pairs((Pair("hi", ("ho", "hi")),), (Pair("hi", ("bye",)),))
     >>> [pair.target for pair in as_texts(pairs).train], [p.target for p in as_texts(pairs).valid]
@@ -28,13 +30,30 @@ def as_texts(pairs: Pairs, same: Callable[[str], str] = str) -> Pairs:
     """
     seen: set[str] = set()
 
-    def texts(side: Iterable[Pair]) -> tuple[Pair, ...]:
-        every = (text for pair in side for text in (pair.source, *pair.targets) if text)
-        new = [text for text in dict.fromkeys(every) if same(text) not in seen]
+    def texts(side: Iterable[Pair], name: str, where: str) -> tuple[Pair, ...]:
+        texts = (text for pair in side for text in (pair.source, *pair.targets) if text)
+        every = list(dict.fromkeys(texts))
+        new = [text for text in every if same(text) not in seen]
         seen.update(map(same, new))
+        if len(new) < len(every):
+            _log.warning(
+                "left out %s of %s %s texts: the %s data has them too",
+                f"{len(every) - len(new):,}",
+                f"{len(every):,}",
+                name,
+                where,
+            )
         return tuple(Pair("", (text,)) for text in new)
 
-    return Pairs(texts(pairs.train), texts(pairs.valid), texts(pairs.test))
+    train = texts(pairs.train, "training", "")
+    valid = texts(pairs.valid, "validation", "training")
+    test = texts(pairs.test, "test", "training or validation")
+    if pairs.test and not test:
+        raise UserError(
+            "none of the test texts is left: all are learnt from, or validated by; give other "
+            "ones, or none"
+        )
+    return Pairs(train, valid, test)
 
 
 def is_text_file(paths: Sequence[Path]) -> bool:
