@@ -44,6 +44,25 @@ def like(values: np.ndarray, x: Array) -> Array:
     return xp.asarray(values, device=array_api_compat.device(x))
 
 
+def widened(x: Array) -> Array:
+    """Return float16 as float32, any other dtype as it is.
+
+    float16 ends at 65504: a square of 256, or a coefficient of a polynomial, is beyond it.
+    """
+    return namespace(x).astype(x, namespace(x).float32) if _is_half(x) else x
+
+
+def narrowed(y: Array, x: Array) -> Array:
+    """Return y in float16 if `x` is, else as it is: the way back from `widened`."""
+    xp = namespace(x)
+    return xp.astype(xp.asarray(y), xp.float16) if _is_half(x) else y
+
+
+def _is_half(x: Array) -> bool:
+    half = getattr(namespace(x), "float16", None)  # the standard does not know it
+    return half is not None and bool(x.dtype == half)
+
+
 def scatter_add(index: Array, updates: Array, rows: int) -> Array:
     """Return y with y[r] = Σ updates[i] over every i where index[i] = r.
 
@@ -141,6 +160,8 @@ def erf(x: Array) -> Array:
     >>> float(erf(np.array(0.5))) == 0.5204998778130465
     True
     """
+    if _is_half(x):
+        return narrowed(erf(widened(x)), x)
     xp = namespace(x)
     z = xp.abs(x)
     # Arguments are kept inside each formula's own interval, so that the formulas not chosen by

@@ -67,6 +67,15 @@ def test_gelu_is_x_times_the_normal_distribution_function() -> None:
     np.testing.assert_allclose(dx, slope, rtol=1e-14, atol=3e-16)
 
 
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_of_float16_is_that_of_float32_rounded(approximate: str) -> None:
+    x = np.concatenate([np.linspace(-12, 12, 2003), [-INF, -6e4, 6e4, INF]]).astype(np.float16)
+    y, dx = both(ops.gelu, (approximate,), x)
+    exact, slope = both(ops.gelu, (approximate,), x.astype(np.float32))
+    np.testing.assert_array_equal(y, exact.astype(np.float16), strict=True)
+    np.testing.assert_array_equal(dx, slope.astype(np.float16), strict=True)
+
+
 def test_the_tanh_form_is_near_the_exact_one_and_not_equal() -> None:
     x = np.linspace(-8, 8, 3201)
     apart = np.abs(both(ops.gelu, ("tanh",), x)[0] - both(ops.gelu, (), x)[0]).max()

@@ -30,6 +30,19 @@ def test_rows_have_mean_zero_and_variance_one() -> None:
     np.testing.assert_allclose(y.var(-1), 1.0, rtol=1e-5)
 
 
+@pytest.mark.parametrize("size", [1e-3, 1.0, 300.0, 2e4])
+def test_float16_is_computed_in_float32(size: float) -> None:
+    """300² is already beyond what float16 holds."""
+    x, dy = (size * drawn(L, E)).astype(np.float16), drawn(E, L).T.astype(np.float16)
+    affine = [p.astype(np.float16) for p in (1.0 + drawn(E), drawn(E))]
+    y, saved = layer_norm(x, *affine)
+    wide, saved_wide = layer_norm(*(p.astype(np.float32) for p in (x, *affine)))
+    np.testing.assert_array_equal(y, wide.astype(np.float16), strict=True)
+    expected = layer_norm_backward(dy.astype(np.float32), saved_wide)
+    for gradient, exact in zip(layer_norm_backward(dy, saved), expected, strict=True):
+        np.testing.assert_array_equal(gradient, exact.astype(np.float16), strict=True)
+
+
 def test_gamma_belongs_inside_the_gradient() -> None:
     """numpy-transformer's dx is half wrong as soon as gamma is not the same everywhere."""
     x, weight, bias = drawn(N, L, E), 1.0 + 2.0 * drawn(E), drawn(E)

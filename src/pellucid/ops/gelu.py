@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from pellucid.array import Array, erf, namespace
+from pellucid.array import Array, erf, namespace, narrowed, widened
 
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
@@ -25,7 +25,8 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Saved]:
         approximate = "none":  ½ x (1 + erf(x / √2))
         approximate = "tanh":  ½ x (1 + tanh(u)),  u = √(2/π) (x + 0.044715 x³)
 
-    +inf gives +inf; −inf gives −0, the limit. Raises `ValueError` on another `approximate`.
+    +inf gives +inf; −inf gives −0, the limit. float16 is computed in float32. Raises `ValueError`
+    on another `approximate`.
     Source: Hendrycks & Gimpel 2016; seed 000 uses the tanh form.
 
     >>> import numpy as np
@@ -34,10 +35,11 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Saved]:
     """
     if approximate not in ("none", "tanh"):
         raise ValueError(f'gelu expects approximate "none" or "tanh", got {approximate!r}')
-    xp = namespace(x)
-    z = xp.clip(x, -_TAIL, _TAIL)
+    xp, wide = namespace(x), widened(x)
+    z = xp.clip(wide, -_TAIL, _TAIL)
     gate = 1.0 + (erf(z * math.sqrt(0.5)) if approximate == "none" else xp.tanh(_u(z)))
-    return 0.5 * xp.maximum(x, xp.full_like(x, -_TAIL)) * gate, Saved(x, approximate)
+    y = 0.5 * xp.maximum(wide, xp.full_like(wide, -_TAIL)) * gate
+    return narrowed(y, x), Saved(x, approximate)
 
 
 def gelu_backward(dy: Array, saved: Saved) -> Array:
@@ -48,13 +50,13 @@ def gelu_backward(dy: Array, saved: Saved) -> Array:
     """
     x, approximate = saved
     xp = namespace(dy, x)
-    z = xp.clip(x, -_TAIL, _TAIL)
+    z = xp.clip(widened(x), -_TAIL, _TAIL)
     if approximate == "none":
         density = xp.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-        return dy * (0.5 * (1.0 + erf(z * math.sqrt(0.5))) + z * density)
+        return narrowed(dy * (0.5 * (1.0 + erf(z * math.sqrt(0.5))) + z * density), x)
     t = xp.tanh(_u(z))
     slope = _SQRT_2_OVER_PI * (1.0 + 3.0 * _CUBIC * z * z)
-    return dy * (0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * slope)
+    return narrowed(dy * (0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * slope), x)
 
 
 def _u(x: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pellucid.array import Array, namespace
+from pellucid.array import Array, namespace, narrowed, widened
 
 
 class Saved(NamedTuple):
@@ -24,7 +24,8 @@ def layer_norm(
         3.  x̂ = (x − μ) / √(σ² + ε)
         4.  y = γ ⊙ x̂ + β
 
-    x: (…, E); weight γ and bias β: (E,) or None. Shape and dtype of `x`.
+    x: (…, E); weight γ and bias β: (E,) or None. Shape and dtype of `x`; float16 is computed in
+    float32.
     Source: Ba, Kiros, Hinton 2016; seed 000.
 
     >>> import numpy as np
@@ -32,8 +33,9 @@ def layer_norm(
     array([-1.,  1.])
     """
     xp = namespace(x, weight, bias)
-    mu = xp.mean(x, axis=-1, keepdims=True)  # 1
-    centred = x - mu
+    wide = widened(x)
+    mu = xp.mean(wide, axis=-1, keepdims=True)  # 1
+    centred = wide - mu
     variance = xp.mean(centred * centred, axis=-1, keepdims=True)  # 2
     inverse_std = 1.0 / xp.sqrt(variance + eps)
     x_hat = centred * inverse_std  # 3
@@ -42,7 +44,7 @@ def layer_norm(
         y = y * weight
     if bias is not None:
         y = y + bias
-    return y, Saved(x_hat, inverse_std, weight, bias is not None)
+    return narrowed(y, x), Saved(x_hat, inverse_std, weight, bias is not None)
 
 
 def layer_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None, Array | None]:
@@ -58,6 +60,7 @@ def layer_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None, A
     """
     x_hat, inverse_std, weight, has_bias = saved
     xp = namespace(dy, x_hat)
+    given, dy = dy, widened(dy)
     rows, axes = dy.shape[:-1], tuple(range(dy.ndim - 1))
     dbias = xp.sum(dy, axis=axes) if has_bias and rows else (dy if has_bias else None)  # 4
     g, dweight = dy, None
@@ -67,4 +70,6 @@ def layer_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None, A
     mean_g = xp.mean(g, axis=-1, keepdims=True)  # 3, 2, 1
     mean_gx = xp.mean(g * x_hat, axis=-1, keepdims=True)
     dx = (g - mean_g - x_hat * mean_gx) * inverse_std
-    return dx, dweight, dbias
+    dweight = None if dweight is None else narrowed(dweight, given)
+    dbias = None if dbias is None else narrowed(dbias, given)
+    return narrowed(dx, given), dweight, dbias
