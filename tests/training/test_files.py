@@ -86,8 +86,10 @@ except UserError as error:
 
 def test_what_an_interrupted_write_left_is_cleared(tmp_path: Path) -> None:
     (tmp_path / ".tmp-file").write_bytes(b"half")
-    (tmp_path / ".tmp-folder").mkdir()
-    (tmp_path / ".tmp-folder" / "a").write_bytes(b"half")
-    (tmp_path / "kept").write_bytes(b"whole")
-    remove_temporary(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+    for name in (".tmp-folder-1", ".tmp-older-folder-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_bytes(b"half")
+    for name in ("file", ".tmp-another's"):
+        (tmp_path / name).write_bytes(b"whole")
+    remove_temporary(tmp_path, "file", "folder-*")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".tmp-another's", "file"]

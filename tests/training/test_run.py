@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,12 @@ from pellucid.training.events import EpochEnded
 from pellucid.training.run import RunFolder, check_resumed, read_settings
 
 SETTINGS = {"model": {"d_model": 64, "heads": [2, 3]}, "training": {"lr": 1e-3}}
+
+
+def begun(path: Path, settings: Any = SETTINGS, **options: Any) -> RunFolder:
+    run = RunFolder(path, settings, **options)
+    run.begin()
+    return run
 
 
 def save(run: RunFolder, step: int) -> None:
@@ -35,12 +42,14 @@ def test_a_new_run(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "run"
     with RunFolder(folder, SETTINGS) as run:
         assert run.checkpoint is None
+        assert [p.name for p in folder.iterdir()] == [".lock"]
+        run.begin()
     assert read_settings(folder) == SETTINGS
     assert recorded(folder) == []
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
-    with RunFolder(tmp_path, SETTINGS) as run:
+    with begun(tmp_path) as run:
         for event in events(1, 2):
             run.metrics(event)
         save(run, 2)
@@ -49,7 +58,7 @@ def test_metrics_are_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
     with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"event": "half a li')
     (tmp_path / "checkpoints" / ".tmp-step-00000004").mkdir()
-    with RunFolder(tmp_path, SETTINGS, resume=True) as run:
+    with begun(tmp_path, resume=True) as run:
         assert run.checkpoint is not None
         assert run.checkpoint.step == 2
         np.testing.assert_array_equal(run.checkpoint.weights["w"], np.full(3, 2, np.float32))
@@ -60,22 +69,22 @@ def test_metrics_are_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
-    with RunFolder(tmp_path, SETTINGS) as run:
+    with begun(tmp_path) as run:
         run.metrics(events(1)[0])
-    with RunFolder(tmp_path, SETTINGS, resume=True) as run:
+    with begun(tmp_path, resume=True) as run:
         assert run.checkpoint is None
     assert recorded(tmp_path) == []
 
 
 def test_a_run_killed_before_anything_was_written_begins_again(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
-    with RunFolder(tmp_path, SETTINGS, resume=True) as run:
+    with begun(tmp_path, resume=True) as run:
         assert run.checkpoint is None
     assert read_settings(tmp_path) == SETTINGS
 
 
 def test_metrics_that_lost_lines_are_refused(tmp_path: Path) -> None:
-    with RunFolder(tmp_path, SETTINGS) as run:
+    with begun(tmp_path) as run:
         run.metrics(events(1)[0])
         save(run, 1)
     (tmp_path / "metrics.jsonl").write_bytes(b"")
@@ -85,7 +94,7 @@ def test_metrics_that_lost_lines_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("saved", [True, False])
 def test_changed_settings_are_listed(tmp_path: Path, saved: bool) -> None:
-    with RunFolder(tmp_path, SETTINGS) as run:
+    with begun(tmp_path) as run:
         if saved:
             save(run, 1)
     changed = {"model": {"d_model": 128, "heads": [2, 3]}, "training": {"lr": 1e-3, "seed": 1}}
@@ -101,7 +110,7 @@ def test_changed_settings_are_listed(tmp_path: Path, saved: bool) -> None:
 def test_some_settings_can_be_compared_before_the_folder_is_opened(tmp_path: Path) -> None:
     other = {"model": {"d_model": 10**9}}
     check_resumed(tmp_path, other)  # a run without a checkpoint has nothing to fit to
-    with RunFolder(tmp_path, SETTINGS) as run:
+    with begun(tmp_path) as run:
         save(run, 1)
         check_resumed(tmp_path, {"model": SETTINGS["model"]})
         check_resumed(tmp_path, {"model": {"d_model": 64}})
@@ -112,11 +121,10 @@ def test_some_settings_can_be_compared_before_the_folder_is_opened(tmp_path: Pat
 def test_changes_can_be_accepted_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with RunFolder(tmp_path, SETTINGS) as run:
+    with begun(tmp_path) as run:
         save(run, 1)
     changed = {**SETTINGS, "training": {"lr": 2e-3}}
-    with RunFolder(tmp_path, changed, resume=True, accept_changes=True):
-        pass
+    begun(tmp_path, changed, resume=True, accept_changes=True).close()
     assert "training.lr: 0.001 -> 0.002" in caplog.text
     assert read_settings(tmp_path) == changed
 
@@ -126,13 +134,13 @@ def test_another_place_is_warned_of(
 ) -> None:
     place = {"numpy": "1", "blas threads": "2"}
     monkeypatch.setattr("pellucid.training.run.environment", lambda: place)
-    with RunFolder(tmp_path, SETTINGS) as run:
+    with begun(tmp_path) as run:
         save(run, 1)
     caplog.set_level(logging.WARNING)
-    with RunFolder(tmp_path, SETTINGS, resume=True):
+    with begun(tmp_path, resume=True):
         assert caplog.text == ""
     monkeypatch.setattr("pellucid.training.run.environment", lambda: place | {"blas threads": "4"})
-    with RunFolder(tmp_path, SETTINGS, resume=True):
+    with begun(tmp_path, resume=True):
         assert "blas threads: 2 -> 4" in caplog.text
         assert "no longer bit for bit" in caplog.text
 
@@ -168,9 +176,84 @@ def test_a_folder_in_use_by_another_process(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_holds_a_run(tmp_path: Path) -> None:
-    RunFolder(tmp_path, SETTINGS).close()
+    with begun(tmp_path) as run:
+        save(run, 1)
     with pytest.raises(UserError, match=r"already holds a run.*--resume"):
         RunFolder(tmp_path, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.toml", "metrics.jsonl", "checkpoints/mine", "model/weights.bin", "tokenizer.json"],
+)
+def test_a_folder_with_files_of_the_users_own_is_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("precious")
+    held = "a run" if name == "config.toml" else Path(name).parts[0]
+    with pytest.raises(UserError, match=f"already holds {held}.*another folder"):
+        RunFolder(tmp_path, SETTINGS, beside={"tokenizer.json": b"{}"})
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()] == [name]
+    (tmp_path / ".lock").touch()  # a run killed in its first moments is still no leave
+    if name != "config.toml":
+        for resume in (True, False):
+            with pytest.raises(UserError, match="another folder"):
+                RunFolder(tmp_path, SETTINGS, resume=resume, beside={"tokenizer.json": b"{}"})
+    assert (tmp_path / name).read_text() == "precious"
+
+
+def test_what_is_nobodys_business_does_not_keep_a_run_out(tmp_path: Path) -> None:
+    for name in (".tmp-notes", "notes.txt"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "checkpoints").mkdir()
+    with begun(tmp_path) as run:
+        save(run, 1)
+    begun(tmp_path, resume=True).close()
+    assert {".tmp-notes", "notes.txt"} <= {p.name for p in tmp_path.iterdir()}
+
+
+def test_files_beside_the_settings(tmp_path: Path) -> None:
+    begun(tmp_path, beside={"tokenizer.json": b"{}"}).close()
+    assert (tmp_path / "tokenizer.json").read_bytes() == b"{}"
+
+
+def test_a_run_that_saved_nothing_can_begin_anew(tmp_path: Path) -> None:
+    with begun(tmp_path) as run:
+        run.metrics(events(1)[0])
+    (tmp_path / ".tmp-config.toml").write_text("half")
+    other = {"model": {"d_model": 128}}
+    RunFolder(tmp_path, other).close()
+    assert recorded(tmp_path) == [1]  # until everything that may refuse is built
+    with begun(tmp_path, other) as run:
+        save(run, 1)
+    assert read_settings(tmp_path) == other
+    assert recorded(tmp_path) == []
+    assert not (tmp_path / ".tmp-config.toml").exists()
+
+
+def test_a_run_whose_model_is_made_does_not_begin_anew(tmp_path: Path) -> None:
+    begun(tmp_path).close()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="already holds a run"):
+        RunFolder(tmp_path, SETTINGS)
+
+
+def test_a_run_whose_checkpoints_were_cleared_away_does_not_begin_anew(tmp_path: Path) -> None:
+    begun(tmp_path).close()
+    (tmp_path / "checkpoints").rmdir()
+    with pytest.raises(UserError, match="already holds a run"):
+        RunFolder(tmp_path, SETTINGS)
+
+
+def test_nothing_is_written_before_it_begins(tmp_path: Path) -> None:
+    with begun(tmp_path) as run:
+        save(run, 1)
+        run.metrics(events(2)[0])
+    changed = {**SETTINGS, "training": {"lr": 2e-3}}
+    with RunFolder(tmp_path, changed, resume=True, accept_changes=True) as run:
+        assert run.changed
+    assert read_settings(tmp_path) == SETTINGS
+    assert recorded(tmp_path) == [2]
 
 
 def test_nothing_to_resume(tmp_path: Path) -> None:
@@ -190,7 +273,7 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with RunFolder(tmp_path, SETTINGS) as run:
+    with begun(tmp_path) as run:
         run.metrics(events(1)[0])
         save(run, 1)
 
@@ -201,7 +284,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(UserError, match=r"step-00000002: cannot be written: No space left"):
             save(run, 2)
         monkeypatch.undo()
-    with RunFolder(tmp_path, SETTINGS, resume=True) as run:
+    with begun(tmp_path, resume=True) as run:
         assert run.checkpoint is not None
         assert run.checkpoint.step == 1
 
@@ -217,6 +300,7 @@ from pellucid.training.run import RunFolder
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 try:
     with RunFolder(Path(sys.argv[1]), {}) as run:
+        run.begin()
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         while True:
             run.metrics(EpochEnded(1, 0.5, 1.0, 2.0, 3.0))
@@ -231,12 +315,12 @@ except UserError as error:
         check=True,
     ).stdout
     assert "metrics.jsonl: cannot be written: File too large; the checkpoints are whole" in said
-    RunFolder(tmp_path, {}, resume=True).close()
+    begun(tmp_path, {}, resume=True).close()
     assert recorded(tmp_path) == []
 
 
 def test_damaged_settings_are_named(tmp_path: Path) -> None:
-    RunFolder(tmp_path, SETTINGS).close()
+    begun(tmp_path).close()
     (tmp_path / "config.toml").write_text("model = [")
     with pytest.raises(UserError, match=r"config\.toml: cannot be read as TOML"):
         RunFolder(tmp_path, SETTINGS, resume=True)

@@ -71,9 +71,10 @@ def write_folder_atomically(path: Path, files: Mapping[str, bytes]) -> None:
         shutil.rmtree(older, ignore_errors=True)
 
 
-def remove_temporary(folder: Path) -> None:
-    """Clear away what an interrupted write left behind."""
-    for path in folder.glob(f"{TEMPORARY}*"):
+def remove_temporary(folder: Path, *names: str) -> None:
+    """Clear away what an interrupted write of these names left behind; a * stands for anything."""
+    patterns = [f"{TEMPORARY}{kind}{name}" for name in names for kind in ("", "older-")]
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:

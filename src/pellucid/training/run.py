@@ -1,7 +1,8 @@
 """A run is a folder: config.toml as resolved, metrics.jsonl, checkpoints/, model/.
 
-Opening it takes its lock; resuming it finds the newest checkpoint, compares the settings with those
-it was made with, and cuts metrics.jsonl back to it.
+Opening it takes its lock; resuming it finds the newest checkpoint and compares the settings with
+those it was made with. Only when it begins, after all that may refuse, is anything written:
+config.toml, and metrics.jsonl cut back to the checkpoint.
 """
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ from pellucid.training.checkpoint import (
 )
 from pellucid.training.environment import changes, environment
 from pellucid.training.events import RECORDED, Event, as_record
-from pellucid.training.files import remove_temporary, saving, write_atomically
+from pellucid.training.files import TEMPORARY, remove_temporary, saving, write_atomically
 from pellucid.training.lock import Lock
 
 logger = logging.getLogger(__name__)
+
+CONFIG, METRICS, CHECKPOINTS, MODEL = "config.toml", "metrics.jsonl", "checkpoints", "model"
+LOCK = ".lock"
 
 
 def settings_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -58,23 +62,35 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
+def size_of_lines(path: Path, lines: int) -> int:
+    """Return how many bytes the first lines of a metrics file have.
+
+    Raises `UserError` when it has fewer lines, or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            kept = [file.readline() for _ in range(lines)]
+    except FileNotFoundError:
+        kept = [b""] * lines
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    if kept and not kept[-1].endswith(b"\n"):
+        raise UserError(
+            f"{path}: has fewer than the {lines} lines it had when the checkpoint was "
+            "written; put the file back, or start a new run"
+        )
+    return sum(map(len, kept))
+
+
 class MetricsFile:
     """A listener that appends each recorded event as one line of JSON."""
 
-    def __init__(self, path: Path, lines: int) -> None:
-        """Open `path`, cut back to its first `lines` lines."""
+    def __init__(self, path: Path, lines: int, size: int) -> None:
+        """Open `path`, cut back to its first `lines` lines, which have `size` bytes."""
         self.path, self.lines = path, lines
         with saving(path):
-            self._file = path.open("ab+")
-            self._file.seek(0)
-            kept = [self._file.readline() for _ in range(lines)]
-            if kept and not kept[-1].endswith(b"\n"):
-                self._file.close()
-                raise UserError(
-                    f"{path}: has fewer than the {lines} lines it had when the checkpoint was "
-                    "written; put the file back, or start a new run"
-                )
-            self._file.truncate(sum(map(len, kept)))
+            self._file = path.open("ab")
+            self._file.truncate(size)
 
     def __call__(self, event: Event) -> None:
         """Append the event, if it is one of those recorded."""
@@ -104,11 +120,17 @@ class RunFolder:
     resume: go on from the newest checkpoint, or from the start when there is none yet.
     accept_changes: resume although settings differ; the run is then no longer one that could be
         repeated from its config.toml.
+    beside: files that are written beside config.toml, by name.
 
-    Raises `UserError` when the folder is in use, cannot be written, already holds a run (and
-    `resume` is off), holds none (and `resume` is on), holds a damaged checkpoint, or was made with
-    other settings: each of these is listed.
+    A run that was stopped before it saved anything may also begin anew, with other settings.
+
+    Raises `UserError` when the folder is in use, cannot be written, already holds a run or anything
+    else that a new one would write over (and `resume` is off), holds none (and `resume` is on),
+    holds a damaged checkpoint, or was made with other settings: each of these is listed.
     """
+
+    metrics: MetricsFile
+    """Takes down what happens, from `begin` on."""
 
     def __init__(
         self,
@@ -117,34 +139,47 @@ class RunFolder:
         *,
         resume: bool = False,
         accept_changes: bool = False,
+        beside: Mapping[str, bytes] | None = None,
     ) -> None:
         self.path = path
-        self.checkpoints = path / "checkpoints"
+        self.checkpoints = path / CHECKPOINTS
         self.settings = tomllib.loads(tomli_w.dumps(settings))
+        self.beside = dict(beside or {})
         self.environment = environment()
         self.checkpoint: Checkpoint | None = None
         self.changed = False
-        _check_before(path, resume)
+        self._begun, self._lines, self._size = False, 0, 0
+        self._check_before(resume)
         with saving(path, "nothing was changed"):
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-        self._lock = Lock(path / ".lock")
+            path.mkdir(parents=True, exist_ok=True)
+        self._lock = Lock(path / LOCK)
         try:
-            if not resume and _holds_run(path):
-                raise UserError(
-                    f"{path}: already holds a run; go on with it ({self.resume_command}), or "
-                    "choose another folder"
-                )
             if resume:
                 self._go_on(accept_changes)
-            lines = self.checkpoint.state["metrics_lines"] if self.checkpoint else 0
-            with saving(path):
-                remove_temporary(path)
-                remove_temporary(self.checkpoints)
-            write_atomically(path / "config.toml", tomli_w.dumps(self.settings).encode())
-            self.metrics = MetricsFile(path / "metrics.jsonl", lines)
+            if not (resume and _holds_run(path)):
+                self._check_free()
         except BaseException:
             self._lock.release()
             raise
+
+    def begin(self) -> None:
+        """Write the settings, and open the metrics; called again, do nothing.
+
+        Before it nothing in the folder but its lock is written.
+        """
+        if self._begun:
+            return
+        with saving(self.path):
+            if _holds_run(self.path):  # then what was left half written is the run's own
+                remove_temporary(self.path, CONFIG, MODEL, *self.beside)
+                remove_temporary(self.checkpoints, "step-*")
+            self.checkpoints.mkdir(exist_ok=True)
+        # The settings come first: they say of all else that it is a run's.
+        write_atomically(self.path / CONFIG, tomli_w.dumps(self.settings).encode())
+        for name, content in self.beside.items():
+            write_atomically(self.path / name, content)
+        self.metrics = MetricsFile(self.path / METRICS, self._lines, self._size)
+        self._begun = True
 
     def __enter__(self) -> Self:
         return self
@@ -154,7 +189,8 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the files and let go of the folder."""
-        self.metrics.close()
+        if self._begun:
+            self.metrics.close()
         self._lock.release()
 
     @property
@@ -202,6 +238,8 @@ class RunFolder:
             self.changed = True
             logger.warning("%s goes on with other settings:\n  %s", self.path, listed)
         if self.checkpoint is not None:
+            self._lines = self.checkpoint.state["metrics_lines"]
+            self._size = size_of_lines(self.path / METRICS, self._lines)
             moved = changes(self.checkpoint.state["environment"], self.environment)
             if moved:
                 logger.warning(
@@ -210,13 +248,47 @@ class RunFolder:
                     "; ".join(moved),
                 )
 
+    def _check_before(self, resume: bool) -> None:
+        """Refuse what can be refused before anything is written."""
+        path = self.path
+        if path.exists() and not path.is_dir():
+            raise UserError(f"{path}: is a file; a run needs a folder")
+        if (path / LOCK).exists():
+            return  # whoever holds it is named first
+        if not resume:
+            self._check_free()
+        elif not _holds_run(path):
+            raise UserError(
+                f"{path}: there is no run here to resume (no config.toml, no checkpoints)"
+            )
+
+    def _check_free(self) -> None:
+        """Refuse to begin a run where there is anything that it would write over.
+
+        A run of ours that has saved nothing is given up for a new one.
+        """
+        path = self.path
+        saved = [name for name in (CHECKPOINTS, MODEL) if _holds_any(path / name)]
+        if _holds_run(path):
+            begun = (path / LOCK).exists() and self.checkpoints.is_dir()
+            if saved or not begun:
+                raise UserError(
+                    f"{path}: already holds a run; go on with it ({self.resume_command}), or "
+                    "choose another folder"
+                )
+        elif held := [*saved, *(n for n in (METRICS, *self.beside) if (path / n).exists())]:
+            raise UserError(
+                f"{path}: already holds {', '.join(held)}, which a run would write over; move it "
+                "away, or choose another folder"
+            )
+
 
 def read_settings(path: Path) -> dict[str, Any] | None:
     """Return the settings of a run folder, or None when it was stopped before they were written.
 
     Raises `UserError` when config.toml is there but damaged.
     """
-    file = path / "config.toml"
+    file = path / CONFIG
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -232,7 +304,7 @@ def check_resumed(path: Path, settings: Mapping[str, Any]) -> None:
     all settings; here only those given are compared, and only with what the checkpoint's
     config.toml says.
     """
-    if not (made := checkpoint_paths(path / "checkpoints")):
+    if not (made := checkpoint_paths(path / CHECKPOINTS)):
         return
     before, now = dict(_flat(read_settings(made[-1]) or {})), dict(_flat(settings))
     if found := settings_differences({key: before[key] for key in now if key in before}, now):
@@ -247,13 +319,11 @@ def _other_settings(path: Path, listed: str) -> UserError:
 
 
 def _holds_run(path: Path) -> bool:
-    return (path / "config.toml").exists() or bool(checkpoint_paths(path / "checkpoints"))
+    return (path / CONFIG).exists() or bool(checkpoint_paths(path / CHECKPOINTS))
 
 
-def _check_before(path: Path, resume: bool) -> None:
-    """Refuse what can be refused before anything is written."""
-    if path.exists() and not path.is_dir():
-        raise UserError(f"{path}: is a file; a run needs a folder")
-    # A run killed in its first moments has its lock and nothing else; it may begin again.
-    if resume and not _holds_run(path) and not (path / ".lock").exists():
-        raise UserError(f"{path}: there is no run here to resume (no config.toml, no checkpoints)")
+def _holds_any(path: Path) -> bool:
+    """Whether there is a file, or a folder with more in it than an interrupted write leaves."""
+    if not path.is_dir():
+        return path.exists()
+    return any(not entry.name.startswith(TEMPORARY) for entry in path.iterdir())

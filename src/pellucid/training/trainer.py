@@ -63,9 +63,9 @@ class Trainer:
     """Train `model` on `batches`, telling `listeners` what happens.
 
     validation: held-out batches. metric: called with the model in eval mode at every validation;
-    returns further scores by name. run: where checkpoints and metrics go; if it was resumed,
-    training goes on from its checkpoint. Without a run nothing is saved, and the model leaves with
-    its last weights.
+    returns further scores by name. run: where checkpoints and metrics go, begun by `fit`; if it was
+    resumed, training goes on from its checkpoint. Without a run nothing is saved, and the model
+    leaves with its last weights.
 
     Raises `UsageError` when the settings name no end, when there is nothing to train on, or when
     the score to monitor will not be there.
@@ -88,7 +88,7 @@ class Trainer:
         config.check(offered if validation or metric else None)
         self.model, self.batches, self.config, self.run = model, batches, config, run
         self.validation, self.metric = validation, metric
-        self.listeners: list[Listener] = [*([run.metrics] if run else []), *listeners]
+        self.listeners: list[Listener] = list(listeners)
         self.optimizer = Adam(model.named_parameters(), config.optimizer)
         self.state = TrainerState()
         if run is not None and run.checkpoint is not None:
@@ -119,6 +119,8 @@ class Trainer:
         written.
         """
         state, config = self.state, self.config
+        if self.run is not None:
+            self.run.begin()
         parameters = sum(p.data.size for _, p in self.model.named_parameters())
         self._tell(Started, parameters, config.steps, config.epochs, config.minutes)
         self.model.train()
@@ -321,5 +323,7 @@ class Trainer:
 
     def _tell(self, kind: type[Event], *values: Any) -> None:
         event = kind(self.state.step, self._epochs(), *values)
+        if self.run is not None:
+            self.run.metrics(event)
         for listener in self.listeners:
             listener(event)
