@@ -18,6 +18,7 @@ import pytest
 
 import pellucid as pellucid_package
 from pellucid.cli import VERBS, main
+from pellucid.training.config import SCORES
 from pellucid.training.events import TIME_FIELDS
 
 Done = subprocess.CompletedProcess[str]
@@ -218,6 +219,61 @@ class TestTrain:
         )
         assert done.returncode == 0, done.stderr
         assert "5 steps" in done.stdout
+
+    def test_a_folder_of_the_users_own_is_left_alone(self, place: Path, tmp_path: Path) -> None:
+        (tmp_path / "own" / "model").mkdir(parents=True)
+        (tmp_path / "own" / "model" / "weights.bin").write_text("precious")
+        (tmp_path / "own" / "metrics.jsonl").write_text("mine")
+        train = ("train", "tiny.toml", "--data.train", "words.tsv", "--run", tmp_path / "own")
+        failed(pellucid(*train, cwd=place), 1, "already holds model, metrics.jsonl")
+        assert (tmp_path / "own" / "model" / "weights.bin").read_text() == "precious"
+        assert (tmp_path / "own" / "metrics.jsonl").read_text() == "mine"
+
+    def test_a_refused_change_changes_nothing(self, place: Path, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        pellucid("train", "tiny.toml", "--data.train", "words.tsv", "--run", run, cwd=place)
+        wider = ("--accept-changes", "--model.d-model", "24")
+        failed(
+            pellucid("train", "--resume", run, *wider, cwd=place),
+            1,
+            "expected shape (17, 24), got (17, 12)",
+        )
+        done = pellucid("train", "--resume", run, cwd=place)
+        assert done.returncode == 0, done.stderr
+        assert "| model.d_model | 12 |" in (run / "model" / "README.md").read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize(
+        "wrong, words",
+        [
+            (["--data.batch-tokens", "7"], "batch_tokens = 7 does not hold the longest pair"),
+            (["--training.monitor", "bleu"], "evaluation.metric = 'bleu' gives it"),
+            (["--training.steps", "None"], "say when training ends"),
+        ],
+    )
+    def test_wrong_use_can_be_put_right(
+        self, wrong: list[str], words: str, place: Path, tmp_path: Path
+    ) -> None:
+        train = ("train", "tiny.toml", "--data.train", "words.tsv", "--run", tmp_path / "run")
+        failed(pellucid(*train, *wrong, cwd=place), 2, words)
+        assert not (tmp_path / "run").exists()
+        failed(pellucid(*train, cwd=place), 0)
+
+    @pytest.mark.parametrize("metric", SCORES)
+    def test_a_metric_gives_the_scores_that_can_be_monitored(
+        self, metric: str, place: Path, tmp_path: Path
+    ) -> None:
+        if metric == "bleu":
+            pytest.importorskip("sacrebleu")
+        *_, monitored = SCORES[metric]
+        done = pellucid(
+            *("train", "tiny.toml", "--data.train", "words.tsv", "--run", tmp_path / "run"),
+            *("--evaluation.metric", metric, "--training.monitor", monitored),
+            cwd=place,
+        )
+        failed(done, 0)
+        lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        given = [e["scores"] for e in map(json.loads, lines) if e["event"] == "validated"]
+        assert [list(scores) for scores in given] == [list(SCORES[metric])] * 2
 
     def test_resuming_on_other_data_is_refused(self, place: Path) -> None:
         (place / "own.tsv").write_text(pairs(150), encoding="utf-8")
@@ -619,6 +675,22 @@ class TestEvaluate:
         done = pellucid("evaluate", "runs/tiny/model", "--data", "words.tsv", cwd=place)
         assert done.returncode == 0, done.stderr
         assert "200" in done.stdout
+
+    def test_given_pairs_are_read_by_the_columns_of_the_run(
+        self, place: Path, tmp_path: Path
+    ) -> None:
+        table = "de,en\n" + pairs(131).replace("\t", ",")
+        (tmp_path / "own.csv").write_text(table, encoding="utf-8")
+        own = ("--data.train", tmp_path / "own.csv", "--data.columns", "de", "en")
+        done = pellucid("train", "tiny.toml", *own, "--run", tmp_path / "run", cwd=place)
+        failed(done, 0)
+        scored = ("evaluate", tmp_path / "run", "--as-json", "--data", tmp_path / "own.csv")
+        assert json.loads(pellucid(*scored).stdout)["pairs"] == 131
+        turned = table.replace("de,en", "source,target")
+        (tmp_path / "own.csv").write_text(turned, encoding="utf-8")
+        failed(pellucid(*scored), 1, "no column 'de'")
+        named = pellucid(*scored, "--columns", "source", "target")
+        assert json.loads(named.stdout)["pairs"] == 131
 
     def test_a_long_source_is_judged_as_it_is_answered(
         self, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -25,6 +25,7 @@ from pellucid.text.texts import as_texts, is_text_file, read_texts
 from pellucid.text.tokenizer import Tokenizer, normaliser, train_tokenizer
 from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMaskedLM
 from pellucid.training.card import model_card
+from pellucid.training.config import SCORES
 from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder, check_resumed
 from pellucid.training.storage import Store
@@ -125,17 +126,20 @@ def train_run(
     if resume and not accept_changes:
         check_resumed(folder, {"model": _chosen(config)})  # before a model is made of them
     pairs = read_material(config)
+    scores_given = ("loss", *SCORES.get(config.evaluation.metric, ()))
+    config.training.check(scores_given if pairs.valid else None)
     trained = _untrained(config, pairs)
     examples = encode(trained, pairs.train, config, pairs.first_target_only)
     config = _resolve(config, trained, examples, accept_changes)
     model = trained.model
     say(_account(pairs, examples, trained))
     held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
+    batches = _batches(examples, config)
     settings = _settings(config)
     with RunFolder(folder, settings, resume=resume, accept_changes=accept_changes) as run:
         trainer = Trainer(
             model,
-            _batches(examples, config),
+            batches,
             config.training,
             validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
             metric=validation_metric(trained, pairs.valid, config),
