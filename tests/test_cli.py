@@ -676,22 +676,6 @@ class TestEvaluate:
         assert done.returncode == 0, done.stderr
         assert "200" in done.stdout
 
-    def test_given_pairs_are_read_by_the_columns_of_the_run(
-        self, place: Path, tmp_path: Path
-    ) -> None:
-        table = "de,en\n" + pairs(131).replace("\t", ",")
-        (tmp_path / "own.csv").write_text(table, encoding="utf-8")
-        own = ("--data.train", tmp_path / "own.csv", "--data.columns", "de", "en")
-        done = pellucid("train", "tiny.toml", *own, "--run", tmp_path / "run", cwd=place)
-        failed(done, 0)
-        scored = ("evaluate", tmp_path / "run", "--as-json", "--data", tmp_path / "own.csv")
-        assert json.loads(pellucid(*scored).stdout)["pairs"] == 131
-        turned = table.replace("de,en", "source,target")
-        (tmp_path / "own.csv").write_text(turned, encoding="utf-8")
-        failed(pellucid(*scored), 1, "no column 'de'")
-        named = pellucid(*scored, "--columns", "source", "target")
-        assert json.loads(named.stdout)["pairs"] == 131
-
     def test_a_long_source_is_judged_as_it_is_answered(
         self, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:

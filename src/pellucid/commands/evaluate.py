@@ -40,7 +40,8 @@ def evaluate(
         model: A run folder, or a model folder together with --data.
         data: One file of pairs (.tsv, .csv, .jsonl), or two parallel text files; for a decoder or
             an encoder alone also one .txt, a text a line.
-        columns: Names of the source's and the target's column; unset: source and target.
+        columns: Names of the source's and the target's column; unset: the run's, if its settings
+            name them, or else source and target.
         metric: Decode every pair; error_rates: edits per code point (PER) and outputs with any edit
             (WER); bleu: BLEU and chrF by sacreBLEU. Unset: as the run's settings say.
         as_json: Print the scores as one line of JSON.
@@ -58,7 +59,9 @@ def evaluate(
     if config.evaluation.metric == "bleu":
         check_installed()
     if data:
-        given = replace(config.data, train=data, valid=(), test=(), columns=columns, held_out=0.0)
+        own = config.data
+        columns = columns or own.columns
+        given = replace(own, train=data, valid=(), test=(), columns=columns, held_out=0.0)
         pairs = read_material(replace(config, data=given)).train
     else:
         everything = read_material(config)

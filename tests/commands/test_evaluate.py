@@ -1,0 +1,32 @@
+"""Scores on pairs put aside, or given, and what the model card says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.test_cli import TINY, failed, pairs, pellucid
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with settings, a table of pairs under names of its own, and a run on them."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "tiny.toml").write_text(TINY, encoding="utf-8")
+    table = "de,en\n" + pairs(131).replace("\t", ",")
+    (folder / "own.csv").write_text(table, encoding="utf-8")
+    own = ("--data.train", "own.csv", "--data.columns", "de", "en")
+    failed(pellucid("train", "tiny.toml", *own, "--run", "run", cwd=folder), 0)
+    return folder
+
+
+def test_given_pairs_are_read_by_the_columns_of_the_run(place: Path, tmp_path: Path) -> None:
+    scored = ("evaluate", "run", "--as-json", "--data")
+    assert json.loads(pellucid(*scored, "own.csv", cwd=place).stdout)["pairs"] == 131
+    turned = (place / "own.csv").read_text(encoding="utf-8").replace("de,en", "source,target")
+    (tmp_path / "turned.csv").write_text(turned, encoding="utf-8")
+    other = (*scored, tmp_path / "turned.csv")
+    failed(pellucid(*other, cwd=place), 1, "turned.csv, line 1: no column 'de'")
+    named = pellucid(*other, "--columns", "source", "target", cwd=place)
+    assert json.loads(named.stdout)["pairs"] == 131
