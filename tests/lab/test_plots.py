@@ -69,12 +69,14 @@ def test_every_colour_that_is_drawn_is_in_the_picture_to_the_byte() -> None:
     for count in (2, 14):
         names = [f"v{i}" for i in range(count)]
         wanted = {*COLOURS[:count], "#ffffff", "#000000"}
-        assert wanted <= colours_of(plots.draw_curves([("", curves(names, 23))], "epoch", "loss"))
+        assert wanted <= colours_of(
+            plots.draw_curves([("", curves(names, 23))], [], "epoch", "loss")
+        )
         panels = {(row, column): curves(names) for row in "abc" for column in "de"}
         grid = plots.draw_grid(list("abc"), list("de"), panels, "step", {"d": (1.0, "one")})
         assert {*wanted, INK} <= colours_of(grid)
     assert {COLOURS[0], INK} <= colours_of(plots.draw_forest([PAIRS]))
-    mark = {"v1": Mark(0.5, 0.4, 0.7, 1.5)}
+    mark = [Mark("v1", "cross", 0.5, 1.5)]
     assert set(COLOURS[:2]) <= colours_of(plots.draw_exponents(curves(["v0", "v1"]), mark, "loss"))
 
 
@@ -96,8 +98,8 @@ def test_few_colours_are_kept_all_and_the_file_is_the_same_again() -> None:
 
 
 def test_a_curve_of_one_point_is_seen() -> None:
-    one = plots.draw_curves([("", curves(["v1", "v2"], points=1, seeds=1))], "epoch", "loss")
-    none = plots.draw_curves([("", {"v1": [([], [])], "v2": [([], [])]})], "epoch", "loss")
+    one = plots.draw_curves([("", curves(["v1", "v2"], points=1, seeds=1))], [], "epoch", "loss")
+    none = plots.draw_curves([("", {"v1": [([], [])], "v2": [([], [])]})], [], "epoch", "loss")
 
     def count(png: bytes, colour: str) -> int:
         rgb = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
@@ -110,14 +112,14 @@ def test_a_curve_of_one_point_is_seen() -> None:
 @pytest.mark.parametrize("name", ["p_0.5 $x_{$", "$\\alpha$", "a$b$c"])
 def test_a_name_is_drawn_as_it_stands(drawn: list[Figure], name: str) -> None:
     two = curves([name, "v2"])
-    plots.draw_curves([(f"against {name}", two), ("b", two)], "epoch", "loss")
+    plots.draw_curves([(f"against {name}", two), ("b", two)], [], "epoch", "loss")
     plots.draw_grid([name], ["column"], {(name, "column"): two}, "step")
-    plots.draw_exponents(two, {name: Mark(0.5, 0.4, 0.7, 1.5)}, "loss")
+    plots.draw_exponents(two, [Mark(name, "cross", 0.5, 1.5)], "loss")
     plots.draw_forest([compare(Contrast(name, "bleu", "b"), False, {0: 1.0}, {0: 2.0})])
     wanted = [
         {f"{name} (3 seeds)", f"against {name}"},
         {name, f"{name} (3 seeds)"},
-        {f"{name} (3 seeds)", f"{name}, learned"},
+        {f"{name} (3 seeds)", "learned, cross"},
         {f"{name} − b  (n = 1)"},
     ]
     for figure, said in zip(drawn, wanted, strict=True):
@@ -139,7 +141,7 @@ def test_characters_that_no_font_has_are_code_points_and_said_once(
     drawn: list[Figure], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
-        plots.draw_curves([("", curves(["없음", "d_k^2"]))], "epoch", "loss")
+        plots.draw_curves([("", curves(["없음", "d_k^2"]))], [], "epoch", "loss")
     said = {"\\uc5c6\\uc74c (3 seeds)", "d_k^2 (3 seeds)"}
     assert all(said <= texts(figure) for figure in drawn)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
@@ -151,7 +153,7 @@ def test_hangul_is_drawn_where_a_font_has_it(
 ) -> None:
     if pixels.drawable("없음") != "없음":
         pytest.skip("no font with Hangul")
-    plots.draw_curves([("", curves(["없음"]))], "epoch", "loss")
+    plots.draw_curves([("", curves(["없음"]))], [], "epoch", "loss")
     assert "없음 (3 seeds)" in texts(drawn[0])
     assert not caplog.records
 

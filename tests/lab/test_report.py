@@ -17,7 +17,7 @@ from pellucid.cli import main
 from pellucid.errors import UserError
 from pellucid.lab.document import Table, to_markdown
 from pellucid.lab.outcome import gather
-from pellucid.lab.report import answers, write_report
+from pellucid.lab.report import answers, report, write_report
 from pellucid.lab.results import append_result, read_results
 from pellucid.lab.runner import run_study
 from pellucid.lab.study import Bound, Study
@@ -81,6 +81,37 @@ def test_one_file_that_asks_for_nothing_and_markdown_beside_it(
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_curves_are_drawn_as_they_are_and_as_differences_within_pairs(
+    done: tuple[Study, Lines], undrawn: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, lines = done
+    calls: list[tuple[Any, Any]] = []
+
+    def draw(panels: Any, differences: Any, xlabel: str, ylabel: str) -> bytes:
+        calls.append((panels, differences))
+        return b"\x89PNG"
+
+    monkeypatch.setattr("pellucid.lab.report.draw_curves", draw)
+    ids = {(t.change, t.seed): t.id for t in study.trials()}
+    lacking = {id: line for id, line in lines.items() if id != ids["sqrt", 0]}
+    report(gather(study, lacking))
+    panels, ((title, differences),) = calls[0]
+    assert title == "minus sqrt, seed by seed"
+    assert len(dict(panels)["against sqrt"]["linear"]) == 3
+    found = {change: [ys for _, ys in seeds] for change, seeds in differences.items()}
+
+    def curve(change: str, seed: int) -> list[float]:
+        return list(lines[ids[change, seed]]["curve"]["train"])
+
+    def less(change: str, seed: int) -> list[float]:
+        pairs = zip(curve(change, seed), curve("sqrt", seed), strict=True)
+        return [a - b for a, b in pairs]
+
+    assert sorted(found["linear"]) == sorted([less("linear", 1), less("linear", 2)])
+    assert found["none"] == [less("none", 1)]
+    assert found["sqrt"] == [[0.0] * len(ys) for ys in found["linear"]]
+
+
 def test_a_failed_run_is_told_and_the_rest_analysed(
     done: tuple[Study, Lines], tmp_path: Path
 ) -> None:

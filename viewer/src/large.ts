@@ -194,10 +194,11 @@ export class Large {
     this.beside.root.setAttribute("aria-label", meaning);
     this.besideTitle.textContent = state.beside === "change" ? "Change of W" : `Gradient ${name}`;
     const ramp = el("span", { class: "ramp signed" });
-    const of =
-      state.beside === "change"
-        ? "now less the model’s own"
-        : "at the model’s own scale; orange: more weight here, more loss";
+    const of = {
+      change: "now less the model’s own",
+      weights: "at the model’s own scale; orange: more weight here, more loss",
+      scores: "at the model’s own scale; orange: a higher score here, more loss",
+    }[state.beside];
     this.legend.replaceChildren(`−${number(most)}`, ramp, `+${number(most)}`, el("span", {}, of));
     for (const [beside, button] of this.choices) {
       button.setAttribute("aria-pressed", String(beside === state.beside));

@@ -106,22 +106,21 @@ def _group(outcome: Outcome, names: Sequence[str]) -> Group:
 
 
 def _against(outcome: Outcome, groups: Sequence[Group], metric: str) -> Block:
-    curves, marks = {}, {}
+    curves, marks = {}, []
     for group in groups:
         found = _values(outcome, group, metric)
         seeds, ps = _common(found), list(group.fixed.values())
         curves[group.title] = [(ps, [found[name][s] for name in group.fixed]) for s in seeds]
-        ps, learned = _learned(outcome, group, metric, seeds)
-        values = list(learned.values())
-        if ps and values:
-            marks[group.title] = Mark(
-                float(np.median(ps)), min(ps), max(ps), float(np.median(values))
-            )
+        learned, values = _learned(outcome, group, metric, seeds)
+        for kind, ends in learned.items():
+            if ends and values:
+                y = float(np.median(list(values.values())))
+                marks.append(Mark(group.title, kind, float(np.median(ends)), y))
     said = (
         f"{metric} against the exponent: median over the seeds that every exponent of a curve was "
         "run with, band from the least to the most. "
-        "Stars: learned scales with the same seeds, at the median of all heads, with the least and "
-        "the most of them."
+        "Black-rimmed marks: learned scales with the same seeds, each kind of attention at the "
+        "median of its heads. All marks of a width are one model, so of one height."
     )
     label = f"{metric} ({unit(metric)})" if unit(metric) else metric
     return Picture(f"exponents-{metric}.png", draw_exponents(curves, marks, label), said)
@@ -142,12 +141,12 @@ def _common(values: Mapping[str, Mapping[int, float]]) -> list[int]:
 
 def _learned(
     outcome: Outcome, group: Group, metric: str, seeds: Sequence[int]
-) -> tuple[list[float], dict[int, float]]:
-    """Return, of these seeds, the exponents of all heads at the end, and the metric."""
+) -> tuple[dict[str, list[float]], dict[int, float]]:
+    """Return, of these seeds, the exponents at the end by kind of attention, and the metric."""
     if group.learned is None:
-        return [], {}
+        return {}, {}
     lines = {s: line for s, line in outcome.done[group.learned].items() if s in seeds}
-    ps = [p for line in lines.values() for kind in KINDS for p in _last(line, group.d_k, kind)[0]]
+    ps = {kind: [p for x in lines.values() for p in _last(x, group.d_k, kind)[0]] for kind in KINDS}
     own = outcome.values(group.learned, metric)
     return ps, {s: v for s in lines if (v := own[s]) is not None}
 
@@ -185,7 +184,8 @@ def _row(outcome: Outcome, group: Group, metric: str) -> list[str]:
     overall = _lowest(group, {name: sign * middle(name) for name in group.fixed})
     each = [_lowest(group, {n: sign * values[n][s] for n in group.fixed}) for s in seeds]
     row = [group.title, str(len(seeds)), overall, written(middle(best)), ", ".join(each)]
-    ps, learned = _learned(outcome, group, metric, seeds)
+    kinds, learned = _learned(outcome, group, metric, seeds)
+    ps = [p for ends in kinds.values() for p in ends]
     if not learned:
         return [*row, spread(ps, ".2f"), "–", "–"]
     differences = [difference(value, values[best][s]) for s, value in learned.items()]

@@ -28,11 +28,11 @@ Curves = Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]
 
 
 class Mark(NamedTuple):
-    """A point with its range along x."""
+    """A point: of which group's colour, of which kind's shape."""
 
+    group: str
+    kind: str
     x: float
-    least: float
-    most: float
     y: float
 
 
@@ -62,21 +62,41 @@ def _repeated(items: Sequence[Any], times: int) -> Any:
 
 
 @plain_text()
-def draw_curves(panels: Sequence[tuple[str, Curves]], xlabel: str, ylabel: str) -> bytes:
-    """Draw panels side by side: the median over seeds of each variant, band from least to most."""
+def draw_curves(
+    panels: Sequence[tuple[str, Curves]],
+    differences: Sequence[tuple[str, Curves]],
+    xlabel: str,
+    ylabel: str,
+) -> bytes:
+    """Draw the median over seeds of each variant, band from least to most, a panel for each group.
+
+    Differences have panels of their own after these: what sets variants apart is often a hundredth
+    of what all of them learn.
+    """
     from matplotlib.figure import Figure
 
-    columns = min(len(panels), 3)
-    rows = math.ceil(len(panels) / columns)
-    figure = Figure(figsize=(WIDE, 3.9 * rows), layout="constrained")
-    grid = np.atleast_1d(figure.subplots(rows, columns, squeeze=False).ravel())
-    for axes, (title, curves) in zip(grid, panels, strict=False):
+    both = [*panels, *differences]
+    columns = 2 if len(panels) == 1 and differences else min(len(panels), 3)
+    rows = math.ceil(len(both) / columns)
+    names = 1 if columns == 3 else 2  # beside each other in a legend
+    lines = math.ceil(max(len(curves) for _, curves in both) / names)
+    figure = Figure(figsize=(WIDE, (3.4 + 0.17 * lines) * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for i, (axes, (title, curves)) in enumerate(zip(grid, both, strict=False)):
         draw_bands(axes, curves)
         _log_if_wide(axes, curves)
-        axes.set(title=drawable(title) if len(panels) > 1 else "", xlabel=xlabel, ylabel=ylabel)
+        named = len(panels) > 1 or i >= len(panels)
+        axes.set(title=drawable(title) if named else "", xlabel=xlabel, ylabel=ylabel)
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        axes.legend(frameon=False, fontsize=8, handlelength=LENGTH)
-    for axes in grid[len(panels) :]:
+        axes.legend(
+            frameon=False,
+            fontsize=8,
+            handlelength=LENGTH,
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.14),
+            ncols=names,
+        )
+    for axes in grid[len(both) :]:
         axes.set_visible(False)
     return to_png(figure)
 
@@ -122,8 +142,11 @@ def _log_if_wide(axes: Axes, curves: Curves) -> None:
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+SHAPES = "D^vs"
+
+
 @plain_text()
-def draw_exponents(curves: Curves, marks: Mapping[str, Mark], ylabel: str) -> bytes:
+def draw_exponents(curves: Curves, marks: Sequence[Mark], ylabel: str) -> bytes:
     """Draw a metric against the exponent, one curve for each group; `marks` are learned scales."""
     from matplotlib.figure import Figure
 
@@ -131,18 +154,13 @@ def draw_exponents(curves: Curves, marks: Mapping[str, Mark], ylabel: str) -> by
     axes = figure.subplots()
     draw_bands(axes, curves, "o")
     _log_if_wide(axes, curves)
-    for name, mark in marks.items():
-        axes.errorbar(
-            mark.x,
-            mark.y,
-            xerr=[[mark.x - mark.least], [mark.most - mark.x]],
-            color=styles(list(curves))[name]["color"],
-            marker="*",
-            markersize=13,
-            markeredgecolor=INK,
-            capsize=3,
-            label=f"{drawable(name)}, learned",
-        )
+    shapes = dict(zip(dict.fromkeys(mark.kind for mark in marks), SHAPES, strict=False))
+    for mark in marks:
+        colour = styles(list(curves))[mark.group]["color"]
+        axes.plot(mark.x, mark.y, shapes[mark.kind], color=colour, markersize=8, mec=INK)
+    for kind, shape in shapes.items():
+        label = f"learned, {kind}"
+        axes.plot([], [], shape, color="none", markersize=8, mec=INK, label=label)
     if any(math.isinf(y) for seeds in curves.values() for _, ys in seeds for y in ys):
         ylabel += "; no point: never"
     axes.set(xlabel="exponent p: scores / d_k^p", ylabel=ylabel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,7 @@ from pellucid.lab.exponents import exponents
 from pellucid.lab.inside import inside
 from pellucid.lab.metrics import unit, written
 from pellucid.lab.outcome import Outcome
-from pellucid.lab.plots import draw_curves, draw_forest, require_matplotlib
-from pellucid.lab.results import Line
+from pellucid.lab.plots import Curves, draw_curves, draw_forest, require_matplotlib
 from pellucid.lab.statistics import SIGNS, Comparison, signed, verdict
 from pellucid.lab.study import Bound, flat_settings
 from pellucid.training.files import write_atomically
@@ -212,32 +211,52 @@ def _curves(outcome: Outcome) -> list[Block]:
         ("train", "train", "training loss, nats per answer"),
         ("valid", "valid", "validation loss, nats per token"),
     ):
-        panels = []
+        panels: list[tuple[str, Curves]] = []
+        differences: list[tuple[str, Curves]] = []
         for title, names in outcome.study.families().items():
-            curves = {
+            found = {
                 change: points
                 for change in names
-                if (points := [_points(line, key) for line in outcome.done[change].values()])
-                and all(x for x, _ in points)
+                if (points := _points(outcome, change, key)) and all(x for x, _ in points.values())
             }
-            if curves:
-                panels.append((title, curves))
+            if found:
+                panels.append((title, {n: list(points.values()) for n, points in found.items()}))
+            if names[0] in found and len(found) > 1:
+                differences.append((f"minus {names[0]}, seed by seed", _less(found, names[0])))
         if panels:
-            blocks.append(
-                Picture(
-                    f"{name}.png",
-                    draw_curves(panels, "epoch", ylabel),
-                    f"{ylabel.capitalize()}, by epoch: median over seeds, band from the least to "
-                    "the most where there are several.",
-                )
+            said = (
+                f"{ylabel.capitalize()}, by epoch: median over seeds, band from the least to the "
+                "most where there are several."
             )
+            if differences:
+                said += " Then the difference to what each is compared with, within pairs."
+            drawn = draw_curves(panels, differences, "epoch", ylabel)
+            blocks.append(Picture(f"{name}.png", drawn, said))
     return blocks
 
 
-def _points(line: Line, key: str) -> tuple[list[float], list[float]]:
-    curve = line["curve"]
-    both = [(x, y) for x, y in zip(curve["epoch"], curve[key], strict=False) if y is not None]
-    return [x for x, _ in both], [y for _, y in both]
+Points = tuple[list[float], list[float]]
+
+
+def _less(found: Mapping[str, Mapping[int, Points]], base: str) -> Curves:
+    """Return every curve minus the base's of the same seed, at the epochs that both have."""
+    curves: dict[str, list[Points]] = {}
+    for change, seeds in found.items():
+        for seed in sorted(seeds.keys() & found[base].keys()):
+            under = dict(zip(*found[base][seed], strict=True))
+            both = [(x, y - under[x]) for x, y in zip(*seeds[seed], strict=True) if x in under]
+            curves.setdefault(change, []).append(([x for x, _ in both], [y for _, y in both]))
+    return curves
+
+
+def _points(outcome: Outcome, change: str, key: str) -> dict[int, Points]:
+    """Return a variant's curves by seed."""
+    found = {}
+    for seed, line in outcome.done[change].items():
+        curve = line["curve"]
+        both = [(x, y) for x, y in zip(curve["epoch"], curve[key], strict=False) if y is not None]
+        found[seed] = ([x for x, _ in both], [y for _, y in both])
+    return found
 
 
 def _statistics(comparisons: Sequence[Comparison]) -> Block:
