@@ -30,3 +30,31 @@ def test_given_pairs_are_read_by_the_columns_of_the_run(place: Path, tmp_path: P
     failed(pellucid(*other, cwd=place), 1, "turned.csv, line 1: no column 'de'")
     named = pellucid(*other, "--columns", "source", "target", cwd=place)
     assert json.loads(named.stdout)["pairs"] == 131
+
+
+def test_a_card_keeps_the_scores_not_made_and_a_users_own_words(place: Path) -> None:
+    card = place / "run" / "model" / "README.md"
+    before = card.read_text(encoding="utf-8")
+    assert "| PER |" in before
+    failed(pellucid("evaluate", "run", "--metric", "none", cwd=place), 0)
+    assert card.read_text(encoding="utf-8") == before
+    mine = before.replace("## Use\n", "Ours, of 2026.\n\n## Use\n")
+    stale = mine.replace("| PER | ", "| PER | not ")
+    card.write_text(stale, encoding="utf-8")
+    failed(pellucid("evaluate", "run", cwd=place), 0)
+    assert card.read_text(encoding="utf-8") == mine
+
+
+def test_a_card_that_cannot_be_read_is_left_and_one_that_is_missing_written(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    card = place / "run" / "model" / "README.md"
+    card.write_bytes("내 것".encode("cp949"))
+    failed(pellucid("evaluate", "run", cwd=place), 0)
+    assert card.read_bytes() == "내 것".encode("cp949")
+    assert "README.md: not UTF-8, so the scores were not written into it" in caplog.text
+    card.unlink()
+    failed(pellucid("evaluate", "run", cwd=place), 0)
+    written = card.read_text(encoding="utf-8")
+    assert "| PER |" in written
+    assert "## Settings" in written

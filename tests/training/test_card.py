@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from pellucid.training.card import model_card
+import pytest
+
+from pellucid.training.card import model_card, with_scores
 
 
 def test_a_card_says_what_it_was_given() -> None:
@@ -23,3 +25,35 @@ def test_a_card_says_what_it_was_given() -> None:
         "English only.",
     ):
         assert line in card.splitlines()
+
+
+def card(scores: dict[str, str]) -> str:
+    return model_card(
+        "g2p", about="", data=[], scores=scores, settings={"seed": 0}, usage=[], limits=""
+    )
+
+
+def test_new_scores_take_the_place_of_those_of_their_names_and_of_no_others() -> None:
+    old = card({"pairs": "7", "PER": "12 %"})
+    found = with_scores(old, {"pairs": "11", "BLEU": "40, a|b"})
+    assert found == card({"pairs": "11", "PER": "12 %", "BLEU": "40, a|b"})
+    assert with_scores(found, {"pairs": "11"}) == found
+    assert with_scores(card({}), {"pairs": "7"}) == card({"pairs": "7"})
+
+
+def test_a_users_own_words_in_a_card_survive() -> None:
+    old = card({"pairs": "7"}).replace("# g2p", "# Ours\n\n| pairs | x |")
+    old = old.replace("| pairs | 7 |", "| pairs  |  7 |\n| mine | 5 |\n\nMeasured at home.")
+    found = with_scores(old, {"pairs": "11", "loss": "2"})
+    assert found == old.replace("| pairs  |  7 |", "| pairs | 11 |").replace(
+        "| mine | 5 |\n", "| mine | 5 |\n| loss | 2 |\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "Mine.\n", "Mine.", "## Scores on held-out data\n"])
+def test_a_card_without_the_table_gets_one(text: str) -> None:
+    found = with_scores(text, {"loss": "2"})
+    assert found.startswith(text)
+    assert found.count("## Scores on held-out data\n") == 1
+    assert found.endswith("\n\n| score | value |\n|---|---|\n| loss | 2 |\n")
+    assert with_scores(found, {"loss": "2"}) == found

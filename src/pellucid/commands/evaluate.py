@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from pellucid.bleu import check_installed
 from pellucid.config import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
 from pellucid.errors import UsageError, UserError
 from pellucid.experiment import card, read_material, score
-from pellucid.judging import encode
+from pellucid.judging import Scores, encode
 from pellucid.model_folder import CARD, find_model, load_any
 from pellucid.text.pairs import Pairs
 from pellucid.trained import AnyTrained
+from pellucid.training.card import with_scores
 from pellucid.training.files import write_atomically
+
+_log = logging.getLogger(__name__)
 
 
 def evaluate(
@@ -34,7 +38,7 @@ def evaluate(
     guesses.
 
     Without --data, a run is scored on the pairs that were put aside when it was trained, and its
-    model card says the result.
+    model card says the result; whatever else stands in the card stays as it is.
 
     Args:
         model: A run folder, or a model folder together with --data.
@@ -71,7 +75,7 @@ def evaluate(
             raise UsageError(f"{model}: no pairs were put aside in this run; give some with --data")
     scores = score(trained, pairs, config)
     if not data:
-        write_atomically(find_model(model) / CARD, card(model, config, scores).encode())
+        _say_in_card(find_model(model) / CARD, card(model, config, None), scores)
     if as_json:
         print(json.dumps(scores.as_json()))
     else:
@@ -79,6 +83,18 @@ def evaluate(
         for name, value in scores.written().items():
             print(f"{name:<{width}} {value}")
     return 0
+
+
+def _say_in_card(path: Path, fresh: str, scores: Scores) -> None:
+    """Write scores into a model card, or into a fresh one where there is none."""
+    try:
+        old = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        old = fresh
+    except UnicodeDecodeError:
+        _log.warning("%s: not UTF-8, so the scores were not written into it", path)
+        return
+    write_atomically(path, with_scores(old, scores.written()).encode())
 
 
 def _check_split(trained: AnyTrained, pairs: Pairs, config: RunConfig, run: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+SCORES, NO_SCORES = "## Scores on held-out data", "None were taken."
+
 
 def model_card(
     title: str,
@@ -38,7 +40,7 @@ def model_card(
             "",
             about,
             "",
-            "## Scores on held-out data",
+            SCORES,
             "",
             *_table("score", "value", scores),
             "",
@@ -64,9 +66,34 @@ def model_card(
     )
 
 
+def with_scores(card: str, scores: Mapping[str, str]) -> str:
+    """Return a card with these scores in its table, in place of those of the same names.
+
+    Whatever else stands in it stays as it is, a user's own words among it. A card without the table
+    gets one, under its heading or, without that too, at the end.
+    """
+    if SCORES not in card.split("\n"):
+        card = card.rstrip("\n") + f"\n\n{SCORES}\n"
+    lines = card.split("\n")
+    begin = lines.index(SCORES) + 1
+    end = next((i for i in range(begin, len(lines)) if lines[i].startswith("#")), len(lines))
+    tables = (i for i in range(begin, end) if lines[i].startswith("|") or lines[i] == NO_SCORES)
+    if (start := next(tables, None)) is None:
+        lines[begin:begin] = ["", NO_SCORES, *([""] if any(lines[begin : begin + 1]) else [])]
+        start = begin + 1
+    if lines[start] == NO_SCORES:
+        lines[start : start + 1] = _table("score", "value", scores)
+        return "\n".join(lines)
+    stop = next((i for i in range(start, end) if not lines[i].startswith("|")), end)
+    made = dict(zip(scores, _table("score", "value", scores)[2:], strict=True))
+    rows = [made.pop(row.split("|")[1].strip(), row) for row in lines[start + 2 : stop]]
+    lines[start + 2 : stop] = [*rows, *made.values()]
+    return "\n".join(lines)
+
+
 def _table(first: str, second: str, rows: Mapping[str, Any]) -> list[str]:
     if not rows:
-        return ["None were taken."]
+        return [NO_SCORES]
     body = [
         f"| {name} | {str(value).replace('|', chr(92) + '|')} |" for name, value in rows.items()
     ]
