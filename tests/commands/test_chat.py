@@ -78,6 +78,19 @@ def test_it_trains_says_how_long_and_answers(
         command.run(["--recipe", "tiny.toml", "--run", "runs/tiny", "--minutes", "1"])
 
 
+def test_a_recipe_file_names_the_run_and_is_not_its_folder(
+    place: Path, questions: list[str]
+) -> None:
+    with pellucid.reference():
+        assert command.run(["--recipe", str(place / "tiny.toml")]) == 0
+    assert not questions
+    assert (place / "runs/tiny/model/model.safetensors").is_file()
+    questions += ["ba"]
+    with pellucid.reference():
+        assert command.run(["--recipe", str(place / "runs/tiny")]) == 0
+    assert not questions
+
+
 def test_an_interruption_keeps_the_model_and_goes_to_the_prompt(
     place: Path, questions: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import tyro
 from pellucid.commands.console import Output
 from pellucid.commands.progress import Progress
 from pellucid.commands.prompt import converse
+from pellucid.commands.train import run_folder
 from pellucid.config import load_recipe
 from pellucid.errors import UsageError
 from pellucid.experiment import Say, card, train_run
@@ -31,7 +32,7 @@ def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | N
         run: The run's folder. Unset: runs/RECIPE.
         minutes: Training time of a new run. Unset: as the recipe says.
     """
-    folder = run or Path("runs") / recipe
+    folder = run or run_folder(recipe)
     trained_before = (folder / "model" / CONFIG).is_file()
     if minutes is not None and (trained_before or (folder / "config.toml").is_file()):
         raise UsageError(

@@ -57,11 +57,16 @@ def run(arguments: list[str]) -> int:
     )
 
 
+def run_folder(recipe: str) -> Path:
+    """Return where the run of a recipe, a TOML file or a run folder is, unless said otherwise."""
+    return Path(recipe) if Path(recipe).is_dir() else Path("runs") / Path(recipe).stem
+
+
 def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, Path]:
     """Return the settings to start from and the run folder."""
     if name is None:
         return RunConfig(), Path("runs/RECIPE")
-    folder = Path(name) if Path(name).is_dir() else Path("runs") / Path(name).stem
+    folder = run_folder(name)
     for i, word in enumerate(rest):
         option, _, value = word.partition("=")
         if option == "--run" and (value or rest[i + 1 :]):
