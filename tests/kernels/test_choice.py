@@ -7,18 +7,21 @@ import inspect
 import re
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pellucid import kernels, nn, ops, reference
+from pellucid.models import MaskedLM, MaskedLMConfig
+from pellucid.packed import Batch, Packed
 from pellucid.pair import Pair, pair_of
 from pellucid.rng import Rng, row_keys
 
 
-def test_a_training_step_of_the_packed_model_runs_on_fused_pairs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """Which ops were asked for, and whether every call of each got the fused pair."""
     chosen: dict[str, bool] = {}
     choose = kernels.best
 
@@ -29,6 +32,10 @@ def test_a_training_step_of_the_packed_model_runs_on_fused_pairs(
         return pair
 
     monkeypatch.setattr(kernels, "best", watched)
+    return chosen
+
+
+def test_a_training_step_of_the_packed_model_runs_on_fused_pairs(chosen: dict[str, bool]) -> None:
     layer = nn.TransformerEncoderLayer(24, 3, 40, batch_first=True)
     x = np.random.default_rng(0).standard_normal((12, 24), np.float32)
     cu = np.array([0, 5, 12])
@@ -36,6 +43,21 @@ def test_a_training_step_of_the_packed_model_runs_on_fused_pairs(
     out, backward = layer.forward_packed(x, cu, rng=Rng(1).at(rows))
     backward(np.ones_like(out))
     assert {name for name, fused in chosen.items() if fused} == kernels.FUSED & chosen.keys()
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_nothing_inside_a_model_hands_on_what_the_kernels_decline(
+    activation: Any, norm: Any, chosen: dict[str, bool]
+) -> None:
+    config = MaskedLMConfig(
+        vocab_size=53, d_model=24, num_attention_heads=3, ffn_dim=41, masked_share=1.0,
+        activation_function=activation, norm=norm,
+    )  # fmt: skip
+    text = Packed.of([list(range(3, 29)), [7] * 31])
+    _, backward = MaskedLM(config).loss(Batch(Packed.of([[], []]), text), Rng(1))
+    backward(1.0)
+    assert chosen.keys() & kernels.FUSED == {name for name, fused in chosen.items() if fused}
 
 
 @pytest.mark.parametrize("name", sorted(kernels.FUSED))

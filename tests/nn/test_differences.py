@@ -300,6 +300,27 @@ def inplace() -> None:
             call()
 
 
+@ours("results that are read again")
+def results_that_are_read_again() -> None:
+    x = array(L, E)
+    y, _ = functional.softmax.forward(x, -1)
+    with pytest.raises(ValueError, match="read-only"):
+        y += 1
+    free = functional.softmax(x, -1)
+    free += 1
+    (_, weights), _ = attention().forward(*[array(N, L, E)] * 3, average_attn_weights=False)
+    with pytest.raises(ValueError, match="read-only"):
+        weights += 1
+
+
+@torchs("results that are read again")
+def results_that_are_read_again_in_torch(torch: Any) -> None:
+    y = torch.softmax(torch.ones(L, E, requires_grad=True), -1)
+    y += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
 @ours("max_norm")
 def max_norm() -> None:
     with pytest.raises(ValueError, match=rule("max_norm")):

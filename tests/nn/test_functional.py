@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.nn import compare
 
 import pellucid
-from pellucid.nn import functional
+from pellucid.nn import LayerNorm, MultiheadAttention, functional
 
 CALLS: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("linear", [(2, 5, 3), (7, 3), (7,)], {}),
@@ -100,6 +101,62 @@ def test_shared_heads_get_the_sum_of_their_gradients() -> None:
     np.testing.assert_allclose(dq, expected_q, rtol=1e-12)
     np.testing.assert_allclose(dk, expected_k.reshape(2, 2, 3, 7, 3).sum(2), rtol=1e-12)
     np.testing.assert_allclose(dv, expected_v.reshape(2, 3, 2, 7, 4).sum(2), rtol=1e-12)
+
+
+KEPT: list[tuple[str, Any]] = [
+    ("softmax", lambda x: functional.softmax.forward(x, 0)),
+    ("log_softmax", lambda x: functional.log_softmax.forward(x, -1)),
+    ("layer_norm", lambda x: functional.layer_norm.forward(x, x.shape[-1:])),
+    ("LayerNorm", lambda x: LayerNorm(5, elementwise_affine=False, dtype=x.dtype).forward(x)),
+    ("many keys", lambda x: functional.scaled_dot_product_attention.forward(x, x, x)),
+    ("weights", lambda x: heads().forward(x, x, x, average_attn_weights=False)),
+]
+
+
+def heads() -> MultiheadAttention:
+    return MultiheadAttention(5, 1, batch_first=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("forward", [f for _, f in KEPT], ids=[name for name, _ in KEPT])
+def test_what_a_way_back_reads_cannot_be_written_to(forward: Any, dtype: Any) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 131, 5)).astype(dtype)
+
+    def results_and_gradients(write: bool) -> list[np.ndarray]:
+        y, backward = forward(x)
+        ys = y if isinstance(y, tuple) else (y,)
+        before = [y.copy() for y in ys]
+        for y in ys if write else ():
+            with contextlib.suppress(ValueError):  # read-only
+                y += 1
+        dx = backward(*(np.cos(y) for y in before))
+        return [*before, *(dx if isinstance(dx, tuple) else (dx,))]
+
+    for a, b in zip(results_and_gradients(True), results_and_gradients(False), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_result_without_its_way_back_is_ones_own() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 131, 5)).astype(np.float32)
+    for y in (
+        functional.softmax(x, 1),
+        functional.log_softmax(x, 0),
+        functional.layer_norm(x.astype(np.float64), (5,)),
+        functional.scaled_dot_product_attention(x, x, x),
+        LayerNorm(5, elementwise_affine=False, dtype=np.float64)(x.astype(np.float64)),
+        heads()(x, x, x, average_attn_weights=False)[1],
+        heads()(x, x, x)[1],
+    ):
+        y += 1
+
+
+def test_a_result_that_no_way_back_reads_can_be_written_to() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 7, 5)).astype(np.float32)
+    few, _ = functional.scaled_dot_product_attention.forward(x, x, x)
+    normed, _ = LayerNorm(5).forward(x)
+    (out, averaged), _ = heads().forward(x, x, x)
+    for y in (few, normed, out, averaged):
+        y += 1
 
 
 def test_true_means_may_attend_here_and_only_here() -> None:

@@ -9,12 +9,13 @@ What is done otherwise than on the plain page, and why it is fast:
 3.  Longer rows are met 128 keys at a time; what was summed so far is rescaled when a larger score
     turns up (Milakov & Gimelshein 2018; Dao et al. 2022, FlashAttention). So memory is linear in
     the length, and one road serves both 10 and 8,192 tokens.
-4.  Kept for the way back: q, k, v, out and two numbers a row, the largest score and 1 / Σ exp.
+4.  Kept for the way back: q, k, v and two numbers a row, the largest score and 1 / Σ exp.
     (One would do, their log-sum-exp λ; but exp(A − λ) carries λ's rounding, ten times the error
     of the plain page.) Backward computes the scores again, bit for bit, and from them P.
     Dropout bits are hashed again.
 5.  Softmax's backward needs Σ_s P dP, a sum over a whole row. A row of up to 128 keys is at hand;
-    of a longer one it is known beforehand: with W = dropout(P), Σ_s P dP = Σ_s W dW = dout · out.
+    of a longer one it is known beforehand: with W = dropout(P), Σ_s P dP = Σ_s W dW = dout · out,
+    and out is kept too.
 
 Every piece writes to rows of its own, so the bits do not depend on the number of threads.
 """
@@ -50,6 +51,7 @@ _WORK = 1 << 15  # multiply-adds that are worth a part of their own; short rows 
 
 Array = np.ndarray
 _f = np.float32
+_NOTHING = np.empty((0, 0, 0), np.float32)
 
 
 class Spans(NamedTuple):
@@ -74,7 +76,7 @@ class Saved(NamedTuple):
     q: Array
     k: Array
     v: Array
-    out: Array
+    out: Array  # empty where backward does not need it
     tops: Array  # (T, H): each row's largest score
     shares: Array  # (T, H): 1 / Σ exp(score − top); 0 for a row without keys
     spans: Spans
@@ -112,17 +114,19 @@ def attend(
 ) -> tuple[Array, Saved]:
     """Return the attention of every sequence's queries (T, H, D) over its keys (U, H, D)."""
     scale = q.shape[2] ** -0.5 if scale is None else scale
-    out = np.empty((*q.shape[:2], v.shape[2]), np.float32)
+    out, kept = np.empty((*q.shape[:2], v.shape[2]), np.float32), _NOTHING
     tops, shares = np.empty(q.shape[:2], np.float32), np.empty(q.shape[:2], np.float32)
     bounds = _bounds(spans, q.shape[1], q.shape[2])
     _forward(len(bounds) - 1, q, k, v, *spans, bounds, causal, scale, *dropout, out, tops, shares)
-    return out, Saved(q, k, v, out, tops, shares, spans, causal, scale, dropout)
+    if spans.sources.max(initial=0) > KEYS:
+        kept = out
+    return out, Saved(q, k, v, kept, tops, shares, spans, causal, scale, dropout)
 
 
 def attend_backward(dout: Array, saved: Saved, dq: Array, dk: Array, dv: Array) -> None:
     """Write the gradients of all rows that belong to a sequence."""
     q, k, v, out, tops, shares, spans, causal, scale, dropout = saved
-    check_gradient(dout, out.shape)
+    check_gradient(dout, (*q.shape[:2], v.shape[2]))
     dout = dout if plain(dout) else np.array(dout, np.float32, order="C")
     bounds = _bounds(spans, q.shape[1], q.shape[2])
     _backward(len(bounds) - 1, dout, q, k, v, out, tops, shares, *spans, bounds, causal, scale,

@@ -28,6 +28,7 @@ from pellucid.nn.module import (
     Module,
     Parameter,
     constant,
+    locked,
     way_back,
     xavier_normal,
     xavier_uniform,
@@ -268,7 +269,8 @@ class MultiheadAttention(Module):
         out, out_backward = self.out_proj.forward(merge_heads(z))
         weights = None
         if need_weights:
-            weights = saved.weights.mean(axis=1) if average_attn_weights else saved.weights
+            kept = saved.weights  # backward reads them too
+            weights = kept.mean(axis=1) if average_attn_weights else locked(kept)
             weights = weights[0] if unbatched else weights
         seen = None
         if recorder is not None:

@@ -104,6 +104,14 @@ TABLE = (
         "No array that is passed in is ever written to.",
     ),
     Difference(
+        "results that are read again",
+        "softmax, log_softmax, layer_norm, scaled_dot_product_attention, the weights of "
+        "MultiheadAttention",
+        "Writing into a result that backward reads is an error in backward.",
+        "A result that backward reads is read-only where it is handed out with it, by "
+        "layer.forward(x); layer(x) gives one that can be written to.",
+    ),
+    Difference(
         "max_norm",
         "Embedding",
         "max_norm rescales rows of the table while looking them up.",

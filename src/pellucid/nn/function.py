@@ -8,7 +8,7 @@ from typing import Any, Generic, ParamSpec
 
 from pellucid import kernels
 from pellucid.nn.differences import rule
-from pellucid.nn.module import Array, Forward, way_back
+from pellucid.nn.module import Array, Forward, locked, unlocked, way_back
 from pellucid.rng import Rng
 
 P = ParamSpec("P")
@@ -16,6 +16,17 @@ P = ParamSpec("P")
 
 def apply_pair(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Forward:
     """Run the best pair for an ops function; the way back keeps what it saved."""
+    y, _, backward = _run(f, *inputs, **options)
+    return y, backward
+
+
+def hand_out(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Forward:
+    """Run a pair whose way back may read the output again; the output is then read-only."""
+    y, saved, backward = _run(f, *inputs, **options)
+    return (locked(y) if _is_among(saved, y, y.base) else y), backward
+
+
+def _run(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Any:
     forward, f_backward = kernels.best(f, *inputs, **options)
     y, saved = forward(*inputs, **options)
 
@@ -23,7 +34,14 @@ def apply_pair(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) 
     def backward(dy: Array) -> Any:
         return f_backward(dy, saved)
 
-    return y, backward
+    return y, saved, backward
+
+
+def _is_among(saved: Any, y: Any, base: Any) -> bool:
+    """Whether y, or the array that it is a view of, was saved."""
+    if isinstance(saved, tuple):
+        return any(_is_among(part, y, base) for part in saved)
+    return saved is not None and (saved is y or saved is base)
 
 
 def active_dropout(p: float, training: bool, rng: Rng | None, what: str = "dropout") -> float:
@@ -60,4 +78,4 @@ class Function(Generic[P]):
         update_wrapper(self, forward)
 
     def __call__(self, *inputs: P.args, **options: P.kwargs) -> Any:
-        return self.forward(*inputs, **options)[0]
+        return unlocked(self.forward(*inputs, **options)[0])

@@ -23,6 +23,7 @@ from pellucid.nn.function import (
     active_dropout,
     apply_pair,
     check_probability,
+    hand_out,
     refuse_inplace,
 )
 from pellucid.nn.module import Array, Forward, way_back
@@ -94,7 +95,7 @@ def log_softmax(input: Array, dim: int) -> Forward:
 
 
 def _along(f: Callable[..., tuple[Any, Any]], input: Array, dim: int) -> Forward:
-    y, back = apply_pair(f, np.moveaxis(input, dim, -1))
+    y, back = hand_out(f, np.moveaxis(input, dim, -1))
 
     @way_back
     def backward(dy: Array) -> Array:
@@ -141,7 +142,7 @@ def layer_norm(
         )
     rows = input.reshape(*input.shape[: input.ndim - axes], math.prod(shape))
     flat = (None if p is None else p.reshape(-1) for p in (weight, bias))
-    y, back = apply_pair(ops.layer_norm, rows, *flat, eps)
+    y, back = hand_out(ops.layer_norm, rows, *flat, eps)
 
     @way_back
     def backward(dy: Array) -> tuple[Array, Array | None, Array | None]:

@@ -73,10 +73,25 @@ class way_back:  # noqa: N801 - reads as what it marks: `@way_back def backward(
         return backward(*gradients, **named)
 
 
+def locked(x: Array) -> Array:
+    """Return a read-only view of what a way back reads: writing to it would change gradients."""
+    view = x.view()
+    view.flags.writeable = False
+    return view
+
+
+def unlocked(y: Any) -> Any:
+    """Return an output whose way back is let go of, so that it can be written to."""
+    if type(y) is tuple:
+        return tuple(map(unlocked, y))
+    return y.copy("K") if isinstance(y, np.ndarray) and not y.flags.writeable else y
+
+
 class Module:
     """A layer: parameters, parts, `forward(x) -> (y, backward)`.
 
-    `backward(dy) -> dx` adds to `.grad` of every parameter used. `layer(x)` is the output alone.
+    `backward(dy) -> dx` adds to `.grad` of every parameter used. An output that it reads again is
+    read-only. `layer(x)` is the output alone, and can be written to.
     Parameters and parts are found as attributes, in the order they were set, torch's order:
     a module's own parameters first, then its parts.
 
@@ -94,7 +109,7 @@ class Module:
         raise TypeError(f"{type(self).__name__} has no forward of its own; define one")
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        return self.forward(*inputs, **options)[0]
+        return unlocked(self.forward(*inputs, **options)[0])
 
     def parts(self) -> Iterator[tuple[str, Module]]:
         """Yield the modules directly inside this one, with their attribute names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid import ops
-from pellucid.nn.function import Function, active_dropout, apply_pair, check_probability
+from pellucid.nn.function import Function, active_dropout, check_probability, hand_out
 from pellucid.nn.module import Array, Forward, way_back
 from pellucid.rng import Rng
 
@@ -58,7 +58,7 @@ def scaled_dot_product_attention(
         "dropout": active_dropout(dropout_p, True, rng, "dropout_p"),
         "rng": rng,
     }
-    out, back = apply_pair(ops.attention, q, k, v, **options)
+    out, back = hand_out(ops.attention, q, k, v, **options)
 
     @way_back
     def backward(dout: Array) -> tuple[Array, ...]:
