@@ -1,48 +1,145 @@
-"""What a run learns from, and what it is judged by."""
+"""A run from its settings, stopped and gone on with."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from pellucid.config import DataConfig, ModelConfig, RunConfig, TokenizerConfig
-from pellucid.experiment import read_material
-from pellucid.models import CausalLMConfig, Seq2SeqConfig
+import pellucid
+from pellucid.config import DataConfig, EvaluationConfig, RunConfig, TokenizerConfig, load_recipe
+from pellucid.errors import UserError
+from pellucid.experiment import Outcome, train_run
+from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.training import TrainConfig, read_settings
+
+LAYER = {"d_model": 10, "num_attention_heads": 2, "ffn_dim": 13, "max_position_embeddings": 19}
 
 
-def settings(data: DataConfig, model: ModelConfig, normalise: str) -> RunConfig:
-    model = replace(model, max_position_embeddings=130)
-    return RunConfig(data=data, tokenizer=TokenizerConfig(normalise=(normalise,)), model=model)
+@pytest.fixture(autouse=True)
+def plainly() -> Iterator[None]:
+    with pellucid.reference():
+        yield
+
+
+def write_pairs(path: Path, letters: str) -> None:
+    """Pairs of words in which the first of the letters is the most frequent one, and so on."""
+    words = [
+        a + b + letters[(i + j) // 7] for i, a in enumerate(letters) for j, b in enumerate(letters)
+    ]
+    path.write_text("".join(f"{word}\t{word[::-1].upper()}\n" for word in words), "utf-8")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    write_pairs(tmp_path / "pairs.tsv", "abcdefg")
+    return tmp_path / "pairs.tsv"
+
+
+def settings(data: Path, **changes: Any) -> RunConfig:
+    config = RunConfig(
+        data=DataConfig(train=(data,), max_tokens=11, batch_tokens=101),
+        tokenizer=TokenizerConfig("char"),
+        model=Seq2SeqConfig(encoder_layers=1, decoder_layers=1, **LAYER),
+        training=TrainConfig(steps=5, validate_every=3, validate_unit="steps"),
+        evaluation=EvaluationConfig("error_rates"),
+    )
+    return replace(config, **changes)
+
+
+def alone(kind: Any) -> dict[str, Any]:
+    """One half of a Transformer instead of both."""
+    return {"model": kind(num_hidden_layers=1, **LAYER), "evaluation": EvaluationConfig()}
+
+
+def go_on(folder: Path, steps: int = 7, **changes: Any) -> Outcome:
+    config = load_recipe(str(folder))
+    config = replace(config, training=replace(config.training, steps=steps), **changes)
+    return train_run(config, folder, resume=True, accept_changes=True)
+
+
+def tokenizers(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*tokenizer.json")}
+
+
+TWO, ONE = ["target_tokenizer.json", "tokenizer.json"], ["tokenizer.json"]
 
 
 @pytest.mark.parametrize(
-    "name, model",
-    [("p.tsv", Seq2SeqConfig()), ("p.tsv", CausalLMConfig()), ("t.txt", CausalLMConfig())],
+    ("changes", "names"),
+    [
+        ({}, TWO),
+        ({"tokenizer": TokenizerConfig("char", shared=True)}, ONE),
+        (alone(CausalLMConfig), ONE),
+        (alone(MaskedLMConfig), ONE),
+    ],
 )
-def test_what_normalisation_makes_one_text_is_not_on_two_sides(
-    name: str, model: ModelConfig, tmp_path: Path
+def test_other_data_do_not_change_what_the_tokens_of_a_run_are(
+    data: Path, tmp_path: Path, changes: dict[str, Any], names: list[str]
 ) -> None:
-    end = "\tx" if name == "p.tsv" else ""
-    lines = [f"{word} {n}{end}\n" for n in range(101) for word in ("Ab", "aB", "ab")]
-    (tmp_path / name).write_text("".join(lines), encoding="utf-8")
-    data = DataConfig(train=(tmp_path / name,), held_out=0.2)
-    pairs = read_material(settings(data, model, "lowercase"))
-    train, valid = (
-        {(pair.source or pair.target).lower() for pair in side}
-        for side in (pairs.train, pairs.valid)
-    )
-    assert valid
-    assert not train & valid
+    run = tmp_path / "run"
+    train_run(settings(data, **changes), run)
+    before = tokenizers(run)
+    assert sorted(before) == names
+    assert tokenizers(run / "model") == before
+    write_pairs(data, "gfedcba")
+    with pytest.raises(UserError, match="training data is not what"):
+        train_run(load_recipe(str(run)), run, resume=True)
+    go_on(run)
+    assert tokenizers(run) == tokenizers(run / "model") == before
 
 
-def test_pairs_put_aside_that_are_learnt_from_are_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = tmp_path / "p.tsv"
-    file.write_text("".join(f"{n}\tA {n}\n" for n in range(7)), encoding="utf-8")
-    data = DataConfig(train=(file,), valid=(file,), test=(file,))
-    read_material(settings(data, Seq2SeqConfig(), "lowercase"))
-    assert "7 of 7 validation pairs" in caplog.text
-    assert "7 of 7 test pairs" in caplog.text
+def test_other_tokenizers_are_another_run(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_run(settings(data), run)
+    before = read_settings(run)
+    with pytest.raises(UserError, match=r"tokenizer\.kind: char -> bpe\n.*a new run"):
+        go_on(run, tokenizer=TokenizerConfig("bpe"))
+    assert read_settings(run) == before
+
+
+def forget(run: Path) -> None:
+    """Make a run one of those whose folder did not keep its tokenizers."""
+    for name in tokenizers(run):
+        (run / name).unlink()
+
+
+def test_a_run_from_before_tokenizers_were_kept_goes_on(data: Path, tmp_path: Path) -> None:
+    for name in ("new", "old"):
+        train_run(settings(data), tmp_path / name)
+    kept = tokenizers(tmp_path / "old")
+    forget(tmp_path / "old")
+    train_run(load_recipe(str(tmp_path / "old")), tmp_path / "old", resume=True)
+    forget(tmp_path / "old")
+    states = [go_on(tmp_path / name).trained.model.state_dict() for name in ("new", "old")]
+    for name, array in states[0].items():
+        np.testing.assert_array_equal(array, states[1][name])
+    assert tokenizers(tmp_path / "old") == kept
+
+
+def test_it_does_not_go_on_with_other_data(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_run(settings(data), run)
+    forget(run)
+    before = read_settings(run)
+    write_pairs(data, "gfedcba")
+    with pytest.raises(UserError, match=r"tokenizers.*put the data back, or start a new run"):
+        go_on(run)
+    assert read_settings(run) == before
+
+
+def test_a_run_that_saved_nothing_learns_its_tokenizers_anew(data: Path, tmp_path: Path) -> None:
+    def fall(event: object) -> None:
+        raise InterruptedError
+
+    run = tmp_path / "run"
+    with pytest.raises(InterruptedError):
+        train_run(settings(data), run, listeners=[fall])
+    before = tokenizers(run)
+    write_pairs(data, "gfedcba")
+    go_on(run)
+    assert tokenizers(run) == tokenizers(run / "model") != before

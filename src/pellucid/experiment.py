@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,14 @@ from pellucid.bleu import check_installed
 from pellucid.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.errors import UsageError, UserError
 from pellucid.judging import Scores, encode, score, validation_metric
-from pellucid.model_folder import folder_size, save_model, token_fault
+from pellucid.model_folder import (
+    TARGET_TOKENIZER,
+    TOKENIZER,
+    folder_size,
+    save_model,
+    token_fault,
+    tokenizer_files,
+)
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig, Seq2Seq
 from pellucid.models.config import LanguageConfig, Seq2SeqConfig
 from pellucid.settings import to_mapping
@@ -27,7 +34,7 @@ from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMasked
 from pellucid.training.card import model_card
 from pellucid.training.config import SCORES
 from pellucid.training.events import Listener
-from pellucid.training.run import RunFolder, check_resumed
+from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.storage import Store
 from pellucid.training.trainer import Trainer
 
@@ -123,20 +130,36 @@ def train_run(
     """
     if config.evaluation.metric == "bleu":
         check_installed()  # now, rather than after the training
-    if resume and not accept_changes:
-        check_resumed(folder, {"model": _chosen(config)})  # before a model is made of them
+    made_with = checkpoint_settings(folder) if resume else None
+    if made_with is not None:  # checked before a model is made of them
+        # What its tokens mean a model has learnt: that is no change that could be accepted.
+        fixed = {"tokenizer": to_mapping(config.tokenizer)}
+        check_resumed(folder, made_with, fixed if accept_changes else {"model": _chosen(config)})
     pairs = read_material(config)
     scores_given = ("loss", *SCORES.get(config.evaluation.metric, ()))
     config.training.check(scores_given if pairs.valid else None)
-    trained = _untrained(config, pairs)
+    kept = _kept_tokenizers(folder, config) if made_with is not None else []
+    trained = _untrained(config, kept or _learn_tokenizers(config, pairs))
     examples = encode(trained, pairs.train, config, pairs.first_target_only)
     config = _resolve(config, trained, examples, accept_changes)
+    if made_with is not None and not kept and made_with["data"]["sha256"] != examples.digest:
+        raise UserError(
+            f"{folder}: the training data is not what this run was started with, and it began "
+            "before runs kept their tokenizers, so that what its tokens mean is no longer known; "
+            "put the data back, or start a new run in another folder"
+        )
     model = trained.model
     say(_account(pairs, examples, trained))
     held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
     batches = _batches(examples, config)
     settings = _settings(config)
-    with RunFolder(folder, settings, resume=resume, accept_changes=accept_changes) as run:
+    with RunFolder(
+        folder,
+        settings,
+        resume=resume,
+        accept_changes=accept_changes,
+        beside=tokenizer_files(trained),
+    ) as run:
         trainer = Trainer(
             model,
             batches,
@@ -159,23 +182,39 @@ def train_run(
     return Outcome(trained, pairs, scores, None)
 
 
-def _untrained(config: RunConfig, pairs: Pairs) -> AnyTrained:
-    """Learn the tokenizers and draw the model, its vocabularies as large as theirs."""
+def _learn_tokenizers(config: RunConfig, pairs: Pairs) -> Sequence[Tokenizer]:
+    """Learn a tokenizer for each side; one half of a Transformer alone has one."""
+    if isinstance(config.model, Seq2SeqConfig):
+        return make_tokenizers(config.tokenizer, pairs)
+    return make_tokenizers(replace(config.tokenizer, shared=True), pairs)
+
+
+def _kept_tokenizers(folder: Path, config: RunConfig) -> Sequence[Tokenizer]:
+    """Read the tokenizers that a run began with; runs once began without keeping them: then none.
+
+    Raises `UserError` naming a file that is damaged.
+    """
+    one = config.tokenizer.shared or not isinstance(config.model, Seq2SeqConfig)
+    paths = [folder / name for name in ((TOKENIZER,) if one else (TOKENIZER, TARGET_TOKENIZER))]
+    return [Tokenizer.load(path) for path in paths] if all(p.exists() for p in paths) else []
+
+
+def _untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> AnyTrained:
+    """Draw the model, its vocabularies as large as the tokenizers."""
     model = config.model
     if fault := token_fault(model):
         raise UsageError(f"model.{fault}")
+    source, target = tokenizers[0], tokenizers[-1]
     if isinstance(model, Seq2SeqConfig):
-        source, target = make_tokenizers(config.tokenizer, pairs)
         model = replace(
             model, source_vocab_size=source.vocab_size, target_vocab_size=target.vocab_size
         )
         return Trained(Seq2Seq(model, seed=config.seed), source, target, config.search)
-    _, tokenizer = make_tokenizers(replace(config.tokenizer, shared=True), pairs)
     if isinstance(model, CausalLMConfig):
-        causal = CausalLM(replace(model, vocab_size=tokenizer.vocab_size), seed=config.seed)
-        return TrainedCausalLM(causal, tokenizer, tokenizer, config.search)
-    masked = replace(model, vocab_size=tokenizer.vocab_size + 1)  # the mask is the last
-    return TrainedMaskedLM(MaskedLM(masked, seed=config.seed), tokenizer)
+        causal = CausalLM(replace(model, vocab_size=target.vocab_size), seed=config.seed)
+        return TrainedCausalLM(causal, target, target, config.search)
+    masked = replace(model, vocab_size=target.vocab_size + 1)  # the mask is the last
+    return TrainedMaskedLM(MaskedLM(masked, seed=config.seed), target)
 
 
 def _resolve(

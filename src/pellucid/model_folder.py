@@ -48,24 +48,34 @@ def save_model(folder: Path, trained: AnyTrained, card: str, store: Store = "flo
     Raises `UserError` when it cannot be written, a weight is too large for float16, or the
     tokenizer is another program's.
     """
-    tokenizers = [_own(tokenizer) for tokenizer in _tokenizers(trained)]
+    vocabularies = [_own(tokenizer).fingerprint for tokenizer in _tokenizers(trained)]
     config = {
         "model_type": trained.model.config.model_type,
         "format": FORMAT,
-        "vocabularies": [tokenizer.fingerprint for tokenizer in tokenizers],
+        "vocabularies": vocabularies,
         **asdict(trained.model.config),
     }
     contents = {
         CONFIG: _json(config),
         WEIGHTS: to_safetensors(reduced(trained.model.state_dict(), store)),
-        TOKENIZER: tokenizers[0].to_json().encode(),
         CARD: card.encode(),
+        **tokenizer_files(trained),
     }
     if not isinstance(trained, TrainedMaskedLM):
         contents[GENERATION] = _json(asdict(trained.search))
-    if tokenizers[-1] is not tokenizers[0]:
-        contents[TARGET_TOKENIZER] = tokenizers[-1].to_json().encode()
     write_folder_atomically(folder, contents)
+
+
+def tokenizer_files(trained: AnyTrained) -> dict[str, bytes]:
+    """Return the files of a model's tokenizers: one, or one for each side.
+
+    Raises `UserError` when a tokenizer is another program's.
+    """
+    made = _tokenizers(trained)
+    files = {TOKENIZER: _own(made[0]).to_json().encode()}
+    if made[-1] is not made[0]:
+        files[TARGET_TOKENIZER] = _own(made[-1]).to_json().encode()
+    return files
 
 
 def load_model(folder: Path) -> Trained:

@@ -13,7 +13,7 @@ import pytest
 
 from pellucid.errors import UserError
 from pellucid.training.events import EpochEnded
-from pellucid.training.run import RunFolder, check_resumed, read_settings
+from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings, read_settings
 
 SETTINGS = {"model": {"d_model": 64, "heads": [2, 3]}, "training": {"lr": 1e-3}}
 
@@ -108,14 +108,15 @@ def test_changed_settings_are_listed(tmp_path: Path, saved: bool) -> None:
 
 
 def test_some_settings_can_be_compared_before_the_folder_is_opened(tmp_path: Path) -> None:
-    other = {"model": {"d_model": 10**9}}
-    check_resumed(tmp_path, other)  # a run without a checkpoint has nothing to fit to
     with begun(tmp_path) as run:
+        assert checkpoint_settings(tmp_path) is None
         save(run, 1)
-        check_resumed(tmp_path, {"model": SETTINGS["model"]})
-        check_resumed(tmp_path, {"model": {"d_model": 64}})
+        made = checkpoint_settings(tmp_path)
+        assert made == SETTINGS
+        check_resumed(tmp_path, made, {"model": SETTINGS["model"]})
+        check_resumed(tmp_path, made, {"model": {"d_model": 64}})
         with pytest.raises(UserError, match=r"not those of the run:\n  model.d_model: 64 -> 10000"):
-            check_resumed(tmp_path, other)
+            check_resumed(tmp_path, made, {"model": {"d_model": 10**9}})
 
 
 def test_changes_can_be_accepted_with_a_warning(

@@ -1,4 +1,5 @@
-"""A run is a folder: config.toml as resolved, metrics.jsonl, checkpoints/, model/.
+"""A run is a folder: config.toml as resolved, metrics.jsonl, checkpoints/, model/, and beside them
+what else it must find as it was, such as its tokenizers.
 
 Opening it takes its lock; resuming it finds the newest checkpoint and compares the settings with
 those it was made with. Only when it begins, after all that may refuse, is anything written:
@@ -297,16 +298,19 @@ def read_settings(path: Path) -> dict[str, Any] | None:
         raise UserError(f"{file}: cannot be read as TOML: {error}") from None
 
 
-def check_resumed(path: Path, settings: Mapping[str, Any]) -> None:
-    """Raise `UserError` for settings that are not those of a run's newest checkpoint.
+def checkpoint_settings(path: Path) -> dict[str, Any] | None:
+    """Return the settings of a run's newest checkpoint, or None when there is no checkpoint."""
+    made = checkpoint_paths(path / CHECKPOINTS)
+    return read_settings(made[-1]) if made else None
+
+
+def check_resumed(path: Path, made_with: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise `UserError` for settings that are not those a run's checkpoint was made with.
 
     For whoever would make something large of them before the run's folder is opened, which looks at
-    all settings; here only those given are compared, and only with what the checkpoint's
-    config.toml says.
+    all settings; here only those given are compared.
     """
-    if not (made := checkpoint_paths(path / CHECKPOINTS)):
-        return
-    before, now = dict(_flat(read_settings(made[-1]) or {})), dict(_flat(settings))
+    before, now = dict(_flat(made_with)), dict(_flat(settings))
     if found := settings_differences({key: before[key] for key in now if key in before}, now):
         raise _other_settings(path, "\n  ".join(found))
 
