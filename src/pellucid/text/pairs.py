@@ -72,13 +72,13 @@ def split_by_hash(
         raise UsageError(
             f"the shares held out must be at least 0 and together below 1; got {valid} and {test}"
         )
-    keyed = [(pair, key(pair)) for pair in pairs]
+    keyed = [(pair, text, same(text)) for pair, text in ((pair, key(pair)) for pair in pairs)]
     first: dict[str, str] = {}
-    for _, text in keyed:
-        first[same(text)] = min(text, first.get(same(text), text))
+    for _, text, group in keyed:
+        first[group] = min(text, first.get(group, text))
     sides: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
-    for pair, text in keyed:
-        place = hash_fraction(first[same(text)])
+    for pair, _, group in keyed:
+        place = hash_fraction(first[group])
         side = "test" if place < test else "valid" if place < test + valid else "train"
         sides[side].append(pair)
     return Pairs(tuple(sides["train"]), tuple(sides["valid"]), tuple(sides["test"]))
