@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import re
 from pathlib import Path
@@ -39,6 +40,12 @@ def test_the_code_runs(path: Path) -> None:
     names: dict[str, object] = {}
     for body in blocks(path, "python"):
         exec(compile(body, path.name, "exec"), names)
+
+
+def test_what_the_page_on_the_seeds_says_is_computed_there() -> None:
+    page = ROOT / "docs" / "seeds.md"
+    found = doctest.testfile(str(page), False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert (found.failed, found.attempted > 20) == (0, True)
 
 
 @pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])
