@@ -283,6 +283,12 @@ FUNCTIONS = [
         ("(3, 2, 5, 7)", "(7, 5)"),
     ),
     Misuse("dropout over 1", sdpa(*FITTING, dropout_p=1.5), ValueError, ("0 and 1", "1.5")),
+    Misuse(
+        "padding outside the table",
+        lambda f, ones: f.embedding(ones(2, kind="int64"), ones(5, 3), padding_idx=-6),
+        ValueError,
+        ("within the 5 rows", "got -6"),
+    ),
 ]
 
 
@@ -299,7 +305,7 @@ def test_misuse(misuse: Misuse) -> None:
 
 
 @pytest.mark.parametrize("misuse", FUNCTIONS, ids=[m.what for m in FUNCTIONS])
-def test_misuse_of_scaled_dot_product_attention(misuse: Misuse) -> None:
+def test_misuse_of_functions(misuse: Misuse) -> None:
     with pytest.raises(misuse.error) as caught:
         misuse.call(functional, our_ones)
     for words in misuse.says:

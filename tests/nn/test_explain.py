@@ -32,6 +32,18 @@ def test_one_example_in_words() -> None:
     ]
 
 
+def test_one_sequence_without_a_batch() -> None:
+    """Its masks are those of a batch of one, as the attention takes them."""
+    padding = np.array([False, False, True])
+    per_head = np.zeros((2, 4, 3), bool)
+    per_head[1, 0, 0] = True
+    for attn_mask, heads in ((None, 1), (per_head, 2)):
+        options: dict[str, Any] = {"attn_mask": attn_mask, "num_heads": heads}
+        assert explain_mask(4, 3, key_padding_mask=padding, **options) == explain_mask(
+            4, 3, key_padding_mask=padding[None], **options
+        )
+
+
 def test_examples_and_heads_that_look_alike_share_a_picture() -> None:
     mask = np.zeros((6, 2, 3), bool)
     mask[1, 0, 0] = mask[3, 0, 0] = True  # head 1 of examples 0 and 1

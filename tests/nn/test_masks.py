@@ -149,6 +149,13 @@ def test_the_most_negative_numbers_forbid_nothing(dtype: str) -> None:
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-6)
 
 
+def test_the_most_negative_numbers_of_a_wider_mask_forbid_nothing_in_a_function() -> None:
+    x = np.random.default_rng(0).standard_normal((1, 1, 3, 5)).astype(np.float32)
+    mask = np.full((3, 3), np.finfo(np.float64).min)
+    y = nn.functional.scaled_dot_product_attention(x, x, x, mask)
+    np.testing.assert_allclose(y, np.broadcast_to(x.mean(axis=2, keepdims=True), y.shape), 1e-5)
+
+
 def test_a_later_target_changes_no_earlier_output() -> None:
     """What leaks the future makes a loss that looks wonderful."""
     model = nn.Transformer(6, 2, 2, 2, 11, 0.0, batch_first=True, dtype=np.float64)

@@ -228,6 +228,12 @@ def test_a_frozen_table_gets_no_gradient() -> None:
     assert layer.weight.data.dtype == np.float64
 
 
+def test_a_norm_takes_any_integer_as_its_width() -> None:
+    assert nn.LayerNorm(np.int64(7)).normalized_shape == (7,)
+    with pytest.raises(TypeError):
+        nn.LayerNorm(7.0)  # type: ignore[arg-type]
+
+
 def test_stacks_copy_their_layer() -> None:
     layer = nn.TransformerEncoderLayer(6, 2, 11)
     stack = nn.TransformerEncoder(layer, 2)

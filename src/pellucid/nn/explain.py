@@ -37,10 +37,11 @@ def explain_mask(
 ) -> str:
     """Return a text that shows, for every example and head, who may look at whom and why not.
 
-    Takes the masks of `MultiheadAttention.forward` (True = not allowed, floats are added) and
-    seed 004's `valid_lens`, in any combination, for `length` queries over `source_length` keys
-    (as many as queries unless given). Examples and heads with the same picture share one.
-    `queries` and `keys` are labels. Raises `ValueError` and `TypeError` as the attention would.
+    Takes the masks of `MultiheadAttention.forward` (True = not allowed, floats are added), those
+    without a batch too, and seed 004's `valid_lens`, in any combination, for `length` queries over
+    `source_length` keys (as many as queries unless given). Examples and heads with the same
+    picture share one. `queries` and `keys` are labels. Raises `ValueError` and `TypeError` as the
+    attention would.
 
     >>> print(explain_mask(3, is_causal=True, valid_lens=np.array([2])))
     3 queries over 3 keys
@@ -50,6 +51,8 @@ def explain_mask(
     . may look   c is_causal   v valid_lens   + several forbid it
     """
     source_length = length if source_length is None else source_length
+    if key_padding_mask is not None and np.ndim(key_padding_mask) == 1:
+        key_padding_mask = np.asarray(key_padding_mask)[None]
     n = _examples(attn_mask, key_padding_mask, valid_lens, num_heads)
     shape = (n, num_heads, length, source_length)
     reasons = _reasons(shape, attn_mask, key_padding_mask, is_causal, valid_lens)

@@ -167,15 +167,15 @@ def embedding(
 
     scale_grad_by_freq divides the gradient of a row by how often it was looked up. `norm_type`
     belongs to `max_norm`, which is refused; `sparse` chooses torch's storage and does nothing.
-    Raises `IndexError` on an index outside the table, `TypeError` unless input is integers.
+    Raises `IndexError` on an index outside the table, `TypeError` unless input is integers,
+    `ValueError` for a padding_idx outside the table; a negative one counts from its end.
     """
     input = np.asarray(input)
     if max_norm is not None:
         raise ValueError(f"max_norm is refused; leave it out. {rule('max_norm')}")
     if not np.issubdtype(input.dtype, np.integer):
         raise TypeError(f"embedding expects integers to look up, got {input.dtype}")
-    if padding_idx is not None:
-        padding_idx %= weight.shape[0]
+    padding_idx = padding_row(padding_idx, weight.shape[0])
     y, back = apply_pair(ops.embedding, input, weight, padding_idx)
 
     @way_back
@@ -187,6 +187,15 @@ def embedding(
         return dweight
 
     return y, backward
+
+
+def padding_row(padding_idx: int | None, rows: int) -> int | None:
+    """Return the row of a table that gets no gradient, counted from its beginning."""
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
+        raise ValueError(f"padding_idx must lie within the {rows} rows, got {padding_idx}")
+    return padding_idx % rows
 
 
 @Function

@@ -81,8 +81,8 @@ class LayerNorm(Module):
         *,
         dtype: Any = np.float32,
     ) -> None:
-        if isinstance(normalized_shape, int):
-            normalized_shape = (normalized_shape,)
+        if isinstance(normalized_shape, int | np.integer):
+            normalized_shape = (int(normalized_shape),)
         self.normalized_shape = tuple(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
@@ -218,12 +218,7 @@ class Embedding(Module):
     ) -> None:
         if max_norm is not None:
             raise ValueError(f"max_norm is refused; leave it out. {rule('max_norm')}")
-        if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
-                raise ValueError(
-                    f"padding_idx must lie within the {num_embeddings} rows, got {padding_idx}"
-                )
-            padding_idx %= num_embeddings
+        padding_idx = functional.padding_row(padding_idx, num_embeddings)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx, self.scale_grad_by_freq = padding_idx, scale_grad_by_freq
         dtype = dtype if _weight is None else np.asarray(_weight).dtype

@@ -84,13 +84,13 @@ def combine(
         expected = {"(S,)": (source_length,)} if n is None else {"(N, S)": (n, source_length)}
         mask = check_mask(key_padding_mask, "key_padding_mask", expected)
         masks.append(mask[None, None, None] if n is None else mask[:, None, None])
-    masks = [mask if mask.dtype == np.bool_ else _converted(mask, dtype) for mask in masks]
+    masks = [mask if mask.dtype == np.bool_ else converted(mask, dtype) for mask in masks]
     if len(masks) < 2:
         return masks[0] if masks else None
     return both(*masks)
 
 
-def _converted(mask: Array, dtype: np.typing.DTypeLike) -> Array:
+def converted(mask: Array, dtype: np.typing.DTypeLike) -> Array:
     """Return a float mask in another float dtype; what was finite stays finite."""
     if np.dtype(dtype).itemsize >= mask.dtype.itemsize:
         return mask.astype(dtype)

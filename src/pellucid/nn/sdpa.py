@@ -6,6 +6,7 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.nn.function import Function, active_dropout, check_probability, hand_out
+from pellucid.nn.masks import converted
 from pellucid.nn.module import Array, Forward, way_back
 from pellucid.rng import Rng
 
@@ -50,7 +51,7 @@ def scaled_dot_product_attention(
     mask = attn_mask
     if mask is not None:
         mask = _check_mask(np.asarray(mask), (*lead, query.shape[-2], key.shape[-2]))
-        mask = ~mask if mask.dtype == np.bool_ else mask.astype(query.dtype)
+        mask = ~mask if mask.dtype == np.bool_ else converted(mask, query.dtype)
     options = {
         "mask": mask,
         "causal": is_causal,
