@@ -56,6 +56,24 @@ def test_large_logits_do_not_overflow() -> None:
     judge(ops.linear_cross_entropy, args, {}, np.float32(1.0))
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("token", [3, 5])
+def test_a_token_that_cannot_be(smoothing: float, token: int) -> None:
+    """Its logit is −inf: the loss is inf where it is wanted, as on the plain page."""
+    x, weight, bias, target = draw(31, 17, 53)
+    bias[token], target[7] = -np.inf, 3
+    options = {"label_smoothing": smoothing}
+    fused, plain = (
+        pair.forward(x, weight, bias, target, **options)[0]
+        for pair in (
+            kernels.best(ops.linear_cross_entropy, x, weight, bias, target),
+            pair_of(ops.linear_cross_entropy),
+        )
+    )
+    np.testing.assert_allclose(fused, plain, rtol=1e-5)
+
+
 def test_what_the_guard_declines() -> None:
     x, weight, bias, target = draw(31, 17, 53)
     outside = target.copy()

@@ -152,7 +152,7 @@ def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
             sum_ += logits[i, v]
         log_sum = np.float64(base) + (np.log(np.float64(sum_)) if sum_ > _f(0.0) else 0.0)
         losses[i] = log_sum - right
-        if smoothing > 0.0:
+        if smoothing > 0.0 and right != -np.inf:  # where it is, the loss is inf already
             losses[i] += smoothing * (right - mean)
 
         factor = _f(1.0) / sum_ if sum_ != _f(0.0) else _f(0.0)
