@@ -68,6 +68,17 @@ def test_layer_norm(shape: tuple[int, ...], affine: str) -> None:
     judge(ops.layer_norm, args, {}, dy)
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("large", [3e19, 1e38])
+def test_a_row_whose_variance_overflows_is_zeros(large: float) -> None:
+    x, dy = draw((3, 17), 2)
+    x[1, :2] = large, -large
+    y, dx, *_ = judge(ops.layer_norm, (x,), {}, dy)
+    assert not y[1].any()
+    assert not dx[1].any()
+    judge(ops.add_dropout_norm, (x, np.zeros_like(x)), {}, dy)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_dropout(shape: tuple[int, ...]) -> None:
     x, dy = draw(shape, 2)

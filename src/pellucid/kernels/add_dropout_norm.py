@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.kernels import threads
-from pellucid.kernels.math import channel_bits
+from pellucid.kernels.math import channel_bits, inverse_root
 from pellucid.kernels.rows import (
     as_rows,
     can_drop,
@@ -156,7 +156,7 @@ def _forward(
         for j in range(width):
             c = x_hat[i, j] - mu
             squares += c * c
-        r = _f(1.0) / np.sqrt(squares * share + eps)
+        r = inverse_root(squares * share + eps)
         inverse_std[i] = r
         for j in range(width):
             h = (x_hat[i, j] - mu) * r

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid.kernels.compile import inner
-from pellucid.kernels.math import exp, logistic, normal
+from pellucid.kernels.math import exp, inverse_root, logistic, normal
 from pellucid.kernels.matmul import DEPTH, HEIGHT, WIDTH
 from pellucid.kernels.simd import LANES, full, get, load, store, total
 from pellucid.kernels.tile import padded, product
@@ -90,7 +90,7 @@ def norm_rows(x, width, w, at, eps, y):
         for j in range(width):
             c = get(x, i * row + j) - mu
             squares += c * c
-        r = _ONE / np.sqrt(squares * share + eps)
+        r = inverse_root(squares * share + eps)
         for j in range(0, row, LANES):
             h = (load(x, i * row + j) - mu) * r
             store(y, i * row + j, h * load(w, at + j) + load(w, at + row + j))

@@ -42,6 +42,12 @@ def exp(x):
     return choose(x < _SMALLEST, _ZERO, y * two_to_n)
 
 
+@inner()
+def inverse_root(x):
+    """1 / √x for x > 0; 0 at inf, where the compiled approximation would come to 0 · inf."""
+    return _ZERO if x == np.float32(np.inf) else _ONE / np.sqrt(x)
+
+
 def _uint(x: np.uint32) -> np.uint32:
     """Keep 32 bits of a number, which Numba widens in every operation; a vector stays as it is."""
     return np.uint32(x)
