@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 
 import pellucid
 from pellucid.config import DataConfig, EvaluationConfig, RunConfig, TokenizerConfig, load_recipe
+from pellucid.decoding import SearchConfig
 from pellucid.errors import UserError
-from pellucid.experiment import Outcome, train_run
+from pellucid.experiment import Outcome, judged_by, train_run
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.text.pairs import Pair
 from pellucid.training import TrainConfig, read_settings
 
 LAYER = {"d_model": 10, "num_attention_heads": 2, "ffn_dim": 13, "max_position_embeddings": 19}
@@ -56,10 +59,10 @@ def alone(kind: Any) -> dict[str, Any]:
     return {"model": kind(num_hidden_layers=1, **LAYER), "evaluation": EvaluationConfig()}
 
 
-def go_on(folder: Path, steps: int = 7, **changes: Any) -> Outcome:
+def go_on(folder: Path, **changes: Any) -> Outcome:
     config = load_recipe(str(folder))
-    config = replace(config, training=replace(config.training, steps=steps), **changes)
-    return train_run(config, folder, resume=True, accept_changes=True)
+    changes = {"training": replace(config.training, steps=7)} | changes
+    return train_run(replace(config, **changes), folder, resume=True, accept_changes=True)
 
 
 def tokenizers(folder: Path) -> dict[str, bytes]:
@@ -130,6 +133,47 @@ def test_it_does_not_go_on_with_other_data(data: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tokenizers.*put the data back, or start a new run"):
         go_on(run)
     assert read_settings(run) == before
+
+
+def test_another_score_to_monitor_has_another_best(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    wer = TrainConfig(steps=5, validate_every=3, validate_unit="steps", monitor="wer")
+    train_run(settings(data, training=wer), run)  # it is 1 at most, which no loss here comes near
+    go_on(run, training=replace(wer, monitor="loss", steps=7))
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [e for e in map(json.loads, lines) if e["event"] in ("validated", "chosen")]
+    assert [e["best"] for e in events if e["step"] == 6] == [True]
+    assert events[-1]["steps"] != [5]
+
+
+PER = TrainConfig(steps=5, monitor="per")
+
+
+@pytest.mark.parametrize(
+    ("same", "changes"),
+    [
+        (True, {}),
+        (True, {"training": replace(PER, steps=7, patience=2)}),
+        (True, {"training": PER, "seed": 2}),
+        (False, {"training": replace(PER, monitor="wer")}),
+        (False, {"training": replace(PER, higher_is_better=True, monitor="mine")}),
+        (False, {"data": DataConfig(corpus="g2p-en", max_tokens=5)}),
+        (False, {"evaluation": EvaluationConfig("error_rates", pairs=3)}),
+        (False, {"search": SearchConfig(beam=2)}),
+    ],
+)
+def test_what_the_best_is_judged_by(data: Path, same: bool, changes: dict[str, Any]) -> None:
+    before = settings(data, training=PER)
+    now = replace(before, **changes)
+    aside = (Pair("a", ("b",)),)
+    assert (judged_by(before, aside) == judged_by(now, aside)) is same
+    assert judged_by(before, aside) != judged_by(before, (Pair("a", ("b", "c")),))
+
+
+def test_a_loss_is_judged_without_answers(data: Path) -> None:
+    before, aside = settings(data), (Pair("a", ("b",)),)
+    now = replace(before, search=SearchConfig(beam=2), evaluation=EvaluationConfig("none"))
+    assert judged_by(before, aside) == judged_by(now, aside)
 
 
 def test_a_run_that_saved_nothing_learns_its_tokenizers_anew(data: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +29,7 @@ from pellucid.settings import to_mapping
 from pellucid.text.batches import Batches, Examples, held_out_batches
 from pellucid.text.corpora import find_corpus, load_corpus
 from pellucid.text.files import read_split
-from pellucid.text.pairs import Pairs, report_shared
+from pellucid.text.pairs import Pair, Pairs, report_shared
 from pellucid.text.texts import as_texts, is_text_file, read_texts
 from pellucid.text.tokenizer import Tokenizer, normaliser, train_tokenizer
 from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMaskedLM
@@ -159,6 +161,7 @@ def train_run(
         resume=resume,
         accept_changes=accept_changes,
         beside=tokenizer_files(trained),
+        judged_by=judged_by(config, pairs.valid),
     ) as run:
         trainer = Trainer(
             model,
@@ -228,6 +231,22 @@ def _resolve(
         )
     data = replace(config.data, sha256=examples.digest)
     return replace(config, model=trained.model.config, data=data)
+
+
+def judged_by(config: RunConfig, pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Return what the score that decides what is best depends on, beside the weights.
+
+    pairs: those put aside for it. Settings stand under their own names.
+    """
+    monitor = config.training.monitor
+    answers = {"evaluation": to_mapping(config.evaluation), "search": to_mapping(config.search)}
+    texts = json.dumps([[pair.source, *pair.targets] for pair in pairs])
+    return {
+        "training": {"monitor": monitor, "higher_is_better": config.training.higher_wins},
+        "data": {"max_tokens": config.data.max_tokens},
+        "held_out": hashlib.sha256(texts.encode()).hexdigest(),
+        **(answers if monitor != "loss" else {}),
+    }
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:

@@ -130,6 +130,35 @@ def test_changes_can_be_accepted_with_a_warning(
     assert read_settings(tmp_path) == changed
 
 
+JUDGED = {"training": {"lr": 1e-3}, "held_out": "pairs"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "anew"),
+    [
+        (JUDGED, JUDGED, False),
+        (JUDGED, {**JUDGED, "held_out": "other pairs"}, True),
+        (JUDGED, {**JUDGED, "training": {"lr": 2e-3}}, True),
+        (None, None, False),
+        (None, JUDGED, False),  # a checkpoint from before it was noted: its settings tell
+        (None, {"training": {"lr": 2e-3}}, True),
+        (None, {"model": {"heads": (2, 3)}}, False),
+        ({"x": float("inf")}, {"x": float("inf")}, False),
+    ],
+)
+def test_it_sees_whether_scores_are_judged_as_before(
+    tmp_path: Path, before: Any, now: Any, anew: bool
+) -> None:
+    with begun(tmp_path, judged_by=before) as run:
+        assert not run.judged_anew
+        save(run, 1)
+    with begun(tmp_path, resume=True, judged_by=now) as run:
+        assert run.judged_anew is anew
+        save(run, 2)
+    with begun(tmp_path, resume=True, judged_by=now) as run:
+        assert not run.judged_anew
+
+
 def test_another_place_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -315,6 +315,35 @@ def test_an_epoch_that_got_shorter_gives_way_to_the_next(tmp_path: Path) -> None
     assert only(events, EpochEnded) == []
 
 
+@pytest.mark.parametrize(("judge", "best"), [("one", (2, 0.1)), ("another", (8, 0.3))])
+def test_what_is_judged_otherwise_begins_anew(
+    tmp_path: Path, judge: str, best: tuple[int, float]
+) -> None:
+    folder, config = tmp_path / "run", replace(SHORT, steps=4, validate_every=2, monitor="rate")
+    scores = iter([0.1, 0.2, 0.4, 0.3])
+    rate = {"metric": lambda _: {"rate": next(scores)}}
+    with RunFolder(folder, settings(config), judged_by={"judge": "one"}) as run:
+        fit(config, run, **rate)
+    longer = replace(config, steps=8, patience=2)
+    with RunFolder(
+        folder, settings(longer), resume=True, accept_changes=True, judged_by={"judge": judge}
+    ) as run:
+        result, _, _ = fit(longer, run, **rate)
+    assert (result.best_step, result.best_score) == best
+    assert result.step == (6 if judge == "one" else 8)
+
+
+def test_a_run_that_is_over_keeps_its_best(tmp_path: Path) -> None:
+    folder, config = tmp_path / "run", replace(SHORT, steps=4, validate_every=2, monitor="rate")
+    scores = iter([0.1, 0.2])
+    with RunFolder(folder, settings(config), judged_by={"judge": "one"}) as run:
+        fit(config, run, metric=lambda _: {"rate": next(scores)})
+    with RunFolder(folder, settings(config), resume=True, judged_by={"judge": "another"}) as run:
+        result, events, _ = fit(config, run, metric=lambda _: {"rate": 0.5})
+    assert result.best_step == 2
+    assert only(events, Chosen)[0].steps == (2,)
+
+
 class OneEpoch(Reversals):
     """Notes which epochs were asked for."""
 

@@ -83,6 +83,10 @@ def size_of_lines(path: Path, lines: int) -> int:
     return sum(map(len, kept))
 
 
+def _as_text(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in _flat(settings)}
+
+
 class MetricsFile:
     """A listener that appends each recorded event as one line of JSON."""
 
@@ -122,6 +126,7 @@ class RunFolder:
     accept_changes: resume although settings differ; the run is then no longer one that could be
         repeated from its config.toml.
     beside: files that are written beside config.toml, by name.
+    judged_by: what held-out scores depend on beside the weights; a setting stands under its name.
 
     A run that was stopped before it saved anything may also begin anew, with other settings.
 
@@ -141,6 +146,7 @@ class RunFolder:
         resume: bool = False,
         accept_changes: bool = False,
         beside: Mapping[str, bytes] | None = None,
+        judged_by: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         self.checkpoints = path / CHECKPOINTS
@@ -149,6 +155,8 @@ class RunFolder:
         self.environment = environment()
         self.checkpoint: Checkpoint | None = None
         self.changed = False
+        self.judged_anew = False
+        self._judged_by = _as_text(tomllib.loads(tomli_w.dumps(judged_by or {})))
         self._begun, self._lines, self._size = False, 0, 0
         self._check_before(resume)
         with saving(path, "nothing was changed"):
@@ -216,6 +224,7 @@ class RunFolder:
             "trainer": trainer,
             "metrics_lines": self.metrics.lines,
             "environment": self.environment,
+            **({"judged_by": self._judged_by} if self._judged_by else {}),
         }
         written = Checkpoint(step, weights, optimizer, state, self.settings)
         path = write_checkpoint(self.checkpoints, written)
@@ -239,6 +248,10 @@ class RunFolder:
             self.changed = True
             logger.warning("%s goes on with other settings:\n  %s", self.path, listed)
         if self.checkpoint is not None:
+            settings = _as_text(self.checkpoint.settings)
+            judged = self.checkpoint.state.get("judged_by", settings)  # older ones do not say
+            now = self._judged_by
+            self.judged_anew = any(judged.get(key, now[key]) != now[key] for key in now)
             self._lines = self.checkpoint.state["metrics_lines"]
             self._size = size_of_lines(self.path / METRICS, self._lines)
             moved = changes(self.checkpoint.state["environment"], self.environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +33,8 @@ from pellucid.training.signals import stop_on_signals
 from pellucid.training.state import Tally, TrainerState
 from pellucid.training.step import Trainable, held_out_loss, train_step
 from pellucid.training.weights import average, read_weights
+
+logger = logging.getLogger(__name__)
 
 # A loss this far above the first one, and above what guessing evenly among 160,000 tokens costs, is
 # no longer learning. Judged by a running mean, so that one bad batch does not end a run.
@@ -107,6 +110,10 @@ class Trainer:
         self._resumed_at = self.state.seconds
         if run is not None and run.changed:  # a run that was over may have been given more to do
             self.state.stopped = self._end_of_budget()
+        if run is not None and run.judged_anew and self.state.stopped is None:
+            logger.warning("scores are judged otherwise than before: the best is looked for anew")
+            self.state.best_score = self.state.best_step = None
+            self.state.not_improved = 0
         self._resumed_share = self._share()
 
     def fit(self) -> Result:
