@@ -200,10 +200,9 @@ class _ToTorch(_Converter):
 
     def kind(self, module: Any) -> str:
         # A layer of pellucid.models with one feed-forward network is the plain layer.
-        if isinstance(module, EncoderLayer | DecoderLayer):
-            known = {EncoderLayer: LAYERS[0], DecoderLayer: LAYERS[1]}.get(type(module))
-            if known is not None and not len(module.before) + len(module.after):
-                return known
+        known = {EncoderLayer: LAYERS[0], DecoderLayer: LAYERS[1]}.get(type(module))
+        if known is not None and not len(module.before) + len(module.after):
+            return known
         return super().kind(module)
 
     def leaf(self, kind: str, module: Any) -> Any:
