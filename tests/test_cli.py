@@ -404,6 +404,33 @@ class TestStopping:
         assert f"pellucid train --resume {tmp_path / 'run'}" in out.decode()
         assert err == b""
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes")
+    def test_nobody_reading_any_more_is_a_signal_too(self, place: Path, tmp_path: Path) -> None:
+        whole, run = tmp_path / "whole", tmp_path / "run"
+        command = [sys.executable, "-m", "pellucid", "train", "tiny.toml", *self.ARGUMENTS]
+        running = subprocess.Popen(
+            [*command, "--run", str(run)],
+            cwd=place,
+            env={**os.environ, "PELLUCID_KERNELS": "off"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert running.stdout is not None
+        running.stdout.readline()
+        running.stdout.readline()
+        running.stdout.close()
+        assert running.stderr is not None
+        with running.stderr:
+            said = running.stderr.read().decode()
+        assert running.wait(timeout=60) == 141, said
+        assert f"go on with it: pellucid train --resume {run}\n" in said
+        assert said.count("\n") == 1
+        assert list((run / "checkpoints").iterdir())
+        assert not (run / "model").exists()
+        for arguments in (("--resume", run), ("tiny.toml", *self.ARGUMENTS, "--run", whole)):
+            failed(pellucid("train", *arguments, cwd=place), 0)
+        assert self.metrics(whole) == self.metrics(run)
+
 
 def test_special_tokens_are_those_of_the_tokenizer(place: Path, tmp_path: Path) -> None:
     other = ("--model.eos-token-id", "5", "--run", str(tmp_path / "run"))

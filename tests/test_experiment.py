@@ -187,3 +187,13 @@ def test_a_run_that_saved_nothing_learns_its_tokenizers_anew(data: Path, tmp_pat
     write_pairs(data, "gfedcba")
     go_on(run)
     assert tokenizers(run) == tokenizers(run / "model") != before
+
+
+def test_the_model_is_saved_before_its_score_is_said(data: Path, tmp_path: Path) -> None:
+    def say(line: str) -> None:
+        if line.startswith("put aside"):
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        train_run(settings(data), tmp_path / "run", say=say)
+    assert (tmp_path / "run" / "model" / "config.json").is_file()

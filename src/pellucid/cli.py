@@ -1,6 +1,6 @@
 """The command line: finds the verb, and turns every fault into one clear message.
 
-Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 141 no longer read while training.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read our output has gone; Python would complain once more when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 141 if _trains(given) else 0
     except KeyboardInterrupt:
         return 130
     except Exception as fault:
@@ -107,6 +107,11 @@ def _run(arguments: list[str]) -> int:
         raise UsageError(f"no verb {verb!r}{nearest(verb, VERBS)}; there are: {', '.join(VERBS)}")
     command = importlib.import_module(f"pellucid.commands.{verb}")
     return int(command.run(rest))
+
+
+def _trains(arguments: list[str]) -> bool:
+    """Whether a command has more to do than to print, so that being cut short leaves it undone."""
+    return arguments[:1] in (["train"], ["chat"], ["demo"]) or arguments[:2] == ["lab", "run"]
 
 
 def _open_streams() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +56,8 @@ __all__ = [
 ]
 
 Say = Callable[[str], None]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,9 @@ def train_run(
 
     `say` is told, a line at a time, what was read and how the model scores in the end.
 
-    Raises `UserError` for anything the user can mend; what was saved before is whole.
+    Raises `UserError` for anything the user can mend; what was saved before is whole. Raises
+    `BrokenPipeError` when nobody reads what `say` or a listener prints: a step begun is then
+    finished and saved, a model trained is written.
     """
     if config.evaluation.metric == "bleu":
         check_installed()  # now, rather than after the training
@@ -174,13 +181,20 @@ def train_run(
         )
         with np.errstate(over="ignore", invalid="ignore"):  # the trainer says it, with the step
             result = trainer.fit()
+        if result.interrupted == "SIGPIPE":
+            _log.warning(
+                "nobody reads what is printed any more; step %d is saved, go on with it: %s",
+                result.step,
+                run.resume_command,
+            )
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         if result.interrupted is not None:
             return Outcome(trained, pairs, None, result.interrupted)
         judged = pairs.test or pairs.valid
         scores = score(trained, judged, config) if judged else None
+        save_model(folder / "model", trained, card(folder, config, scores), store)
         if scores is not None:
             say("put aside: " + ", ".join(f"{k} {v}" for k, v in scores.written().items()))
-        save_model(folder / "model", trained, card(folder, config, scores), store)
         say(f"model folder: {folder_size(folder / 'model')}, weights stored as {store}")
     return Outcome(trained, pairs, scores, None)
 

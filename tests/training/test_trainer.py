@@ -19,6 +19,7 @@ from pellucid.training.events import (
     Ended,
     EpochEnded,
     Event,
+    Interrupted,
     Saved,
     Started,
     Stepped,
@@ -342,6 +343,21 @@ def test_a_run_that_is_over_keeps_its_best(tmp_path: Path) -> None:
         result, events, _ = fit(config, run, metric=lambda _: {"rate": 0.5})
     assert result.best_step == 2
     assert only(events, Chosen)[0].steps == (2,)
+
+
+def test_a_listener_whose_reader_has_gone_stops_training_as_a_signal_does(tmp_path: Path) -> None:
+    events: list[Event] = []
+
+    def pipe(event: Event) -> None:
+        if event.step == 7:
+            raise BrokenPipeError
+
+    with RunFolder(tmp_path / "run", settings(SHORT)) as run:
+        trainer = Trainer(model(), Reversals(), SHORT, run=run, listeners=[pipe, events.append])
+        result = trainer.fit()
+    assert (result.interrupted, result.step) == ("SIGPIPE", 7)
+    assert names(tmp_path / "run") == ["step-00000007"]
+    assert [e.signal for e in only(events, Interrupted)] == ["SIGPIPE"]
 
 
 class OneEpoch(Reversals):

@@ -92,6 +92,7 @@ class Trainer:
         self.model, self.batches, self.config, self.run = model, batches, config, run
         self.validation, self.metric = validation, metric
         self.listeners: list[Listener] = list(listeners)
+        self._unheard = False
         self.optimizer = Adam(model.named_parameters(), config.optimizer)
         self.state = TrainerState()
         if run is not None and run.checkpoint is not None:
@@ -119,6 +120,9 @@ class Trainer:
     def fit(self) -> Result:
         """Train to the end, or until SIGINT or SIGTERM: then the step is finished and saved.
 
+        A listener that raises `BrokenPipeError` is told no more, and ends training likewise, as
+        SIGPIPE.
+
         At the end the model is in eval mode with the weights that `config.use` asks for.
 
         Raises `DivergedError` when a loss or gradient is not finite or the loss explodes; that step
@@ -134,8 +138,9 @@ class Trainer:
         with stop_on_signals() as request:
             while state.stopped is None:
                 self._step()
-                if request.signal is not None and state.stopped is None:
-                    return self._interrupted(request.signal)
+                signal = request.signal or ("SIGPIPE" if self._unheard else None)
+                if signal is not None and state.stopped is None:
+                    return self._interrupted(signal)
         self._tell(Ended, state.stopped, self.seconds, state.best_step, state.best_score)
         self._choose_weights()
         self.model.eval()
@@ -332,5 +337,9 @@ class Trainer:
         event = kind(self.state.step, self._epochs(), *values)
         if self.run is not None:
             self.run.metrics(event)
-        for listener in self.listeners:
-            listener(event)
+        for listener in list(self.listeners):
+            try:
+                listener(event)
+            except BrokenPipeError:  # whoever read what it prints has gone
+                self.listeners.remove(listener)
+                self._unheard = True
