@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,7 @@ def train_run(
             metric=validation_metric(trained, pairs.valid, config),
             run=run,
             listeners=listeners,
+            stopping=_announce_stop,
         )
         with np.errstate(over="ignore", invalid="ignore"):  # the trainer says it, with the step
             result = trainer.fit()
@@ -197,6 +199,17 @@ def train_run(
             say("put aside: " + ", ".join(f"{k} {v}" for k, v in scores.written().items()))
         say(f"model folder: {folder_size(folder / 'model')}, weights stored as {store}")
     return Outcome(trained, pairs, scores, None)
+
+
+def _announce_stop(name: str) -> None:
+    """Say that a signal was understood: a step and its validation may yet take a while."""
+    line = (
+        f"pellucid: {name}: stopping once the step under way is done and saved; a second Ctrl-C "
+        "stops at once and saves nothing\n"
+    )
+    with suppress(OSError):
+        # Past Python's streams: a signal may come while one of them is being written to.
+        os.write(2, (f"\n{line}" if os.isatty(2) else line).encode())
 
 
 def _learn_tokenizers(config: RunConfig, pairs: Pairs) -> Sequence[Tokenizer]:

@@ -34,6 +34,17 @@ def test_a_request_that_comes_by_two_ways_is_one_request() -> None:
         assert request.signal == "SIGINT"
 
 
+def test_the_first_request_is_told_at_once_and_only_once() -> None:
+    told: list[str] = []
+    with stop_on_signals(told.append):
+        signal.raise_signal(signal.SIGTERM)
+        assert told == ["SIGTERM"]
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert told == ["SIGTERM"]
+
+
 def test_other_threads_train_without_handlers() -> None:
     seen: list[str | None] = []
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -343,6 +345,25 @@ def test_a_run_that_is_over_keeps_its_best(tmp_path: Path) -> None:
         result, events, _ = fit(config, run, metric=lambda _: {"rate": 0.5})
     assert result.best_step == 2
     assert only(events, Chosen)[0].steps == (2,)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
+def test_a_signal_is_told_before_the_step_is_done() -> None:
+    told: list[object] = []
+    learner = model()
+    loss, calls = learner.loss, count(1)
+
+    def interrupted(*args):
+        if next(calls) == 5:
+            signal.raise_signal(signal.SIGTERM)
+        return loss(*args)
+
+    learner.loss = interrupted
+    listeners = [lambda event: told.append(event.step)]
+    result = Trainer(learner, Reversals(), SHORT, listeners=listeners, stopping=told.append).fit()
+    assert (result.interrupted, result.step) == ("SIGTERM", 5)
+    assert told[told.index("SIGTERM") - 1] == 4
+    assert 5 in told[told.index("SIGTERM") :]
 
 
 def test_a_listener_whose_reader_has_gone_stops_training_as_a_signal_does(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ TABLE = (
         "every attention",
         "A query with every key forbidden gives zeros or NaN, depending on the road taken, and NaN "
         "in the gradients after NaN.",
-        "A query with every key forbidden (True or -inf; large negative numbers forbid nothing) "
-        "gets zero attention, so MultiheadAttention returns out_proj.bias for it, and gives zero "
-        "gradient.",
+        "A query with every key forbidden (True, in scaled_dot_product_attention False, or -inf; "
+        "large negative numbers forbid nothing) gets zero attention, so MultiheadAttention returns "
+        "out_proj.bias for it, and gives zero gradient.",
     ),
     Difference(
         "causal alone",
@@ -101,7 +101,7 @@ TABLE = (
         "inplace",
         "Dropout, ReLU, LeakyReLU, SiLU and their functions",
         "inplace=True writes the result into the argument.",
-        "No array that is passed in is ever written to.",
+        "It is a ValueError: no array that is passed in is ever written to.",
     ),
     Difference(
         "results that are read again",
@@ -115,7 +115,7 @@ TABLE = (
         "max_norm",
         "Embedding",
         "max_norm rescales rows of the table while looking them up.",
-        "No parameter is written to in forward.",
+        "It is a ValueError: no parameter is written to in forward.",
     ),
     Difference(
         "sparse",
@@ -188,7 +188,7 @@ def rule(name: str) -> str:
     """Return what is done here, the text that errors quote.
 
     >>> rule("inplace")
-    'No array that is passed in is ever written to.'
+    'It is a ValueError: no array that is passed in is ever written to.'
     """
     return next(row.ours for row in TABLE if row.name == name)
 

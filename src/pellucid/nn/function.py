@@ -65,7 +65,7 @@ def check_probability(p: float, what: str = "dropout") -> None:
 def refuse_inplace(inplace: bool) -> None:
     """Raise `ValueError` for torch's `inplace=True`."""
     if inplace:
-        raise ValueError(f"inplace=True is refused; leave it out. {rule('inplace')}")
+        raise ValueError(f"inplace=True: leave it out. {rule('inplace')}")
 
 
 class Function(Generic[P]):

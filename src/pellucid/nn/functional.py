@@ -172,7 +172,7 @@ def embedding(
     """
     input = np.asarray(input)
     if max_norm is not None:
-        raise ValueError(f"max_norm is refused; leave it out. {rule('max_norm')}")
+        raise ValueError(f"max_norm: leave it out. {rule('max_norm')}")
     if not np.issubdtype(input.dtype, np.integer):
         raise TypeError(f"embedding expects integers to look up, got {input.dtype}")
     padding_idx = padding_row(padding_idx, weight.shape[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -16,8 +16,13 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
+def stop_on_signals(
+    tell: Callable[[str], object] = lambda name: None,
+) -> Iterator[StopRequest]:
     """Note SIGINT and SIGTERM instead of dying of them; a SIGINT after it: `KeyboardInterrupt`.
+
+    tell: called at once with the first signal's name, in the midst of whatever is being done: it
+    must not print through a stream, which may be printing already.
 
     A second SIGTERM changes nothing: who stops a group of processes often sends one to each and
     one through its parent, and who has no patience sends SIGKILL.
@@ -32,7 +37,9 @@ def stop_on_signals() -> Iterator[StopRequest]:
     def note(number: int, _: FrameType | None) -> None:
         if request.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
-        request.signal = request.signal or signal.Signals(number).name
+        if request.signal is None:
+            request.signal = signal.Signals(number).name
+            tell(request.signal)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -68,7 +68,8 @@ class Trainer:
     validation: held-out batches. metric: called with the model in eval mode at every validation;
     returns further scores by name. run: where checkpoints and metrics go, begun by `fit`; if it was
     resumed, training goes on from its checkpoint. Without a run nothing is saved, and the model
-    leaves with its last weights.
+    leaves with its last weights. stopping: told the signal that ends training as it comes, before
+    the step is finished (see `stop_on_signals`).
 
     Raises `UsageError` when the settings name no end, when there is nothing to train on, or when
     the score to monitor will not be there.
@@ -84,6 +85,7 @@ class Trainer:
         metric: Metric | None = None,
         run: RunFolder | None = None,
         listeners: Iterable[Listener] = (),
+        stopping: Callable[[str], object] = lambda name: None,
     ) -> None:
         offered = {"loss"} if validation else set[str]()
         if metric and config.monitor != "loss":
@@ -92,6 +94,7 @@ class Trainer:
         self.model, self.batches, self.config, self.run = model, batches, config, run
         self.validation, self.metric = validation, metric
         self.listeners: list[Listener] = list(listeners)
+        self.stopping = stopping
         self._unheard = False
         self.optimizer = Adam(model.named_parameters(), config.optimizer)
         self.state = TrainerState()
@@ -135,7 +138,7 @@ class Trainer:
         parameters = sum(p.data.size for _, p in self.model.named_parameters())
         self._tell(Started, parameters, config.steps, config.epochs, config.minutes)
         self.model.train()
-        with stop_on_signals() as request:
+        with stop_on_signals(self.stopping) as request:
             while state.stopped is None:
                 self._step()
                 signal = request.signal or ("SIGPIPE" if self._unheard else None)
