@@ -94,7 +94,10 @@ SPEED_HEADS = {
 SPEED_NAMES = {
     "train_step": {"en": "training step, length {}, ms", "ko": "학습 한 단계, 길이 {}, ms"},
     "real_data": {"en": "{}, useful tokens/s", "ko": "{}, 유효 토큰/초"},
-    "memory": {"en": "training step, length 50, peak MB", "ko": "학습 한 단계, 길이 50, 최대 메모리(MB)"},
+    "memory": {
+        "en": "training step, length 50, peak MB",
+        "ko": "학습 한 단계, 길이 50, 최대 메모리(MB)",
+    },
     "attention": {
         "en": "attention over 8,192 tokens, there and back, s",
         "ko": "8,192 토큰 어텐션, 순전파와 역전파, 초",

@@ -45,7 +45,7 @@ def inside(study: Study, done: Mapping[str, Mapping[int, Line]]) -> list[Block]:
         Text(
             "One fixed batch of training pairs, without dropout, at a few steps of every run. "
             "Curves are medians over layers and heads, then over seeds (band: least to most)."
-            + ("" if names == probed else f" Drawn are the first {MOST}, {names[0]} to {names[-1]}.")
+            + (f" Drawn are the first {MOST}, {names[0]} to {names[-1]}." if probed[MOST:] else "")
         ),
         _attention(shown, set(widths.values())),
         _heads(names[0], shown[names[0]][0]),
