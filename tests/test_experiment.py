@@ -197,3 +197,14 @@ def test_the_model_is_saved_before_its_score_is_said(data: Path, tmp_path: Path)
     with pytest.raises(BrokenPipeError):
         train_run(settings(data), tmp_path / "run", say=say)
     assert (tmp_path / "run" / "model" / "config.json").is_file()
+
+
+def test_other_sizes_of_the_model_are_refused_in_words_for_the_command_line(
+    data: Path, tmp_path: Path
+) -> None:
+    train_run(settings(data), tmp_path / "run")
+    wider = replace(settings(data).model, ffn_dim=17)
+    with pytest.raises(UserError, match="a run keeps the sizes of its model") as found:
+        go_on(tmp_path / "run", model=wider)
+    assert "do not fit, the first: " in str(found.value)
+    assert "strict" not in str(found.value)

@@ -30,6 +30,7 @@ ffn_dim = 17
 max_position_embeddings = 19
 [training]
 steps = 5
+monitor = "bleu"
 [evaluation]
 metric = "bleu"
 """

@@ -56,9 +56,11 @@ def _train(recipe: str, folder: Path, minutes: float | None) -> int:
         raise UsageError(NOT_TO_TALK_TO.format(recipe))
     if not resume:
         # Nobody waits for BLEU here, and sacreBLEU need not be installed to chat.
-        config = replace(config, evaluation=replace(config.evaluation, metric="none"))
+        training = replace(config.training, monitor="loss")
         if minutes is not None:
-            config = replace(config, training=replace(config.training, minutes=minutes))
+            training = replace(training, minutes=minutes)
+        evaluation = replace(config.evaluation, metric="none")
+        config = replace(config, evaluation=evaluation, training=training)
     with Progress(Output(), folder.name) as progress:
         _announce(config.training, progress.say)
         outcome = train_run(config, folder, resume=resume, listeners=[progress], say=progress.say)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pellucid.errors import UsageError, UserError
+from pellucid.nn import StateError
 from pellucid.packed import Batch
 from pellucid.training.budget import reason_to_stop, share_used, total_steps
 from pellucid.training.checkpoint import WEIGHTS
@@ -100,7 +101,10 @@ class Trainer:
         self.state = TrainerState()
         if run is not None and run.checkpoint is not None:
             self.state = TrainerState.from_json(run.checkpoint.state["trainer"])
-            model.load_state_dict(run.checkpoint.weights)
+            try:
+                model.load_state_dict(run.checkpoint.weights)
+            except StateError as error:
+                raise _other_model(error) from None
             self.optimizer.load_state_dict(run.checkpoint.optimizer)
         self._epoch = self.state.epoch
         self._batches = batches.epoch(self._epoch)
@@ -346,3 +350,12 @@ class Trainer:
             except BrokenPipeError:  # whoever read what it prints has gone
                 self.listeners.remove(listener)
                 self._unheard = True
+
+
+def _other_model(error: StateError) -> UserError:
+    _, *faults = str(error).splitlines()
+    return UserError(
+        f"the checkpoint's weights are not this model's ({len(faults)} do not fit, the first: "
+        f"{faults[0].strip()}); a run keeps the sizes of its model: put them back, or train a new "
+        "run"
+    )
