@@ -111,6 +111,12 @@ def test_one_row_and_none(shape: tuple[int, ...]) -> None:
     assert dweight.shape == dbias.shape == (E,)
 
 
+def test_no_gradient_is_the_one_that_came_in() -> None:
+    x, weight, dy = np.arange(7.0), np.full(7, 2.0), np.arange(7.0) ** 2
+    _, saved = layer_norm(x, weight, np.zeros(7))
+    assert not any(np.shares_memory(dy, d) for d in layer_norm_backward(dy, saved))
+
+
 def test_what_is_not_given_has_no_gradient() -> None:
     _, saved = layer_norm(drawn(L, E), drawn(E))
     _, dweight, dbias = layer_norm_backward(np.ones((L, E)), saved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from pellucid.array import Array, namespace, narrowed, widened
@@ -61,11 +62,11 @@ def layer_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None, A
     x_hat, inverse_std, weight, has_bias = saved
     xp = namespace(dy, x_hat)
     given, dy = dy, widened(dy)
-    rows, axes = dy.shape[:-1], tuple(range(dy.ndim - 1))
-    dbias = xp.sum(dy, axis=axes) if has_bias and rows else (dy if has_bias else None)  # 4
+    rows = (math.prod(dy.shape[:-1]), dy.shape[-1])
+    dbias = xp.sum(xp.reshape(dy, rows), axis=0) if has_bias else None  # 4
     g, dweight = dy, None
     if weight is not None:
-        dweight = xp.sum(dy * x_hat, axis=axes) if rows else dy * x_hat
+        dweight = xp.sum(xp.reshape(dy * x_hat, rows), axis=0)
         g = dy * weight
     mean_g = xp.mean(g, axis=-1, keepdims=True)  # 3, 2, 1
     mean_gx = xp.mean(g * x_hat, axis=-1, keepdims=True)
