@@ -157,6 +157,17 @@ def test_recording_changes_nothing_and_nothing_is_recorded_unasked(
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_map_that_backward_reads_cannot_be_written_to() -> None:
+    src, tgt, _ = inputs()
+    recorder = nn.Recorder()
+    model().eval().forward(src, tgt, recorder=recorder)
+    for name in NAMES:
+        seen = recorder.maps[name]
+        for array in (seen.probabilities, seen.weights, seen.q, seen.k, seen.v):
+            with pytest.raises(ValueError, match="read-only"):
+                array[:] = 0.0
+
+
 def test_layers_keep_nothing() -> None:
     m = model().eval()
     before = {name: sorted(vars(module)) for name, module in m.modules()}

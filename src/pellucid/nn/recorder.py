@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pellucid.nn.module import Array
+from pellucid.nn.module import Array, locked
 from pellucid.ops.attention import Saved, score_gradient
 from pellucid.ops.dropout import dropout_backward
 
@@ -76,7 +76,7 @@ def inside(recorder: Recorder | None, name: str) -> Recorder | None:
 def record(
     recorder: Recorder, saved: Saved, causal: bool, unscaled: tuple[Array, Array] | None = None
 ) -> AttentionMap:
-    """Keep the map of an attention that ran, and return it.
+    """Keep the map of an attention that ran, read-only, and return it.
 
     unscaled: where each head learns its scale, the queries (N, H, L, D) before it, and it, (H,).
     """
@@ -84,7 +84,9 @@ def record(
     scale: float | Array = saved.scale
     if unscaled is not None:
         q, scale = unscaled[0], unscaled[1][:, None, None]
-    seen = recorder.maps[recorder.prefix] = AttentionMap(
-        saved.probabilities, saved.weights, q, saved.k, saved.v, scale, causal
+    probabilities, weights = locked(saved.probabilities), locked(saved.weights)
+    seen = AttentionMap(
+        probabilities, weights, locked(q), locked(saved.k), locked(saved.v), scale, causal
     )
+    recorder.maps[recorder.prefix] = seen
     return seen
