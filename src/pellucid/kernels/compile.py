@@ -1,9 +1,10 @@
 """How a kernel is compiled: for this processor, once, ahead of its first call.
 
 Every kernel states its signature, so nothing is compiled that is not used and a wrong dtype is an
-error instead of another compilation. The machine code is cached next to the source file. Numba's
-own cache looks at one file only: an edit to another would leave its callers stale. So the key of
-ours holds a digest of all files of this folder.
+error instead of another compilation. The machine code is cached next to the source file, or where
+Numba finds a folder that it can write; where there is none, it is compiled anew at every start.
+Numba's own cache looks at one file only: an edit to another would leave its callers stale. So the
+key of ours holds a digest of all files of this folder.
 """
 
 from __future__ import annotations
@@ -40,6 +41,14 @@ def _sources() -> str:
 @cache
 def _announce() -> None:
     _log.info("compiling the kernels for this processor; this happens once and takes some seconds")
+
+
+@cache
+def _uncached() -> None:
+    _log.warning(
+        "Numba has no folder to cache the compiled kernels in, so they are compiled anew at every "
+        "start; set NUMBA_CACHE_DIR to a folder that can be written"
+    )
 
 
 class _Cache(FunctionCache):
@@ -105,9 +114,12 @@ def _compiled(
 ) -> Any:
     """Compile for one signature, or fetch it from the cache, where it lies under f's name.
 
-    `missing` is called before it is compiled.
+    `missing` is called before it is compiled for the cache.
     """
-    dispatcher._cache = _Cache(f, missing)
+    try:
+        dispatcher._cache = _Cache(f, missing)
+    except RuntimeError:  # no locator of Numba's has a place for it
+        _uncached()
     dispatcher.compile(signature)
     dispatcher.disable_compile()
     return dispatcher
