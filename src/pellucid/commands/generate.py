@@ -112,8 +112,7 @@ def _generate(
         stream = file.open("rb")
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
-    with stream:
-        return _answer_lines(trained, stream, scores, as_json)
+    return _answer_lines(trained, stream, scores, as_json)
 
 
 def _answer_lines(trained: Speaking, stream: BinaryIO, scores: bool, as_json: bool) -> int:

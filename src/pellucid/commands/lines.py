@@ -45,7 +45,7 @@ def windows(stream: BinaryIO) -> Iterator[list[Line]]:
     """Yield the lines of a stream in lists of at most `WINDOW`, without waiting for a full one.
 
     Whoever writes to the stream line by line, and waits for each answer, gets each answer. No more
-    than two windows are held, however long the stream.
+    than two windows are held, however long the stream. It is closed at its end.
 
     Raises what reading the stream raises, once the lines before it have been yielded.
     """
@@ -53,8 +53,9 @@ def windows(stream: BinaryIO) -> Iterator[list[Line]]:
 
     def read() -> None:
         try:
-            for line in decoded(stream):
-                arrived.put(line)
+            with stream:  # closed here, where it is read: elsewhere that waits for the next line
+                for line in decoded(stream):
+                    arrived.put(line)
             arrived.put(None)
         except BaseException as fault:  # handed to whoever reads the windows
             arrived.put(fault)
