@@ -44,3 +44,14 @@ def test_the_last_token_of_a_vocabulary_may_be_special() -> None:
 @pytest.mark.parametrize("kind", [Seq2SeqConfig, CausalLMConfig, MaskedLMConfig])
 def test_before_the_vocabulary_is_known_any_token_may_be_special(kind: type) -> None:
     assert kind(eos_token_id=50256).eos_token_id == 50256
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["layer_norm_eps", "attention_scale", "embedding_scale", "position_scale", "token_init",
+     "position_init", "masked_share"],
+)  # fmt: skip
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_is_finite(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"{name} must be finite, got {value}"):
+        replace(MASKED, **{name: value})

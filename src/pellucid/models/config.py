@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from pellucid.errors import UsageError
@@ -72,6 +73,10 @@ class StackConfig:
     """Token that ends a target."""
 
     def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{setting.name} must be finite, got {value}")
         if self.d_model <= 0 or self.num_attention_heads <= 0:
             raise UsageError(
                 f"d_model and num_attention_heads must be positive, got {self.d_model} and "
