@@ -48,3 +48,7 @@ def test_what_cannot_be_stored_or_read() -> None:
     del broken["a.int8_scale"]
     with pytest.raises(StorageError, match=r"a: is int8 and needs a scale of shape \(7, 1\)"):
         restored(broken)
+    for shape in ((), (7,), (7, 1, 3)):
+        other = {"a": np.zeros(shape, np.int8), "a.int8_scale": np.ones((7, 1), np.float32)}
+        with pytest.raises(StorageError, match="a: is int8, as only matrices are stored"):
+            restored(other)

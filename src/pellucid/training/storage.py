@@ -63,7 +63,8 @@ def _reduced(name: str, array: Array, store: Store) -> tuple[Array, Array | None
 def restored(stored: Mapping[str, Array]) -> dict[str, Array]:
     """Return stored arrays as float32; names that share an array share the result.
 
-    Raises `StorageError` naming an array whose scale is missing or does not fit.
+    Raises `StorageError` naming an int8 array that is no matrix, or whose scale is missing or does
+    not fit.
 
     >>> restored(reduced({"w": np.float32([[1, -0.5]])}, "int8"))["w"].round(1)
     array([[ 1. , -0.5]], dtype=float32)
@@ -81,6 +82,11 @@ def restored(stored: Mapping[str, Array]) -> dict[str, Array]:
 
 def _restored(name: str, array: Array, scale: Array | None) -> Array:
     if array.dtype == np.int8:
+        if array.ndim != 2:
+            raise StorageError(
+                f"{name}: is int8, as only matrices are stored, and its shape is {array.shape}; "
+                "copy the model again"
+            )
         if scale is None or scale.shape != (len(array), 1):
             found = "none" if scale is None else str(scale.shape)
             raise StorageError(
