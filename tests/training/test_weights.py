@@ -75,6 +75,12 @@ def test_a_foreign_or_missing_file_is_named(tmp_path: Path) -> None:
         read_weights(path)
 
 
+def test_a_header_whose_metadata_is_null_is_read() -> None:
+    header = b'{"__metadata__":null,"x":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}'
+    file = len(header).to_bytes(8, "little") + header + np.ones(3, "<f4").tobytes()
+    np.testing.assert_array_equal(from_safetensors(file, "file")["x"], [1, 1, 1])
+
+
 def test_average_is_the_mean_in_float64() -> None:
     small, big = {"w": np.float32([1.0])}, {"w": np.float32([1e8])}
     mean = average([big, small, {"w": np.float32([-1e8])}])["w"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from pellucid.errors import UserError
+from pellucid.training.weights import with_aliases
 
 Array = np.ndarray
 
@@ -41,11 +41,7 @@ def read_tensors(path: Path) -> dict[str, Array]:
     except SafetensorError as error:
         raise UserError(f"{path}: not a whole safetensors file ({error})") from None
     tensors = {name: _array(f"{path}: {name}", **entry) for name, entry in entries}
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    for alias, name in header.get("__metadata__", {}).items():
-        if name in tensors and alias not in tensors:
-            tensors[alias] = tensors[name]
-    return tensors
+    return with_aliases(tensors, content)
 
 
 def _array(where: str, dtype: str, shape: list[int], data: bytes) -> Array:

@@ -60,13 +60,21 @@ def from_safetensors(content: bytes, source: Path | str) -> dict[str, Array]:
     """
     try:
         tensors: dict[str, Array] = load(content)
-        header, _ = _header(content)
+        return with_aliases(tensors, content)
     except (SafetensorError, KeyError, ValueError) as error:
         raise UserError(f"{source}: not a whole safetensors file ({error})") from None
-    for alias, name in header.get("__metadata__", {}).items():
-        if name in tensors and alias not in tensors:
-            tensors[alias] = tensors[name]
-    return tensors
+
+
+def with_aliases(tensors: Mapping[str, Array], content: bytes) -> dict[str, Array]:
+    """Return a file's arrays, those stored once for several names under each of them."""
+    header, _ = _header(content)
+    metadata = header.get("__metadata__") or {}  # null, where a writer had nothing to say
+    more = {
+        alias: tensors[name]
+        for alias, name in metadata.items()
+        if name in tensors and alias not in tensors
+    }
+    return {**tensors, **more}
 
 
 def read_weights(path: Path) -> dict[str, Array]:
