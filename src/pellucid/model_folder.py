@@ -30,7 +30,7 @@ from pellucid.text.tokenizer import BOS, EOS, PAD, Tokenizer
 from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMaskedLM
 from pellucid.training.files import write_folder_atomically
 from pellucid.training.storage import StorageError, Store, reduced, restored
-from pellucid.training.weights import read_weights, to_safetensors
+from pellucid.training.weights import check_weights, read_weights, to_safetensors
 
 T = TypeVar("T")
 
@@ -218,12 +218,11 @@ def _read_state(path: Path) -> dict[str, np.ndarray]:
 
 
 def _fill(model: Module, state: Mapping[str, np.ndarray], path: Path) -> None:
+    check_weights(state, path)
     try:
         model.load_state_dict(state)
     except StateError as error:
         raise UserError(f"{path}: {error}") from None
-    if broken := [name for name, array in state.items() if not np.isfinite(array).all()]:
-        raise UserError(f"{path}: {broken[0]} holds values that are not finite")
 
 
 def folder_size(folder: Path) -> str:

@@ -173,6 +173,30 @@ def test_a_config_that_does_not_fit_is_named(
         read_pretrained(copy)
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"wpe.weight": np.nan}, r"wpe\.weight holds values that are not finite"),
+        ({"ln_f.bias": -np.inf}, r"ln_f\.bias holds values that are not finite"),
+        ({"ln_f.bias": np.int8(3)}, r"ln_f\.bias has elements of int8; expected float"),
+        ({"h.1.ln_1.bias": np.bool_(1)}, r"h\.1\.ln_1\.bias has elements of bool; expected float"),
+    ],
+)
+def test_weights_that_are_no_finite_numbers_are_named(
+    copy: Path, values: dict[str, Any], message: str
+) -> None:
+    tensors = load_file(copy / "model.safetensors")
+    for name, value in values.items():
+        array = np.array(tensors[f"transformer.{name}"])
+        array.flat[-1] = value
+        kind = array.dtype if isinstance(value, float) else value.dtype
+        tensors[f"transformer.{name}"] = array.astype(kind)
+    tensors["transformer.h.0.attn.bias"] = np.full((2, 3), np.nan, np.float32)  # never asked for
+    save_file(tensors, copy / "model.safetensors")
+    with pytest.raises(UserError, match=message):
+        read_pretrained(copy)
+
+
 def test_missing_and_damaged_files_are_named(copy: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere.*config\.json: cannot be read"):
         read_pretrained(tmp_path / "nowhere")
@@ -234,6 +258,13 @@ def test_a_bare_model_an_old_one_and_one_with_more_are_read(
     assert model.head is None
     for name, array in model.state_dict().items():
         np.testing.assert_array_equal(array, expected[name])
+
+
+def test_a_header_whose_metadata_is_null_is_read(tmp_path: Path) -> None:
+    header = b'{"__metadata__":null,"x":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}'
+    file = tmp_path / "x.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + np.ones(3, "<f4").tobytes())
+    np.testing.assert_array_equal(read_tensors(file)["x"], [1, 1, 1])
 
 
 def test_bfloat16_is_read_exactly(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from pellucid.models import CausalLM, MaskedLM, MaskedLMConfig
 from pellucid.models.config import LanguageConfig
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
+from pellucid.training.weights import check_weights
 
 Array = np.ndarray
 
@@ -54,7 +55,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
     the parameters, whatever the file's.
 
     Raises `UserError` naming the file that is missing, damaged, of another family, or does not fit
-    the others.
+    the others, and a weight that is not finite.
     """
     path = Path(path)
     folder = path.parent if path.suffix == ".safetensors" else path
@@ -154,6 +155,7 @@ def _state(
     asked = dict.fromkeys(name for theirs in names.values() for name in theirs.names)
     if missing := [name for name in asked if name not in tensors]:
         raise UserError(f"{path}: these weights are missing: {', '.join(missing)}")
+    check_weights({name: tensors[name] for name in asked}, path)
     return {ours: _gathered(theirs, tensors) for ours, theirs in names.items()}
 
 

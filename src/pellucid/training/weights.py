@@ -77,6 +77,18 @@ def with_aliases(tensors: Mapping[str, Array], content: bytes) -> dict[str, Arra
     return {**tensors, **more}
 
 
+def check_weights(weights: Mapping[str, Array], source: Path | str) -> None:
+    """Raise `UserError` naming an array that holds other than finite floating-point numbers."""
+    for name, array in weights.items():
+        if array.dtype.kind != "f":
+            raise UserError(
+                f"{source}: {name} has elements of {array.dtype}; expected float16, float32 or "
+                "float64: save the model again"
+            )
+        if not np.isfinite(array).all():
+            raise UserError(f"{source}: {name} holds values that are not finite")
+
+
 def read_weights(path: Path) -> dict[str, Array]:
     """Read a safetensors file. Raises `UserError` naming it when it is missing or damaged."""
     try:
