@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.view.samples import speaking
-from tests.view.test_halves import gpt
+from tests.view.test_halves import bert, gpt
 
 from pellucid.commands import generate, lines
+from pellucid.commands.fill import _prompt
 from pellucid.commands.prompt import converse
 from pellucid.decoding import SampleConfig
-from pellucid.trained import causal_lm, seq2seq
+from pellucid.trained import TrainedMaskedLM, causal_lm, seq2seq
 from pellucid.trained.speaking import Speaking
 
 TEXTS = ["가나", "a b", "사랑이"]
@@ -35,13 +36,16 @@ def made_ready(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return models
 
 
-def type_in(monkeypatch: pytest.MonkeyPatch, texts: Sequence[str]) -> None:
+def type_in(monkeypatch: pytest.MonkeyPatch, texts: Sequence[str | UnicodeError]) -> None:
     waiting = [*texts]
 
     def ask(_: str) -> str:
         if not waiting:
             raise EOFError
-        return waiting.pop(0)
+        typed = waiting.pop(0)
+        if isinstance(typed, UnicodeError):
+            raise typed
+        return typed
 
     monkeypatch.setattr("builtins.input", ask)
 
@@ -76,6 +80,27 @@ def test_a_conversation_without_a_question_makes_nothing_ready(
     type_in(monkeypatch, [""])
     converse(speaking())
     assert not made_ready
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [UnicodeDecodeError("utf-8", b"\xb0\xa1", 0, 1, "invalid start byte"), "\udcb0\udca1"],
+    ids=["strict", "surrogates"],
+)
+@pytest.mark.parametrize("half", [gpt, bert])
+def test_what_is_not_utf8_is_said_and_the_prompt_stays(
+    half: Callable[[], Any],
+    typed: str | UnicodeError,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trained = half()
+    type_in(monkeypatch, [typed, "가[MASK]"])
+    fills = isinstance(trained, TrainedMaskedLM)
+    assert (_prompt(trained, best=1) if fills else converse(trained)) == 0
+    _, refused, *answered = capsys.readouterr().out.splitlines()
+    assert refused == "That is not UTF-8; type it again."
+    assert len(answered) == 2  # an answer, and the end
 
 
 def test_lines_that_come_one_by_one_make_the_model_ready_once(

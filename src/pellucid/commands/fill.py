@@ -11,6 +11,7 @@ from typing import Any
 import tyro
 
 from pellucid.commands.lines import Line, decoded, given, standard_input
+from pellucid.commands.prompt import typed
 from pellucid.errors import UsageError, UserError
 from pellucid.trained import Blank, TrainedMaskedLM
 
@@ -106,14 +107,10 @@ def _written(blank: Blank) -> str:
 
 def _prompt(trained: TrainedMaskedLM, best: int) -> int:
     print("Type a text with [MASK] in it and press Enter; Ctrl-D ends.")
-    while True:
-        try:
-            text = input("> ").strip()
-        except (EOFError, KeyboardInterrupt):
-            print()
-            return 0
+    for text in typed():
         try:
             for blank in trained.guesses(text, best) if text else ():
                 print(_written(blank))
         except UserError as fault:
             print(f"That cannot be filled: {fault}.")
+    return 0

@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pellucid.commands.answers import obstacle, report_unknown, written
 from pellucid.decoding import Decodes
 from pellucid.trained.speaking import Speaking
 
 
-def converse(trained: Speaking, scores: bool = False) -> int:
-    """Ask at a prompt until the end of input; Ctrl-C ends an answer, or the conversation."""
+def typed() -> Iterator[str]:
+    """Yield what is typed at a prompt, without spaces around it, until its end or Ctrl-C.
+
+    What is not UTF-8 is asked for again.
+    """
     with contextlib.suppress(ImportError):  # absent on Windows; editing is then the terminal's
         import readline  # noqa: F401 - importing it gives `input` history and editing
 
-    print("Type a text and press Enter; Ctrl-D ends.")
-    speaker = functools.cache(trained.speaker)  # made ready at the first answer, for all
-    number = 0  # a text asked twice is not drawn the same answer twice
     while True:
         try:
             text = input("> ").strip()
+            text.encode("utf-8")  # in some locales Python lets other bytes pass, as surrogates
         except (EOFError, KeyboardInterrupt):
             print()
-            return 0
+            return
+        except (UnicodeDecodeError, UnicodeEncodeError) as fault:
+            print(f"That is not {fault.encoding.upper()}; type it again.")
+        else:
+            yield text
+
+
+def converse(trained: Speaking, scores: bool = False) -> int:
+    """Ask at a prompt until the end of input; Ctrl-C ends an answer, or the conversation."""
+    print("Type a text and press Enter; Ctrl-D ends.")
+    speaker = functools.cache(trained.speaker)  # made ready at the first answer, for all
+    number = 0  # a text asked twice is not drawn the same answer twice
+    for text in typed():
         if not text:
             continue
         if (fault := obstacle(trained, text)) is not None:
@@ -34,6 +47,7 @@ def converse(trained: Speaking, scores: bool = False) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             _say(trained, text, number, scores, speaker)
         number += 1
+    return 0
 
 
 def _say(
