@@ -58,3 +58,24 @@ def test_a_card_that_cannot_be_read_is_left_and_one_that_is_missing_written(
     written = card.read_text(encoding="utf-8")
     assert "| PER |" in written
     assert "## Settings" in written
+
+
+def test_scores_are_printed_although_the_card_cannot_be_written(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    card = place / "run" / "model" / "README.md"
+    before = card.read_bytes()
+    (in_the_way := card.with_name(".tmp-README.md")).mkdir()
+    done = pellucid("evaluate", "run", cwd=place)
+    failed(done, 0)
+    assert "PER" in done.stdout
+    assert "README.md: cannot be written" in caplog.text
+    assert card.read_bytes() == before
+    in_the_way.rmdir()
+    caplog.clear()
+    card.unlink()
+    card.mkdir()
+    done = pellucid("evaluate", "run", cwd=place)
+    failed(done, 0)
+    assert "PER" in done.stdout
+    assert "README.md: cannot be read" in caplog.text

@@ -18,7 +18,7 @@ from pellucid.model_folder import CARD, find_model, load_any
 from pellucid.text.pairs import Pairs
 from pellucid.trained import AnyTrained
 from pellucid.training.card import with_scores
-from pellucid.training.files import write_atomically
+from pellucid.training.files import SavingError, write_atomically
 
 _log = logging.getLogger(__name__)
 
@@ -74,27 +74,32 @@ def evaluate(
         if not pairs:
             raise UsageError(f"{model}: no pairs were put aside in this run; give some with --data")
     scores = score(trained, pairs, config)
-    if not data:
-        _say_in_card(find_model(model) / CARD, card(model, config, None), scores)
     if as_json:
         print(json.dumps(scores.as_json()))
     else:
         width = max(map(len, scores.written()))
         for name, value in scores.written().items():
             print(f"{name:<{width}} {value}")
+    if not data:
+        _say_in_card(find_model(model) / CARD, card(model, config, None), scores)
     return 0
 
 
 def _say_in_card(path: Path, fresh: str, scores: Scores) -> None:
-    """Write scores into a model card, or into a fresh one where there is none."""
+    """Write scores into a model card, or into a fresh one where there is none.
+
+    A card that cannot be read or written is left, with a warning.
+    """
     try:
-        old = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        old = fresh
+        old = path.read_text(encoding="utf-8") if path.exists() else fresh
+        write_atomically(path, with_scores(old, scores.written()).encode())
     except UnicodeDecodeError:
         _log.warning("%s: not UTF-8, so the scores were not written into it", path)
-        return
-    write_atomically(path, with_scores(old, scores.written()).encode())
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+        _log.warning("%s: %s; the scores were not written into it", path, reason)
+    except SavingError as error:
+        _log.warning("the scores were not written into the card: %s", error)
 
 
 def _check_split(trained: AnyTrained, pairs: Pairs, config: RunConfig, run: Path) -> None:
