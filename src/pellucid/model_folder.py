@@ -42,8 +42,10 @@ KINDS = {kind.model_type: kind for kind in (Seq2SeqConfig, CausalLMConfig, Maske
 """What config.json says a model is."""
 
 
-def save_model(folder: Path, trained: AnyTrained, card: str, store: Store = "float32") -> None:
-    """Write the folder whole or not at all, its weights as `store` says.
+def save_model(
+    folder: Path, trained: AnyTrained, card: str | bytes, store: Store = "float32"
+) -> None:
+    """Write the folder whole or not at all: weights as `store` says, a card of bytes unchanged.
 
     Raises `UserError` when it cannot be written, a weight is too large for float16, or the
     tokenizer is another program's.
@@ -58,7 +60,7 @@ def save_model(folder: Path, trained: AnyTrained, card: str, store: Store = "flo
     contents = {
         CONFIG: _json(config),
         WEIGHTS: to_safetensors(reduced(trained.model.state_dict(), store)),
-        CARD: card.encode(),
+        CARD: card if isinstance(card, bytes) else card.encode(),
         **tokenizer_files(trained),
     }
     if not isinstance(trained, TrainedMaskedLM):

@@ -30,7 +30,7 @@ def store(
     trained, old = load_any(model), find_model(model)
     if folder.exists():
         raise UserError(f"{folder}: is there already; choose another folder")
-    card = (old / CARD).read_text(encoding="utf-8") if (old / CARD).is_file() else ""
+    card = (old / CARD).read_bytes() if (old / CARD).is_file() else b""
     save_model(folder, trained, card, store)
     print(f"{old}: {folder_size(old)}\n{folder}: {folder_size(folder)}, weights stored as {store}")
     return 0
