@@ -10,7 +10,7 @@ from tests.view.samples import CONFIG, bpe, shaken, speaking
 
 from pellucid import ops, view
 from pellucid.decoding import SearchConfig, search
-from pellucid.errors import UserError
+from pellucid.errors import UsageError, UserError
 from pellucid.nn import Recorder
 from pellucid.packed import Batch, Packed
 from pellucid.view.tokens import Label
@@ -165,3 +165,12 @@ def test_a_model_without_decoder_layers() -> None:
     record = view.attention(shaken(replace(CONFIG, decoder_layers=0)), SOURCE, TARGET).record
     assert record.kinds == ("encoder",)
     assert not record.maps[0].doutputs.any()
+
+
+def test_a_model_without_layers_has_no_attention_to_draw() -> None:
+    picture = view.attention(shaken(replace(CONFIG, encoder_layers=0, decoder_layers=0)), SOURCE)
+    assert picture.record.kinds == ()
+    assert picture.html().startswith("<!doctype html>")
+    for kind in (None, "cross"):
+        with pytest.raises(UsageError, match="no attention to draw: this model has no layers"):
+            picture.terminal(kind)

@@ -14,6 +14,8 @@ TITLES: dict[Kind, str] = {
 
 def choose_kind(record: Record, kind: Kind | None) -> Kind:
     """Return `kind`, or the last that the model has. Raises `UsageError` for one it lacks."""
+    if not record.kinds:
+        raise UsageError("there is no attention to draw: this model has no layers")
     if kind is None:
         return record.kinds[-1]
     if kind not in record.kinds:
