@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.view.samples import TEXTS
 
+import pellucid
 from pellucid import nn, ops, view
 from pellucid.decoding import SearchConfig
 from pellucid.errors import UserError
@@ -25,6 +27,7 @@ SIZES: dict[str, Any] = {
     "ffn_dim": 17,
 }
 LONGEST = 23
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
 
 
 def shake(model: nn.Module) -> None:
@@ -181,6 +184,17 @@ def test_what_does_not_fit_is_refused(half: type, message: str) -> None:
         view.attention(half(), "가" * 25)
     with pytest.raises(UserError, match="the sentence is empty"):
         view.attention(half(), "")
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+def test_ids_are_drawn_where_a_checkpoint_has_no_tokenizer(family: str) -> None:
+    trained = pellucid.load(FIXTURES / family)
+    picture = view.attention(trained, [5, 6, 7])
+    assert {"5", "6", "7"} <= {x.text for x in (*picture.record.source, *picture.record.target)}
+    assert picture.record.title.startswith("5 6 7")
+    assert "self-attention, layer 2" in picture.terminal()
+    with pytest.raises(UserError, match=r"has no tokenizer\.json, so texts cannot be read"):
+        view.attention(trained, "a")
 
 
 def test_other_models_are_refused() -> None:

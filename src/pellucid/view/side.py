@@ -30,6 +30,11 @@ class Side:
     """The most tokens that a text may have."""
     specials: dict[int, str]
 
+    @property
+    def _speller(self) -> Cuts | None:
+        """What writes tokens; None where there is nothing that knows any, so that ids stand."""
+        return self.tokenizer if self.tokenizer and self.tokenizer.vocab_size else None
+
     def ids(self, text: Text) -> list[int]:
         """Return the ids of a text. Raises `UserError` if the model cannot read them."""
         if isinstance(text, str):
@@ -56,9 +61,9 @@ class Side:
 
     def labels(self, ids: Sequence[int], text: Text = ()) -> list[Label]:
         """Return a label for every id; `text` is what they were made from."""
-        if self.tokenizer is None:
+        if self._speller is None:
             return plain_labels(ids, self.specials)
-        return labels(self.tokenizer, ids, text if isinstance(text, str) else None, self.specials)
+        return labels(self._speller, ids, text if isinstance(text, str) else None, self.specials)
 
     def last(self, ids: Sequence[int]) -> Label:
         """Return the label of the last of these ids, which those before it may complete."""
@@ -66,7 +71,7 @@ class Side:
 
     def text(self, ids: Sequence[int]) -> str:
         """Return what the ids say."""
-        return " ".join(map(str, ids)) if self.tokenizer is None else self.tokenizer.decode(ids)
+        return " ".join(map(str, ids)) if self._speller is None else self._speller.decode(ids)
 
 
 def specials_of(config: Any) -> dict[int, str]:
