@@ -52,6 +52,19 @@ def test_hangul_is_drawn_or_named(caplog: pytest.LogCaptureFixture) -> None:
     assert len(families) > 1 or "가 (U+AC00)" in caplog.text
 
 
+def test_a_font_that_is_gone_or_damaged_has_no_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pellucid.view import fonts
+
+    (tmp_path / "damaged.ttf").write_bytes(b"no font")
+    stale = [(name, str(tmp_path / f"{name}.ttf")) for name in ("gone", "damaged")]
+    monkeypatch.setattr(fonts, "_candidates", lambda: stale)
+    with caplog.at_level(logging.WARNING):
+        assert fonts.families_for("가 a") == ["DejaVu Sans"]
+    assert "가 (U+AC00)" in caplog.text
+
+
 def test_characters_that_no_font_has_are_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,6 +94,16 @@ def test_the_ending_says_what_is_written(ending: str, tmp_path: Path) -> None:
 def test_other_endings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a\.gif: a picture's name ends in \.html"):
         picture().save(tmp_path / "a.gif")
+
+
+@pytest.mark.parametrize("ending", ["png", "html", "txt"])
+def test_what_cannot_be_written_leaves_the_old_file_whole(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(b"old")
+    (tmp_path / f".tmp-a.{ending}").mkdir()  # in the way of the new one
+    with pytest.raises(UserError, match=rf"a\.{ending}: cannot be written"):
+        picture().save(path)
+    assert path.read_bytes() == b"old"
 
 
 @pytest.mark.parametrize(

@@ -65,4 +65,8 @@ def _candidates() -> list[tuple[str, str]]:
 
 @cache
 def _characters(path: str) -> frozenset[int]:
-    return frozenset(FT2Font(path).get_charmap())
+    """Return the code points of a font; none of one that is listed and no longer there."""
+    try:
+        return frozenset(FT2Font(path).get_charmap())
+    except (OSError, RuntimeError):  # gone; damaged
+        return frozenset()

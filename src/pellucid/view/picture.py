@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pellucid.errors import UsageError
+from pellucid.training.files import write_atomically
 from pellucid.view.page import page
 from pellucid.view.record import Kind, Record
 from pellucid.view.terminal import draw
@@ -67,16 +69,20 @@ class Picture:
     ) -> Path:
         """Write the picture; the name's ending says how: .html, .png, .svg, .pdf, .txt.
 
-        Raises `UsageError` for another ending.
+        Raises `UsageError` for another ending, `UserError` when the file cannot be written; one
+        that was there is then whole.
         """
         path = Path(path)
         drawing = drawable(path)
         if drawing == "page":
-            path.write_text(self.html(), encoding="utf-8")
+            content = self.html().encode("utf-8")
         elif drawing == "figure":
-            self.figure(kind, layer, head).savefig(path)
+            drawn = io.BytesIO()
+            self.figure(kind, layer, head).savefig(drawn, format=path.suffix[1:].lower())
+            content = drawn.getvalue()
         else:
-            path.write_text(self.terminal(kind, layer, head) + "\n", encoding="utf-8")
+            content = f"{self.terminal(kind, layer, head)}\n".encode()
+        write_atomically(path, content)
         return path
 
     def _repr_html_(self) -> str:
