@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,24 @@ def test_what_it_cannot_express_is_named(settings: dict[str, Any], tmp_path: Pat
     with pytest.raises(UserError, match=next(iter(settings))):
         write_ctranslate2(shaken(**settings), TOKENS, TOKENS, tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+def test_a_write_that_fails_leaves_nothing_and_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Any, folder: str) -> None:
+        (Path(folder) / "model.bin").write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ctranslate2.specs.TransformerSpec, "save", full)
+        with pytest.raises(UserError, match="model: cannot be written: No space left on device"):
+            write_ctranslate2(shaken(), TOKENS, TOKENS, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+    write_ctranslate2(shaken(), TOKENS, TOKENS, tmp_path / "model", beside={"a": b"1"})
+    names = ["a", "config.json", "model.bin", "shared_vocabulary.json"]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == names
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_a_folder_that_is_there_is_kept(tmp_path: Path) -> None:

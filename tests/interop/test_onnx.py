@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,26 @@ def test_every_step_and_every_answer_is_ours(settings: dict[str, Any], tmp_path:
         config = SearchConfig(beam=beam, max_length=13)
         found, wanted = (search(one, source, config) for one in (theirs, model))
         assert [h[0].tokens for h in found] == [h[0].tokens for h in wanted]
+
+
+def test_a_write_that_fails_leaves_nothing_and_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnx
+
+    def full(_: Any, path: str) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(onnx, "save_model", full)
+        with pytest.raises(UserError, match="model: cannot be written: No space left on device"):
+            write_onnx(shaken(), tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+    write_onnx(shaken(), tmp_path / "model", {"tokenizer.json": b"{}"})
+    names = ["config.json", "decoder.onnx", "encoder.onnx", "tokenizer.json"]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == names
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import tyro
 from pellucid.errors import UsageError, UserError
 from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
 from pellucid.interop.onnx import write_onnx
-from pellucid.model_folder import TARGET_TOKENIZER, TOKENIZER, folder_size, load_model
+from pellucid.model_folder import folder_size, load_model, tokenizer_files
 from pellucid.models import Seq2Seq
 
 
@@ -36,15 +36,14 @@ def export(
     trained = load_model(model)
     if not isinstance(trained.model, Seq2Seq):
         raise UserError(f"{model}: only encoder-decoders can be exported; this is another model")
+    tokenizers = tokenizer_files(trained)
     if to == "onnx":
         if weights != "float32":
             raise UsageError("--weights int8 is CTranslate2's; ONNX graphs hold float32")
-        write_onnx(trained.model, folder)
+        write_onnx(trained.model, folder, tokenizers)
     else:
-        write_ctranslate2(trained.model, trained.source, trained.target, folder, weights)
-    trained.source.save(folder / TOKENIZER)
-    if trained.target is not trained.source:
-        trained.target.save(folder / TARGET_TOKENIZER)
+        source, target = trained.source, trained.target
+        write_ctranslate2(trained.model, source, target, folder, weights, tokenizers)
     print(f"{folder}: {folder_size(folder)}")
     return 0
 

@@ -9,7 +9,9 @@ refused by name.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +20,7 @@ from pellucid.errors import UserError
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn import LayerNorm, Linear, MultiheadAttention
 from pellucid.text.tokenizer import SPECIALS, UNK, Tokenizer
+from pellucid.training.files import folder_atomically
 
 Quantization = Literal["float32", "int8"]
 
@@ -30,14 +33,15 @@ def write_ctranslate2(
     target: Tokenizer,
     folder: Path,
     quantization: Quantization = "float32",
+    beside: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
-    """Write the model as a folder that `ctranslate2.Translator` opens.
+    """Write the model, and the files `beside`, as a folder that `ctranslate2.Translator` opens.
 
     Its tokens are those of the tokenizers' files, by the same numbers. A source goes in as it is,
     without begin or end; decoding starts from the begin token.
 
-    Raises `UserError` when ctranslate2 is not installed, when the folder is there already, and for
-    a model that CTranslate2 cannot express.
+    Raises `UserError` when ctranslate2 is not installed, when the folder is there already or cannot
+    be written, and for a model that CTranslate2 cannot express. Then nothing is written.
     """
     specs = _specs()
     if lacking := inexpressible(model):
@@ -56,8 +60,10 @@ def write_ctranslate2(
     spec.config.layer_norm_epsilon = settings.layer_norm_eps
     spec.validate()
     spec.optimize(quantization)
-    folder.mkdir(parents=True)
-    spec.save(str(folder))
+    with folder_atomically(folder) as made:
+        spec.save(str(made))
+        for name, content in beside.items():
+            (made / name).write_bytes(content)
 
 
 def inexpressible(model: Seq2Seq) -> list[str]:

@@ -12,9 +12,10 @@ has one at least. config.json beside them is the model's.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -25,17 +26,20 @@ from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn import LayerNorm, MultiheadAttention
 from pellucid.packed import Packed
+from pellucid.training.files import folder_atomically
 
 Array = np.ndarray
 
 ENCODER, DECODER, CONFIG = "encoder.onnx", "decoder.onnx", "config.json"
 
 
-def write_onnx(model: Seq2Seq, folder: Path) -> None:
-    """Write encoder.onnx, decoder.onnx and config.json.
+def write_onnx(
+    model: Seq2Seq, folder: Path, beside: Mapping[str, bytes] = MappingProxyType({})
+) -> None:
+    """Write encoder.onnx, decoder.onnx, config.json and the files `beside`: all of them or none.
 
-    Raises `UserError` when onnx is not installed, when the folder is there already, and for a
-    model without decoder layers, whose past would have nowhere to stand.
+    Raises `UserError` when onnx is not installed, when the folder is there already or cannot be
+    written, and for a model without decoder layers, whose past would have nowhere to stand.
     """
     onnx = package("onnx")
     if not model.config.decoder_layers:
@@ -43,11 +47,12 @@ def write_onnx(model: Seq2Seq, folder: Path) -> None:
     if folder.exists():
         raise UserError(f"{folder}: is there already; choose another folder")
     encoder, decoder = _encoder(model, onnx), _decoder(model, onnx)
-    folder.mkdir(parents=True)
-    onnx.save_model(encoder, str(folder / ENCODER))
-    onnx.save_model(decoder, str(folder / DECODER))
     config = json.dumps(asdict(model.config), indent=2) + "\n"
-    (folder / CONFIG).write_text(config, encoding="utf-8")
+    with folder_atomically(folder) as made:
+        onnx.save_model(encoder, str(made / ENCODER))
+        onnx.save_model(decoder, str(made / DECODER))
+        for name, content in {CONFIG: config.encode(), **beside}.items():
+            (made / name).write_bytes(content)
 
 
 def _encoder(model: Seq2Seq, onnx: Any) -> Any:

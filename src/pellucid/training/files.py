@@ -51,14 +51,24 @@ def write_folder_atomically(path: Path, files: Mapping[str, bytes]) -> None:
 
     Raises `UserError` when it cannot be written; a folder that was there stays as it was.
     """
+    with folder_atomically(path) as temporary:
+        for name, content in files.items():
+            _write(temporary / name, content)
+
+
+@contextmanager
+def folder_atomically(path: Path) -> Iterator[Path]:
+    """Give a new folder to write into, which is put in place whole when the block ends.
+
+    Raises `UserError` when it cannot be written; a folder that was there stays as it was.
+    """
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     older = path.with_name(f"{TEMPORARY}older-{path.name}")
     with saving(path):
         try:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
-            for name, content in files.items():
-                _write(temporary / name, content)
+            yield temporary
             flush_folder(temporary)
             if path.exists():
                 shutil.rmtree(older, ignore_errors=True)
