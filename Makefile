@@ -4,36 +4,36 @@
 
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMPS := .make
+STAMPS := $(VENV)/made
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 # pip resolves nothing here: the lock is complete, so --no-deps is both faster and stricter.
 LOCKED := install --require-hashes --no-deps --no-compile --requirement
 
-.PHONY: help demo chat test setup setup-demo lint types format lock clean
+.PHONY: help demo chat test setup setup-demo moved lint types format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup-demo  ## Train two Transformers on real data, about five minutes with the install
-	@$(BIN)/pellucid demo
+	@$(BIN)/python -m pellucid demo
 
 chat: setup-demo  ## Train the Korean chatbot (five minutes; RECIPE=chatbot-ko-seed: seed 003's) and talk
-	@$(BIN)/pellucid chat --recipe $(or $(RECIPE),chatbot-ko)
+	@$(BIN)/python -m pellucid chat --recipe $(or $(RECIPE),chatbot-ko)
 
 test: setup lint types  ## Lint, check the types, run the tests
 	@$(BIN)/python -m pytest
 
 lint: setup
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
 
 types: setup
-	@$(BIN)/mypy
+	@$(BIN)/python -m mypy
 
 format: setup  ## Lay the code out and mend what can be mended
-	@$(BIN)/ruff check --fix .
-	@$(BIN)/ruff format .
+	@$(BIN)/python -m ruff check --fix .
+	@$(BIN)/python -m ruff format .
 
 setup: $(STAMPS)/dev  ## Make .venv with everything the tests need
 
@@ -48,12 +48,16 @@ $(STAMPS)/demo: $(STAMPS)/venv requirements/demo.txt pyproject.toml
 	@echo "Installing Pellucid and the demo's data into $(VENV)"
 	@$(PIP) $(LOCKED) requirements/demo.txt
 	@$(PIP) install --no-deps --no-build-isolation --editable .
-	@touch $@
+	@pwd -P > $@
+
+# What was installed names this folder; where the checkout was moved, it is installed again.
+ifneq ($(shell cat $(STAMPS)/demo 2>/dev/null),$(CURDIR))
+$(STAMPS)/demo: moved
+endif
 
 # A name on the path proves nothing (a version manager's shim answers to every name), so each
 # candidate is run; PYTHON=/path/to/python says which one to take.
 $(STAMPS)/venv:
-	@mkdir -p $(STAMPS)
 	@for python in $(or $(PYTHON),python3.12 python3.11 python3 python); do \
 	    "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
 	        2>/dev/null || continue; \
@@ -61,7 +65,7 @@ $(STAMPS)/venv:
 	        lacking="$$lacking $$python"; continue; \
 	    fi; \
 	    echo "Creating $(VENV) with $$("$$python" --version) ($$python)"; \
-	    rm -rf $(VENV) && "$$python" -m venv $(VENV) && touch $@ && exit 0; \
+	    rm -rf $(VENV) && "$$python" -m venv $(VENV) && mkdir $(STAMPS) && touch $@ && exit 0; \
 	    exit 1; \
 	done; \
 	if [ -n "$$lacking" ]; then \
@@ -86,4 +90,4 @@ LOCK_FLAGS = --universal --python-version 3.11 --generate-hashes --no-emit-index
              --no-emit-find-links --no-header --no-annotate --quiet
 
 clean:  ## Take away .venv and the caches; runs/ stays
-	rm -rf $(VENV) $(STAMPS) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
