@@ -36,7 +36,7 @@ class Progress:
         self._held_out = ""
         self._printed = time.monotonic()
         self._bar = Bar(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[figures]}"),
             console=console,
