@@ -79,3 +79,13 @@ def test_scores_are_printed_although_the_card_cannot_be_written(
     failed(done, 0)
     assert "PER" in done.stdout
     assert "README.md: cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"), [(("evaluate", "run"), "--data"), (("train", "tiny.toml"), "--data.train")]
+)
+def test_data_that_would_be_dropped_without_a_word_is_refused(
+    verb: tuple[str, str], option: str, place: Path
+) -> None:
+    done = pellucid(*verb, option, "a.tsv", f"{option}=b.tsv", cwd=place)
+    failed(done, 2, f"{option} is given 2 times, and only the last would count")

@@ -10,6 +10,7 @@ from pathlib import Path
 import tyro
 
 from pellucid.bleu import check_installed
+from pellucid.commands.options import refuse_repeated
 from pellucid.config import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
 from pellucid.errors import UsageError, UserError
 from pellucid.experiment import card, read_material, score
@@ -127,4 +128,5 @@ def _settings_for(trained: AnyTrained) -> RunConfig:
 
 def run(arguments: list[str]) -> int:
     """Run the verb."""
+    refuse_repeated(arguments, "--data")
     return tyro.cli(evaluate, prog="pellucid evaluate", args=arguments)

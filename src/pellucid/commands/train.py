@@ -8,17 +8,20 @@ from typing import Annotated
 import tyro
 
 from pellucid.commands.console import Output
+from pellucid.commands.options import refuse_repeated
 from pellucid.commands.progress import Progress
 from pellucid.config import RunConfig, load_recipe, recipe_names
 from pellucid.errors import UsageError
 from pellucid.experiment import train_run
 from pellucid.training.storage import Store
 
+LISTS = ("--data.train", "--data.valid", "--data.test", "--tokenizer.normalise")
 INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}
 
 
 def run(arguments: list[str]) -> int:
     """Run the verb: the recipe named first gives the settings their defaults."""
+    refuse_repeated(arguments, *LISTS)
     resume = "--resume" in arguments
     rest = [word for word in arguments if word != "--resume"]
     name = rest.pop(0) if rest and not rest[0].startswith("-") else None
