@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
 
+from pellucid.commands.console import Output
+from pellucid.commands.options import refuse_repeated
 from pellucid.decoding import SearchConfig
 from pellucid.errors import UsageError
 from pellucid.model_folder import load_any
@@ -24,6 +25,7 @@ def run(arguments: list[str]) -> int:
     named = bool(arguments) and not arguments[0].startswith("-")
     if not arguments:
         raise UsageError(USE)
+    refuse_repeated(arguments, "--save")
     trained = load_any(Path(arguments[0])) if named else None
     saved = SearchConfig()
     if trained is not None and not isinstance(trained, TrainedMaskedLM):
@@ -73,13 +75,14 @@ def _view(
     search: SearchConfig,
 ) -> int:
     picture = attention(trained, text, output, search=search)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{picture.record.title}\n", markup=False)
-    console.print(picture.terminal(*which, width=console.width), markup=False)
+    # Files first, for nobody may read the rest; pages first of all, for a drawing may be refused.
+    for path in sorted(save, key=lambda path: drawable(path) != "page"):
+        picture.save(path, *which)
+    console = Output()
+    drawing = picture.terminal(*which, width=console.width)
     for note in picture.record.notes:
         print(f"pellucid: {note}", file=sys.stderr)
-    console.print()
-    for path in save:
-        picture.save(path, *which)
-        console.print(f"wrote {path}", markup=False)
+    wrote = "\n".join(f"wrote {path}" for path in save)
+    said = f"{picture.record.title}\n\n{drawing}\n\n{wrote}"
+    console.print(said, markup=False, soft_wrap=True)
     return 0
