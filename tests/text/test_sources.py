@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -58,6 +60,20 @@ def test_a_download_is_kept_and_its_terms_are_said(
     caplog.clear()
     assert site.file().read("MIT") == DATA
     assert (site.asked, caplog.text) == (["/data.csv"], "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_download_can_be_read_by_whom_the_umask_lets(
+    site: Site, tmp_path: Path, umask: int, mode: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        site.file().read("MIT")
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "cache" / "set" / "data.csv").stat().st_mode) == mode
 
 
 def test_a_damaged_copy_is_fetched_again(site: Site, tmp_path: Path) -> None:

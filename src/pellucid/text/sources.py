@@ -55,7 +55,7 @@ class RemoteFile:
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
             # pooch downloads beside the file and renames; one that was cut off is fetched again.
-            pooch.retrieve(self.url, self.sha256, kept.name, kept.parent, progressbar=False)
+            pooch.retrieve(self.url, self.sha256, kept.name, kept.parent, downloader=_download)
         except (OSError, ValueError) as error:
             raise UserError(
                 f"{self.url}: cannot be downloaded to {kept} ({error}); fetch it another way and "
@@ -95,6 +95,16 @@ class PackageFiles:
                 f"{found.version} is installed); {install}"
             )
         return files
+
+
+def _download(url: str, temporary: str, _: object) -> None:
+    """Download a file that others may read as the umask says: pooch makes it one's own alone."""
+    import pooch
+
+    pooch.HTTPDownloader()(url, temporary, None)
+    umask = os.umask(0o077)  # to be read it must be set
+    os.umask(umask)
+    Path(temporary).chmod(0o666 & ~umask)
 
 
 def _checked(path: Path, sha256: str, remedy: str) -> bytes:
