@@ -82,6 +82,9 @@ def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) 
     code, said = refused(capsys, str(path), "--only", "none", "--seeds", "2")
     assert code == 2
     assert "no run is both one of none and of seed 2" in said
+    code, said = refused(capsys, str(path), "--only", "none", "--only", "linear")
+    assert code == 2
+    assert "--only is given 2 times" in said
 
 
 @pytest.mark.parametrize(

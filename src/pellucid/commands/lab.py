@@ -12,6 +12,7 @@ import tyro
 from rich.table import Table
 
 from pellucid.commands.console import Output
+from pellucid.commands.options import refuse_repeated
 from pellucid.errors import UsageError, UserError
 from pellucid.lab.outcome import gather
 from pellucid.lab.ready import check_ready
@@ -173,4 +174,5 @@ def run(arguments: list[str]) -> int:
         "report": report_verb,
         "list": list_verb,
     }
+    refuse_repeated(arguments, "--only", "--seeds")
     return int(tyro.extras.subcommand_cli_from_dict(verbs, prog="pellucid lab", args=arguments))
