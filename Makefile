@@ -16,10 +16,10 @@ help:  ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup-demo  ## Train two Transformers on real data, about five minutes with the install
-	@$(BIN)/python -m pellucid demo
+	@$(BIN)/pellucid demo
 
 chat: setup-demo  ## Train the Korean chatbot (five minutes; RECIPE=chatbot-ko-seed: seed 003's) and talk
-	@$(BIN)/python -m pellucid chat --recipe $(or $(RECIPE),chatbot-ko)
+	@$(BIN)/pellucid chat --recipe $(or $(RECIPE),chatbot-ko)
 
 test: setup lint types  ## Lint, check the types, run the tests
 	@$(BIN)/python -m pytest

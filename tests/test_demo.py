@@ -45,5 +45,12 @@ def test_the_commands_to_go_on_are_those_of_this_shell(
     assert program() == ".venv/bin/pellucid"
     monkeypatch.setattr(shutil, "which", lambda name: str(script))
     assert program() == "pellucid"
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
     monkeypatch.setattr(sys, "argv", ["/src/pellucid/__main__.py"])
-    assert program().endswith("-m pellucid")
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(shutil, "which", lambda name: str(python.resolve()))
+    assert program() == ".venv/bin/python -m pellucid"
+    monkeypatch.setattr(shutil, "which", lambda name: str(python))
+    assert program() == "python -m pellucid"

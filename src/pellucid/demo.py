@@ -83,13 +83,19 @@ def demo(
 def program() -> str:
     """Return what to type for `pellucid` in the user's shell."""
     started = Path(sys.argv[0])
-    if started.name != "pellucid":
-        return f"{Path(sys.executable).name} -m pellucid"
-    found = shutil.which("pellucid")
-    if found is not None and Path(found).resolve() == started.resolve():
-        return "pellucid"
+    if started.name == "pellucid":
+        return _typed(started)
+    return f"{_typed(Path(sys.executable))} -m pellucid"
+
+
+def _typed(program: Path) -> str:
+    """Return a program's name where the shell finds it by that, else its path from here."""
+    found = shutil.which(program.name)
+    # Not resolved: an environment's python is a link to another that knows nothing of it.
+    if found is not None and Path(found).absolute() == program.absolute():
+        return program.name
     here = Path.cwd()
-    return str(started.relative_to(here) if started.is_relative_to(here) else started)
+    return str(program.relative_to(here) if program.is_relative_to(here) else program)
 
 
 def _free(folder: Path) -> Path:
