@@ -109,6 +109,15 @@ def test_a_curve_of_one_point_is_seen() -> None:
         assert count(one, colour) > count(none, colour) + 10
 
 
+@pytest.mark.parametrize(("end", "scale"), [(0.03, "symlog"), (-0.7, "linear"), (0.0, "linear")])
+def test_differences_at_the_end_are_not_lost_beside_those_at_first(
+    drawn: list[Figure], end: float, scale: str
+) -> None:
+    both: Curves = {"a": [([1, 2, 3], [0.0, 0.0, 0.0])], "b": [([1, 2, 3], [-5.0, 1.0, end])]}
+    plots.draw_curves([("", curves(["a", "b"]))], [("minus a", both)], "epoch", "loss")
+    assert drawn[0].axes[1].get_yscale() == scale
+
+
 @pytest.mark.parametrize("name", ["p_0.5 $x_{$", "$\\alpha$", "a$b$c"])
 def test_a_name_is_drawn_as_it_stands(drawn: list[Figure], name: str) -> None:
     two = curves([name, "v2"])

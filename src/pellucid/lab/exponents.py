@@ -118,10 +118,13 @@ def _against(outcome: Outcome, groups: Sequence[Group], metric: str) -> Block:
                 marks.append(Mark(group.title, kind, float(np.median(ends)), y))
     said = (
         f"{metric} against the exponent: median over the seeds that every exponent of a curve was "
-        "run with, band from the least to the most. "
-        "Black-rimmed marks: learned scales with the same seeds, each kind of attention at the "
-        "median of its heads. All marks of a width are one model, so of one height."
+        "run with, band from the least to the most."
     )
+    if marks:
+        said += (
+            " Black-rimmed marks: learned scales with the same seeds, each kind of attention at "
+            "the median of its heads. All marks of a width are one model, so of one height."
+        )
     label = f"{metric} ({unit(metric)})" if unit(metric) else metric
     return Picture(f"exponents-{metric}.png", draw_exponents(curves, marks, label), said)
 

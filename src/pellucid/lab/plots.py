@@ -84,7 +84,10 @@ def draw_curves(
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for i, (axes, (title, curves)) in enumerate(zip(grid, both, strict=False)):
         draw_bands(axes, curves)
-        _log_if_wide(axes, curves)
+        if i < len(panels):
+            _log_if_wide(axes, curves)
+        else:
+            _show_the_ends(axes, curves)
         named = len(panels) > 1 or i >= len(panels)
         axes.set(title=drawable(title) if named else "", xlabel=xlabel, ylabel=ylabel)
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
@@ -128,6 +131,19 @@ def draw_bands(axes: Axes, curves: Curves, marker: str = "", count: bool = True)
     axes.grid(color="#dde5e6", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _show_the_ends(axes: Axes, curves: Curves) -> None:
+    """Draw differences by their logarithm where those at the end would be lost beside others."""
+    values = [abs(y) for seeds in curves.values() for _, ys in seeds for y in ys]
+    ends = [abs(ys[-1]) for seeds in curves.values() for _, ys in seeds if ys and ys[-1]]
+    if ends and max(values) > 20 * min(ends):
+        from matplotlib.ticker import NullLocator
+
+        least = max(min(ends), 1e-4 * max(values))
+        axes.set_yscale("symlog", linthresh=10.0 ** math.floor(math.log10(least)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _log_if_wide(axes: Axes, curves: Curves) -> None:
