@@ -356,16 +356,19 @@ class TestStopping:
 
     ARGUMENTS = ("--data.train", "words.tsv", "--training.steps", "60", "--model.dropout", "0.1")
 
-    def start(self, place: Path, run: Path) -> subprocess.Popen[bytes]:
-        """Begin a run and wait for its second checkpoint."""
+    def begin(self, place: Path, run: Path) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "pellucid", "train", "tiny.toml", *self.ARGUMENTS]
-        running = subprocess.Popen(
+        return subprocess.Popen(
             [*command, "--run", str(run)],
             cwd=place,
             env={**os.environ, "PELLUCID_KERNELS": "off"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+
+    def start(self, place: Path, run: Path) -> subprocess.Popen[bytes]:
+        """Begin a run and wait for its second checkpoint."""
+        running = self.begin(place, run)
         while not (run / "checkpoints" / "step-00000004").exists():
             assert running.poll() is None, running.communicate()
             time.sleep(0.01)
@@ -410,14 +413,7 @@ class TestStopping:
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes")
     def test_nobody_reading_any_more_is_a_signal_too(self, place: Path, tmp_path: Path) -> None:
         whole, run = tmp_path / "whole", tmp_path / "run"
-        command = [sys.executable, "-m", "pellucid", "train", "tiny.toml", *self.ARGUMENTS]
-        running = subprocess.Popen(
-            [*command, "--run", str(run)],
-            cwd=place,
-            env={**os.environ, "PELLUCID_KERNELS": "off"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        running = self.begin(place, run)
         assert running.stdout is not None
         running.stdout.readline()
         running.stdout.readline()

@@ -9,23 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tests.small import write_model
 
-from pellucid.decoding import SearchConfig
 from pellucid.errors import UserError
-from pellucid.model_folder import load_any, save_model
-from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.text.tokenizer import train_tokenizer
-from pellucid.trained import Trained
+from pellucid.model_folder import load_any
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    tokens = train_tokenizer(["hello there"], "char", None, ())
-    config = Seq2SeqConfig(tokens.vocab_size, tokens.vocab_size, d_model=12, ffn_dim=7,
-                           num_attention_heads=3, encoder_layers=1, decoder_layers=1)  # fmt: skip
-    made = tmp_path / "model"
-    save_model(made, Trained(Seq2Seq(config).eval(), tokens, tokens, SearchConfig()), "")
-    return made
+    return write_model(tmp_path / "model")
 
 
 @pytest.mark.parametrize(

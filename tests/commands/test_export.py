@@ -5,23 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.small import write_model
 
 from pellucid.cli import main
-from pellucid.decoding import SearchConfig
-from pellucid.model_folder import save_model
-from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.text.tokenizer import train_tokenizer
-from pellucid.trained import Trained
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    tokens = train_tokenizer(["hello there"], "char", None, ())
-    config = Seq2SeqConfig(tokens.vocab_size, tokens.vocab_size, d_model=12, ffn_dim=7,
-                           num_attention_heads=3, encoder_layers=1, decoder_layers=1)  # fmt: skip
-    folder = tmp_path / "model"
-    save_model(folder, Trained(Seq2Seq(config).eval(), tokens, tokens, SearchConfig()), "")
-    return folder
+    return write_model(tmp_path / "model")
 
 
 @pytest.mark.parametrize(
