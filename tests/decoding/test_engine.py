@@ -35,6 +35,17 @@ def shaken(model: Any) -> Any:
     return model.eval()
 
 
+def same_answers(model: Any, source: Packed, config: SearchConfig) -> list[tuple[Any, Any]]:
+    """Search on both roads, which must say the same tokens; return what each found, by text."""
+    found = search(prepared(model), source, config)
+    with reference():
+        plain = search(model, source, config)
+    both = list(zip(found, plain, strict=True))
+    for ours, theirs in both:
+        assert [(a.tokens, a.finished) for a in ours] == [(a.tokens, a.finished) for a in theirs]
+    return both
+
+
 SHAPE = {"d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 43}
 
 
@@ -88,13 +99,7 @@ def test_search_finds_what_the_plain_search_finds(
         SearchConfig(beam=beam, best=beam, max_length=19),
         SearchConfig(beam=beam, best=1, max_length=11, length_penalty=0.0),
     ):
-        found = search(prepared(model), source, config)
-        with reference():
-            plain = search(model, source, config)
-        for ours, theirs in zip(found, plain, strict=True):
-            assert [(a.tokens, a.finished) for a in ours] == [
-                (a.tokens, a.finished) for a in theirs
-            ]
+        for ours, theirs in same_answers(model, source, config):
             np.testing.assert_allclose(
                 [(a.log_p, a.score) for a in ours], [(a.log_p, a.score) for a in theirs], atol=2e-5
             )
@@ -222,13 +227,7 @@ def test_a_beam_wider_than_the_vocabulary_says_its_tokens_only(make: Any, max_le
     model, source = make(**of), Packed.of([[5, 6], [3]])
     for beam in (5, 11):
         config = SearchConfig(beam=beam, best=beam, max_length=max_length)
-        found = search(prepared(model), source, config)
-        with reference():
-            plain = search(model, source, config)
-        for ours, theirs in zip(found, plain, strict=True):
-            assert [(a.tokens, a.finished) for a in ours] == [
-                (a.tokens, a.finished) for a in theirs
-            ]
+        same_answers(model, source, config)
 
 
 @pytest.mark.parametrize(
