@@ -58,8 +58,8 @@ class SearchConfig:
     max_length: int = 128
     """Longest answer, in tokens, the end token not counted."""
     length_penalty: float = 1.0
-    """α, from -10 to 10: an answer of n tokens is ranked by log p / ((5 + n) / 6)^α; 0 ranks by
-    log p alone."""
+    """α, from -10 to 10: an answer of n tokens, its end counted, is ranked by
+    log p / ((5 + n) / 6)^α; 0 ranks by log p alone."""
     best: int = 1
     """Answers returned for each input, at most `beam`."""
     constraints: Constraints = field(default_factory=Constraints)

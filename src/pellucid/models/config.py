@@ -203,7 +203,8 @@ class LanguageConfig(StackConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLMConfig(LanguageConfig):
-    """The settings of a `CausalLM`; the defaults are GPT-2's, at a smaller size.
+    """The settings of a `CausalLM`; the defaults are GPT-2's, at a smaller size, with
+    the exact GELU in place of the tanh form and Xavier's first values in the stack.
 
     >>> CausalLMConfig().norm
     'pre'
@@ -219,7 +220,8 @@ class CausalLMConfig(LanguageConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig(LanguageConfig):
-    """The settings of a `MaskedLM`; the defaults are BERT's, at a smaller size.
+    """The settings of a `MaskedLM`; the defaults are BERT's, at a smaller size, but for
+    Xavier's first values in the stack.
 
     >>> MaskedLMConfig().norm
     'post'

@@ -11,7 +11,7 @@ from pellucid.packed import Packed
 from pellucid.rng import Rng, random_bits
 
 MASKED, CHANGED = 0.8, 0.1
-"""Of the tokens chosen, these shares become the mask and another token; the rest stay."""
+"""Of the tokens chosen, these shares become the mask and a random token; the rest stay."""
 
 
 class Masked(NamedTuple):
@@ -29,7 +29,7 @@ def mask_tokens(text: Packed, config: MaskedLMConfig, rng: Rng) -> Masked:
 
     Begin, end and padding are never chosen. Of a sequence with n other tokens, round(share · n)
     are, and at least one: the ones whose random bits are smallest. 80 % of the chosen become the
-    mask, 10 % another token, 10 % stay as they are.
+    mask, 10 % a random token, which may be the same, 10 % stay as they are.
     Source: Devlin et al. 2019 (BERT), 3.1 and A.1.
 
     >>> config = MaskedLMConfig(vocab_size=11)
@@ -48,11 +48,11 @@ def mask_tokens(text: Packed, config: MaskedLMConfig, rng: Rng) -> Masked:
     chosen = np.sort(order[rank < asked[sequence]])
     share = bits[chosen, 1] / 2.0**32
     others = np.setdiff1d(np.arange(config.vocab_size), [*kept_apart, config.mask_id])
-    another = others[(bits[chosen, 2].astype(np.uint64) * len(others)) >> np.uint64(32)]
+    at_random = others[(bits[chosen, 2].astype(np.uint64) * len(others)) >> np.uint64(32)]
     at = rows[chosen]
     wanted = text.tokens[at]
     tokens = text.tokens.copy()
     tokens[at] = np.where(
-        share < MASKED, config.mask_id, np.where(share < MASKED + CHANGED, another, wanted)
+        share < MASKED, config.mask_id, np.where(share < MASKED + CHANGED, at_random, wanted)
     )
     return Masked(Packed(tokens, text.cu_seqlens, text.examples), at, wanted)

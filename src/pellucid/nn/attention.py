@@ -58,7 +58,7 @@ class Projections(NamedTuple):
 
 
 class MultiheadAttention(Module):
-    """Concat(head₁, …, head_H) Wᴼ with head_i = Attention(Q Wᵢ, K Wᵢ, V Wᵢ).
+    """Concat(head₁, …, head_H) Wᴼ with head_i = Attention(Q Wᵢ^Q, K Wᵢ^K, V Wᵢ^V).
 
     torch.nn.MultiheadAttention's arguments, and one of ours: `scale` multiplies the scores
     (default 1/√D); "learned" makes it a parameter, `head_scale` (H,), one number for each head,

@@ -31,8 +31,8 @@ def add_dropout_norm(
     """Return LayerNorm(residual + dropout(x)); all (…, E). Source: Vaswani et al. 2017, 3.1, 5.4.
 
     >>> import numpy as np
-    >>> add_dropout_norm(np.array([1.0, 3.0]), np.zeros(2), eps=0.0)[0]
-    array([-1.,  1.])
+    >>> add_dropout_norm(np.array([1.0, 3.0]), np.array([0.0, -4.0]), eps=0.0)[0]
+    array([ 1., -1.])
     """
     dropped, dropout_saved = drop(x, dropout, rng)
     y, norm_saved = layer_norm(residual + dropped, weight, bias, eps)

@@ -39,15 +39,16 @@ def attention(
     """Return the values of the keys that each query asks for, weighted by how well they match.
 
         1.  A = scale · Q Kᵀ  (+ mask)      (…, L, S)
-        2.  W = dropout(softmax(A))
+        2.  P = softmax(A),  W = dropout(P)
         3.  Z = W V                         (…, L, Dv)
 
     q: (…, L, D), k: (…, S, D), v: (…, S, Dv). `scale` is 1 / √D unless given. `mask` broadcasts to
     (…, L, S): bool means True = not allowed, float is added in the dtype of q. `causal` forbids
-    key s > query l.
+    key s > query l. Entries of q and k with mean 0 and variance 1 give q·k the standard deviation
+    √D, and 1 / √D makes it 1 again (3.2.1, footnote 4).
     A query with every key forbidden (True or −inf) gets zero output and gives zero gradient.
-    `rng.rows`, if set, names the queries: it broadcasts to (…, L). Heads are told apart by their
-    place on the third axis from the end.
+    Dropout draws for each query, key and head: `rng.rows`, if set, names the queries (it broadcasts
+    to (…, L)), and a head's name is its place on the third axis from the end.
 
     Raises `ValueError` on shapes that do not conform. Source: Vaswani et al. 2017, 3.2.1; seed 000.
 
@@ -70,7 +71,12 @@ def attention(
 def attention_backward(
     dout: Array, saved: Saved, dweights: Array | None = None
 ) -> tuple[Array, Array, Array]:
-    """Return dq, dk, dv; `dweights` adds a gradient that reached the weights by another way."""
+    """Return dq, dk, dv; `dweights` adds a gradient that reached the weights by another way.
+
+    3.  dV = Wᵀ dZ,  dW = dZ Vᵀ
+    2.  dP = dropout's way back of dW,  dA = P ⊙ (dP − Σ_s dP ⊙ P)
+    1.  dQ = scale · dA K,  dK = scale · dAᵀ Q
+    """
     q, k, v, scale, probabilities, weights, dropped = saved
     xp = namespace(dout, q)
     dv = xp.matrix_transpose(weights) @ dout  # 3: out = weights @ v

@@ -20,8 +20,8 @@ def dropout(x: Array, p: float, rng: Rng | None) -> tuple[Array, Saved]:
     Source: Srivastava et al. 2014, in the inverted form that needs no change at evaluation.
 
     >>> import numpy as np
-    >>> dropout(np.ones(3), 0.0, None)[0]
-    array([1., 1., 1.])
+    >>> dropout(np.ones(6), 0.5, Rng(0))[0]
+    array([0., 2., 2., 0., 0., 0.])
     """
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout expects a probability between 0 and 1, got {p}")

@@ -32,8 +32,8 @@ def head_scale(q: Array, scale: Array) -> tuple[Array, Saved]:
     return q * scale[:, None], Saved(q, scale)
 
 
-def head_scale_backward(dq: Array, saved: Saved) -> tuple[Array, Array]:
-    """Return the gradients of q and of scale, from dq, that of q'.
+def head_scale_backward(dy: Array, saved: Saved) -> tuple[Array, Array]:
+    """Return the gradients of q and of scale, from dy, that of q' (written dq' here).
 
     q'_td = s_h q_td for every query t and channel d of head h, so
 
@@ -44,6 +44,6 @@ def head_scale_backward(dq: Array, saved: Saved) -> tuple[Array, Array]:
     second look at the keys. At s_h = 0 all scores are 0: q gets nothing, s_h still learns.
     """
     q, scale = saved
-    xp = namespace(dq, q)
-    along = xp.sum(dq * q, axis=-1)
-    return dq * scale[:, None], xp.sum(xp.reshape(along, (-1, scale.shape[0])), axis=0)
+    xp = namespace(dy, q)
+    along = xp.sum(dy * q, axis=-1)
+    return dy * scale[:, None], xp.sum(xp.reshape(along, (-1, scale.shape[0])), axis=0)

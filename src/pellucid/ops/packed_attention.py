@@ -37,9 +37,10 @@ def packed_attention(
     (T, H, Dv). A sequence without keys gives zeros. `rng.rows`, if set, is (T,).
     Raises `ValueError` when cu_q and cu_k hold different numbers of sequences.
 
-    >>> x = np.ones((3, 1, 2))
-    >>> packed_attention(x, x, x, np.array([0, 1, 3]), np.array([0, 1, 3]))[0].shape
-    (3, 1, 2)
+    >>> x = np.array([[[1.0]], [[2.0]], [[3.0]]])  # a sequence of one row, then one of two
+    >>> cu = np.array([0, 1, 3])
+    >>> packed_attention(x, x, x, cu, cu, causal=True)[0][:2, 0, 0]
+    array([1., 2.])
     """
     if len(cu_q) != len(cu_k):
         raise ValueError(

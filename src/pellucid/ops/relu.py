@@ -34,7 +34,8 @@ def relu_backward(dy: Array, saved: Saved) -> Array:
 def leaky_relu(x: Array, slope: float = 0.01) -> tuple[Array, Saved]:
     """Return x where x > 0, else slope · x; shape and dtype of `x`.
 
-    Source: Maas, Hannun, Ng 2013; seed 000 names it as the cure for units that die.
+    Source: Maas, Hannun, Ng 2013; seed 000 names it as one way to keep units from dying,
+    and prefers GELU.
 
     >>> import numpy as np
     >>> leaky_relu(np.array([-1.0, 2.0]), 0.5)[0]

@@ -91,7 +91,7 @@ class ScheduleConfig:
     """
 
     name: ScheduleName = "constant"
-    """constant, inverse_sqrt, paper (section 5.3, from the width alone), linear or cosine."""
+    """constant, inverse_sqrt, paper (section 5.3, from width and warm-up), linear or cosine."""
     lr: float = 5e-4
     """The highest learning rate; `paper` has no use for it: width and warm-up set its rate."""
     warmup: int = 0
