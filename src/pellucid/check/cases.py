@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,37 +14,15 @@ from pellucid.nn.module import Module
 from pellucid.pair import Pair, pair_of
 
 
-class Case(Protocol):
-    """A row: `forward(*inputs) -> (output, backward)`, whatever it is inside."""
-
-    @property
-    def kind(self) -> str:
-        """ "op" or "layer"."""
-
-    @property
-    def name(self) -> str:
-        """What the row is called; no two are the same."""
-
-    @property
-    def inputs(self) -> tuple[Array, ...]:
-        """The float64 arrays that `backward` returns a gradient for, in order."""
-
-    def forward(self, *inputs: Array) -> tuple[Any, Callable[..., Any]]:
-        """Return the output and the way back."""
-
-
-class OpCase(NamedTuple):
+@dataclass(frozen=True)
+class OpCase:
     """A function of `ops`: `arrays` have gradients, `fixed` (integers, masks, options) do not."""
 
+    kind: ClassVar[str] = "op"
     op: str
     note: str
     arrays: dict[str, Array]
     fixed: dict[str, Any]
-
-    @property
-    def kind(self) -> str:
-        """Always "op"."""
-        return "op"
 
     @property
     def name(self) -> str:
@@ -67,23 +46,20 @@ class OpCase(NamedTuple):
         return y, lambda dy: f_backward(dy, saved)
 
 
-class LayerCase(NamedTuple):
+@dataclass(frozen=True)
+class LayerCase:
     """A layer: `build(dtype)` makes it, `arrays` and its parameters have gradients.
 
     The parameters are moved off their first values, so that no norm weight is 1 and no bias 0.
     """
 
+    kind: ClassVar[str] = "layer"
     layer: str
     note: str
     build: Callable[[Any], Module]
     arrays: tuple[Array, ...]
     fixed: dict[str, Any]
     method: str = "forward"
-
-    @property
-    def kind(self) -> str:
-        """Always "layer"."""
-        return "layer"
 
     @property
     def name(self) -> str:
@@ -117,3 +93,8 @@ class LayerCase(NamedTuple):
             return (*dx, *(p.grad for p in parameters if p.grad is not None))
 
         return y, backward
+
+
+Case = OpCase | LayerCase
+"""A row: its `name` (no two of a `kind` are the same), the float64 arrays `inputs` that have
+gradients, and `forward(*inputs) -> (output, backward)`."""
