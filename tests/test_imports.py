@@ -21,7 +21,7 @@ FLOORS = (
     ("training",),
     ("decoding",),
     ("interop",),
-    ("view", "serve"),
+    ("view",),
     ("trained", "scores", "bleu"),
     ("config", "model_folder"),
     ("judging",),
