@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pellucid.errors import UserError
+from pellucid.errors import optional
 
 RESAMPLES = 1000
 
@@ -72,13 +72,11 @@ def bleu(
 
 def check_installed() -> None:
     """Raise `UserError` saying what to install when sacreBLEU is missing."""
-    try:
-        import sacrebleu  # noqa: F401
-    except ModuleNotFoundError:
-        raise UserError(
-            "BLEU and chrF are counted by sacreBLEU, which is not installed; install the extra: "
-            "pip install 'pellucid[eval]'"
-        ) from None
+    optional(
+        "sacrebleu",
+        "BLEU and chrF are counted by sacreBLEU, which is not installed; install the extra: "
+        "pip install 'pellucid[eval]'",
+    )
 
 
 def _composed(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from pellucid.commands.console import Output
 from pellucid.commands.options import refuse_repeated
-from pellucid.errors import UsageError, UserError
+from pellucid.errors import UsageError, UserError, optional
 from pellucid.lab.outcome import gather
 from pellucid.lab.ready import check_ready
 from pellucid.lab.report import write_report
@@ -150,10 +149,7 @@ def list_verb(*, folder: Path = Path("lab")) -> int:
 
 
 def _dask(address: str) -> Any:
-    try:
-        distributed: Any = importlib.import_module("distributed")
-    except ModuleNotFoundError:
-        raise UsageError("--dask needs Dask: pip install distributed") from None
+    distributed = optional("distributed", "--dask needs Dask: pip install distributed", UsageError)
     try:
         return distributed.Client(address, timeout=PATIENCE).get_executor()
     except ValueError as error:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pellucid.errors import UserError
+from pellucid.errors import UserError, optional
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn import LayerNorm, Linear, MultiheadAttention
 from pellucid.text.tokenizer import SPECIALS, UNK, Tokenizer
@@ -43,7 +43,10 @@ def write_ctranslate2(
     Raises `UserError` when ctranslate2 is not installed, when the folder is there already or cannot
     be written, and for a model that CTranslate2 cannot express. Then nothing is written.
     """
-    specs = _specs()
+    specs = optional(
+        "ctranslate2",
+        "writing CTranslate2 models needs its package: pip install 'pellucid[export]'",
+    ).specs
     if lacking := inexpressible(model):
         raise UserError(f"CTranslate2 cannot express this model: it has {', '.join(lacking)}")
     if folder.exists():
@@ -96,16 +99,6 @@ def vocabulary(tokenizer: Tokenizer) -> list[str]:
     """Return the tokens as the tokenizer's file spells them, in the order of their ids."""
     vocab: dict[str, int] = json.loads(tokenizer.to_json())["model"]["vocab"]
     return sorted(vocab, key=vocab.__getitem__)
-
-
-def _specs() -> Any:
-    try:
-        from ctranslate2 import specs
-    except ImportError:
-        raise UserError(
-            "writing CTranslate2 models needs its package: pip install 'pellucid[export]'"
-        ) from None
-    return specs
 
 
 def _own(spec: Any, name: str, value: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import UserError
+from pellucid.errors import optional
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.embed import Embed
 from pellucid.nn import LayerNorm, Linear
@@ -19,10 +19,7 @@ OPSET = 20
 
 def package(name: str) -> Any:
     """Import an optional package. Raises `UserError` saying how to install it."""
-    try:
-        return __import__(name)
-    except ImportError:
-        raise UserError(f"this needs the package {name}: pip install 'pellucid[export]'") from None
+    return optional(name, f"this needs the package {name}: pip install 'pellucid[export]'")
 
 
 class Graph:

@@ -6,7 +6,6 @@ Both libraries call classes, arguments and parameters alike, so one table reads 
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn
-from pellucid.errors import UserError
+from pellucid.errors import UserError, optional
 from pellucid.models.layers import DecoderLayer, EncoderLayer
 
 Arguments = Callable[[Any], dict[str, Any]]
@@ -97,12 +96,9 @@ def from_torch(module: Any) -> nn.Module:
 
 
 def _torch() -> Any:
-    try:
-        return importlib.import_module("torch")
-    except ModuleNotFoundError:
-        raise UserError(
-            "PyTorch is not installed, and only it can build its modules; install torch"
-        ) from None
+    return optional(
+        "torch", "PyTorch is not installed, and only it can build its modules; install torch"
+    )
 
 
 class _Converter(ABC):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pellucid.errors import UserError
+from pellucid.errors import optional
 from pellucid.lab.metrics import unit
 from pellucid.lab.pixels import drawable, plain_text, to_png
 from pellucid.lab.statistics import Comparison
@@ -38,14 +38,11 @@ class Mark(NamedTuple):
 
 def require_matplotlib() -> None:
     """Raise `UserError` saying what to install where matplotlib is missing."""
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise UserError(
-            "the report's pictures need matplotlib; install the lab's extra: "
-            "pip install 'pellucid[lab]'"
-        ) from None
-    del matplotlib
+    optional(
+        "matplotlib",
+        "the report's pictures need matplotlib; install the lab's extra: "
+        "pip install 'pellucid[lab]'",
+    )
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,6 @@ infinite, a loss that was never reached: larger than any other, and two of them 
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import UserError
+from pellucid.errors import optional
 from pellucid.lab.metrics import unit
 from pellucid.lab.study import Contrast
 
@@ -329,9 +328,7 @@ def _permutation(d: np.ndarray) -> float:
 
 
 def _stats() -> Any:
-    try:
-        return importlib.import_module("scipy.stats")
-    except ModuleNotFoundError:
-        raise UserError(
-            "comparing runs needs SciPy; install the lab's extra: pip install 'pellucid[lab]'"
-        ) from None
+    return optional(
+        "scipy.stats",
+        "comparing runs needs SciPy; install the lab's extra: pip install 'pellucid[lab]'",
+    )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pellucid.errors import UsageError, UserError
+from pellucid.errors import UsageError, optional
 from pellucid.settings import nearest
 from pellucid.text.pairs import Pair, Pairs, split_by_hash
 from pellucid.text.sources import PackageFiles, RemoteFile
@@ -74,12 +74,9 @@ def _read_chatterbot(split: str) -> Pairs:
 
     There is too little to hold anything out; what is learnt is remembered.
     """
-    try:
-        import yaml
-    except ModuleNotFoundError:
-        raise UserError(
-            "the Korean conversations are YAML; install its reader: pip install pyyaml"
-        ) from None
+    yaml = optional(
+        "yaml", "the Korean conversations are YAML; install its reader: pip install pyyaml"
+    )
     answers: dict[str, dict[str, None]] = {}  # dict: a set that keeps its order
     for data in _CHATTERBOT.read().values():
         for turns in yaml.safe_load(data)["conversations"]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.errors import UserError
+from pellucid.errors import optional
 from pellucid.view.choose import TITLES, check_head, choose_kind, choose_layer
 from pellucid.view.record import Kind, Map, Record
 from pellucid.view.tokens import Label
@@ -34,7 +33,11 @@ def draw_figure(
     that small weights show. Raises `UserError` when matplotlib is missing, `UsageError` for a kind,
     layer or head that the model lacks.
     """
-    _require_matplotlib()
+    optional(
+        "matplotlib",
+        "figures need matplotlib, which is not installed: pip install 'pellucid[lab]'; the page "
+        "(.html) and the terminal drawing need nothing more",
+    )
     from matplotlib import rc_context
 
     from pellucid.view.fonts import families_for
@@ -122,13 +125,3 @@ def _literal(text: str) -> str:
 def _shortened(text: str, longest: int = 80) -> str:
     text = _literal(" ".join(text.split()))
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _require_matplotlib() -> None:
-    try:
-        importlib.import_module("matplotlib")
-    except ImportError:
-        raise UserError(
-            "figures need matplotlib, which is not installed: pip install 'pellucid[lab]'; the "
-            "page (.html) and the terminal drawing need nothing more"
-        ) from None
