@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save, save_file
 from tests.small import write_model
 
 from pellucid.errors import UserError
@@ -46,6 +46,18 @@ def test_weights_of_more_bits_are_read(folder: Path) -> None:
     save_file(wide, folder / "model.safetensors")
     for name, array in load_any(folder).model.state_dict().items():
         np.testing.assert_array_equal(array, weights[name])
+
+
+def test_weights_in_bfloat16_are_read(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    upper = {n: (array.view(np.uint32) >> 16).astype(np.uint16) for n, array in weights.items()}
+    content = save(upper)
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = content[8:start].replace(b'"U16"', b'"BF16"')
+    file.write_bytes(len(header).to_bytes(8, "little") + header + content[start:])
+    for name, array in load_any(folder).model.state_dict().items():
+        np.testing.assert_allclose(array, weights[name], rtol=2**-7)
 
 
 @pytest.mark.parametrize("name", ["layer_norm_eps", "position_scale", "attention_scale"])

@@ -29,9 +29,9 @@ def load(path: str | PathLike[str]) -> Any:
     >>> layer.load_state_dict(load("linear.safetensors"))  # doctest: +SKIP
     """
     if Path(path).suffix == ".safetensors":
-        from pellucid.interop.tensors import read_tensors
+        from pellucid.training.weights import read_weights
 
-        return read_tensors(Path(path))
+        return read_weights(Path(path))
     from pellucid.model_folder import load_any
 
     return load_any(Path(path))

@@ -19,7 +19,6 @@ from safetensors.numpy import load_file, save_file
 
 from pellucid.errors import UserError
 from pellucid.interop.huggingface import Pretrained, read_pretrained
-from pellucid.interop.tensors import read_tensors
 from pellucid.models import CausalLM, MaskedLM
 from pellucid.packed import Batch, Packed
 
@@ -258,25 +257,3 @@ def test_a_bare_model_an_old_one_and_one_with_more_are_read(
     assert model.head is None
     for name, array in model.state_dict().items():
         np.testing.assert_array_equal(array, expected[name])
-
-
-def test_a_header_whose_metadata_is_null_is_read(tmp_path: Path) -> None:
-    header = b'{"__metadata__":null,"x":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}'
-    file = tmp_path / "x.safetensors"
-    file.write_bytes(len(header).to_bytes(8, "little") + header + np.ones(3, "<f4").tobytes())
-    np.testing.assert_array_equal(read_tensors(file)["x"], [1, 1, 1])
-
-
-def test_bfloat16_is_read_exactly(tmp_path: Path) -> None:
-    values = np.array([1.0, -2.5, 3.0e38, 0.0], np.float32)  # the third is not one of bfloat16's
-    upper = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
-    header = json.dumps({"x": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]}}).encode()
-    file = tmp_path / "x.safetensors"
-    file.write_bytes(len(header).to_bytes(8, "little") + header + upper)
-    x = read_tensors(file)["x"]
-    assert x.dtype == np.float32
-    np.testing.assert_array_equal(x.ravel()[[0, 1, 3]], values[[0, 1, 3]])
-    np.testing.assert_allclose(x.ravel(), values, rtol=2**-7)
-    file.write_bytes(file.read_bytes().replace(b'"BF16"', b'"BF17"'))
-    with pytest.raises(UserError, match="not a whole safetensors file"):
-        read_tensors(file)

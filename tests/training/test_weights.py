@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,6 +81,46 @@ def test_a_header_whose_metadata_is_null_is_read() -> None:
     header = b'{"__metadata__":null,"x":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}'
     file = len(header).to_bytes(8, "little") + header + np.ones(3, "<f4").tobytes()
     np.testing.assert_array_equal(from_safetensors(file, "file")["x"], [1, 1, 1])
+
+
+def one_array(dtype: str, data: bytes) -> bytes:
+    """A file of one array x of shape (1, 3), of whatever element type."""
+    entry: dict[str, Any] = {"dtype": dtype, "shape": [1, 3], "data_offsets": [0, len(data)]}
+    header = json.dumps({"x": entry}).encode()
+    return len(header).to_bytes(8, "little") + header + data
+
+
+def test_bfloat16_is_read_exactly() -> None:
+    values = np.array([[1.0, -2.5, 3.0e38]], np.float32)  # the third is not one of bfloat16's
+    file = one_array("BF16", (values.view(np.uint32) >> 16).astype("<u2").tobytes())
+    x = from_safetensors(file, "file")["x"]
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(x[:, :2], values[:, :2])
+    np.testing.assert_allclose(x, values, rtol=2**-7)
+
+
+def test_an_element_type_that_numpy_lacks_is_named() -> None:
+    with pytest.raises(UserError, match=r"file: x: element type F8_E4M3; expected one of F64, F32"):
+        from_safetensors(one_array("F8_E4M3", bytes(3)), "file")
+    with pytest.raises(UserError, match="file: not a whole safetensors file"):
+        from_safetensors(one_array("BF17", bytes(6)), "file")
+
+
+@pytest.mark.parametrize("header", [2**63, 2**40, 3, 0])
+def test_a_header_of_an_absurd_length_is_refused(header: int) -> None:
+    file = header.to_bytes(8, "little") + to_safetensors(state())[8:]
+    with pytest.raises(UserError, match="file: not a whole safetensors file"):
+        from_safetensors(file, "file")
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?", "c8"]
+)
+def test_every_type_that_is_written_is_read(dtype: str) -> None:
+    x = np.arange(6).reshape(2, 3).astype(dtype)
+    back = from_safetensors(to_safetensors({"x": x}), "file")["x"]
+    assert back.dtype == x.dtype
+    np.testing.assert_array_equal(back, x)
 
 
 def test_average_is_the_mean_in_float64() -> None:

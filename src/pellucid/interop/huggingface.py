@@ -17,13 +17,12 @@ import numpy as np
 
 from pellucid.errors import UsageError, UserError
 from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
-from pellucid.interop.tensors import read_tensors
 from pellucid.interop.tokenizer import ForeignTokenizer
 from pellucid.models import CausalLM, MaskedLM, MaskedLMConfig
 from pellucid.models.config import LanguageConfig
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
-from pellucid.training.weights import check_weights
+from pellucid.training.weights import check_weights, read_weights
 
 Array = np.ndarray
 
@@ -120,14 +119,14 @@ def _with_specials(
 def _tensors(folder: Path, path: Path) -> dict[str, Array]:
     file = path if path.suffix == ".safetensors" else folder / WEIGHTS
     if file.is_file() or path.suffix == ".safetensors":
-        return read_tensors(file)
+        return read_weights(file)
     if (folder / INDEX).is_file():
         shards = read_json(folder / INDEX).get("weight_map")
         if not isinstance(shards, dict):
             raise UserError(f"{folder / INDEX}: has no weight_map; copy it again")
         tensors: dict[str, Array] = {}
         for shard in sorted(set(map(str, shards.values()))):
-            tensors |= read_tensors(folder / Path(shard).name)
+            tensors |= read_weights(folder / Path(shard).name)
         return tensors
     if (folder / PICKLED).is_file():
         raise UserError(

@@ -1,4 +1,7 @@
-"""A state dict as a safetensors file: tied weights are stored once, the other names as aliases."""
+"""A state dict as a safetensors file: tied weights are stored once, the other names as aliases.
+
+Read are the files of other programs too, of any element type that weights come in.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
 
 from pellucid.errors import UserError
 
 Array = np.ndarray
+
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+    "C64": np.complex64,
+}
 
 
 def to_safetensors(state: Mapping[str, Array]) -> bytes:
@@ -54,27 +73,38 @@ def _header(content: bytes) -> tuple[dict[str, Any], int]:
 
 
 def from_safetensors(content: bytes, source: Path | str) -> dict[str, Array]:
-    """Return the arrays of a file, aliases included; `source` names it in errors.
+    """Return the arrays of a file; `source` names it in errors.
 
-    Raises `UserError` when the bytes are not a whole safetensors file.
+    bfloat16, which NumPy lacks, comes as float32, which holds it exactly. An array stored once for
+    several names comes under each of them.
+
+    Raises `UserError` when the bytes are not a whole safetensors file, or when an element type is
+    none of these.
     """
     try:
-        tensors: dict[str, Array] = load(content)
-        return with_aliases(tensors, content)
-    except (SafetensorError, KeyError, ValueError) as error:
+        entries = deserialize(content)  # type: ignore[no-untyped-call]
+        header, _ = _header(content)
+    except (SafetensorError, ValueError) as error:
         raise UserError(f"{source}: not a whole safetensors file ({error})") from None
-
-
-def with_aliases(tensors: Mapping[str, Array], content: bytes) -> dict[str, Array]:
-    """Return a file's arrays, those stored once for several names under each of them."""
-    header, _ = _header(content)
+    tensors = {name: _array(f"{source}: {name}", **entry) for name, entry in entries}
     metadata = header.get("__metadata__") or {}  # null, where a writer had nothing to say
-    more = {
+    aliases = {
         alias: tensors[name]
         for alias, name in metadata.items()
         if name in tensors and alias not in tensors
     }
-    return {**tensors, **more}
+    return {**tensors, **aliases}
+
+
+def _array(where: str, dtype: str, shape: list[int], data: bytes) -> Array:
+    if dtype == "BF16":  # the upper half of a float32
+        wide = np.frombuffer(data, "<u2").astype(np.uint32) << np.uint32(16)
+        return wide.view(np.float32).reshape(shape)
+    if dtype not in _DTYPES:
+        raise UserError(
+            f"{where}: element type {dtype}; expected one of {', '.join(_DTYPES)}, BF16"
+        )
+    return np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
 
 
 def check_weights(weights: Mapping[str, Array], source: Path | str) -> None:
@@ -90,7 +120,10 @@ def check_weights(weights: Mapping[str, Array], source: Path | str) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Array]:
-    """Read a safetensors file. Raises `UserError` naming it when it is missing or damaged."""
+    """Read a safetensors file as `from_safetensors` does.
+
+    Raises `UserError` naming it also when it cannot be read.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
