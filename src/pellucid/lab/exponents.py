@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from pellucid.lab.document import Block, Heading, Picture, Table, Text
-from pellucid.lab.inside import KINDS, kind_of, spread
+from pellucid.lab.inside import spread
 from pellucid.lab.metrics import lower_is_better, unit, written
 from pellucid.lab.outcome import Outcome
 from pellucid.lab.plots import Curves, Mark, draw_exponents, draw_grid
+from pellucid.lab.probe import KINDS, kind_of
 from pellucid.lab.results import Line
 from pellucid.lab.statistics import difference, signed
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from pellucid.lab.document import Block, Heading, Picture, Table, Text
 from pellucid.lab.plots import Curves, draw_grid
+from pellucid.lab.probe import KINDS, kind_of
 from pellucid.lab.results import Line
 from pellucid.lab.softmax import sweep
 from pellucid.lab.study import Study
 
-KINDS = {"encoder": "encoder", "decoder": "decoder", "cross": "cross"}
 MEASURES = {
     "Var[q·k], all pairs": "score_variance",
     "Var[q·k], one query's keys": "row_variance",
@@ -90,7 +90,7 @@ def _attention(done: Done, widths: set[int]) -> Block:
         lines["Var[q·k], all pairs"] = (float(d_k), f"d_k = {d_k}")
     return Picture(
         "attention.png",
-        draw_grid(list(KINDS), list(MEASURES), curves, "step", lines),
+        draw_grid(KINDS, list(MEASURES), curves, "step", lines),
         "Attention along training. Var[q·k] is taken before any scaling, over all pairs and over "
         "the keys of one query, which is what softmax sees; the dotted line is the d_k of the "
         "textbook argument, which supposes unit variances. ‖Jacobian‖ is the size of "
@@ -107,17 +107,6 @@ def _heads_of(probe: Probe, kind: str, measure: str) -> float | None:
         for value in layer[measure]
     ]
     return float(np.median(values)) if values else None
-
-
-def kind_of(name: str) -> str:
-    """Return which kind of attention a layer's name means.
-
-    >>> kind_of("decoder.layers.0.multihead_attn")
-    'cross'
-    """
-    if name.startswith("encoder"):
-        return "encoder"
-    return "cross" if name.endswith("multihead_attn") else "decoder"
 
 
 def _by_seed(done: Done, take: Callable[[Probe], float | None]) -> Curves:

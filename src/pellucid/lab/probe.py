@@ -34,7 +34,8 @@ from pellucid.training.events import Ended, Event, Started, Stepped
 from pellucid.training.files import saving
 
 Array = np.ndarray
-KINDS = {"encoder": "encoder", "self_attn": "decoder", "multihead_attn": "cross"}
+KINDS = ("encoder", "decoder", "cross")
+"""Of attention: `kind_of` says which a layer is."""
 DIGITS = 4
 
 
@@ -75,6 +76,17 @@ def _whole(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def kind_of(layer: str) -> str:
+    """Return which kind of attention a layer's name means.
+
+    >>> kind_of("decoder.layers.0.multihead_attn")
+    'cross'
+    """
+    if layer.startswith("encoder"):
+        return "encoder"
+    return "cross" if layer.endswith("multihead_attn") else "decoder"
+
+
 def probe(model: Seq2Seq, batch: Batch) -> dict[str, Any]:
     """Look at the model with one batch. Its gradients are forgotten; it returns to its own mode."""
     training, recorder = model.training, Recorder()
@@ -106,7 +118,7 @@ def _attention(
     heads: dict[str, Any] = {}
     pooled: dict[str, list[tuple[Array, dict[str, Array]]]] = {}
     for name, seen in maps.items():
-        kind = "encoder" if name.startswith("encoder") else KINDS[name.rsplit(".", 1)[-1]]
+        kind = kind_of(name)
         allowed = _allowed(
             source if kind == "encoder" else target,
             target if kind == "decoder" else source,
