@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from pellucid.errors import UsageError
-from pellucid.settings import from_mapping, read_toml, to_mapping, write_toml
+from pellucid.settings import flat, from_mapping, read_toml, to_mapping, write_toml
 
 
 @dataclass(frozen=True)
@@ -144,3 +144,9 @@ def test_of_several_tables_the_tag_says_which() -> None:
 def test_a_table_of_no_kind_is_refused(table: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         from_mapping(Drawn, {"shape": table}, "x.toml")
+
+
+def test_nested_tables_become_dotted_names() -> None:
+    nested = {"a": {"b": {"c": 2}, "d": [3]}, "e": 5, "f": {}}
+    assert flat(nested) == {"a.b.c": 2, "a.d": [3], "e": 5}
+    assert list(flat(nested)) == ["a.b.c", "a.d", "e"]

@@ -110,6 +110,21 @@ def to_mapping(settings: Any) -> dict[str, Any]:
     return {name: _plain(value) for name, value in values.items() if value is not None}
 
 
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested mappings as one, under dotted names.
+
+    >>> flat({"seed": 3, "model": {"width": 64}})
+    {'seed': 3, 'model.width': 64}
+    """
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{name}": inner for name, inner in flat(value).items()}
+        else:
+            found[key] = value
+    return found
+
+
 def write_toml(settings: Any, path: Path) -> None:
     """Write a dataclass as a TOML file."""
     path.write_text(tomli_w.dumps(to_mapping(settings)), encoding="utf-8")

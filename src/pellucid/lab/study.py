@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pellucid.config import RunConfig
 from pellucid.errors import UsageError
-from pellucid.settings import nearest, to_mapping
+from pellucid.settings import flat, nearest, to_mapping
 
 FORMAT = 1
 
@@ -229,10 +229,10 @@ def run_id(config: RunConfig, tokenizer: str = "", frame_source: bool = False) -
     >>> run_id(RunConfig(seed=1)) == run_id(RunConfig(seed=2))
     False
     """
-    default = dict(_flat(to_mapping(RunConfig())))
+    default = flat(to_mapping(RunConfig()))
     settings = {
         key: value
-        for key, value in _flat(to_mapping(replace(config, description="")))
+        for key, value in flat(to_mapping(replace(config, description=""))).items()
         if key not in default or default[key] != value
     }
     if tokenizer:
@@ -247,16 +247,8 @@ def flat_settings(config: RunConfig) -> dict[str, Any]:
     """Return a run's settings under dotted names; inf, for which JSON has no word, as text."""
     return {
         name: str(value) if isinstance(value, float) and math.isinf(value) else value
-        for name, value in _flat(to_mapping(config))
+        for name, value in flat(to_mapping(config)).items()
     }
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def choose(trials: Sequence[Trial], only: Sequence[str], seeds: Sequence[int]) -> list[Trial]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pellucid.settings import flat
+
 SCORES, NO_SCORES = "## Scores on held-out data", "None were taken."
 
 
@@ -60,7 +62,7 @@ def model_card(
             "",
             "## Settings",
             "",
-            *_table("setting", "value", _flat(settings)),
+            *_table("setting", "value", flat(settings)),
             "",
         ]
     )
@@ -98,13 +100,3 @@ def _table(first: str, second: str, rows: Mapping[str, Any]) -> list[str]:
         f"| {name} | {str(value).replace('|', chr(92) + '|')} |" for name, value in rows.items()
     ]
     return [f"| {first} | {second} |", "|---|---|", *body]
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    rows: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            rows.update(_flat(value, f"{prefix}{key}."))
-        else:
-            rows[f"{prefix}{key}"] = value
-    return rows

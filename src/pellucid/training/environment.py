@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from threadpoolctl import threadpool_info
 
@@ -34,15 +35,17 @@ def environment() -> dict[str, str]:
     return found
 
 
-def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """List what differs, as `name: before -> now`.
+def changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], absent: str = "unknown"
+) -> list[str]:
+    """List what differs, as `name: before -> now`; `absent` stands for what is not there.
 
-    >>> changes({"blas threads": "2"}, {"blas threads": "4"})
-    ['blas threads: 2 -> 4']
+    >>> changes({"blas threads": "2"}, {"blas threads": "4", "numba": "0.61"})
+    ['blas threads: 2 -> 4', 'numba: unknown -> 0.61']
     """
     names = dict.fromkeys([*before, *now])
     return [
-        f"{name}: {before.get(name, 'unknown')} -> {now.get(name, 'unknown')}"
+        f"{name}: {before.get(name, absent)} -> {now.get(name, absent)}"
         for name in names
         if before.get(name) != now.get(name)
     ]

@@ -13,7 +13,7 @@ import logging
 import os
 import shlex
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,7 @@ import numpy as np
 import tomli_w
 
 from pellucid.errors import UserError
+from pellucid.settings import flat
 from pellucid.training.checkpoint import (
     Checkpoint,
     checkpoint_path,
@@ -39,28 +40,6 @@ logger = logging.getLogger(__name__)
 
 CONFIG, METRICS, CHECKPOINTS, MODEL = "config.toml", "metrics.jsonl", "checkpoints", "model"
 LOCK = ".lock"
-
-
-def settings_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """List the settings that differ, as `key: before -> now`.
-
-    >>> settings_differences({"model": {"d_model": 64}}, {"model": {"d_model": 128}})
-    ['model.d_model: 64 -> 128']
-    """
-    a, b = dict(_flat(before)), dict(_flat(now))
-    return [
-        f"{key}: {a.get(key, 'unset')} -> {b.get(key, 'unset')}"
-        for key in dict.fromkeys([*a, *b])
-        if a.get(key) != b.get(key)
-    ]
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def size_of_lines(path: Path, lines: int) -> int:
@@ -84,7 +63,7 @@ def size_of_lines(path: Path, lines: int) -> int:
 
 
 def _as_text(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(value) for key, value in _flat(settings)}
+    return {key: str(value) for key, value in flat(settings).items()}
 
 
 class MetricsFile:
@@ -241,7 +220,7 @@ class RunFolder:
             before: Mapping[str, Any] | None = self.checkpoint.settings
         else:
             before = read_settings(self.path)
-        if before is not None and (found := settings_differences(before, self.settings)):
+        if before is not None and (found := changes(flat(before), flat(self.settings), "unset")):
             listed = "\n  ".join(found)
             if not accept_changes:
                 raise _other_settings(self.path, listed)
@@ -323,8 +302,8 @@ def check_resumed(path: Path, made_with: Mapping[str, Any], settings: Mapping[st
     For whoever would make something large of them before the run's folder is opened, which looks at
     all settings; here only those given are compared.
     """
-    before, now = dict(_flat(made_with)), dict(_flat(settings))
-    if found := settings_differences({key: before[key] for key in now if key in before}, now):
+    before, now = flat(made_with), flat(settings)
+    if found := changes({key: before[key] for key in now if key in before}, now, "unset"):
         raise _other_settings(path, "\n  ".join(found))
 
 
