@@ -14,6 +14,7 @@ from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.text.pairs import Pair
 from pellucid.text.tokenizer import train_tokenizer
 from pellucid.trained import Trained
+from pellucid.training.config import SCORES
 
 SPELT = {
     "nfc": ("\u1100\u1161\u1102\u1161", "가나"),
@@ -61,11 +62,27 @@ def test_bleu_composes_both_sides_and_changes_nothing_else(
     written, says = SPELT["nfc"]
     for answer, reference in ((says, written), (written, says)):
         trained = speaking(answer, (), monkeypatch)
-        *_, chrf = score(trained, [Pair("q", (reference,))] * 3, settings("bleu")).figures
-        assert chrf.value == pytest.approx(100)
+        figures = score(trained, [Pair("q", (reference,))] * 3, settings("bleu")).figures
+        assert figures["chrf"].value == pytest.approx(100)
     trained = speaking("a b c d e", ("lowercase",), monkeypatch)
-    cased, lower, _ = score(trained, [Pair("q", ("A B C D E",))] * 3, settings("bleu")).figures
-    assert cased.value == 0 < lower.value
+    figures = score(trained, [Pair("q", ("A B C D E",))] * 3, settings("bleu")).figures
+    assert figures["bleu"].value == 0 < figures["bleu_lower"].value
+
+
+def test_a_score_has_one_name_wherever_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sacrebleu")
+    trained = speaking("a b c d e", (), monkeypatch)
+    pairs = [Pair("q", ("a b c d f",))] * 3
+    rates = score(trained, pairs, settings("error_rates")).as_json()
+    figures = score(trained, pairs, settings("bleu")).as_json()
+    assert set(SCORES["error_rates"]) < set(rates)
+    assert [name for name, value in figures.items() if isinstance(value, dict)] == [*SCORES["bleu"]]
+    metrics: tuple[Metric, ...] = ("error_rates", "bleu")
+    for name in metrics:
+        monitored = validation_metric(trained, pairs, settings(name))
+        assert monitored is not None
+        assert [*monitored(None)] == [*SCORES[name]]
+    assert figures["bleu_lower"]["name"] == "BLEU lower-cased"
 
 
 @pytest.mark.parametrize("count, tried", [(7, [0, 1, 3, 4, 6, 7, 9]), (13, list(range(11)))])

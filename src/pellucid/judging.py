@@ -6,7 +6,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pellucid.bleu import Figure, bleu
@@ -16,6 +16,7 @@ from pellucid.text.batches import Examples, encode_pairs, held_out_batches
 from pellucid.text.pairs import Pair
 from pellucid.text.texts import encode_texts
 from pellucid.trained import AnyTrained, Trained, TrainedMaskedLM
+from pellucid.training.config import SCORES
 from pellucid.training.step import held_out_loss
 
 _log = logging.getLogger(__name__)
@@ -35,8 +36,8 @@ class Scores:
     """What was predicted: targets, whole texts, or the tokens hidden in texts."""
     rates: ErrorRates | None = None
     """If the settings ask for them."""
-    figures: tuple[Figure, ...] = ()
-    """BLEU and chrF, if the settings ask for them."""
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    """BLEU and chrF, if the settings ask for them, under the names that a monitor has."""
     accuracy: float | None = None
     """Share of the hidden tokens that were the likeliest in their places."""
 
@@ -53,14 +54,13 @@ class Scores:
     def as_json(self) -> dict[str, Any]:
         """Return the scores by name; a perplexity that no number can say is None."""
         rates = self.rates._asdict() if self.rates else {}
-        figures = {f.name.lower().replace(" ", "_"): f._asdict() for f in self.figures}
         return {
             self.unit: self.pairs,
             "loss": self.loss,
             "perplexity": self.perplexity,
             **({} if self.accuracy is None else {"accuracy": self.accuracy}),
             **rates,
-            **figures,
+            **{name: figure._asdict() for name, figure in self.figures.items()},
         }
 
     def written(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ class Scores:
                 ("WER", self.rates.wer, self.rates.wer_interval),
             ):
                 rows[name] = f"{value:.2%} (95 %: {low:.2%} to {high:.2%})"
-        return {**rows, **{figure.name: figure.written() for figure in self.figures}}
+        return {**rows, **{figure.name: figure.written() for figure in self.figures.values()}}
 
     def _written_perplexity(self) -> str:
         if self.perplexity is None:
@@ -132,8 +132,7 @@ def score(
         return Scores(loss, len(examples), "pairs")
     answers = _answering(trained, pairs)()
     if metric == "bleu":
-        figures = bleu(answers, [pair.targets for pair in pairs])
-        return Scores(loss, len(pairs), "pairs", figures=figures)
+        return Scores(loss, len(pairs), "pairs", figures=_figures(answers, pairs))
     rates = error_rates(answers, [right_answers(trained, pair) for pair in pairs])
     return Scores(loss, len(pairs), "pairs", rates)
 
@@ -151,9 +150,8 @@ def validation_metric(
     def metric(_: Any) -> Mapping[str, float]:
         answers = answering()
         if config.evaluation.metric == "bleu":
-            references = [pair.targets for pair in some]
-            cased, lower, chrf = bleu(answers, references, intervals=False)
-            return {"bleu": cased.value, "bleu_lower": lower.value, "chrf": chrf.value}
+            figures = _figures(answers, some, intervals=False)
+            return {name: figure.value for name, figure in figures.items()}
         rates = error_rates(answers, [right_answers(trained, pair) for pair in some])
         return {"per": rates.per, "wer": rates.wer}
 
@@ -163,6 +161,14 @@ def validation_metric(
 def right_answers(trained: Trained, pair: Pair) -> list[str]:
     """Return a pair's targets normalised as the model learnt them: it can say them no other way."""
     return [trained.target.normalised(text) for text in pair.targets]
+
+
+def _figures(
+    answers: Sequence[str], pairs: Sequence[Pair], intervals: bool = True
+) -> dict[str, Figure]:
+    """Return BLEU and chrF of one answer a pair, under the names that a monitor has."""
+    counted = bleu(answers, [pair.targets for pair in pairs], intervals)
+    return dict(zip(SCORES["bleu"], counted, strict=True))
 
 
 def _answering(trained: Trained, pairs: Sequence[Pair]) -> Callable[[], list[str]]:

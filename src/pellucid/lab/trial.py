@@ -265,12 +265,11 @@ def learning_curve(metrics: Path) -> dict[str, list[float | None]]:
 
 def _numbers(scores: Mapping[str, Any]) -> dict[str, float]:
     """Return the scores that are one number, BLEU's and chrF's values among them."""
-    names = {"bleu_lower-cased": "bleu_lower", "chrf2": "chrf"}
     found = {}
     for name, value in scores.items():
         number = value.get("value") if isinstance(value, Mapping) else value
         if isinstance(number, int | float):
-            found[names.get(name, name)] = float(number)
+            found[name] = float(number)
     return found
 
 
