@@ -18,7 +18,7 @@ from pellucid.lab.inside import spread
 from pellucid.lab.metrics import lower_is_better, unit, written
 from pellucid.lab.outcome import Outcome
 from pellucid.lab.plots import Curves, Mark, draw_exponents, draw_grid
-from pellucid.lab.probe import KINDS, kind_of
+from pellucid.lab.probe import KINDS, head_values
 from pellucid.lab.results import Line
 from pellucid.lab.statistics import difference, signed
 
@@ -158,14 +158,8 @@ def _learned(
 def _last(line: Line, d_k: int, kind: str) -> tuple[list[float], int]:
     """Return the exponents of all heads of a kind at a run's end, and how many have none."""
     probes = line.get("probes") or [{"attention": {}}]
-    scales = _scales(probes[-1], kind)
-    found = [exponent(s, d_k) for s in scales]
+    found = [exponent(s, d_k) for s in head_values(probes[-1], kind, "scale")]
     return [p for p in found if p is not None], found.count(None)
-
-
-def _scales(probe: Mapping[str, Any], kind: str) -> list[float]:
-    layers = probe["attention"].items()
-    return [s for name, layer in layers if kind_of(name) == kind for s in layer.get("scale", ())]
 
 
 def _best(outcome: Outcome, groups: Sequence[Group], metrics: Sequence[str]) -> Block:
@@ -232,7 +226,7 @@ def _heads(line: Line, d_k: int, kind: str) -> list[tuple[list[float], list[floa
     probes = line.get("probes") or []
     steps = [float(probe["step"]) for probe in probes]
     curves = []
-    for head in zip(*(_scales(probe, kind) for probe in probes), strict=True):
+    for head in zip(*(head_values(p, kind, "scale") for p in probes), strict=True):
         ps = [exponent(s, d_k) for s in head]
         there = [(x, p) for x, p in zip(steps, ps, strict=True) if p is not None]
         curves.append(([x for x, _ in there], [p for _, p in there]))

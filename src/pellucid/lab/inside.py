@@ -11,7 +11,7 @@ import numpy as np
 
 from pellucid.lab.document import Block, Heading, Picture, Table, Text
 from pellucid.lab.plots import Curves, draw_grid
-from pellucid.lab.probe import KINDS, kind_of
+from pellucid.lab.probe import KINDS, head_values, kind_of
 from pellucid.lab.results import Line
 from pellucid.lab.softmax import sweep
 from pellucid.lab.study import Study
@@ -83,7 +83,7 @@ def _attention(done: Done, widths: set[int]) -> Block:
     curves: dict[tuple[str, str], Curves] = {}
     for kind in KINDS:
         for title, measure in MEASURES.items():
-            curves[kind, title] = _by_seed(done, partial(_heads_of, kind=kind, measure=measure))
+            curves[kind, title] = _by_seed(done, partial(_middle, kind=kind, measure=measure))
     lines = {}
     if len(widths) == 1:
         d_k = widths.pop()
@@ -99,13 +99,8 @@ def _attention(done: Done, widths: set[int]) -> Block:
     )
 
 
-def _heads_of(probe: Probe, kind: str, measure: str) -> float | None:
-    values = [
-        value
-        for name, layer in probe["attention"].items()
-        if kind_of(name) == kind
-        for value in layer[measure]
-    ]
+def _middle(probe: Probe, kind: str, measure: str) -> float | None:
+    values = head_values(probe, kind, measure)
     return float(np.median(values)) if values else None
 
 
@@ -297,21 +292,12 @@ def _table(done: Done, widths: Mapping[str, int]) -> Sequence[Block]:
         for kind in KINDS:
             cells = []
             for at in (0, 100, None):
-                values = [v for line in lines for v in _variances(line, kind, at)]
+                probes = [probe for line in lines for probe in _at(line, at)]
+                values = [v for probe in probes for v in head_values(probe, kind, "score_variance")]
                 cells.append(spread(values))
             rows.append([name, kind, str(widths[name]), *cells])
     heads = ["variant", "attention", "d_k", "Var[q·k] at first", "after 100 steps", "at the end"]
     return [
         Text("Is Var[q·k] = d_k? Median over layers, heads and seeds, least and most in brackets:"),
         Table(heads, rows),
-    ]
-
-
-def _variances(line: Line, kind: str, step: int | None) -> list[float]:
-    return [
-        value
-        for probe in _at(line, step)
-        for name, layer in probe["attention"].items()
-        if kind_of(name) == kind
-        for value in layer["score_variance"]
     ]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,15 @@ def kind_of(layer: str) -> str:
     if layer.startswith("encoder"):
         return "encoder"
     return "cross" if layer.endswith("multihead_attn") else "decoder"
+
+
+def head_values(probe: Mapping[str, Any], kind: str, measure: str) -> list[float]:
+    """Return what a probe says of every head of a kind of attention, by layer and head.
+
+    Empty where there is no such layer, or the line is older than the measure.
+    """
+    layers = probe["attention"].items()
+    return [v for name, seen in layers if kind_of(name) == kind for v in seen.get(measure, ())]
 
 
 def probe(model: Seq2Seq, batch: Batch) -> dict[str, Any]:
@@ -226,10 +235,8 @@ def _lengths(model: Seq2Seq, batch: Batch) -> dict[str, dict[str, float]]:
         ("source", model.source, batch.source),
         ("target", model.target, batch.target.without_last()),
     ):
-        table = part.table if part.positions is None else part.positions.weight.data
-        assert table is not None
         tokens = part.tokens.weight.data[packed.tokens] * config.token_factor
-        positions = table[packed.positions] * config.position_factor
+        positions = part.places[packed.positions] * config.position_factor
         found[side] = {
             "token": _round(np.linalg.norm(tokens, axis=1).mean()),
             "position": _round(np.linalg.norm(positions, axis=1).mean()),
