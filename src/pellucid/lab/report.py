@@ -207,9 +207,9 @@ def _spread(values: Sequence[float | None]) -> str:
 
 def _curves(outcome: Outcome) -> list[Block]:
     blocks: list[Block] = []
-    for key, name, ylabel in (
-        ("train", "train", "training loss, nats per answer"),
-        ("valid", "valid", "validation loss, nats per token"),
+    for key, ylabel in (
+        ("train", "training loss, nats per answer"),
+        ("valid", "validation loss, nats per token"),
     ):
         panels: list[tuple[str, Curves]] = []
         differences: list[tuple[str, Curves]] = []
@@ -231,7 +231,7 @@ def _curves(outcome: Outcome) -> list[Block]:
             if differences:
                 said += " Then the difference to what each is compared with, within pairs."
             drawn = draw_curves(panels, differences, "epoch", ylabel)
-            blocks.append(Picture(f"{name}.png", drawn, said))
+            blocks.append(Picture(f"{key}.png", drawn, said))
     return blocks
 
 
