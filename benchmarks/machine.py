@@ -11,19 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.machine import processor, processors
+
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "benchmarks.jsonl"
 
 
 def machine() -> dict[str, str]:
     """Return the processor, its threads for this process, and versions."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        name = platform.processor()
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "processor": f"{name}, {threads} threads",
+        "processor": f"{processor()}, {processors()} threads",
         "load": f"{os.getloadavg()[0]:.2f} at the start",
         "python": platform.python_version(),
         "numpy": np.__version__,

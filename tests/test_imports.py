@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "pellucid"
 # From the ground up. Names on one line share a floor and may import each other.
 FLOORS = (
     ("errors",),
-    ("array", "packed", "pair", "rng", "settings"),
+    ("array", "machine", "packed", "pair", "rng", "settings"),
     ("ops",),
     ("kernels",),
     ("nn",),

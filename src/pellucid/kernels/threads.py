@@ -20,6 +20,7 @@ from numba import njit
 
 from pellucid.kernels.compile import Kernel, inner
 from pellucid.kernels.share import WORDS, serve, share, this_call
+from pellucid.machine import processors
 
 # About a millisecond: longer than what lies between two kernels, short enough to be no burden.
 _PATIENCE = 20_000
@@ -35,9 +36,7 @@ def available() -> int:
     wanted = os.environ.get("PELLUCID_THREADS") or os.environ.get("OMP_NUM_THREADS")
     if wanted and wanted.isdecimal() and int(wanted) > 0:
         return int(wanted)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return processors()
 
 
 class _Pool:

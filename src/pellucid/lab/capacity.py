@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from pellucid.machine import processors
 
 ROOT = Path("/")
 
@@ -16,12 +17,11 @@ def affordable(gigabytes: float, root: Path = ROOT) -> int:
     and `sys` are.
     """
     limits = list(_groups(root))
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quotas = [int(quota) for group in limits if (quota := _quota(group)) is not None]
     frees = [free for group in limits if (free := _free_in(group)) is not None]
     free = _free_memory(root)
     by_memory = min([free, *frees]) / (gigabytes * 1e9) if free is not None else 1
-    return max(1, min(count or 1, int(by_memory), *quotas))
+    return max(1, min(processors(), int(by_memory), *quotas))
 
 
 def _free_memory(root: Path) -> float | None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import platform
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -31,6 +29,7 @@ from pellucid.lab.probe import Prober, read_probes
 from pellucid.lab.results import FORMAT, LineError, parse_line
 from pellucid.lab.study import Trial, flat_settings
 from pellucid.lab.tokens import file_tokenizers
+from pellucid.machine import processor, processors
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.packed import Batch
@@ -275,10 +274,4 @@ def _numbers(scores: Mapping[str, Any]) -> dict[str, float]:
 
 def machine() -> dict[str, Any]:
     """Return the processor's name and the number of processors this process may use."""
-    name = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):
-        pass  # not Linux, or it does not say: the architecture has to do
-    return {"processor": name, "processors": os.cpu_count()}
+    return {"processor": processor(), "processors": processors()}
