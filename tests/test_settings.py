@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+import tomli_w
 
 from pellucid.errors import UsageError
-from pellucid.settings import flat, from_mapping, read_toml, to_mapping, write_toml
+from pellucid.settings import flat, from_mapping, read_toml, to_mapping
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ FULL = Outer("a", 1.0, True, (Path("x.tsv"), Path("y.tsv")), (5, 7), 11, Inner(3
 
 def test_a_round_trip_through_a_file_keeps_everything(tmp_path: Path) -> None:
     for settings in (FULL, Outer()):
-        write_toml(settings, tmp_path / "config.toml")
+        (tmp_path / "config.toml").write_text(tomli_w.dumps(to_mapping(settings)))
         assert from_mapping(Outer, read_toml(tmp_path / "config.toml"), "config.toml") == settings
 
 

@@ -48,11 +48,6 @@ class Packed:
         names = range(len(lengths)) if examples is None else examples
         return Packed(tokens, cu_seqlens.astype(np.int64), np.asarray(names, np.int64))
 
-    @staticmethod
-    def from_padded(padded: np.ndarray, lengths: np.ndarray) -> Packed:
-        """Pack the first lengths[n] tokens of each row of an (N, L) array."""
-        return Packed.of([row[:n] for row, n in zip(padded, lengths, strict=True)])
-
     def __len__(self) -> int:
         return len(self.examples)
 

@@ -18,8 +18,6 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-import tomli_w
-
 from pellucid.errors import UsageError
 
 T = TypeVar("T")
@@ -123,11 +121,6 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[key] = value
     return found
-
-
-def write_toml(settings: Any, path: Path) -> None:
-    """Write a dataclass as a TOML file."""
-    path.write_text(tomli_w.dumps(to_mapping(settings)), encoding="utf-8")
 
 
 def _join(key: str, name: str) -> str:

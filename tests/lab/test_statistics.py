@@ -44,7 +44,7 @@ def test_the_median_its_interval_and_the_effect() -> None:
     assert found.interval[0] == pytest.approx(-0.05)
     assert found.interval[1] == pytest.approx(-0.01)
     assert found.effect == pytest.approx(np.mean(d) / np.std(d, ddof=1))
-    assert found.p == pytest.approx(2 / 2**5) == found.smallest_p
+    assert found.p == pytest.approx(2 / 2**5) == smallest_p(5)
 
 
 def test_one_pair_has_no_interval_no_p_and_says_so() -> None:

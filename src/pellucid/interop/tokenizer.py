@@ -16,8 +16,6 @@ class ForeignTokenizer:
     Special tokens that stand in a text, such as [MASK], are those tokens.
     """
 
-    kind = "foreign"
-
     def __init__(self, core: tokenizers.Tokenizer) -> None:
         core.no_truncation()
         core.no_padding()

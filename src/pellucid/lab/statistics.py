@@ -80,11 +80,6 @@ class Comparison:
         missed = sum(math.comb(n, k) for rank in ranks for k in range(rank))
         return max(0.0, 1.0 - missed * 0.5**n)
 
-    @property
-    def smallest_p(self) -> float:
-        """The smallest p that the permutation test can give with so few pairs."""
-        return smallest_p(len(self.seeds))
-
 
 def compare(
     contrast: Contrast,
@@ -267,7 +262,7 @@ def _interval_in_words(comparison: Comparison) -> str:
     else:
         said = f"{way}{by} (interval {limits}), {agree} of {n} seeds"
         if not _chance_excluded(comparison):
-            least = comparison.smallest_p
+            least = smallest_p(n)
             said += (
                 f"; the permutation test does not exclude chance (Holm p = {comparison.holm:.2g}"
             )

@@ -43,7 +43,7 @@ class CausalLM(nn.Module):
             config.num_hidden_layers,
             norm if config.final_norm else None,
         )
-        self.output = output_layer(config, self.embed.tokens, config.output_bias, dtype)
+        self.output = output_layer(config, self.embed.tokens, dtype)
         choose_inits(config, self.decoder)
         self.initialise(seed)
 

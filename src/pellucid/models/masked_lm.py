@@ -122,7 +122,7 @@ class MaskedLM(nn.Module):
         self.output: nn.Linear | None = None
         if config.head:
             self.head = MaskedHead(config, dtype)
-            self.output = output_layer(config, self.embed.tokens, config.output_bias, dtype)
+            self.output = output_layer(config, self.embed.tokens, dtype)
         choose_inits(config, self.encoder, *([self.head] if self.head else []))
         self.initialise(seed)
 
@@ -198,14 +198,14 @@ class MaskedLM(nn.Module):
 
         return loss, backward
 
-    def count_right(self, batch: Batch, rng: Rng | None = None) -> tuple[int, int]:
+    def count_right(self, batch: Batch) -> tuple[int, int]:
         """Return how many of the tokens that `loss` hides are the likeliest there, and of how many.
 
-        The rng keys what is hidden, as in `loss`; dropout is off in eval mode only.
+        What is hidden is what `loss` without an rng hides: for eval mode, where dropout needs none.
         """
         head, output = self._predictor()
-        text, chosen, wanted = mask_tokens(batch.target, self.config, (rng or Rng(0)).fold(2))
-        rows, _ = self.rows(text, None, rng)
+        text, chosen, wanted = mask_tokens(batch.target, self.config, Rng(0).fold(2))
+        rows, _ = self.rows(text)
         likeliest = output(head(rows[chosen])).argmax(axis=1)
         return int((likeliest == wanted).sum()), len(wanted)
 

@@ -20,9 +20,11 @@ class LossSum(NamedTuple):
     tokens: int
 
 
-def output_layer(config: LanguageConfig, tokens: nn.Embedding, bias: bool, dtype: Any) -> nn.Linear:
+def output_layer(config: LanguageConfig, tokens: nn.Embedding, dtype: Any) -> nn.Linear:
     """Return the layer from rows (T, E) to logits (T, V); its table may be that of the tokens."""
-    output = nn.Linear(config.d_model, config.vocab_size, bias, dtype=dtype, seed=None)
+    output = nn.Linear(
+        config.d_model, config.vocab_size, config.output_bias, dtype=dtype, seed=None
+    )
     output.weight.init = table_init(config.token_init, config.d_model)
     if output.bias is not None:
         output.bias.init = zeros

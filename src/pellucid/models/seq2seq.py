@@ -127,14 +127,10 @@ class Seq2Seq(nn.Module):
         """Return the most tokens that the answer to each of these can have: (N,)."""
         return np.full(len(source), self.config.max_position_embeddings - 1)
 
-    def encode(self, source: Packed, recorder: Recorder | None = None) -> Array:
+    def encode(self, source: Packed) -> Array:
         """Return the encoder's memory, packed rows (U, E)."""
         x = self.source(source.tokens, source.positions)
-        return np.asarray(
-            self.encoder.forward_packed(x, source.cu_seqlens, recorder=inside(recorder, "encoder"))[
-                0
-            ]
-        )
+        return np.asarray(self.encoder.forward_packed(x, source.cu_seqlens)[0])
 
     def start(self, source: Packed) -> State:
         """Return the decoder's state before the first token, one hypothesis per source."""

@@ -203,15 +203,6 @@ def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
     return EpochBatches(examples, _cut(order, examples.useful_tokens, budget))
 
 
-def padded_tokens(batch: Batch) -> int:
-    """Return the tokens this batch would have were both sides padded to their longest.
-
-    `batch.useful_tokens` over it is the share that padding would leave useful.
-    """
-    longest = batch.source.lengths.max(initial=0) + batch.target.lengths.max(initial=1) - 1
-    return len(batch) * int(longest)
-
-
 def report_unknown(tokenizer: Cuts, texts: Sequence[str], side: str) -> None:
     """Warn of the characters of texts that have no token."""
     if unknown := tokenizer.unknown_characters(texts):

@@ -20,6 +20,8 @@ LABELLED = 60
 """More tokens than this are too many to write beside one map."""
 LABELLED_SMALL = 24
 """The same for the small maps of the overview."""
+TITLE = 80
+"""The most characters of a text above its maps."""
 INK = "#12414a"
 COLOURS = ("#ffffff", "#c9e6e6", "#63b3b8", "#1f7f8c", "#0b4a5c", "#04222e")
 
@@ -122,6 +124,6 @@ def _literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _shortened(text: str, longest: int = 80) -> str:
+def _shortened(text: str) -> str:
     text = _literal(" ".join(text.split()))
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return text if len(text) <= TITLE else text[: TITLE - 1] + "…"

@@ -49,7 +49,7 @@ def labels(
     >>> [label.text for label in labels(tokenizer, tokenizer.encode("a 한"))]
     ['a', '␣', '한₁', '한₂', '한₃']
     """
-    kind = getattr(tokenizer, "kind", "foreign")
+    kind = getattr(tokenizer, "kind", None)  # of another program's there is none
     if kind == "bpe":
         table = _bytes_of_pieces(cast("Tokenizer", tokenizer))
         return _from_bytes([_special(specials[i]) if i in specials else table[i] for i in ids])
