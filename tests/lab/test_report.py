@@ -131,7 +131,7 @@ def test_one_seed_has_no_interval_anywhere(done: tuple[Study, Lines], tmp_path: 
     study, lines = done
     first = {t.id: lines[t.id] for t in study.trials() if t.seed == 1}
     outcome = gather(study, first)
-    assert all(c.interval is None and c.p is None for c in outcome.comparisons())
+    assert all(c.interval is None and c.p is None for c in outcome.comparisons)
     write_report(outcome, tmp_path)
     markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "One seed only: no intervals" in markdown

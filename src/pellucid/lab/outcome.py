@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pellucid.errors import UserError
 from pellucid.lab.metrics import value_of
@@ -43,8 +44,9 @@ class Outcome:
         """Return a metric of a variant by seed."""
         return {seed: value_of(line, metric) for seed, line in self.done[change].items()}
 
-    def comparisons(self) -> list[Comparison]:
-        """Judge every contrast, corrected for how many there are."""
+    @cached_property
+    def comparisons(self) -> Sequence[Comparison]:
+        """Every contrast judged, corrected for how many there are."""
         found = []
         failed = {(line["change"], line["seed"]) for line in self.failed}
         for contrast, primary in self.study.contrasts():

@@ -47,8 +47,7 @@ def write_report(outcome: Outcome, folder: Path) -> list[Path]:
 
 def report(outcome: Outcome) -> list[Block]:
     """Return the whole report."""
-    comparisons = outcome.comparisons()
-    others = [c for c in comparisons if not c.primary]
+    others = [c for c in outcome.comparisons if not c.primary]
     blocks = [
         Heading(outcome.study.plan.question, 1),
         *answers(outcome),
@@ -56,7 +55,7 @@ def report(outcome: Outcome) -> list[Block]:
         *_curves(outcome),
         *exponents(outcome),
     ]
-    shown = [c for c in comparisons if c.median is not None]
+    shown = [c for c in outcome.comparisons if c.median is not None]
     if shown:
         blocks += [Heading("Differences"), _forest(shown), Text(HOW), _statistics(shown)]
     if any(c.median is not None or c.lost for c in others):
@@ -68,7 +67,7 @@ def report(outcome: Outcome) -> list[Block]:
 def answers(outcome: Outcome) -> list[Block]:
     """Return how much is done, what was asked beforehand with its verdicts, and every value."""
     plan = outcome.study.plan
-    primary = [c for c in outcome.comparisons() if c.primary]
+    primary = [c for c in outcome.comparisons if c.primary]
     blocks: list[Block] = [Text(_state(outcome))]
     if _data_changed(outcome):
         blocks.append(Text(CHANGED))
