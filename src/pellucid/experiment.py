@@ -149,7 +149,7 @@ def train_run(
     scores_given = ("loss", *SCORES.get(config.evaluation.metric, ()))
     config.training.check(scores_given if pairs.valid else None)
     kept = _kept_tokenizers(folder, config) if made_with is not None else []
-    trained = _untrained(config, kept or _learn_tokenizers(config, pairs))
+    trained = untrained(config, kept or _learn_tokenizers(config, pairs))
     examples = encode(trained, pairs.train, config, pairs.first_target_only)
     config = _resolve(config, trained, examples, accept_changes)
     if made_with is not None and not kept and made_with["data"]["sha256"] != examples.digest:
@@ -161,7 +161,7 @@ def train_run(
     model = trained.model
     say(_account(pairs, examples, trained))
     held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
-    batches = _batches(examples, config)
+    batches = batches_of(examples, config)
     settings = _settings(config)
     with RunFolder(
         folder,
@@ -229,8 +229,12 @@ def _kept_tokenizers(folder: Path, config: RunConfig) -> Sequence[Tokenizer]:
     return [Tokenizer.load(path) for path in paths] if all(p.exists() for p in paths) else []
 
 
-def _untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> AnyTrained:
-    """Draw the model, its vocabularies as large as the tokenizers."""
+def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> AnyTrained:
+    """Draw the model that a run begins with, its vocabularies as large as the tokenizers.
+
+    tokenizers: the source's and the target's; they may be one. Raises `UsageError` for special
+    tokens that are not the tokenizers'.
+    """
     model = config.model
     if fault := token_fault(model):
         raise UsageError(f"model.{fault}")
@@ -293,7 +297,8 @@ def _chosen(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if not name.endswith("vocab_size")}
 
 
-def _batches(examples: Examples, config: RunConfig) -> Batches:
+def batches_of(examples: Examples, config: RunConfig) -> Batches:
+    """Return the batches that a run trains on: of batch_size pairs, or else of batch_tokens."""
     size = config.data.batch_size
     return Batches(
         examples,

@@ -8,13 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.lab.small import write_study
+from threadpoolctl import threadpool_limits
 
-from pellucid.experiment import read_data
+from pellucid.experiment import read_data, train_run
 from pellucid.lab.study import Trial
 from pellucid.lab.study_file import read_study
 from pellucid.lab.trial import data_digest, run_trial
+from pellucid.training.events import TIME_FIELDS
 from pellucid.training.lock import Lock
 
 
@@ -36,6 +39,20 @@ def test_a_line_says_what_data_it_is_of(trial: Trial, tmp_path: Path) -> None:
     after = run_trial(trial, tmp_path / "b")
     assert after["data"] != before["data"]
     assert after["id"] == before["id"]
+
+
+def test_a_run_of_a_study_learns_what_a_run_by_itself_does(trial: Trial, tmp_path: Path) -> None:
+    run_trial(trial, tmp_path / "lab")
+    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+        train_run(trial.config, tmp_path / "alone")
+    curves = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("lab", "alone")]
+    lab, alone = ([timeless(line) for line in curve.splitlines()] for curve in curves)
+    assert len(lab) > 3
+    assert lab == alone
+
+
+def timeless(line: str) -> dict[str, Any]:
+    return {k: v for k, v in json.loads(line).items() if k not in TIME_FIELDS}
 
 
 def test_every_side_of_the_data_counts(trial: Trial) -> None:

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from pellucid.bench.step import pellucid_trainer, seed_config
 from pellucid.bench.torch_model import TorchTrainer
 from pellucid.config import load_recipe
-from pellucid.experiment import make_tokenizers, read_data
+from pellucid.experiment import make_tokenizers, read_data, untrained
+from pellucid.judging import encode
 from pellucid.kernels.threads import available
 from pellucid.models import Seq2SeqConfig
 from pellucid.packed import Batch
 from pellucid.text.batches import Batches, Examples, encode_pairs
 from pellucid.text.corpora import load_corpus
 from pellucid.text.tokenizer import train_tokenizer
+from pellucid.trained import Trained
 
 LONGEST = 50
 VOCABULARY = 8000
@@ -55,17 +57,11 @@ def seed_task(corpus: str) -> Task:
 def demo_task() -> Task:
     """Return the demo's pronunciations and model. Raises `UserError` saying what to install."""
     recipe = load_recipe(DEMO)
-    assert isinstance(recipe.model, Seq2SeqConfig)
     pairs = read_data(recipe.data)
-    source, target = make_tokenizers(recipe.tokenizer, pairs)
-    examples = encode_pairs(
-        pairs.train, source, target, max_tokens=recipe.data.max_tokens,
-        first_target_only=pairs.first_target_only,
-    )  # fmt: skip
-    config = replace(
-        recipe.model, source_vocab_size=source.vocab_size, target_vocab_size=target.vocab_size
-    )
-    tokens = recipe.data.batch_tokens
+    trained = untrained(recipe, make_tokenizers(recipe.tokenizer, pairs))
+    assert isinstance(trained, Trained)  # the recipe is for an encoder-decoder
+    examples = encode(trained, pairs.train, recipe, pairs.first_target_only)
+    tokens, config = recipe.data.batch_tokens, trained.model.config
     return Task(DEMO, examples, config, tokens, round(tokens / examples.useful_tokens.mean()))
 
 

@@ -11,7 +11,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,19 +23,18 @@ from threadpoolctl import threadpool_limits
 from pellucid import __version__
 from pellucid.bleu import check_installed
 from pellucid.errors import UserError
-from pellucid.experiment import make_tokenizers, read_data, score
+from pellucid.experiment import batches_of, make_tokenizers, read_data, untrained
+from pellucid.judging import encode, score
 from pellucid.lab.metrics import measure
 from pellucid.lab.probe import Prober, read_probes
 from pellucid.lab.results import FORMAT, LineError, parse_line
 from pellucid.lab.study import Trial, flat_settings
 from pellucid.lab.tokens import file_tokenizers
 from pellucid.machine import processor, processors
-from pellucid.models.config import Seq2SeqConfig
-from pellucid.models.seq2seq import Seq2Seq
 from pellucid.packed import Batch
 from pellucid.settings import to_mapping
-from pellucid.text.batches import Batches, Examples, encode_pairs, held_out_batches
-from pellucid.text.pairs import Pair, Pairs
+from pellucid.text.batches import Examples, held_out_batches
+from pellucid.text.pairs import Pairs
 from pellucid.text.tokenizer import normaliser
 from pellucid.trained import Trained
 from pellucid.training.events import Event, Saved
@@ -123,6 +122,7 @@ def _head(trial: Trial) -> dict[str, Any]:
 def data_digest(pairs: Pairs) -> str:
     """Return the SHA-256 of all pairs as read: those learnt from, validated on, and put aside.
 
+    >>> from pellucid.text.pairs import Pair
     >>> data_digest(Pairs((Pair("1", ("one",)),)))[:12]
     'f70a20b6c9d0'
     """
@@ -153,40 +153,15 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         check_installed()  # now, rather than after the training
     pairs = read_data(config.data, normaliser(config.tokenizer.normalise))
     if trial.tokenizer:
-        source, target = file_tokenizers(trial.tokenizer, trial.frame_source)
+        tokenizers = file_tokenizers(trial.tokenizer, trial.frame_source)
     else:
-        source, target = make_tokenizers(config.tokenizer, pairs)
-
-    def encode(some: Sequence[Pair], first_target_only: bool) -> Examples:
-        return encode_pairs(
-            some,
-            source,
-            target,
-            max_tokens=config.data.max_tokens,
-            first_target_only=first_target_only,
-        )
-
-    examples = encode(pairs.train, pairs.first_target_only)
-    if not isinstance(config.model, Seq2SeqConfig):
-        raise UserError(
-            f"the lab trains encoder-decoders, not model_type {config.model.model_type}"
-        )
-    sizes = replace(
-        config.model,
-        source_vocab_size=source.vocab_size,
-        target_vocab_size=target.vocab_size,
-    )
-    config = replace(config, model=sizes)
-    model = Seq2Seq(sizes, seed=config.seed)
-    held_out = encode(pairs.valid, True) if pairs.valid else None
-    size = config.data.batch_size
-    batches = Batches(
-        examples,
-        seed=config.seed,
-        batch_tokens=config.data.batch_tokens if size is None else None,
-        batch_size=size,
-        bucketed=config.data.bucketed,
-    )
+        tokenizers = make_tokenizers(config.tokenizer, pairs)
+    trained = untrained(config, tokenizers)
+    assert isinstance(trained, Trained)  # check_study lets nothing else through
+    model = trained.model
+    config = replace(config, model=model.config)
+    examples = encode(trained, pairs.train, config, pairs.first_target_only)
+    held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
     digest = data_digest(pairs)
 
     def stop_when_asked(event: Event) -> None:
@@ -198,7 +173,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         prober = Prober(model, _probed(examples), trial.probe_steps, folder / PROBES)
         trainer = Trainer(
             model,
-            batches,
+            batches_of(examples, config),
             config.training,
             validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
             run=run,
@@ -208,7 +183,6 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         if ended.interrupted is not None:
             return _interrupted(trial)
         judged = pairs.test or pairs.valid
-        trained = Trained(model, source, target, config.search)
         scores = score(trained, judged, config) if judged else None
         minutes = trainer.seconds / 60
         curve = learning_curve(folder / "metrics.jsonl")
@@ -222,7 +196,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
             "steps": ended.step,
             "minutes": minutes,
             "parameters": sum(p.data.size for p in model.parameters()),
-            "vocabulary": [source.vocab_size, target.vocab_size],
+            "vocabulary": [trained.source.vocab_size, trained.target.vocab_size],
             "pairs": len(examples),
             "answer_tokens": float((examples.target.lengths - 1).mean()),
             "data": digest,
