@@ -27,7 +27,7 @@ FLOORS = (
     ("judging",),
     ("experiment",),
     ("lab",),
-    ("bench", "check", "commands", "demo"),
+    ("bench", "check", "commands"),
     ("cli",),
     ("__main__",),
 )

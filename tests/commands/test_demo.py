@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.commands.demo import run
-from pellucid.demo import _free, _spread, program
+from pellucid.commands.demo import _free, _spread, program, run
 
 
 def test_the_demo_from_end_to_end(
