@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from pellucid.lab.results import Line, append_result, hold_results, read_results
 from pellucid.lab.study import Trial
 from pellucid.lab.trial import failure
 from pellucid.lab.workers import PATIENCE, Elsewhere, Processes, Workers
+from pellucid.training.signals import handling
 
 Say = Callable[[str], None]
 Took = Callable[[Trial, Line], None]
@@ -125,7 +123,8 @@ class _Work:
         """Have every trial done and take the lines; return whether a signal stopped it."""
         self._waiting = [(0.0, trial) for trial in todo]
         workers, told, known = self.workers, False, 0
-        with _signals() as signals:
+        signals: list[int] = []
+        with handling(signals.append):
             try:
                 while self._waiting or len(workers):
                     if (signals or self._fault) and not told:
@@ -191,21 +190,3 @@ class _Work:
             self._waiting.append((now + 4 * PAUSE, trial))
             return True
         return False
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Yield the list of SIGINTs and SIGTERMs that came, where Python allows handlers."""
-    came: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield came
-        return
-    before = {
-        number: signal.signal(number, lambda number, _: came.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

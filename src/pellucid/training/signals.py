@@ -6,13 +6,32 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 
 class StopRequest:
     """Holds the name of the signal that came, or None."""
 
     signal: str | None = None
+
+
+@contextmanager
+def handling(note: Callable[[int], object]) -> Iterator[None]:
+    """Call `note` with the number of every SIGINT and SIGTERM instead of dying of it.
+
+    Outside the main thread, where Python allows no handlers, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {
+        number: signal.signal(number, lambda number, _: note(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -27,23 +46,16 @@ def stop_on_signals(
     A second SIGTERM changes nothing: who stops a group of processes often sends one to each and
     one through its parent, and who has no patience sends SIGKILL.
 
-    Outside the main thread, where Python allows no handlers, nothing changes.
+    Outside the main thread it does nothing, as `handling` does.
     """
     request = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
 
-    def note(number: int, _: FrameType | None) -> None:
+    def note(number: int) -> None:
         if request.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         if request.signal is None:
             request.signal = signal.Signals(number).name
             tell(request.signal)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling(note):
         yield request
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
