@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+
 import numpy as np
 import pytest
+from tests.nn import compare
 
-from pellucid import nn, ops
+from pellucid import kernels, nn, ops
 from pellucid.check import TOLERANCE, Case, LayerCase, cases, gradient_check, layer_cases
 from pellucid.check.gradient import listed
 
@@ -111,3 +115,18 @@ def test_layer_used_twice(case: LayerCase) -> None:
     for parameter, first, second in zip(layer.parameters(), alone[0][2], alone[1][2], strict=True):
         np.testing.assert_allclose(parameter.grad, first + second, rtol=1e-13, atol=1e-13)
         assert np.abs(parameter.grad).max() > 0
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("case", LAYERS, ids=[c.name for c in LAYERS])
+def test_a_gradient_of_another_shape_is_refused(case: LayerCase, fused: bool) -> None:
+    with contextlib.nullcontext() if fused else kernels.reference():
+        layer, arrays = float32(case)
+        ys = listed(getattr(layer, case.method)(*arrays, **case.fixed)[0])
+        shapes = [() if y is None else compare.other_shapes(y.shape) for y in ys]
+        for i, shape in ((i, shape) for i, others in enumerate(shapes) for shape in others):
+            _, backward = getattr(layer, case.method)(*arrays, **case.fixed)
+            dys = projections(tuple(ys))
+            dys[i] = np.ones(shape, np.float32)
+            with pytest.raises(ValueError, match=f"gradient.* {re.escape(str(ys[i].shape))}"):
+                backward(*dys)

@@ -1,10 +1,12 @@
-"""A forward function and its backward, together."""
+"""A forward function and its backward, together, and what goes into the way back."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 
 class Pair(NamedTuple):
@@ -29,3 +31,14 @@ def pair(f: Callable[..., tuple[Any, Any]], f_backward: Callable[..., Any]) -> P
 def pair_of(f: Callable[..., tuple[Any, Any]]) -> Pair:
     """Return an ops function with the backward that stands under it on the same page."""
     return Pair(f, getattr(sys.modules[f.__module__], f"{f.__name__}_backward"))
+
+
+def check_gradient(dy: Any, shape: tuple[int, ...]) -> None:
+    """Raise `ValueError` unless a gradient, which no guard has seen, has its output's shape.
+
+    Another shape may broadcast, or be reshaped, into an answer that is wrong without a word.
+    """
+    if np.shape(dy) != shape:
+        raise ValueError(
+            f"backward expects a gradient of the output's shape, {shape}, got {np.shape(dy)}"
+        )

@@ -36,5 +36,11 @@ def errors(
     return found
 
 
+def other_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return shapes that are not this one: of as many numbers, and ones that would broadcast."""
+    candidates = {(1, *shape), (5, *shape), shape[1:], (1, *shape[1:]), (*shape[1::-1], *shape[2:])}
+    return sorted(candidates - {shape})
+
+
 def _size(x: Array) -> float:
     return float(np.max(np.abs(np.nan_to_num(x, posinf=0, neginf=0)), initial=0.0))

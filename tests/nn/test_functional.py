@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,17 @@ def test_equals_torch(name: str, shapes: list[tuple[int, ...]], options: dict[st
     )
     assert max(errors.values()) <= 1e-12, errors
     np.testing.assert_array_equal(getattr(functional, name)(*inputs, **options), y)
+
+
+@pytest.mark.parametrize(("name", "shapes", "options"), CALLS)
+def test_a_gradient_of_another_shape_is_refused(
+    name: str, shapes: list[tuple[int, ...]], options: dict[str, Any]
+) -> None:
+    f, inputs = getattr(functional, name), arguments(name, shapes)
+    shape = f(*inputs, **options).shape
+    for other in compare.other_shapes(shape):
+        with pytest.raises(ValueError, match=re.escape(f"{shape}, got {other}")):
+            f.forward(*inputs, **options)[1](np.ones(other))
 
 
 @pytest.mark.parametrize("name", functional.__all__)

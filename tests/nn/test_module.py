@@ -125,6 +125,15 @@ def test_a_tied_parameter_is_one() -> None:
     assert model.load_state_dict(one_name, strict=False).missing_keys == ["tokens.weight"]
 
 
+def test_a_parameter_takes_no_gradient_of_another_shape() -> None:
+    bias = nn.Linear(3, 2).bias
+    assert bias is not None
+    for shape in ((1, 2), (5, 2), (), (3,)):
+        with pytest.raises(ValueError, match=r"shape \(2,\)"):
+            bias.accumulate(np.ones(shape, np.float32))
+    assert bias.grad is None
+
+
 def test_gradients_of_a_tied_parameter_add() -> None:
     model = Tied()
     index = np.array([1, 4, 1])

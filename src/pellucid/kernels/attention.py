@@ -12,7 +12,7 @@ import numpy as np
 
 from pellucid.kernels.flash import Saved as RowsSaved
 from pellucid.kernels.flash import Spans, attend, attend_backward, dropout_of, plain
-from pellucid.kernels.rows import check_gradient
+from pellucid.pair import check_gradient
 from pellucid.rng import Rng
 
 Array = np.ndarray

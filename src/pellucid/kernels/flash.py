@@ -29,7 +29,6 @@ import numpy as np
 from pellucid.kernels import threads
 from pellucid.kernels.compile import inner
 from pellucid.kernels.math import channel_bits, exp, mix
-from pellucid.kernels.rows import check_gradient
 from pellucid.kernels.simd import (
     LANES,
     choose,
@@ -43,6 +42,7 @@ from pellucid.kernels.simd import (
     total,
 )
 from pellucid.kernels.tile import padded, product
+from pellucid.pair import check_gradient
 from pellucid.rng import Rng, keep_threshold
 
 QUERIES, KEYS = 64, 128  # one block of scores: 32 KB

@@ -17,8 +17,9 @@ from pellucid.kernels import threads
 from pellucid.kernels.compile import inner
 from pellucid.kernels.math import exp
 from pellucid.kernels.matmul import HEIGHT, multiply, multiply_rows, panels
-from pellucid.kernels.rows import check_gradient, plain_rows, plain_vector
+from pellucid.kernels.rows import plain_rows, plain_vector
 from pellucid.kernels.simd import LANES, choose, full, highest, load, store, total
+from pellucid.pair import check_gradient
 
 Array = np.ndarray
 _f = np.float32

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid.kernels import threads
+from pellucid.pair import check_gradient
 from pellucid.rng import Rng, keep_threshold
 
 Array = np.ndarray
@@ -31,14 +32,6 @@ def plain_vector(x: Array | None, width: int) -> bool:
         and x.shape == (width,)
         and bool(x.flags.c_contiguous and x.flags.writeable)
     )
-
-
-def check_gradient(dy: Array, shape: tuple[int, ...]) -> None:
-    """Raise `ValueError` unless a gradient, which no guard has seen, has its output's shape."""
-    if np.shape(dy) != shape:
-        raise ValueError(
-            f"backward expects a gradient of the output's shape, {shape}, got {np.shape(dy)}"
-        )
 
 
 def as_rows(dy: Array, shape: tuple[int, ...]) -> Array:

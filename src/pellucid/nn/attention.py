@@ -36,7 +36,7 @@ from pellucid.nn.module import (
 )
 from pellucid.nn.recorder import Recorder, record
 from pellucid.packed import pad_rows
-from pellucid.pair import pair_of
+from pellucid.pair import check_gradient, pair_of
 from pellucid.rng import Rng, row_keys
 
 Backward = Callable[..., Any]
@@ -239,7 +239,7 @@ class MultiheadAttention(Module):
         Raises `ValueError` and `TypeError` on shapes and dtypes that do not conform.
         """
         check_inputs(query, key, value, (self.embed_dim, self.kdim, self.vdim), self.batch_first)
-        unbatched = query.ndim == 2
+        unbatched, shape = query.ndim == 2, query.shape
         first = self.batch_first and not unbatched
         query, key, value = (batch_first(x, first, unbatched) for x in (query, key, value))
         n, length, source_length = *query.shape[:2], key.shape[1]
@@ -279,6 +279,7 @@ class MultiheadAttention(Module):
 
         @way_back
         def backward(dout: Array, dweights: Array | None = None) -> tuple[Array, ...]:
+            check_gradient(dout, shape)
             dz = split_heads(out_backward(batch_first(dout, first, unbatched)), self.num_heads)
             also: tuple[Array, ...] = ()
             if dweights is not None:
@@ -286,6 +287,7 @@ class MultiheadAttention(Module):
                     raise ValueError(
                         "dweights was given, but need_weights=False handed out no weights"
                     )
+                check_gradient(dweights, weights.shape)
                 also = (to_every_head(dweights, self.num_heads, average_attn_weights, unbatched),)
             if seen is not None:
                 seen.take_gradients(dz, saved, *also)

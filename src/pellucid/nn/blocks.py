@@ -19,7 +19,7 @@ from pellucid.nn.function import Function
 from pellucid.nn.layers import Dropout, LayerNorm, Linear
 from pellucid.nn.module import Array, Forward, Module, way_back
 from pellucid.ops.bias_act_dropout import ACTIVATIONS
-from pellucid.pair import Pair
+from pellucid.pair import Pair, check_gradient
 from pellucid.rng import Rng
 
 Sublayer = Callable[[Array, Rng | None], tuple[Array, Callable[[Array], Any]]]
@@ -41,13 +41,14 @@ def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, rng: Rng | N
     otherwise:   x ← norm(x + dropout(sublayer(x)))      Vaswani et al. 2017, 3.1; seed 001
     """
     step = _pre_norm if norm_first else _post_norm
-    backwards = []
+    backwards, shape = [], x.shape
     for i, block in enumerate(blocks):
         x, back = step(x, block, None if rng is None else rng.fold(i))
         backwards.append(back)
 
     @way_back
     def backward(dy: Array) -> tuple[Array, Array | None]:
+        check_gradient(dy, shape)
         dmemory: Array | None = None
         while backwards:  # popped, so that what a block kept dies with it
             dy, more = backwards.pop()(dy)

@@ -9,6 +9,7 @@ from typing import Any, Generic, ParamSpec
 from pellucid import kernels
 from pellucid.nn.differences import rule
 from pellucid.nn.module import Array, Forward, locked, unlocked, way_back
+from pellucid.pair import check_gradient
 from pellucid.rng import Rng
 
 P = ParamSpec("P")
@@ -29,9 +30,11 @@ def hand_out(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) ->
 def _run(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Any:
     forward, f_backward = kernels.best(f, *inputs, **options)
     y, saved = forward(*inputs, **options)
+    shape = y.shape
 
     @way_back
     def backward(dy: Array) -> Any:
+        check_gradient(dy, shape)
         return f_backward(dy, saved)
 
     return y, saved, backward

@@ -28,6 +28,7 @@ from pellucid.nn.function import (
 )
 from pellucid.nn.module import Array, Forward, way_back
 from pellucid.nn.sdpa import scaled_dot_product_attention
+from pellucid.pair import check_gradient
 from pellucid.rng import Rng
 
 __all__ = [
@@ -95,10 +96,12 @@ def log_softmax(input: Array, dim: int) -> Forward:
 
 
 def _along(f: Callable[..., tuple[Any, Any]], input: Array, dim: int) -> Forward:
+    shape = input.shape
     y, back = hand_out(f, np.moveaxis(input, dim, -1))
 
     @way_back
     def backward(dy: Array) -> Array:
+        check_gradient(dy, shape)
         return np.moveaxis(back(np.moveaxis(dy, dim, -1)), -1, dim)
 
     return np.moveaxis(y, -1, dim), backward
@@ -146,6 +149,7 @@ def layer_norm(
 
     @way_back
     def backward(dy: Array) -> tuple[Array, Array | None, Array | None]:
+        check_gradient(dy, input.shape)
         dx, dweight, dbias = back(dy.reshape(rows.shape))
         dweight, dbias = (None if d is None else d.reshape(shape) for d in (dweight, dbias))
         return dx.reshape(input.shape), dweight, dbias

@@ -47,8 +47,16 @@ class Parameter(Buffer):
         self.fixed_row: int | None = None
 
     def accumulate(self, gradient: Array | None) -> None:
-        """Add a gradient to those that came before: the only place in the code that does."""
+        """Add a gradient to those that came before: the only place in the code that does.
+
+        Raises `ValueError` when it has another shape than the parameter.
+        """
         if gradient is not None and self.requires_grad:
+            if gradient.shape != self.shape:
+                raise ValueError(
+                    f"a parameter of shape {self.shape} takes a gradient of that shape, got "
+                    f"{gradient.shape}"
+                )
             if self.fixed_row is not None:
                 gradient = gradient.copy()  # it may be what a way back has saved
                 gradient[self.fixed_row] = 0.0
