@@ -44,18 +44,6 @@ from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.storage import Store
 from pellucid.training.trainer import Trainer
 
-__all__ = [
-    "Outcome",
-    "Say",
-    "Scores",
-    "card",
-    "make_tokenizers",
-    "read_data",
-    "read_material",
-    "score",
-    "train_run",
-]
-
 Say = Callable[[str], None]
 
 _log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from pellucid.bleu import check_installed
 from pellucid.commands.options import refuse_repeated
 from pellucid.config import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
 from pellucid.errors import UsageError, UserError
-from pellucid.experiment import card, read_material, score
-from pellucid.judging import Scores, encode
+from pellucid.experiment import card, read_material
+from pellucid.judging import Scores, encode, score
 from pellucid.model_folder import CARD, find_model, load_any
 from pellucid.text.pairs import Pairs
 from pellucid.trained import AnyTrained
