@@ -17,7 +17,7 @@ from pellucid.lab.document import Block, Heading, Picture, Table, Text
 from pellucid.lab.inside import spread
 from pellucid.lab.metrics import lower_is_better, unit, written
 from pellucid.lab.outcome import Outcome
-from pellucid.lab.plots import Curves, Mark, draw_exponents, draw_grid
+from pellucid.lab.plots import Curves, Mark, Points, as_points, draw_exponents, draw_grid
 from pellucid.lab.probe import KINDS, head_values
 from pellucid.lab.results import Line
 from pellucid.lab.statistics import difference, signed
@@ -221,7 +221,7 @@ def _along(outcome: Outcome, groups: Sequence[Group]) -> Block:
     )
 
 
-def _heads(line: Line, d_k: int, kind: str) -> list[tuple[list[float], list[float]]]:
+def _heads(line: Line, d_k: int, kind: str) -> list[Points]:
     """Return one curve for each head of a kind in a run."""
     probes = line.get("probes") or []
     steps = [float(probe["step"]) for probe in probes]
@@ -229,7 +229,7 @@ def _heads(line: Line, d_k: int, kind: str) -> list[tuple[list[float], list[floa
     for head in zip(*(head_values(p, kind, "scale") for p in probes), strict=True):
         ps = [exponent(s, d_k) for s in head]
         there = [(x, p) for x, p in zip(steps, ps, strict=True) if p is not None]
-        curves.append(([x for x, _ in there], [p for _, p in there]))
+        curves.append(as_points(there))
     return curves
 
 

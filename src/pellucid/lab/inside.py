@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.lab.document import Block, Heading, Picture, Table, Text
-from pellucid.lab.plots import Curves, draw_grid
+from pellucid.lab.plots import Curves, Points, as_points, draw_grid
 from pellucid.lab.probe import KINDS, head_values, kind_of
 from pellucid.lab.results import Line
 from pellucid.lab.softmax import sweep
@@ -29,7 +29,6 @@ MOST = 8
 Done = Mapping[str, Sequence[Line]]
 """The lines of each variant's runs, by seed."""
 Probe = Mapping[str, Any]
-Points = tuple[list[float], list[float]]
 
 
 def inside(study: Study, done: Mapping[str, Mapping[int, Line]]) -> list[Block]:
@@ -111,7 +110,7 @@ def _by_seed(done: Done, take: Callable[[Probe], float | None]) -> Curves:
         for line in lines:
             both = [(p["step"], take(p)) for p in line["probes"]]
             there = [(float(x), y) for x, y in both if y is not None and math.isfinite(y)]
-            found.setdefault(name, []).append(([x for x, _ in there], [y for _, y in there]))
+            found.setdefault(name, []).append(as_points(there))
     return found
 
 

@@ -23,8 +23,19 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2
 INK = "#1b2b30"
 WIDE = 9.6
 LENGTH = 3.4  # of a legend's handle: under a marker, dashes show on a longer one only
-Curves = Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]
-"""By variant, one (x, y) for each seed."""
+Points = tuple[Sequence[float], Sequence[float]]
+"""One curve: x and y."""
+Curves = Mapping[str, Sequence[Points]]
+"""By variant, a curve for each seed."""
+
+
+def as_points(pairs: Sequence[tuple[float, float]]) -> Points:
+    """Return a curve of these pairs (x, y).
+
+    >>> as_points([(1, 0.5), (2, 0.25)])
+    ([1, 2], [0.5, 0.25])
+    """
+    return [x for x, _ in pairs], [y for _, y in pairs]
 
 
 class Mark(NamedTuple):

@@ -24,7 +24,14 @@ from pellucid.lab.exponents import exponents
 from pellucid.lab.inside import inside
 from pellucid.lab.metrics import unit, written
 from pellucid.lab.outcome import Outcome
-from pellucid.lab.plots import Curves, draw_curves, draw_forest, require_matplotlib
+from pellucid.lab.plots import (
+    Curves,
+    Points,
+    as_points,
+    draw_curves,
+    draw_forest,
+    require_matplotlib,
+)
 from pellucid.lab.statistics import SIGNS, Comparison, signed, verdict
 from pellucid.lab.study import Bound, flat_settings
 from pellucid.training.files import write_atomically
@@ -234,9 +241,6 @@ def _curves(outcome: Outcome) -> list[Block]:
     return blocks
 
 
-Points = tuple[list[float], list[float]]
-
-
 def _less(found: Mapping[str, Mapping[int, Points]], base: str) -> Curves:
     """Return every curve minus the base's of the same seed, at the epochs that both have."""
     curves: dict[str, list[Points]] = {}
@@ -244,7 +248,7 @@ def _less(found: Mapping[str, Mapping[int, Points]], base: str) -> Curves:
         for seed in sorted(seeds.keys() & found[base].keys()):
             under = dict(zip(*found[base][seed], strict=True))
             both = [(x, y - under[x]) for x, y in zip(*seeds[seed], strict=True) if x in under]
-            curves.setdefault(change, []).append(([x for x, _ in both], [y for _, y in both]))
+            curves.setdefault(change, []).append(as_points(both))
     return curves
 
 
@@ -254,7 +258,7 @@ def _points(outcome: Outcome, change: str, key: str) -> dict[int, Points]:
     for seed, line in outcome.done[change].items():
         curve = line["curve"]
         both = [(x, y) for x, y in zip(curve["epoch"], curve[key], strict=False) if y is not None]
-        found[seed] = ([x for x, _ in both], [y for _, y in both])
+        found[seed] = as_points(both)
     return found
 
 
