@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 
@@ -31,13 +31,8 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Add the sums of `other`."""
-        self.nats += other.nats
-        self.target_tokens += other.target_tokens
-        self.sentences += other.sentences
-        self.useful_tokens += other.useful_tokens
-        self.steps += other.steps
-        self.clipped += other.clipped
-        self.seconds += other.seconds
+        for f in fields(self):
+            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
 
 
 @dataclass
