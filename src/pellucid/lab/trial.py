@@ -40,7 +40,7 @@ from pellucid.trained import Trained
 from pellucid.training.events import Event, Saved
 from pellucid.training.files import SavingError, write_atomically
 from pellucid.training.lock import InUseError, Lock
-from pellucid.training.run import RunFolder
+from pellucid.training.run import CHECKPOINTS, LOCK, METRICS, RunFolder
 from pellucid.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -145,9 +145,9 @@ def _check_data(folder: Path, digest: str) -> None:
 
 
 def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
-    begun = (folder / ".lock").exists()
+    begun = (folder / LOCK).exists()
     if begun:
-        Lock(folder / ".lock").release()  # a folder in use is refused before anything is read
+        Lock(folder / LOCK).release()  # a folder in use is refused before anything is read
     config = trial.config
     if config.evaluation.metric == "bleu":
         check_installed()  # now, rather than after the training
@@ -185,7 +185,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         judged = pairs.test or pairs.valid
         scores = score(trained, judged, config) if judged else None
         minutes = trainer.seconds / 60
-        curve = learning_curve(folder / "metrics.jsonl")
+        curve = learning_curve(folder / METRICS)
         probes = read_probes(folder / PROBES)
         line = {
             **_head(trial),
@@ -206,7 +206,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         }
         text = json.dumps(line, allow_nan=False, ensure_ascii=False)
         write_atomically(folder / RESULT, text.encode())
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return line
 
 
