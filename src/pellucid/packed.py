@@ -106,8 +106,12 @@ class Packed:
 
     def select(self, index: np.ndarray | Sequence[int]) -> Packed:
         """Return the sequences `index`, in that order; they keep their example numbers."""
-        parts = [self.tokens[self.cu_seqlens[i] : self.cu_seqlens[i + 1]] for i in index]
-        return Packed.of(parts, [int(self.examples[i]) for i in index])
+        index = np.asarray(index, np.int64)
+        lengths = self.lengths[index]
+        cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
+        starts = np.repeat(self.cu_seqlens[index] - cu_seqlens[:-1], lengths)
+        rows = starts + np.arange(cu_seqlens[-1])
+        return Packed(self.tokens[rows], cu_seqlens, self.examples[index])
 
 
 @dataclass(frozen=True)

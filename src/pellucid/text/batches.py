@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import overload
@@ -60,7 +60,11 @@ class Examples:
 
     def batch(self, index: np.ndarray) -> Batch:
         """Return examples as one batch, in which they are numbered from 0 (dropout's keys)."""
-        return Batch(_take(self.source, index), _take(self.target, index))
+        numbers = np.arange(len(index))
+        return Batch(
+            replace(self.source.select(index), examples=numbers),
+            replace(self.target.select(index), examples=numbers),
+        )
 
 
 def encode_pairs(
@@ -227,11 +231,3 @@ def _cut(order: np.ndarray, costs: np.ndarray, budget: int) -> list[np.ndarray]:
         cuts.append(int(np.searchsorted(ends, spent + budget, side="right")))
         spent = int(ends[cuts[-1] - 1])
     return [order[start:end] for start, end in pairwise(cuts)]
-
-
-def _take(packed: Packed, index: np.ndarray) -> Packed:
-    lengths = packed.lengths[index]
-    cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
-    starts = np.repeat(packed.cu_seqlens[index] - cu_seqlens[:-1], lengths)
-    rows = starts + np.arange(cu_seqlens[-1])
-    return Packed(packed.tokens[rows], cu_seqlens, np.arange(len(index)))
