@@ -150,6 +150,16 @@ def test_float32_stays_float32() -> None:
     assert {a.dtype for a in moments.values()} == {np.dtype(np.float32)}
 
 
+def test_a_gradient_of_another_shape_is_refused_and_nothing_is_stepped() -> None:
+    made = {"first": parameters()["bias"], "row": Parameter((1, 5), lambda *_: np.zeros(1))}
+    made["first"].grad, made["row"].grad = np.ones(7), np.ones((3, 5), np.float32)
+    before, optimizer = made["first"].data.copy(), Adam(made)
+    with pytest.raises(ValueError, match=r"row .*\(1, 5\).*\(3, 5\)"):
+        optimizer.step(lr=0.1)
+    np.testing.assert_array_equal(made["first"].data, before)
+    assert optimizer.state_dict()["step.first"] == 0
+
+
 def test_state_goes_on_where_it_was() -> None:
     straight, broken = parameters(), parameters()
     one, two = Adam(straight), Adam(broken)

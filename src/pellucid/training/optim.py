@@ -196,7 +196,16 @@ class Adam:
         """Step every parameter that has a gradient along scale · gradient.
 
         `scale` is where clipping and the loss's normalisation come together: one factor.
+        Raises `ValueError`, with nothing stepped, on a gradient of another shape than its
+        parameter's.
         """
+        for name, slot in self._slots.items():
+            data, gradient = slot.parameter.data, slot.parameter.grad
+            if gradient is not None and gradient.shape != data.shape:
+                raise ValueError(
+                    f"{name} has shape {data.shape} and takes a gradient of that shape, got "
+                    f"{gradient.shape}"
+                )
         # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
         lr, scale = float(lr), float(scale)
         options: dict[str, Any] = {
