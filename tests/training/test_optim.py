@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import numpy as np
 import pytest
 
+from pellucid import kernels
 from pellucid.errors import UsageError, UserError
 from pellucid.nn.module import Parameter
 from pellucid.training.optim import (
@@ -158,6 +162,22 @@ def test_a_gradient_of_another_shape_is_refused_and_nothing_is_stepped() -> None
         optimizer.step(lr=0.1)
     np.testing.assert_array_equal(made["first"].data, before)
     assert optimizer.state_dict()["step.first"] == 0
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_gradient_of_another_dtype_leaves_the_parameter_its_own(dtype: Any, fused: bool) -> None:
+    made, other = parameters(dtype), np.float64 if dtype == np.float32 else np.float32
+    for key, gradient in gradients(0).items():
+        made[key].grad = gradient.astype(other)
+    optimizer = Adam(made)
+    with contextlib.nullcontext() if fused else kernels.reference():
+        optimizer.step(lr=0.1, scale=0.5)
+    moments = {k: a for k, a in optimizer.state_dict().items() if not k.startswith("step")}
+    assert {a.dtype for a in (*moments.values(), *(p.data for p in made.values()))} == {
+        np.dtype(dtype)
+    }
+    Adam(made).load_state_dict(optimizer.state_dict())
 
 
 def test_state_goes_on_where_it_was() -> None:

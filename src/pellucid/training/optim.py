@@ -222,12 +222,13 @@ class Adam:
             if parameter.grad is None:
                 continue
             slot.step += 1
-            arrays = (parameter.data, parameter.grad, *slot.moments)
+            gradient = np.asarray(parameter.grad, parameter.data.dtype)
+            arrays = (parameter.data, gradient, *slot.moments)
             if kernels.fused("adam", *arrays):
                 fused.append(arrays)
                 steps.append(slot.step)
                 continue
-            gradient = parameter.grad if scale == 1.0 else parameter.grad * scale
+            gradient = gradient if scale == 1.0 else gradient * scale
             parameter.data, slot.moments = adam(
                 parameter.data, gradient, slot.moments, step=slot.step, **options
             )
