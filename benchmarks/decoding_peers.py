@@ -13,7 +13,7 @@ import transformers
 
 from pellucid.decoding import SearchConfig
 from pellucid.decoding.engine import Engine
-from pellucid.interop.ctranslate2 import Quantization, vocabulary, write_ctranslate2
+from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
 from pellucid.models import Seq2Seq
 from pellucid.packed import Packed
 from pellucid.text.tokenizer import Tokenizer
@@ -44,7 +44,7 @@ def ctranslate2_engine(
     translator = ctranslate2.Translator(
         str(folder), compute_type=quantization, inter_threads=workers, intra_threads=threads
     )
-    names = vocabulary(tokens)
+    names = tokens.vocabulary
     ids = {name: i for i, name in enumerate(names)}
 
     def decode(rows: Rows, batch: int, beam: int) -> list[list[int]]:

@@ -13,7 +13,7 @@ import pytest
 from pellucid import ops
 from pellucid.decoding import SearchConfig, search
 from pellucid.errors import UserError
-from pellucid.interop.ctranslate2 import vocabulary, write_ctranslate2
+from pellucid.interop.ctranslate2 import write_ctranslate2
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.packed import Batch, Packed
 from pellucid.text.tokenizer import Tokenizer, train_tokenizer
@@ -21,7 +21,7 @@ from pellucid.text.tokenizer import Tokenizer, train_tokenizer
 ctranslate2 = pytest.importorskip("ctranslate2")
 
 TOKENS: Tokenizer = train_tokenizer(["abcdefghij klmnopq"], "char", None, ())
-NAMES = vocabulary(TOKENS)
+NAMES = TOKENS.vocabulary
 V = len(NAMES)
 
 

@@ -220,3 +220,18 @@ def test_no_file(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(UserError, match="cannot be read"):
             Tokenizer.load(path)
+
+
+@pytest.mark.parametrize("tokenizer", [BPE, CHAR], ids=["bpe", "char"])
+def test_the_vocabulary_is_the_files_in_the_order_of_the_ids(tokenizer: Tokenizer) -> None:
+    written = json.loads(tokenizer.to_json())["model"]["vocab"]
+    assert {token: i for i, token in enumerate(tokenizer.vocabulary)} == written
+    assert tuple(tokenizer.vocabulary[: len(SPECIALS)]) == SPECIALS
+
+
+def test_a_fingerprint_stays_what_it_was() -> None:
+    """Model folders hold it: another one would make them unreadable."""
+    tokenizer = train_tokenizer(["나비 banana"], "char")
+    assert tokenizer.fingerprint == (
+        "6b4c5696dc6a0559238b80d81e8ab633aaa2ff8e0ae32a5e4d3bc74faa41c9c4"
+    )

@@ -8,7 +8,6 @@ refused by name.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -54,8 +53,8 @@ def write_ctranslate2(
     spec = _spec(model, specs)
     # Its quantizer multiplies in place.
     specs.model_spec.visit_spec(spec, _own)
-    spec.register_source_vocabulary(vocabulary(source))
-    spec.register_target_vocabulary(vocabulary(target))
+    spec.register_source_vocabulary(source.vocabulary)
+    spec.register_target_vocabulary(target.vocabulary)
     settings = model.config
     spec.config.unk_token = SPECIALS[UNK]
     spec.config.bos_token = spec.config.decoder_start_token = SPECIALS[settings.bos_token_id]
@@ -93,12 +92,6 @@ def inexpressible(model: Seq2Seq) -> list[str]:
     if not config.encoder_layers or not config.decoder_layers:
         lacking.append("a stack without layers")
     return lacking
-
-
-def vocabulary(tokenizer: Tokenizer) -> list[str]:
-    """Return the tokens as the tokenizer's file spells them, in the order of their ids."""
-    vocab: dict[str, int] = json.loads(tokenizer.to_json())["model"]["vocab"]
-    return sorted(vocab, key=vocab.__getitem__)
 
 
 def _own(spec: Any, name: str, value: Any) -> None:

@@ -109,11 +109,15 @@ class Tokenizer:
         return {c: n for c, n in _by_frequency(counts) if c not in known}
 
     @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the tokens in the order of their ids."""
+    def vocabulary(self) -> list[str]:
+        """The tokens as the file spells them, in the order of their ids."""
         vocab = self._core.get_vocab(with_added_tokens=True)
-        listed = json.dumps(sorted(vocab, key=vocab.__getitem__))
-        return hashlib.sha256(listed.encode()).hexdigest()
+        return sorted(vocab, key=vocab.__getitem__)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the vocabulary."""
+        return hashlib.sha256(json.dumps(self.vocabulary).encode()).hexdigest()
 
     def to_json(self) -> str:
         """Return the text of `tokenizer.json`; the same tokenizer always gives the same bytes."""

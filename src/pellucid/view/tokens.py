@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
@@ -135,13 +134,12 @@ def _character(data: bytes, start: int) -> tuple[str | None, int]:
 
 @functools.lru_cache(maxsize=8)
 def _bytes_of_pieces(tokenizer: Tokenizer) -> dict[int, bytes | Label]:
-    vocab: dict[str, int] = json.loads(tokenizer.to_json())["model"]["vocab"]
     bytes_of = {character: byte for byte, character in _byte_alphabet().items()}
     return {
         i: Label(piece, "unknown" if piece == UNKNOWN else "special")
         if i < SPECIALS
         else bytes(bytes_of[c] for c in piece)
-        for piece, i in vocab.items()
+        for i, piece in enumerate(tokenizer.vocabulary)
     }
 
 
