@@ -180,6 +180,29 @@ def test_a_gradient_of_another_dtype_leaves_the_parameter_its_own(dtype: Any, fu
     Adam(made).load_state_dict(optimizer.state_dict())
 
 
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_step_writes_into_the_arrays_that_there_are(dtype: Any, fused: bool) -> None:
+    made = parameters(dtype)
+    optimizer, held = Adam(made), {key: parameter.data for key, parameter in made.items()}
+    state = optimizer.state_dict()
+    for key, gradient in gradients(0).items():
+        made[key].grad = gradient.astype(dtype)
+    with contextlib.nullcontext() if fused else kernels.reference():
+        optimizer.step(lr=0.1)
+    assert all(made[key].data is array for key, array in held.items())
+    assert all(state[f"exp_avg.{key}"].any() for key in SHAPES)
+
+
+def test_an_array_that_cannot_be_written_to_is_left_as_it_is() -> None:
+    weight = Parameter((3, 5), lambda *_: np.zeros(1))
+    weight.data, weight.grad = np.broadcast_to(np.float32(2.0), (3, 5)), np.ones((3, 5), np.float32)
+    given = weight.data
+    Adam({"weight": weight}).step(lr=0.5)
+    np.testing.assert_allclose(weight.data, 1.5)
+    np.testing.assert_array_equal(given, 2.0)
+
+
 def test_state_goes_on_where_it_was() -> None:
     straight, broken = parameters(), parameters()
     one, two = Adam(straight), Adam(broken)

@@ -196,6 +196,7 @@ class Adam:
         """Step every parameter that has a gradient along scale · gradient.
 
         `scale` is where clipping and the loss's normalisation come together: one factor.
+        Parameters are written in place, so a way back that reads them must have been run before.
         Raises `ValueError`, with nothing stepped, on a gradient of another shape than its
         parameter's.
         """
@@ -229,9 +230,11 @@ class Adam:
                 steps.append(slot.step)
                 continue
             gradient = gradient if scale == 1.0 else gradient * scale
-            parameter.data, slot.moments = adam(
-                parameter.data, gradient, slot.moments, step=slot.step, **options
-            )
+            theta, moments = adam(parameter.data, gradient, slot.moments, step=slot.step, **options)
+            parameter.data = np.require(parameter.data, requirements="W")
+            parameter.data[...] = theta
+            for kept, new in zip(slot.moments, moments, strict=True):
+                kept[...] = new
         if fused and (kernel := kernels.fused("adam", *fused[0])):
             kernel.adam_step(fused, steps, scale=scale, **options)
 
