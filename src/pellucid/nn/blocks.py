@@ -49,14 +49,22 @@ def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, rng: Rng | N
     @way_back
     def backward(dy: Array) -> tuple[Array, Array | None]:
         check_gradient(dy, shape)
-        dmemory: Array | None = None
-        while backwards:  # popped, so that what a block kept dies with it
-            dy, more = backwards.pop()(dy)
-            if more is not None:
-                dmemory = more if dmemory is None else dmemory + more
-        return dy, dmemory
+        return unwind(backwards, dy)
 
     return x, backward
+
+
+def unwind(backwards: list[Callable[..., Any]], dy: Array) -> tuple[Array, Array | None]:
+    """Go the ways back, last first; return (dx, dmemory), what each has for memory added up.
+
+    dmemory is None where none looked at a memory.
+    """
+    dmemory: Array | None = None
+    while backwards:  # popped, so that what a part kept dies with it
+        dy, more = _split(backwards.pop()(dy))
+        if more is not None:
+            dmemory = more if dmemory is None else dmemory + more
+    return dy, dmemory
 
 
 def _sites(block: Block, rng: Rng | None) -> tuple[Rng | None, float, Rng | None]:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from pellucid.nn.blocks import unwind
 from pellucid.nn.module import Array, Forward, Module, ModuleList, way_back
 from pellucid.nn.recorder import Recorder, inside
 from pellucid.rng import Rng
@@ -38,14 +39,8 @@ class Stack(Module):
 
         @way_back
         def backward(dy: Array) -> tuple[Array, Array | None]:
-            dmemory: Array | None = None
             if norm_backward is not None:
                 dy = norm_backward(dy)
-            while backwards:
-                gradients = backwards.pop()(dy)
-                dy, more = gradients if isinstance(gradients, tuple) else (gradients, None)
-                if more is not None:
-                    dmemory = more if dmemory is None else dmemory + more
-            return dy, dmemory
+            return unwind(backwards, dy)
 
         return x, backward
