@@ -160,15 +160,13 @@ class TransformerDecoder(Stack):
         recorder: Recorder | None = None,
     ) -> Forward:
         """Return (y, backward). `tgt_is_causal` None means False: the mask says it all."""
-
-        def call(layer: Any, x: Array, rng: Rng | None, part: Recorder | None) -> Forward:
-            result: Forward = layer.forward(
+        return self._run(
+            tgt, rng, recorder,
+            lambda layer, x, rng, part: layer.forward(
                 x, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
                 bool(tgt_is_causal), memory_is_causal, rng=rng, recorder=part,
-            )  # fmt: skip
-            return result
-
-        return self._run(tgt, rng, recorder, call)
+            ),
+        )  # fmt: skip
 
     def forward_packed(
         self,
@@ -182,11 +180,9 @@ class TransformerDecoder(Stack):
         recorder: Recorder | None = None,
     ) -> Forward:
         """Return (y, backward) for packed rows tgt (T, E) and memory (U, E)."""
-
-        def call(layer: Any, x: Array, rng: Rng | None, part: Recorder | None) -> Forward:
-            result: Forward = layer.forward_packed(
+        return self._run(
+            tgt, rng, recorder,
+            lambda layer, x, rng, part: layer.forward_packed(
                 x, memory, cu_tgt, cu_memory, tgt_is_causal=tgt_is_causal, rng=rng, recorder=part
-            )
-            return result
-
-        return self._run(tgt, rng, recorder, call)
+            ),
+        )  # fmt: skip

@@ -141,14 +141,13 @@ class TransformerEncoder(Stack):
         recorder: Recorder | None = None,
     ) -> Forward:
         """Return (memory, backward). `is_causal` None means False: the mask says it all."""
-
-        def call(layer: Any, x: Array, rng: Rng | None, part: Recorder | None) -> Forward:
-            result: Forward = layer.forward(
+        y, back = self._run(
+            src, rng, recorder,
+            lambda layer, x, rng, part: layer.forward(
                 x, mask, src_key_padding_mask, bool(is_causal), rng=rng, recorder=part
-            )
-            return result
-
-        return single(*self._run(src, rng, recorder, call))
+            ),
+        )  # fmt: skip
+        return single(y, back)
 
     def forward_packed(
         self,
@@ -160,11 +159,10 @@ class TransformerEncoder(Stack):
         recorder: Recorder | None = None,
     ) -> Forward:
         """Return (memory, backward) for packed rows (T, E)."""
-
-        def call(layer: Any, x: Array, rng: Rng | None, part: Recorder | None) -> Forward:
-            result: Forward = layer.forward_packed(
+        y, back = self._run(
+            src, rng, recorder,
+            lambda layer, x, rng, part: layer.forward_packed(
                 x, cu_seqlens, is_causal=is_causal, rng=rng, recorder=part
-            )
-            return result
-
-        return single(*self._run(src, rng, recorder, call))
+            ),
+        )  # fmt: skip
+        return single(y, back)
