@@ -9,6 +9,7 @@ import numpy as np
 
 from pellucid import nn, ops
 from pellucid.nn.blocks import Sublayer, run_blocks
+from pellucid.nn.layout import split_heads
 from pellucid.nn.module import Array
 from pellucid.nn.stack import Stack
 from pellucid.packed import pad_rows
@@ -81,8 +82,8 @@ def project_memory(decoder: nn.TransformerDecoder, memory: Array, cu_seqlens: Ar
         attention = layer.multihead_attn
         _, (w_k, b_k), (w_v, b_v) = attention.projections()
         heads = attention.num_heads
-        keys.append(_heads(pad_rows(ops.linear(memory, w_k, b_k)[0], cu_seqlens), heads))
-        values.append(_heads(pad_rows(ops.linear(memory, w_v, b_v)[0], cu_seqlens), heads))
+        keys.append(split_heads(pad_rows(ops.linear(memory, w_k, b_k)[0], cu_seqlens), heads))
+        values.append(split_heads(pad_rows(ops.linear(memory, w_v, b_v)[0], cu_seqlens), heads))
     return Keys(tuple(keys), tuple(values), padding_of(cu_seqlens))
 
 
@@ -110,14 +111,9 @@ def run_step(stack: Stack, x: Array, cache: Cache) -> tuple[Array, Cache]:
     return x, Cache(Keys(tuple(keys), tuple(values), padding), memory)
 
 
-def _heads(x: Array, heads: int) -> Array:
-    """(B, L, E) -> (B, H, L, D)."""
-    return x.reshape(*x.shape[:2], heads, x.shape[-1] // heads).transpose(0, 2, 1, 3)
-
-
 def _queries(attention: nn.MultiheadAttention, q: Array) -> Array:
     """(B, E) -> (B, H, 1, D), a learned scale put in."""
-    heads = _heads(q[:, None], attention.num_heads)
+    heads = split_heads(q[:, None], attention.num_heads)
     scale = attention.head_scale
     return heads if scale is None else heads * scale.data[:, None, None]
 
@@ -136,7 +132,7 @@ def _to_self(
         assert weight is not None
         qkv, _ = ops.linear(x, weight.data, None if bias is None else bias.data)
         q, k, v = np.split(qkv, 3, axis=1)
-        k, v = (_heads(part[:, None], attention.num_heads) for part in (k, v))
+        k, v = (split_heads(part[:, None], attention.num_heads) for part in (k, v))
         made.append(np.concatenate([keys, k], axis=2))
         made.append(np.concatenate([values, v], axis=2))
         out, _ = ops.attention(_queries(attention, q), *made, mask=padding, scale=attention.scale)
