@@ -16,7 +16,7 @@ from pellucid.errors import UsageError
 from pellucid.models.config import CausalLMConfig, LanguageConfig, MaskedLMConfig, Seq2SeqConfig
 from pellucid.settings import from_mapping, nearest, read_toml
 from pellucid.text.corpora import find_corpus
-from pellucid.text.tokenizer import NORMALISERS, Kind
+from pellucid.text.tokenizer import Kind, normaliser
 from pellucid.training.config import TrainConfig
 
 Metric = Literal["none", "error_rates", "bleu"]
@@ -80,12 +80,7 @@ class TokenizerConfig:
     """Done to every text first, in order: nfc, lowercase, punctuation, whitespace."""
 
     def __post_init__(self) -> None:
-        for name in self.normalise:
-            if name not in NORMALISERS:
-                raise UsageError(
-                    f"no normaliser {name!r}{nearest(name, NORMALISERS)}; there are: "
-                    f"{', '.join(NORMALISERS)}"
-                )
+        normaliser(self.normalise)  # refuses a name it does not know
 
 
 @dataclass(frozen=True)

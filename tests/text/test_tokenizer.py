@@ -137,6 +137,8 @@ def test_a_normaliser_acts_before_characters_are_counted() -> None:
 def test_what_cannot_be_trained() -> None:
     with pytest.raises(UsageError, match="no normaliser 'upper'; there are: nfc, lowercase"):
         train_tokenizer(["a"], "char", normalise=["upper"])
+    with pytest.raises(UsageError, match=r"no normaliser 'lower' \(did you mean lowercase\?\);"):
+        normaliser(["lower"])
     with pytest.raises(UsageError, match="at least 260"):
         train_tokenizer(["a"], "bpe", 259)
     with pytest.raises(UsageError, match="above 4"):

@@ -17,6 +17,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from pellucid.errors import UsageError, UserError
+from pellucid.settings import nearest
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
@@ -193,7 +194,10 @@ def train_tokenizer(
 def _normalizer(names: Sequence[str]) -> normalizers.Normalizer | None:
     for name in names:
         if name not in NORMALISERS:
-            raise UsageError(f"no normaliser {name!r}; there are: {', '.join(NORMALISERS)}")
+            raise UsageError(
+                f"no normaliser {name!r}{nearest(name, NORMALISERS)}; there are: "
+                f"{', '.join(NORMALISERS)}"
+            )
     steps = [step for name in names for step in NORMALISERS[name]()]
     return normalizers.Sequence(steps) if steps else None
 
