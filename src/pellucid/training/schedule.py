@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from pellucid.errors import UsageError
 
@@ -80,7 +80,7 @@ def cosine(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 
 
 
 ScheduleName = Literal["constant", "inverse_sqrt", "paper", "linear", "cosine"]
-NAMES: tuple[ScheduleName, ...] = ("constant", "inverse_sqrt", "paper", "linear", "cosine")
+NAMES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 
 
 @dataclass(frozen=True)
