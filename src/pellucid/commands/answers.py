@@ -89,7 +89,9 @@ def described(trained: Speaking, text: str, answers: Iterable[Answer]) -> dict[s
 def _answer(trained: Speaking, ids: Sequence[int], answer: Answer) -> dict[str, Any]:
     record = {
         "text": answer.text,
-        **_figures(answer),
+        "log_p": round(answer.log_p, 6),
+        "score": round(answer.score, 6),
+        "finished": answer.finished,
         "tokens": trained.target.tokens(answer.tokens),
     }
     if not ids:
@@ -98,14 +100,6 @@ def _answer(trained: Speaking, ids: Sequence[int], answer: Answer) -> dict[str, 
     said = len(answer.tokens) + answer.finished  # the end token is last, if it was said
     token_log_p = [round(float(x), 6) for x in reading.log_p[:said]]
     return {**record, "token_log_p": token_log_p, "alignment": reading.alignment}
-
-
-def _figures(answer: Answer) -> dict[str, Any]:
-    return {
-        "log_p": round(answer.log_p, 6),
-        "score": round(answer.score, 6),
-        "finished": answer.finished,
-    }
 
 
 def _parts(trained: Speaking, text: str | UserError) -> list[str] | UserError:
