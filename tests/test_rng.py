@@ -167,6 +167,7 @@ def test_the_extremes_of_the_rate() -> None:
     assert keep_mask(Rng(1), shape, 0.0).all()
     assert not keep_mask(Rng(1), shape, 1.0).any()
     assert keep_threshold(0.5) == 2**31
+    assert keep_threshold(1 - 1e-12) == 2**32 - 1  # the most that 32 bits hold
     assert keep_mask(Rng(1), shape, 1e-12).all()
     assert keep_mask(Rng(1), shape, 1 - 1e-12).mean() < 1e-3
 

@@ -102,13 +102,13 @@ def random_bits(rng: Rng, shape: tuple[int, ...]) -> UInt32Array:
     return mix(rng.row_hash(tuple(rows))[..., None] + channel)
 
 
-def keep_threshold(p: float) -> int:
+def keep_threshold(p: float) -> np.uint32:
     """Return the t for which `bits >= t` keeps an element with probability 1 − p (0 ≤ p < 1)."""
-    return round(p * 2**32)
+    return np.uint32(min(round(p * 2**32), _MASK))
 
 
 def keep_mask(rng: Rng, shape: tuple[int, ...], p: float) -> np.ndarray:
     """Return True where dropout with probability `p` keeps an element."""
     if p >= 1.0:
         return np.zeros(shape, bool)
-    return random_bits(rng, shape) >= np.uint32(min(keep_threshold(p), _MASK))
+    return random_bits(rng, shape) >= keep_threshold(p)

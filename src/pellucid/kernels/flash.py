@@ -104,9 +104,8 @@ def dropout_of(p: float, rng: Rng | None) -> Dropout:
     if rng is None or p == 0.0:
         return Dropout(np.empty(0, np.uint32), np.uint32(0), np.uint32(0), np.float32(1))
     assert rng.rows is not None
-    threshold = np.uint32(min(keep_threshold(p), 0xFFFFFFFF))
     rows = rng.rows if rng.rows.flags.writeable else rng.rows.copy()
-    return Dropout(rows, np.uint32(rng.site_key()), threshold, np.float32(1.0 / (1.0 - p)))
+    return Dropout(rows, np.uint32(rng.site_key()), keep_threshold(p), np.float32(1.0 / (1.0 - p)))
 
 
 def attend(

@@ -54,8 +54,7 @@ def dropout_bits(
     """Return (start of each row's bits, threshold, 1 / (1 − p)); threshold 0 keeps everything."""
     if p == 0.0 or rng is None:
         return np.empty(0, np.uint32), np.uint32(0), np.float32(1.0)
-    threshold = np.uint32(min(keep_threshold(p), 0xFFFFFFFF))
-    return rng.row_hash(rows).reshape(-1), threshold, np.float32(1.0 / (1.0 - p))
+    return rng.row_hash(rows).reshape(-1), keep_threshold(p), np.float32(1.0 / (1.0 - p))
 
 
 def parts_of(rows: int, width: int) -> int:
