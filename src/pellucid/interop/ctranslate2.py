@@ -116,9 +116,7 @@ def _spec(model: Seq2Seq, specs: Any) -> Any:
         embeddings = into.embeddings[0] if isinstance(into.embeddings, list) else into.embeddings
         embeddings.weight = table.tokens.weight.data
         into.scale_embeddings = np.float32(config.token_factor)
-        positions = table.table if table.positions is None else table.positions.weight.data
-        assert positions is not None
-        into.position_encodings.encodings = positions * np.float32(config.position_factor)
+        into.position_encodings.encodings = table.places * np.float32(config.position_factor)
         if stack.norm is not None:
             assert isinstance(stack.norm, LayerNorm)
             if not hasattr(into, "layer_norm"):  # post-norm with a norm at the end
