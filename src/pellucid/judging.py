@@ -109,15 +109,14 @@ def encode(
     )
 
 
-def score(
-    trained: AnyTrained, pairs: Sequence[Pair], config: RunConfig, first_target_only: bool = True
-) -> Scores:
+def score(trained: AnyTrained, pairs: Sequence[Pair], config: RunConfig) -> Scores:
     """Score a model on pairs.
 
-    Error rates count the nearest of a pair's targets, each normalised as the model learnt it. BLEU
-    and chrF count the targets as they are written, but for NFC.
+    The loss is that of each pair's first target. Error rates count the nearest of a pair's targets,
+    each normalised as the model learnt it. BLEU and chrF count the targets as they are written, but
+    for NFC.
     """
-    examples = encode(trained, pairs, config, first_target_only)
+    examples = encode(trained, pairs, config, first_target_only=True)
     batches = held_out_batches(examples, config.data.batch_tokens)
     loss = held_out_loss(trained.model, batches)
     trained.model.eval()
