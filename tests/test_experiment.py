@@ -15,8 +15,9 @@ import pellucid
 from pellucid.config import DataConfig, EvaluationConfig, RunConfig, TokenizerConfig, load_recipe
 from pellucid.decoding import SearchConfig
 from pellucid.errors import UserError
-from pellucid.experiment import Outcome, judged_by, train_run
+from pellucid.experiment import Outcome, card, judged_by, train_run
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.text.corpora import find_corpus
 from pellucid.text.pairs import Pair
 from pellucid.training import TrainConfig, read_settings
 
@@ -208,3 +209,8 @@ def test_other_sizes_of_the_model_are_refused_in_words_for_the_command_line(
         go_on(tmp_path / "run", model=wider)
     assert "do not fit, the first: " in str(found.value)
     assert "strict" not in str(found.value)
+
+
+def test_the_card_says_whose_work_a_corpus_is(tmp_path: Path) -> None:
+    written = card(tmp_path, load_recipe("multi30k-de-en-small"), None)
+    assert find_corpus("multi30k-de-en").citation in written

@@ -328,7 +328,10 @@ def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
         data = [f"Files of the user's own: {', '.join(p.name for p in config.data.train)}."]
     else:
         corpus = find_corpus(config.data.corpus)
-        data = [f"{corpus.about}. Origin: {corpus.origin}. Licence: {corpus.licence}."]
+        data = [
+            f"{corpus.about}. Origin: {corpus.origin}. Licence: {corpus.licence}. "
+            f"Cite: {corpus.citation}."
+        ]
     return model_card(
         folder.name,
         about=f"{ABOUT[type(config.model)]} {config.description}".strip(),
