@@ -138,6 +138,20 @@ TABLE = [
         ("key must be 7 wide", "(7, 3, 6)"),
     ),
     Misuse(
+        "a query of integers",
+        lambda lib, ones: lib.MultiheadAttention(E, H)(
+            ones(L, N, E, kind="int64"), ones(L, N, E), ones(L, N, E)
+        ),
+        TypeError,
+        ("query must be float32 or float64", "int64", ".astype(np.float32)"),
+    ),
+    Misuse(
+        "logits of integers",
+        lambda lib, ones: lib.CrossEntropyLoss()(ones(N, 5, kind="int64"), ones(N, kind="int64")),
+        TypeError,
+        ("float32 or float64", "int64"),
+    ),
+    Misuse(
         "src and tgt of other batches",
         whole((N, S, E), (2, L, E)),
         ValueError,
@@ -281,6 +295,14 @@ FUNCTIONS = [
         sdpa(*FITTING, mask=(S, L)),
         ValueError,
         ("(3, 2, 5, 7)", "(7, 5)"),
+    ),
+    Misuse(
+        "a value of integers",
+        lambda f, ones: f.scaled_dot_product_attention(
+            ones(L, 3), ones(S, 3), ones(S, 4, kind="int64"), scale=1
+        ),
+        TypeError,
+        ("value must be float32 or float64", "int64"),
     ),
     Misuse("dropout over 1", sdpa(*FITTING, dropout_p=1.5), ValueError, ("0 and 1", "1.5")),
     Misuse(

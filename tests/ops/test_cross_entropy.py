@@ -84,6 +84,13 @@ def test_nothing_left_to_average(rows: int) -> None:
     assert not cross_entropy_backward(one(), saved).any()
 
 
+@pytest.mark.parametrize("library", INSTALLED)
+def test_logits_of_integers_are_refused(library: str) -> None:
+    logits, target = to(library, np.ones((T, V), np.int64)), to(library, np.zeros(T, np.int64))
+    with pytest.raises(TypeError, match=r"logits of float32 or float64, got .*int64"):
+        cross_entropy(logits, target)
+
+
 def test_label_smoothing_is_a_mixture_with_the_uniform() -> None:
     logits, target = drawn()
     hard = cross_entropy(logits, target, reduction="none")[0]

@@ -65,6 +65,14 @@ def check_probability(p: float, what: str = "dropout") -> None:
         raise ValueError(f"{what} must be a probability between 0 and 1, got {p}")
 
 
+def check_numbers(x: Array, what: str) -> None:
+    """Raise `TypeError` unless x holds floating-point numbers."""
+    if x.dtype.kind != "f":
+        raise TypeError(
+            f"{what} must be float32 or float64, got {x.dtype}; convert it with .astype(np.float32)"
+        )
+
+
 def refuse_inplace(inplace: bool) -> None:
     """Raise `ValueError` for torch's `inplace=True`."""
     if inplace:

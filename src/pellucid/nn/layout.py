@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pellucid.nn.function import check_numbers
 from pellucid.nn.module import Array
 
 
@@ -66,7 +67,8 @@ def undo_batch_first(x: Array, first: bool, unbatched: bool) -> Array:
 def check_inputs(
     query: Array, key: Array, value: Array, widths: tuple[int, int, int], first: bool
 ) -> None:
-    """Raise `ValueError` unless query, key and value fit each other and the layer."""
+    """Raise `ValueError` unless query, key and value fit each other and the layer, `TypeError` on
+    integers."""
     if not query.ndim == key.ndim == value.ndim or query.ndim not in (2, 3):
         raise ValueError(
             "query, key and value must all have 3 axes, or all 2 without a batch; got shapes "
@@ -75,6 +77,7 @@ def check_inputs(
     for name, x, width in zip(("query", "key", "value"), (query, key, value), widths, strict=True):
         if x.shape[-1] != width:
             raise ValueError(f"{name} must be {width} wide, got shape {x.shape}")
+        check_numbers(x, name)
     batch = 0 if first else 1
     if key.shape[:-1] != value.shape[:-1] or (
         query.ndim == 3 and key.shape[batch] != query.shape[batch]

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid import ops
-from pellucid.nn.function import Function, active_dropout, check_probability, hand_out
+from pellucid.nn.function import (
+    Function,
+    active_dropout,
+    check_numbers,
+    check_probability,
+    hand_out,
+)
 from pellucid.nn.masks import converted
 from pellucid.nn.module import Array, Forward, way_back
 from pellucid.rng import Rng
@@ -43,6 +49,7 @@ def scaled_dot_product_attention(
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.ndim < 2:
             raise ValueError(f"{name} must have at least 2 axes, (…, length, width); got {x.shape}")
+        check_numbers(x, name)
     shapes = [query.shape, key.shape, value.shape]
     if enable_gqa:
         key, value = (_share_heads(query, x) for x in (key, value))

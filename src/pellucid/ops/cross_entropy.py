@@ -40,7 +40,8 @@ def cross_entropy(
     "mean" the sum divided by the total weight of the targets (without `weight` their number), and
     with probabilities by the number of rows. The mean over no row at all is NaN, its gradient 0.
 
-    Raises `IndexError` on a class outside [0, V), `ValueError` on anything else that does not fit.
+    Raises `IndexError` on a class outside [0, V), `TypeError` on logits of integers, `ValueError`
+    on anything else that does not fit.
     Source: Szegedy et al. 2016, 7 (label smoothing); torch.nn.functional.cross_entropy.
 
     >>> loss, _ = cross_entropy(np.zeros((2, 4)), np.array([1, 3]))
@@ -52,6 +53,11 @@ def cross_entropy(
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}")
     xp = namespace(logits, target, weight)
+    if not xp.isdtype(logits.dtype, "real floating"):
+        raise TypeError(
+            f"cross_entropy expects logits of float32 or float64, got {logits.dtype}; in integers "
+            "weights and probabilities would be rounded off"
+        )
     rows = xp.reshape(logits, (prod(logits.shape[:-1]), logits.shape[-1]))
     chosen, kept, norm = _chosen(logits, target, ignore_index)  # 1
     wanted = (1.0 - label_smoothing) * chosen + label_smoothing / rows.shape[1] * kept
