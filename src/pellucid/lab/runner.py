@@ -25,13 +25,14 @@ PAUSE = 0.5
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What a call of `run_study` did."""
+class Standing:
+    """How many of a study's trials are done and failed when a call of `run_study` ends."""
 
     done: int
     failed: int
     planned: int
-    interrupted: bool = False
+    interrupted: bool
+    """Whether a signal ended the call."""
 
 
 def run_study(
@@ -44,7 +45,7 @@ def run_study(
     gigabytes: float = 1.0,
     retry: bool = False,
     say: Say = lambda line: None,
-) -> Progress:
+) -> Standing:
     """Do every trial whose line is not yet in `results`, in order; append each line as it comes.
 
     runs: where the run folders go; trials that were stopped go on from there.
@@ -90,7 +91,7 @@ def run_study(
             f"{len(work.left)} of {len(trials)} runs are not done; the same command does them. "
             f"{describe(work.left[0])}"
         )
-    return Progress(len(done), len(failed), len(trials), stopped)
+    return Standing(len(done), len(failed), len(trials), stopped)
 
 
 def describe(line: Line) -> str:
