@@ -104,7 +104,7 @@ def _data_changed(outcome: Outcome) -> bool:
 def _forest(comparisons: Sequence[Comparison]) -> Block:
     said = (
         "Each contrast's median difference (diamond; a cross where there is one pair and so no "
-        "interval), its bootstrap interval, and every pair of runs with the same seed (dots). Blue "
+        "interval), its interval, and every pair of runs with the same seed (dots). Blue "
         "with a star: chosen before anything ran."
     )
     if any(math.isinf(d) for c in comparisons for d in c.differences):
@@ -115,11 +115,11 @@ def _forest(comparisons: Sequence[Comparison]) -> Block:
 HOW = (
     "Runs with the same seed share first weights and the order of the data, so differences are "
     "taken seed by seed. Median: of those differences. Interval: percentile bootstrap of the "
-    "median, 95 % in name; the column beside it says how sure an interval with ends between these "
-    "differences can be at most, counted as if no two of them were equal. p: permutation test of "
-    "the mean difference (of the mean signed rank where one is infinite), two-sided, all "
-    f"signs tried ({SIGNS:,} drawn from 17 pairs on); n pairs cannot give less than 2^(1 − n). "
-    "Holm: p corrected for the number of planned contrasts, the ones chosen "
+    "median, drawn out to the differences that make it sure of 95 %, which takes six of them; the "
+    "column beside it says how sure it can be at most, counted as if no two were equal. p: "
+    "permutation test of the mean difference (of the mean signed rank where one is infinite), "
+    f"two-sided, all signs tried ({SIGNS:,} drawn from 17 pairs on); n pairs cannot give less "
+    "than 2^(1 − n). Holm: p corrected for the number of planned contrasts, the ones chosen "
     "beforehand and the others each among themselves. d_z: mean difference over its standard "
     "deviation; large when seeds matter little, whether or not the difference matters."
 )

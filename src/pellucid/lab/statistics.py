@@ -47,7 +47,7 @@ class Comparison:
     median: float | None = None
     """Of the differences, change minus other."""
     interval: tuple[float, float] | None = None
-    """Bootstrap, 95 % in name; from two pairs on."""
+    """Of the median: the bootstrap's, drawn out until it is sure; from two pairs on."""
     p: float | None = None
     """Permutation test of the mean difference, two-sided, over signs; from two pairs on. Where a
     difference is infinite, of the mean signed rank."""
@@ -66,9 +66,8 @@ class Comparison:
     def coverage(self) -> float | None:
         """The most that the interval can be sure of: that of the differences it ends at or between.
 
-        The interval from the a-th smallest to the a-th largest of n misses the true median when
-        fewer than a of them lie on one side of it: probability 2 P(Binomial(n, ½) < a), if no two
-        are equal.
+        If no two are equal: from the a-th smallest to the a-th largest of n it misses the true
+        median when fewer than a of them lie on one side of it.
         """
         if self.interval is None:
             return None
@@ -77,8 +76,7 @@ class Comparison:
             sum(d < low for d in self.differences) + (low in self.differences),
             sum(d > high for d in self.differences) + (high in self.differences),
         )
-        missed = sum(math.comb(n, k) for rank in ranks for k in range(rank))
-        return max(0.0, 1.0 - missed * 0.5**n)
+        return max(0.0, 1.0 - sum(_tail(n, rank) for rank in ranks))
 
 
 def compare(
@@ -277,7 +275,7 @@ def _chance_excluded(comparison: Comparison) -> bool:
 
 
 def _sure(comparison: Comparison) -> bool:
-    return comparison.coverage is not None and comparison.coverage >= LEVEL - 0.005
+    return comparison.coverage is not None and comparison.coverage >= LEVEL
 
 
 def _expected(comparison: Comparison) -> str:
@@ -291,9 +289,21 @@ def _expected(comparison: Comparison) -> str:
     return ". As expected" if came == expect else f". Expected was {expect}"
 
 
+def _tail(n: int, a: int) -> float:
+    """Return P(Binomial(n, ½) < a): fewer than a of n differences below their true median."""
+    return sum(math.comb(n, k) for k in range(a)) * 0.5**n
+
+
 def _interval(d: np.ndarray) -> tuple[float, float]:
-    if np.all(d == d[0]):
-        return _unclipped(d[0]), _unclipped(d[0])
+    """Return the percentile bootstrap's interval of the median, drawn out where it is unsure.
+
+    A bootstrap of few differences is too sure: of seven it ends at the second and the sixth, 88 %.
+    So it is drawn out to the a-th smallest and largest, with the largest a that makes 95 %; to all
+    of them where there are too few for that.
+    """
+    ordered, n = np.sort(d), len(d)
+    if ordered[0] == ordered[-1]:
+        return _unclipped(ordered[0]), _unclipped(ordered[0])
     found = (
         _stats()
         .bootstrap(
@@ -306,7 +316,16 @@ def _interval(d: np.ndarray) -> tuple[float, float]:
         )
         .confidence_interval
     )
-    return _unclipped(found.low), _unclipped(found.high)
+    a = max([a for a in range(1, n) if 1 - 2 * _tail(n, a) >= LEVEL], default=1)
+    low = min(_snapped(found.low, ordered), ordered[a - 1])
+    high = max(_snapped(found.high, ordered), ordered[n - a])
+    return _unclipped(low), _unclipped(high)
+
+
+def _snapped(end: float, ordered: np.ndarray) -> float:
+    """Return the difference that an end was meant to be, where only rounding lies between them."""
+    nearest = float(ordered[np.abs(ordered - end).argmin()])
+    return nearest if math.isclose(nearest, end, rel_tol=1e-9) else end
 
 
 def _permutation(d: np.ndarray) -> float:
