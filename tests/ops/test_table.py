@@ -30,7 +30,11 @@ def gradients(case: OpCase, dy: Any, saved: Any) -> list[Any]:
 
 
 def fixed_as(case: OpCase, dtype: Any) -> dict[str, Any]:
+    """Cast arrays; a number comes as NumPy's float64, which must not make the result float64."""
+
     def cast(v: Any) -> Any:
+        if isinstance(v, float):
+            return np.float64(v)
         return v.astype(dtype) if isinstance(v, np.ndarray) and v.dtype.kind == "f" else v
 
     return {k: cast(v) for k, v in case.fixed.items()}

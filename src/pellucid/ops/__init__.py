@@ -1,6 +1,7 @@
 """The mathematics: every function with its derivative right under it, and no state anywhere.
 
-`f(x, …) -> (y, saved)` and `f_backward(dy, saved) -> dx, …`.
+`f(x, …) -> (y, saved)` and `f_backward(dy, saved) -> dx, …`. The arrays alone give the dtype: a
+number (a scale, a probability) is made Python's float, because NumPy's float64 would widen float32.
 """
 
 from pellucid.ops.add_dropout_norm import add_dropout_norm, add_dropout_norm_backward

@@ -59,7 +59,7 @@ def attention(
     """
     xp = namespace(q, k, v, mask)
     _check(q, k, v)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     a = scale * (q @ xp.matrix_transpose(k))  # 1
     a = _forbid(a, mask, causal)
     probabilities, _ = softmax(a)  # 2

@@ -58,6 +58,7 @@ def cross_entropy(
             f"cross_entropy expects logits of float32 or float64, got {logits.dtype}; in integers "
             "weights and probabilities would be rounded off"
         )
+    label_smoothing = float(label_smoothing)
     rows = xp.reshape(logits, (prod(logits.shape[:-1]), logits.shape[-1]))
     chosen, kept, norm = _chosen(logits, target, ignore_index)  # 1
     wanted = (1.0 - label_smoothing) * chosen + label_smoothing / rows.shape[1] * kept

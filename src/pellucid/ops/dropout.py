@@ -25,7 +25,7 @@ def dropout(x: Array, p: float, rng: Rng | None) -> tuple[Array, Saved]:
     """
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout expects a probability between 0 and 1, got {p}")
-    saved = Saved(p, rng)
+    saved = Saved(float(p), rng)
     return _masked(x, saved), saved
 
 

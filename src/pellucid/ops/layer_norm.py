@@ -38,7 +38,7 @@ def layer_norm(
     mu = xp.mean(wide, axis=-1, keepdims=True)  # 1
     centred = wide - mu
     variance = xp.mean(centred * centred, axis=-1, keepdims=True)  # 2
-    inverse_std = 1.0 / xp.sqrt(variance + eps)
+    inverse_std = 1.0 / xp.sqrt(variance + float(eps))
     x_hat = centred * inverse_std  # 3
     y = x_hat  # 4
     if weight is not None:

@@ -41,7 +41,7 @@ def leaky_relu(x: Array, slope: float = 0.01) -> tuple[Array, Saved]:
     >>> leaky_relu(np.array([-1.0, 2.0]), 0.5)[0]
     array([-0.5,  2. ])
     """
-    xp = namespace(x)
+    xp, slope = namespace(x), float(slope)
     return xp.where(x > 0, x, slope * x), Saved(x, slope)
 
 
