@@ -65,6 +65,16 @@ def test_a_last_line_that_only_lacks_its_end_is_a_line(tmp_path: Path) -> None:
     assert list(read_results(file)) == ["a", "b", "c"]
 
 
+def test_an_empty_line_as_taking_one_out_by_hand_leaves_is_none(tmp_path: Path) -> None:
+    file = write(tmp_path / "results.jsonl", FAILED)
+    file.write_text("\n" + file.read_text() + " \n\n")
+    append_result(file, {**DONE, "id": "b"})
+    assert list(read_results(file)) == ["a", "b"]
+    file.write_text(file.read_text() + "{\n")
+    with pytest.raises(UserError, match=r"results.jsonl, line 6: is damaged"):
+        read_results(file)
+
+
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("buy milk")
@@ -124,7 +134,7 @@ def test_a_line_that_is_not_as_it_should_be_is_named(tmp_path: Path, line: Any, 
         read_results(file)
 
 
-@pytest.mark.parametrize("text", [b'{"id": "\xff"}', b"[" * 100_000, b"", b"\xef\xbb\xbf{}"])
+@pytest.mark.parametrize("text", [b'{"id": "\xff"}', b"[" * 100_000, b"\xef\xbb\xbf{}"])
 def test_what_is_no_json_is_named(tmp_path: Path, text: bytes) -> None:
     file = tmp_path / "results.jsonl"
     file.write_bytes(text + b"\n")

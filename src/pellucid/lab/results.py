@@ -88,6 +88,8 @@ def read_results(path: Path) -> dict[str, Line]:
     if not _is_whole(lines[-1]):
         lines.pop()
     for number, text in enumerate(lines, 1):
+        if not text.strip():  # as taking a line out by hand may leave
+            continue
         line = parse_line(text, f"{path}, line {number}")
         found[line["id"]] = line
     return found
