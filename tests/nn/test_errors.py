@@ -304,6 +304,18 @@ FUNCTIONS = [
         TypeError,
         ("value must be float32 or float64", "int64"),
     ),
+    *(
+        Misuse(
+            f"a norm's {name} of shape {shape}",
+            lambda f, ones, name=name, shape=shape: f.layer_norm(
+                ones(N, 2, 3), (2, 3), **{name: ones(*shape)}
+            ),
+            ValueError,
+            (f"{name} of shape (2, 3), got {shape}",),
+        )
+        for name in ("weight", "bias")
+        for shape in ((6,), (3, 2), (1,), (1, 2, 3))
+    ),
     Misuse("dropout over 1", sdpa(*FITTING, dropout_p=1.5), ValueError, ("0 and 1", "1.5")),
     Misuse(
         "padding outside the table",

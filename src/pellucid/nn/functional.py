@@ -135,7 +135,8 @@ def layer_norm(
 ) -> Forward:
     """Normalise over the last axes, `normalized_shape`; backward returns (dx, dweight, dbias).
 
-    Raises `ValueError` when the last axes are not normalized_shape. See `ops.layer_norm`.
+    Raises `ValueError` when the last axes, weight or bias are not of normalized_shape. See
+    `ops.layer_norm`.
     """
     shape, axes = tuple(normalized_shape), len(normalized_shape)
     if not axes or input.ndim < axes or input.shape[input.ndim - axes :] != shape:
@@ -143,6 +144,9 @@ def layer_norm(
             f"LayerNorm expects at least one axis and input whose last axes are {shape}; got "
             f"input of shape {input.shape}"
         )
+    for name, p in (("weight", weight), ("bias", bias)):
+        if p is not None and p.shape != shape:
+            raise ValueError(f"LayerNorm expects a {name} of shape {shape}, got {p.shape}")
     rows = input.reshape(*input.shape[: input.ndim - axes], math.prod(shape))
     flat = (None if p is None else p.reshape(-1) for p in (weight, bias))
     y, back = hand_out(ops.layer_norm, rows, *flat, eps)
