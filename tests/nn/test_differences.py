@@ -459,6 +459,20 @@ def infinite_input_in_torch(torch: Any) -> None:
     assert torch.nn.functional.gelu(torch.tensor([-torch.inf])).isnan().all()
 
 
+@ours("broadcast bias")
+def broadcast_bias() -> None:
+    for shape in ((1,), (N, 1), (N, L), ()):
+        with pytest.raises(ValueError, match=r"bias of shape \(5,\)"):
+            functional.linear(array(N, E), array(L, E), array(*shape))
+
+
+@torchs("broadcast bias")
+def broadcast_bias_in_torch(torch: Any) -> None:
+    x, weight = torch.ones(N, E), torch.ones(L, E)
+    for shape in ((1,), (N, 1), (N, L)):
+        assert torch.nn.functional.linear(x, weight, torch.ones(shape)).shape == (N, L)
+
+
 @ours("class numbers")
 def class_numbers() -> None:
     x, target = array(N, L).astype(np.float32), np.array([0, 4, 1])

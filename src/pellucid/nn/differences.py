@@ -162,6 +162,12 @@ TABLE = (
         "The limits: 0 at -inf, inf at inf.",
     ),
     Difference(
+        "broadcast bias",
+        "linear",
+        "A bias of any shape that broadcasts to the output, such as (1,).",
+        "bias has the shape (out_features,), else ValueError.",
+    ),
+    Difference(
         "class numbers",
         "CrossEntropyLoss",
         "Targets are int64 or uint8; the weight must have the dtype of the input.",

@@ -18,7 +18,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, S
     """Return x Wᵀ + b.
 
     x: (…, E), weight: (F, E), bias: (F,) or None; y: (…, F). Raises `ValueError` when the last
-    axis of `x` is not E. torch.nn.functional.linear computes the same.
+    axis of `x` is not E, or bias not (F,). torch.nn.functional.linear computes the same.
 
     >>> import numpy as np
     >>> linear(np.ones((2, 3)), np.ones((4, 3)), np.zeros(4))[0].shape
@@ -28,6 +28,10 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, S
         raise ValueError(
             f"linear expects input of width {weight.shape[1]} (its weight is {weight.shape}), "
             f"got shape {x.shape}; the last axis must be the features"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"linear expects a bias of shape {tuple(weight.shape[:1])}, got {tuple(bias.shape)}"
         )
     xp = namespace(x, weight, bias)
     rows = _rows(x)  # one product over all rows, whatever stands in front
