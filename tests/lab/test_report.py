@@ -234,7 +234,9 @@ def test_runs_that_break_a_claim_by_never_getting_there_are_counted(
 def test_runs_on_other_data_are_told(done: tuple[Study, Lines]) -> None:
     study, lines = done
     mixed = {id: {**line, "data": str(line["seed"])} for id, line in lines.items()}
-    assert "The runs learnt from different data" in to_markdown(answers(gather(study, mixed)))
+    told = to_markdown(answers(gather(study, mixed)))
+    assert "The runs learnt from different data" in told
+    assert "delete the study's results file and its runs folder, and run it again" in told
     alike = {id: {**line, "data": "same"} for id, line in lines.items()}
     assert "different data" not in to_markdown(answers(gather(study, alike)))
     asked = {

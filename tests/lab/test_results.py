@@ -134,6 +134,12 @@ def test_a_line_that_is_not_as_it_should_be_is_named(tmp_path: Path, line: Any, 
         read_results(file)
 
 
+def test_what_comes_of_taking_out_a_damaged_line_is_said(tmp_path: Path) -> None:
+    remedy = "take it out, and its run is taken again from its folder, or done again without one"
+    with pytest.raises(UserError, match=rf"line 1: is damaged .*; {remedy}$"):
+        read_results(write(tmp_path / "results.jsonl", 7))
+
+
 @pytest.mark.parametrize("text", [b'{"id": "\xff"}', b"[" * 100_000, b"\xef\xbb\xbf{}"])
 def test_what_is_no_json_is_named(tmp_path: Path, text: bytes) -> None:
     file = tmp_path / "results.jsonl"

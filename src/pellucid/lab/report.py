@@ -87,8 +87,8 @@ def answers(outcome: Outcome) -> list[Block]:
 
 CHANGED = (
     "The runs learnt from different data, though their settings name the same: files changed in "
-    "between. A difference between two runs may be one between their data; do all of them again "
-    "with the same."
+    "between. A difference between two runs may be one between their data; to do all of them again "
+    "with the same, delete the study's results file and its runs folder, and run it again."
 )
 
 

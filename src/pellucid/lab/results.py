@@ -195,7 +195,8 @@ def _refuse_folder(path: Path) -> None:
 
 
 def _damaged(place: str, what: str) -> LineError:
-    return LineError(place, f"is damaged ({what})", "take it out, and its run is done again")
+    remedy = "take it out, and its run is taken again from its folder, or done again without one"
+    return LineError(place, f"is damaged ({what})", remedy)
 
 
 # what a line must be ------------------------------------------------------------------------------
