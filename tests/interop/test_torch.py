@@ -214,6 +214,8 @@ def test_what_has_no_twin_is_named() -> None:
         from_torch(torch.nn.Embedding(5, 3, max_norm=1.0))
     with pytest.raises(UserError, match=r"bfloat16 is no dtype of NumPy's"):
         from_torch(torch.nn.Linear(3, 2, dtype=torch.bfloat16))
+    with pytest.raises(UserError, match=r"float16.*convert the module with \.float\(\) first"):
+        from_torch(torch.nn.Linear(3, 2, dtype=torch.float16))
     with pytest.raises(UserError, match="no twin with a derivative"):
         from_torch(torch.nn.TransformerEncoderLayer(E, H, F, activation=lambda x: x))
     more = Seq2SeqConfig(11, 13, d_model=E, num_attention_heads=H, ffn_dim=F, ffn_after=2)

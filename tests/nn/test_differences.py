@@ -381,6 +381,41 @@ def device() -> None:
     assert nn.Linear(3, 5, dtype=np.float64).weight.data.dtype == np.float64
 
 
+@ours("float16")
+def float16() -> None:
+    half, single, table = (array(L, E).astype(d) for d in ("float16", "float32", "float16"))
+    tokens, mha = np.arange(L), nn.MultiheadAttention(E, H)
+    refused: list[Callable[[], Any]] = [
+        lambda: nn.Linear(E, L, dtype=np.float16),
+        lambda: nn.LayerNorm(E, dtype="float16"),
+        lambda: nn.Embedding(L, E, _weight=table),
+        lambda: nn.Transformer(E, H, 1, 1, 11, dtype=np.float16),
+        lambda: nn.Linear(E, L)(half),
+        lambda: mha(half, half, half),
+        lambda: nn.Dropout(0.3)(half, rng=pellucid.Rng(0)),
+        lambda: functional.linear(single, table),
+        lambda: functional.embedding(tokens, table),
+        lambda: functional.cross_entropy(half, tokens),
+        lambda: functional.layer_norm(half, (E,)),
+        lambda: functional.scaled_dot_product_attention(half, half, half),
+    ]
+    alone = (functional.relu, functional.gelu, functional.silu, functional.leaky_relu)
+    refused += [lambda f=f: f(half) for f in alone]  # type: ignore[misc]
+    refused += [lambda: functional.softmax(half, 0), lambda: functional.log_softmax(half, -1)]
+    for call in refused:
+        with pytest.raises(TypeError, match=rule("float16")):
+            call()
+    layer = nn.Linear(E, L)
+    layer.load_state_dict({"weight": table}, strict=False)
+    assert layer.weight.data.dtype == np.float32
+
+
+@torchs("float16")
+def float16_in_torch(torch: Any) -> None:
+    y = torch.nn.Linear(E, L, dtype=torch.float16)(torch.ones(N, E, dtype=torch.float16))
+    assert y.dtype == torch.float16
+
+
 @ours("nothing to mask")
 def nothing_to_mask() -> None:
     mha = attention()

@@ -89,7 +89,7 @@ def from_torch(module: Any) -> nn.Module:
     The inverse of `to_torch`: what it gives back is equal in every array.
 
     Raises `UserError` for a module that has no twin here (another class, an activation without a
-    derivative here, bfloat16).
+    derivative here, bfloat16 or float16).
     """
     twin: nn.Module = _FromTorch(_torch()).convert(module)
     return twin
@@ -242,7 +242,13 @@ class _FromTorch(_Converter):
         self.torch, self.here, self.there = torch, torch.nn, nn
 
     def dtype(self, parameter: Any) -> Any:
-        return _array(parameter).dtype
+        dtype = _array(parameter).dtype
+        if dtype == np.float16:
+            raise UserError(
+                "a module of float16 is not computed with here; convert the module with .float() "
+                "first"
+            )
+        return dtype
 
     def leaf(self, kind: str, module: Any) -> Any:
         if kind == "Embedding" and module.max_norm is not None:

@@ -137,6 +137,13 @@ TABLE = (
         "There is no device; dtype is given by name only and is float32 unless given.",
     ),
     Difference(
+        "float16",
+        "every class and function",
+        "float16 parameters and arrays are computed with, in wider sums.",
+        "It is a TypeError: sums in float16 stop growing at 2048 and end at 65504. Compute in "
+        "float32; weights stored in float16 are widened when they are loaded.",
+    ),
+    Difference(
         "nothing to mask",
         "MultiheadAttention, layers, stacks",
         "A mask over 0 sequences or 0 keys raises RuntimeError on some roads.",

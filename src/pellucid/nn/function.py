@@ -6,9 +6,11 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec
 
+import numpy as np
+
 from pellucid import kernels
 from pellucid.nn.differences import rule
-from pellucid.nn.module import Array, Forward, locked, unlocked, way_back
+from pellucid.nn.module import Array, Forward, locked, refuse_half, unlocked, way_back
 from pellucid.pair import check_gradient
 from pellucid.rng import Rng
 
@@ -28,6 +30,9 @@ def hand_out(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) ->
 
 
 def _run(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Any:
+    for x in inputs[:2]:  # where the numbers are: the array, or the table that it looks up
+        if isinstance(x, np.ndarray):
+            refuse_half(x.dtype)
     forward, f_backward = kernels.best(f, *inputs, **options)
     y, saved = forward(*inputs, **options)
     shape = y.shape
@@ -66,7 +71,8 @@ def check_probability(p: float, what: str = "dropout") -> None:
 
 
 def check_numbers(x: Array, what: str) -> None:
-    """Raise `TypeError` unless x holds floating-point numbers."""
+    """Raise `TypeError` unless x holds float32 or float64."""
+    refuse_half(x.dtype)
     if x.dtype.kind != "f":
         raise TypeError(
             f"{what} must be float32 or float64, got {x.dtype}; convert it with .astype(np.float32)"

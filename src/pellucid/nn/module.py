@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from pellucid.errors import UserError
+from pellucid.nn.differences import rule
 
 Array = np.ndarray
 Init = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -21,6 +22,12 @@ class StateError(UserError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+def refuse_half(dtype: Any) -> None:
+    """Raise `TypeError` for float16."""
+    if dtype == np.float16:
+        raise TypeError(f"float16 is not computed with. {rule('float16')}")
 
 
 class Buffer:
@@ -36,11 +43,12 @@ class Parameter(Buffer):
 
     `init(generator, shape)` draws its first value. `requires_grad = False` freezes it: gradients
     are not kept, and an optimiser leaves a parameter without a gradient as it is. `fixed_row` is a
-    row of a table that gets no gradient, whoever uses the table.
+    row of a table that gets no gradient, whoever uses the table. Raises `TypeError` for float16.
     """
 
     def __init__(self, shape: tuple[int, ...], init: Init, dtype: Any = np.float32) -> None:
         super().__init__(np.zeros(shape, dtype))
+        refuse_half(self.data.dtype)
         self.init = init
         self.grad: Array | None = None
         self.requires_grad = True

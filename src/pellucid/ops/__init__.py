@@ -2,6 +2,7 @@
 
 `f(x, …) -> (y, saved)` and `f_backward(dy, saved) -> dx, …`. The arrays alone give the dtype: a
 number (a scale, a probability) is made Python's float, because NumPy's float64 would widen float32.
+NumPy adds float16 up in float16, so that `nn` refuses it; here only GELU and LayerNorm widen it.
 """
 
 from pellucid.ops.add_dropout_norm import add_dropout_norm, add_dropout_norm_backward
