@@ -10,8 +10,8 @@ from tests.lab.small import STUDY, write_study
 from pellucid.cli import main
 from pellucid.commands import lab
 from pellucid.lab.results import append_result
-from pellucid.lab.study_file import load_study
-from pellucid.lab.trial import failure
+from pellucid.lab.study_file import load_study, read_study
+from pellucid.lab.trial import failure, run_trial
 
 Says = pytest.CaptureFixture[str]
 
@@ -52,6 +52,27 @@ def test_only_what_is_to_run_must_have_its_data(tmp_path: Path, capsys: Says) ->
     options = ["--only", "linear", "--seeds", "0", "--folder", "out", "--workers", "1"]
     assert main(["lab", "run", str(path), *options]) == 0
     assert f"read it:  pellucid lab report {path} --folder out\n" in capsys.readouterr().out
+
+
+def test_data_that_changed_since_a_run_was_done_is_said_before_any_other(
+    tmp_path: Path, capsys: Says
+) -> None:
+    path, file = write_study(tmp_path), tmp_path / "lab" / "scale" / "results.jsonl"
+    line = run_trial(read_study(path).trials()[0], tmp_path / "elsewhere")
+    append_result(file, line)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text(pairs.read_text().replace("six six", "six six six"))
+    for variant in ("sqrt", "linear"):  # what is done, and what would be compared with it
+        code, said = refused(capsys, str(path), "--only", variant, "--seeds", "0")
+        assert code == 2
+        assert "results.jsonl: sqrt with seed 0 learnt from other data (SHA-256 of its" in said
+        assert f"{line['data'][:12]}…, now " in said
+        assert "put the data back, name another results file and folder, or delete" in said
+    del line["data"]  # as older lines lack it, which cannot be compared
+    file.unlink()
+    append_result(file, line)
+    assert main(["lab", "run", str(path), "--only", "sqrt", "--seeds", "0"]) == 0
+    assert "1/1 done" in capsys.readouterr().out
 
 
 def test_a_corpus_without_pairs_put_aside_has_no_validation_loss(

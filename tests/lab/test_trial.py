@@ -84,6 +84,29 @@ def test_a_run_does_not_go_on_with_other_data(trial: Trial, tmp_path: Path) -> N
     assert learnt(run_trial(trial, folder)) == learnt(whole)
 
 
+@pytest.mark.filterwarnings("default")
+def test_a_result_of_other_data_is_made_again_with_these(
+    trial: Trial, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, pairs = tmp_path / "run", tmp_path / "pairs.tsv"
+    before = run_trial(trial, folder)
+    pairs.write_text(pairs.read_text().replace("six six", "six six six"))
+    assert learnt(run_trial(trial, folder)) == learnt(run_trial(trial, tmp_path / "whole"))
+    assert f"result.json: is of other data (SHA-256 of its pairs {before['data'][:12]}…, n" in (
+        caplog.text
+    )
+    assert (folder / "data.sha256").read_text() != before["data"]
+
+
+def test_a_result_from_before_data_were_kept_is_believed(trial: Trial, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    before = run_trial(trial, folder)
+    del before["data"]
+    (folder / "result.json").write_text(json.dumps(before))
+    (tmp_path / "pairs.tsv").unlink()
+    assert run_trial(trial, folder) == before
+
+
 def interrupted_run(trial: Trial, folder: Path) -> Any:
     """Stop a run at its first checkpoint, as an executor's are."""
     return run_trial(trial, folder, stop=folder / "checkpoints")

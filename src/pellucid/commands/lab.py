@@ -53,10 +53,10 @@ def run_verb(
     found = load_study(study)
     trials = choose(found.trials(), only, seeds)
     executor = None if dask is None else _dask(dask)
-    if executor is None:  # Dask's workers read the data where they are
-        check_ready(found, trials)
     home = folder or Path("lab") / found.name
     file = results or home / "results.jsonl"
+    if executor is None:  # Dask's workers read the data where they are
+        check_ready(found, trials, file)
     console = Output()
 
     def say(line: str) -> None:

@@ -2,38 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pellucid.bleu import check_installed
-from pellucid.config import DataConfig
-from pellucid.errors import UserError
-from pellucid.experiment import read_data
+from pellucid.config import DataConfig, RunConfig
+from pellucid.errors import UsageError, UserError
+from pellucid.lab.results import read_results
 from pellucid.lab.study import Study, Trial
 from pellucid.lab.study_checks import check_sides
+from pellucid.lab.trial import data_digest, other_data, read_pairs
+
+Asked = tuple[DataConfig, tuple[str, ...]]
+"""Settings that say which pairs there are, and on which side each stands."""
 
 
-def check_ready(study: Study, trials: Sequence[Trial]) -> None:
+class _Data(NamedTuple):
+    """What is kept of pairs once they are read."""
+
+    valid: bool
+    """Whether there are validation pairs."""
+    test: bool
+    """Whether there are test pairs."""
+    digest: str
+
+
+def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
     """Read all that these trials learn from, on the machine that will do them.
 
+    results: the results file, with whose runs they will be compared.
+
     Raises `UserError` for data that is missing or damaged, a metric of pairs that the data does not
-    put aside, and a package that is not installed.
+    put aside, data that changed after a run was done, and a package that is not installed.
     """
-    sides: dict[DataConfig, tuple[bool, bool]] = {}
+    read: dict[Asked, _Data] = {}
     for change in dict.fromkeys(trial.change for trial in trials):
         config = study.variants[change]
         if config.evaluation.metric == "bleu":
             check_installed()
-        if config.data not in sides:
-            sides[config.data] = _read(config.data)
-        check_sides(study.plan.metrics, change, *sides[config.data])
+        if _asked(config) not in read:
+            read[_asked(config)] = _read(config)
+        data = read[_asked(config)]
+        check_sides(study.plan.metrics, change, data.valid, data.test)
+    _check_same(study, read, results)
 
 
-def _read(data: DataConfig) -> tuple[bool, bool]:
-    """Return whether there are validation pairs, and test pairs."""
+def _check_same(study: Study, read: Mapping[Asked, _Data], results: Path) -> None:
+    """Refuse data other than what runs that are done learnt from, as far as their lines say."""
+    lines = read_results(results)
+    for trial in study.trials():
+        before = lines.get(trial.id, {}).get("data")
+        now = read.get(_asked(trial.config))
+        if before and now and before != now.digest:
+            raise UsageError(
+                f"{results}: {trial.change} with seed {trial.seed} learnt from "
+                f"{other_data(before, now.digest)}; put the data back, name another results "
+                "file and folder, or delete this file and the runs folder and do all of them again"
+            )
+
+
+def _asked(config: RunConfig) -> Asked:
+    return config.data, config.tokenizer.normalise
+
+
+def _read(config: RunConfig) -> _Data:
+    data = config.data
     for file in (*data.train, *data.valid, *data.test):
         if not file.exists():
             where = f" in {Path.cwd()}, from where a recipe's data files are looked for"
             raise UserError(f"{file}: there is no such file{'' if file.is_absolute() else where}")
-    pairs = read_data(data)
-    return bool(pairs.valid), bool(pairs.test)
+    pairs = read_pairs(config)
+    return _Data(bool(pairs.valid), bool(pairs.test), data_digest(pairs))

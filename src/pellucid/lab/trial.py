@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from pellucid import __version__
 from pellucid.bleu import check_installed
+from pellucid.config import RunConfig
 from pellucid.errors import UserError
 from pellucid.experiment import batches_of, make_tokenizers, read_data, untrained
 from pellucid.judging import encode, score
@@ -92,9 +93,12 @@ def _finished(trial: Trial, folder: Path) -> dict[str, Any] | None:
     except LineError as error:
         wrong = error.what
     else:
-        if (line["status"], line["id"]) == ("done", trial.id):
+        if (line["status"], line["id"]) != ("done", trial.id):
+            wrong = f"is not the result of run {trial.id}"
+        elif "data" in line and line["data"] != (now := data_digest(read_pairs(trial.config))):
+            wrong = f"is of {other_data(line['data'], now)}"
+        else:
             return line
-        wrong = f"is not the result of run {trial.id}"
     logger.warning("%s: %s; the run is done again", path, wrong)
     return None
 
@@ -132,15 +136,25 @@ def data_digest(pairs: Pairs) -> str:
     return digest.hexdigest()
 
 
-def _check_data(folder: Path, digest: str) -> None:
-    """Refuse to go on with other data than a run began with."""
-    path = folder / DATA
-    if not path.exists():
+def other_data(before: str, now: str) -> str:
+    """Say that two digests are of different data."""
+    return f"other data (SHA-256 of its pairs {before[:12]}…, now {now[:12]}…)"
+
+
+def read_pairs(config: RunConfig) -> Pairs:
+    """Return what a run with these settings learns from and is judged by, on whichever side."""
+    return read_data(config.data, normaliser(config.tokenizer.normalise))
+
+
+def _check_data(run: RunFolder, digest: str) -> None:
+    """Refuse to go on with other data than a run began with; one without a checkpoint begins."""
+    path = run.path / DATA
+    if run.checkpoint is None or not path.exists():
         write_atomically(path, digest.encode())
     elif (before := path.read_text(encoding="utf-8")) != digest:
         raise UserError(
-            f"{folder}: this run began with other data (SHA-256 of its pairs {before[:12]}…, now "
-            f"{digest[:12]}…); put the data back, or delete the folder to begin again, and retry"
+            f"{run.path}: this run began with {other_data(before, digest)}; put the data back, or "
+            "delete the folder to begin again, and retry"
         )
 
 
@@ -151,7 +165,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
     config = trial.config
     if config.evaluation.metric == "bleu":
         check_installed()  # now, rather than after the training
-    pairs = read_data(config.data, normaliser(config.tokenizer.normalise))
+    pairs = read_pairs(config)
     if trial.tokenizer:
         tokenizers = file_tokenizers(trial.tokenizer, trial.frame_source)
     else:
@@ -169,7 +183,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
             raise _StopError
 
     with RunFolder(folder, to_mapping(config), resume=begun) as run:
-        _check_data(folder, digest)
+        _check_data(run, digest)
         prober = Prober(model, _probed(examples), trial.probe_steps, folder / PROBES)
         trainer = Trainer(
             model,
