@@ -44,8 +44,8 @@ def exp(x):
 
 @inner()
 def inverse_root(x):
-    """1 / √x for x > 0; 0 at inf, where the compiled approximation would come to 0 · inf."""
-    return _ZERO if x == np.float32(np.inf) else _ONE / np.sqrt(x)
+    """1 / √x for x > 0; NaN at inf, which stands here for a number too large to be one."""
+    return np.float32(np.nan) if x == np.float32(np.inf) else _ONE / np.sqrt(x)
 
 
 def _uint(x: np.uint32) -> np.uint32:

@@ -26,7 +26,7 @@ def layer_norm(
         4.  y = γ ⊙ x̂ + β
 
     x: (…, E); weight γ and bias β: (E,) or None. Shape and dtype of `x`; float16 is computed in
-    float32.
+    float32. A row whose σ² is beyond the dtype (float32 from about 1e19 on) gives NaN.
     Source: Ba, Kiros, Hinton 2016; seed 000.
 
     >>> import numpy as np
@@ -39,6 +39,7 @@ def layer_norm(
     centred = wide - mu
     variance = xp.mean(centred * centred, axis=-1, keepdims=True)  # 2
     inverse_std = 1.0 / xp.sqrt(variance + float(eps))
+    inverse_std = xp.where(xp.isinf(variance), xp.full_like(variance, float("nan")), inverse_std)
     x_hat = centred * inverse_std  # 3
     y = x_hat  # 4
     if weight is not None:
