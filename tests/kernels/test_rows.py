@@ -86,6 +86,18 @@ def test_a_row_whose_variance_overflows_is_nan(large: float) -> None:
                 np.testing.assert_array_equal(given[::2], expected)
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("eps", [0.0, 1e-40])
+def test_without_epsilon_a_row_hardly_wide_is_the_plain_pages(eps: float) -> None:
+    """1 / √σ² is approximated for normal numbers, and here σ² is none: it came to NaN."""
+    (x,) = draw((3, 17), 1)
+    x[1] *= np.float32(1e-30)
+    for f, args in ((ops.layer_norm, ()), (ops.add_dropout_norm, (np.zeros_like(x),))):
+        y, _ = kernels.best(f, x, *args, eps=eps).forward(x, *args, eps=eps)
+        np.testing.assert_array_equal(y, f(x, *args, eps=eps)[0])
+        assert not np.isnan(y).any()
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_dropout(shape: tuple[int, ...]) -> None:
     x, dy = draw(shape, 2)

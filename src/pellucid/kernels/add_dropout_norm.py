@@ -25,6 +25,7 @@ from pellucid.rng import Rng
 
 Array = np.ndarray
 _f = np.float32
+LEAST_EPS = float(np.finfo(np.float32).tiny)  # 1 / √x is approximated for normal numbers
 
 
 class Saved(NamedTuple):
@@ -47,7 +48,7 @@ def accepts(
     dropout: float = 0.0,
     rng: Rng | None = None,
 ) -> bool:
-    """float32 rows in one piece of memory, x and residual alike.
+    """float32 rows in one piece of memory, x and residual alike, and a normal number for ε.
 
     A row of one number is declined: its x̂ is exactly 0, and a fused multiply-add would leave a
     rounding there.
@@ -55,6 +56,7 @@ def accepts(
     width = x.shape[-1]
     return (
         width > 1
+        and eps >= LEAST_EPS
         and plain_rows(x)
         and plain_rows(residual)
         and x.shape == residual.shape

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pellucid.kernels.add_dropout_norm import Saved, add_dropout_norm_backward, normalise
+from pellucid.kernels.add_dropout_norm import (
+    LEAST_EPS,
+    Saved,
+    add_dropout_norm_backward,
+    normalise,
+)
 from pellucid.kernels.rows import plain_rows, plain_vector
 
 Array = np.ndarray
@@ -15,7 +20,13 @@ def accepts(
 ) -> bool:
     """float32 rows in one piece of memory, more than one number wide (see `add_dropout_norm`)."""
     width = x.shape[-1] if x.ndim else 0
-    return width > 1 and plain_rows(x) and plain_vector(weight, width) and plain_vector(bias, width)
+    return (
+        width > 1
+        and eps >= LEAST_EPS
+        and plain_rows(x)
+        and plain_vector(weight, width)
+        and plain_vector(bias, width)
+    )
 
 
 def layer_norm(
