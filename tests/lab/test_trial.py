@@ -69,6 +69,16 @@ def test_every_side_of_the_data_counts(trial: Trial) -> None:
     assert len({data_digest(kind) for kind in kinds}) == len(kinds)
 
 
+def test_only_a_test_set_has_a_test_loss(trial: Trial, tmp_path: Path) -> None:
+    line = run_trial(trial, tmp_path / "without")
+    assert "test_loss" not in line["metrics"]
+    assert line["metrics"]["valid_loss"] > 0
+    (tmp_path / "test.tsv").write_text("source\ttarget\n78\tseven eight\n89\teight nine\n")
+    data = replace(trial.config.data, test=(tmp_path / "test.tsv",))
+    tested = replace(trial, config=replace(trial.config, data=data))
+    assert run_trial(tested, tmp_path / "with")["metrics"]["test_loss"] > 0
+
+
 def test_a_run_does_not_go_on_with_other_data(trial: Trial, tmp_path: Path) -> None:
     folder, pairs = tmp_path / "run", tmp_path / "pairs.tsv"
     whole = run_trial(trial, tmp_path / "whole")

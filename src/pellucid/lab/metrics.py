@@ -95,6 +95,8 @@ def measure(
 ) -> dict[str, float]:
     """Return every metric that the parts of a result hold, thresholds apart.
 
+    scores: under the metrics' names; what no metric is called is left out.
+
     >>> curve = {"epoch": [1.0, 2.0], "train": [9.0, 4.0], "train_token": [2.0, 1.0], "valid": []}
     >>> measure(curve, {}, [])
     {'train_loss': 4.0, 'train_loss_token': 1.0}
@@ -105,8 +107,7 @@ def measure(
         found["train_loss_token"] = curve["train_token"][-1]
     if valid := [loss for loss in curve["valid"] if loss is not None]:
         found["valid_loss"], found["best_valid_loss"] = valid[-1], min(valid)
-    names = {"loss": "test_loss"}
-    found |= {names.get(name, name): value for name, value in scores.items()}
+    found |= scores
     if probes and probes[-1].get("dead"):
         shares = list(probes[-1]["dead"].values())
         found["dead_units"] = sum(shares) / len(shares)

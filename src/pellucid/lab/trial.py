@@ -197,14 +197,16 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         if ended.interrupted is not None:
             return _interrupted(trial)
         judged = pairs.test or pairs.valid
-        scores = score(trained, judged, config) if judged else None
+        scores = _numbers(score(trained, judged, config).as_json()) if judged else {}
+        if pairs.test:  # the loss of validation pairs has its names already
+            scores["test_loss"] = scores["loss"]
         minutes = trainer.seconds / 60
         curve = learning_curve(folder / METRICS)
         probes = read_probes(folder / PROBES)
         line = {
             **_head(trial),
             "status": "done",
-            "metrics": measure(curve, _numbers(scores.as_json()) if scores else {}, probes),
+            "metrics": measure(curve, scores, probes),
             "curve": curve,
             "probes": probes,
             "steps": ended.step,
