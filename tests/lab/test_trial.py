@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.lab.small import write_study
 from threadpoolctl import threadpool_limits
 
 from pellucid.experiment import read_data, train_run
+from pellucid.lab.metrics import value_of
 from pellucid.lab.study import Trial
 from pellucid.lab.study_file import read_study
 from pellucid.lab.trial import data_digest, run_trial
@@ -67,6 +69,22 @@ def test_every_side_of_the_data_counts(trial: Trial) -> None:
         replace(pairs, train=(*train, *valid), valid=()),
     ]
     assert len({data_digest(kind) for kind in kinds}) == len(kinds)
+
+
+def test_losses_of_training_are_of_whole_epochs(trial: Trial, tmp_path: Path) -> None:
+    def ended_at(steps: int) -> Any:
+        training = replace(trial.config.training, epochs=None, steps=steps)
+        config = replace(trial.config, training=training)
+        return run_trial(replace(trial, config=config), tmp_path / str(steps))
+
+    whole = run_trial(trial, tmp_path / "whole")
+    an_epoch = whole["steps"] // 2
+    assert an_epoch > 1
+    less, more = ended_at(an_epoch - 1), ended_at(an_epoch + 1)
+    assert "train_loss" not in less["metrics"]
+    assert value_of(less, "epochs_to_0.5") is None
+    assert more["metrics"]["train_loss"] == whole["curve"]["train"][0]
+    assert value_of(more, "epochs_to_0.5") == math.inf
 
 
 def test_only_a_test_set_has_a_test_loss(trial: Trial, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """What can be measured of a run: numbers taken from its learning curve, its scores, its insides.
 
-train_loss           nats per answer over the last epoch: the batches' summed losses over the number
-                     of answers, weights changing and dropout on meanwhile, as seed 003 prints
+train_loss           nats per answer over the last whole epoch (none where steps end a run before
+                     one is): the batches' summed losses over the number of answers, weights changing
+                     and dropout on meanwhile, as seed 003 prints
 train_loss_token     the same per target token
-epochs_to_X          the first epoch whose train_loss is at most X; infinite when it never was
+epochs_to_X          the first whole epoch whose train_loss is at most X; infinite when none's was
 valid_loss           nats per target token on the validation pairs, at the end
 best_valid_loss      the lowest of all validations
 test_loss            nats per target token on the pairs put aside for the end, with the weights that
@@ -124,6 +125,8 @@ def value_of(result: Mapping[str, Any], metric: str) -> float | None:
     """
     if match := _EPOCHS_TO.fullmatch(metric):
         limit, curve = float(match[1]), result["curve"]
+        if not curve["epoch"]:
+            return None
         passed = zip(curve["epoch"], curve["train"], strict=False)
         return next((epoch for epoch, loss in passed if loss <= limit), math.inf)
     value = result["metrics"].get(metric)
