@@ -8,6 +8,7 @@ stored and nothing reads global state.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,9 +98,9 @@ def random_bits(rng: Rng, shape: tuple[int, ...]) -> UInt32Array:
     >>> random_bits(Rng(3), (2, 5)).dtype
     dtype('uint32')
     """
-    *rows, channels = shape
+    channels = prod(shape[-1:])  # a number without axes is one channel
     channel = np.arange(channels, dtype=np.uint32) * np.uint32(_GOLDEN)
-    return mix(rng.row_hash(tuple(rows))[..., None] + channel)
+    return mix(rng.row_hash(shape[:-1])[..., None] + channel).reshape(shape)
 
 
 def keep_threshold(p: float) -> np.uint32:

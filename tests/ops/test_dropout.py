@@ -71,3 +71,10 @@ def test_one_token_drops_the_same_channels_wherever_it_lies() -> None:
     padded, _ = dropout(x, 0.5, rng.at(keys))
     packed, _ = dropout(x.reshape(10, 7)[3:9], 0.5, rng.at(keys.reshape(10)[3:9]))
     assert np.array_equal(packed, padded.reshape(10, 7)[3:9])
+
+
+def test_a_number_without_axes_is_dropped_or_kept() -> None:
+    kept = {float(dropout(np.array(3.0), 0.25, Rng(seed))[0]) for seed in range(29)}
+    assert kept == {0.0, 4.0}
+    y, saved = dropout(np.array(3.0), 0.25, Rng(0))
+    assert dropout_backward(np.array(3.0), saved) == y

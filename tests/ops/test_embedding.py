@@ -87,3 +87,10 @@ def test_a_step_in_position_is_a_rotation() -> None:
 
 def test_no_positions() -> None:
     assert sinusoidal(0, 4).shape == (0, 4)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 5), (0,), ()])
+def test_rows_without_channels(shape: tuple[int, ...]) -> None:
+    y, saved = embedding(np.ones(shape, int), np.ones((7, 0)), 1)
+    assert y.shape == (*shape, 0)
+    assert embedding_backward(y, saved).shape == (7, 0)

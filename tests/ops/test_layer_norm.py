@@ -8,6 +8,7 @@ from pellucid.ops import (
     add_dropout_norm,
     add_dropout_norm_backward,
     bias_act_dropout,
+    bias_act_dropout_backward,
     dropout,
     layer_norm,
     layer_norm_backward,
@@ -15,6 +16,7 @@ from pellucid.ops import (
     linear_backward,
     relu,
 )
+from pellucid.ops.bias_act_dropout import ACTIVATIONS
 from pellucid.rng import Rng
 
 N, L, E, F = 2, 5, 13, 17
@@ -142,6 +144,16 @@ def test_the_middle_is_its_parts_in_order() -> None:
     x, bias = drawn(N, L, F), drawn(F)
     y, _ = bias_act_dropout(x, bias, dropout=0.5, rng=Rng(3))
     assert np.array_equal(y, dropout(relu(x + bias)[0], 0.5, Rng(3))[0])
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_middle_without_channels(activation: str) -> None:
+    x, bias = np.ones((N, L, 0)), np.ones(0)
+    y, saved = bias_act_dropout(x, bias, activation=activation, dropout=0.5, rng=Rng(3))
+    dx, dbias = bias_act_dropout_backward(y, saved)
+    assert y.shape == dx.shape == x.shape
+    assert dbias is not None
+    assert dbias.shape == (0,)
 
 
 def test_an_unknown_activation_is_named() -> None:

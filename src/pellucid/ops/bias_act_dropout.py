@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 from pellucid.array import Array, namespace
@@ -58,5 +59,5 @@ def bias_act_dropout_backward(dy: Array, saved: Saved) -> tuple[Array, Array | N
     activation, inner, dropped, has_bias = saved
     xp = namespace(dy)
     dx = ACTIVATIONS[activation].backward(dropout_backward(dy, dropped), inner)
-    rows = xp.reshape(dx, (-1, dx.shape[-1]))
+    rows = xp.reshape(dx, (prod(dx.shape[:-1]), dx.shape[-1]))
     return dx, xp.sum(rows, axis=0) if has_bias else None

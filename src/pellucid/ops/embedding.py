@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ def embedding_backward(dy: Array, saved: Saved) -> Array:
     index, rows, padding_idx = saved
     xp = namespace(dy, index)
     flat = xp.reshape(index, (-1,))
-    updates = xp.reshape(dy, (-1, dy.shape[-1]))
+    updates = xp.reshape(dy, (prod(index.shape), dy.shape[-1]))
     if padding_idx is not None:
         is_padding = (flat == padding_idx)[:, None]
         updates = xp.where(is_padding, xp.zeros_like(updates), updates)
