@@ -199,3 +199,12 @@ def test_a_batch_in_parts_draws_the_bits_of_the_whole() -> None:
                     bits[whole.cu_seqlens[i] : whole.cu_seqlens[i + 1]] for i in part.examples
                 ]
                 assert np.array_equal(found, np.concatenate(expected))
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint32, np.int64, np.uint64, np.uint8])
+def test_numbers_of_numpys_are_numbers(kind: type) -> None:
+    """Where they are narrower than Python's, the hash overflowed them."""
+    rng = Rng(kind(5))
+    assert rng.fold(kind(3)) == Rng(5).fold(3)
+    assert rng.site_key() == Rng(5).site_key()
+    assert rng.fold(1).fold(kind(2)).site_key() == Rng(5).fold(1).fold(2).site_key()

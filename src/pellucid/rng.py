@@ -62,7 +62,7 @@ class Rng:
 
     def fold(self, i: int) -> Rng:
         """Return the source for site `i` below this one."""
-        child = _mix_int((_mix_int((self.key + self.seed) & _MASK) + (i + 1) * _GOLDEN) & _MASK)
+        child = _mix_int((self.site_key() + (int(i) + 1) * _GOLDEN) & _MASK)
         return replace(self, seed=0, key=child)
 
     def at(self, rows: UInt32Array) -> Rng:
@@ -71,7 +71,7 @@ class Rng:
 
     def site_key(self) -> int:
         """Return the 32-bit number that stands for this site in the hash."""
-        return _mix_int((self.key + self.seed) & _MASK)
+        return _mix_int((int(self.key) + int(self.seed)) & _MASK)  # NumPy's would overflow
 
     def row_hash(self, shape: tuple[int, ...]) -> UInt32Array:
         """Return, for rows of the given shape, the 32-bit start of each row's sequence.
