@@ -1,8 +1,8 @@
 """What can be measured of a run: numbers taken from its learning curve, its scores, its insides.
 
 train_loss           nats per answer over the last whole epoch (none where steps end a run before
-                     one is): the batches' summed losses over the number of answers, weights changing
-                     and dropout on meanwhile, as seed 003 prints
+                     one is): the batches' summed losses over the number of answers, weights
+                     changing and dropout on meanwhile, as seed 003 prints
 train_loss_token     the same per target token
 epochs_to_X          the first whole epoch whose train_loss is at most X; infinite when none's was
 valid_loss           nats per target token on the validation pairs, at the end
