@@ -160,5 +160,7 @@ def test_what_the_guards_decline() -> None:
     assert identity.forward is ops.dropout
     narrow = kernels.best(ops.embedding, np.zeros(3, np.int32), x)
     assert narrow.forward is ops.embedding
+    empty = kernels.best(ops.embedding, np.zeros(3, np.int64), x[:, :0])
+    assert empty.forward is ops.embedding
     everything = kernels.best(ops.bias_act_dropout, x, None, dropout=1.0, rng=Rng(0))
     assert everything.forward is ops.bias_act_dropout

@@ -22,13 +22,14 @@ class Saved(NamedTuple):
 
 
 def accepts(index: Array, weight: Array, padding_idx: int | None = None) -> bool:
-    """64-bit integers into a float32 table."""
+    """64-bit integers into a float32 table that is not empty."""
     return (
         index.dtype == np.int64
         and index.flags.writeable
         and isinstance(weight, np.ndarray)
         and weight.dtype == np.float32
         and weight.ndim == 2
+        and weight.size > 0
     )
 
 
