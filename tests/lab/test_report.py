@@ -140,6 +140,15 @@ def test_one_seed_has_no_interval_anywhere(done: tuple[Study, Lines], tmp_path: 
     assert "3 have one pair of runs each, so no interval and nothing general to say" in markdown
 
 
+def test_variants_of_one_seed_each_are_not_said_to_share_it(done: tuple[Study, Lines]) -> None:
+    study, lines = done
+    ids = {(t.change, t.seed): t.id for t in study.trials()}
+    apart = {id: lines[id] for id in (ids["sqrt", 0], ids["linear", 1])}
+    told = to_markdown(answers(gather(study, apart)))
+    assert "No variant has two seeds: no intervals, and nothing general to say." in told
+    assert "One seed only" not in told
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_the_beginning_of_a_study_is_told_as_such(
     done: tuple[Study, Lines], tmp_path: Path

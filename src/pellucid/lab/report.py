@@ -139,8 +139,11 @@ def _state(outcome: Outcome) -> str:
         )
     if outcome.unwritten:
         said += f". No run has a value of {', '.join(outcome.unwritten)}"
-    single = max(len(seeds) for seeds in outcome.done.values()) == 1
-    return said + (". One seed only: no intervals, and nothing general to say." if single else ".")
+    if max(len(seeds) for seeds in outcome.done.values()) == 1:
+        single = len({seed for seeds in outcome.done.values() for seed in seeds}) == 1
+        few = "One seed only" if single else "No variant has two seeds"
+        said += f". {few}: no intervals, and nothing general to say"
+    return said + "."
 
 
 def _failures(outcome: Outcome) -> list[Block]:
