@@ -119,6 +119,11 @@ def test_what_is_not_finite_is_named(bad: float) -> None:
     assert optimizer.not_finite() == ["bias"]
 
 
+def test_a_norm_that_is_no_number_makes_the_factor_none() -> None:
+    """As in torch; 1 would step along a gradient that nobody has measured."""
+    assert np.isnan(clip_factor(float("nan"), 1.0))
+
+
 def test_no_limit_leaves_the_gradient() -> None:
     assert clip_factor(1e9, float("inf")) == 1.0
 

@@ -89,12 +89,12 @@ def global_norm(gradients: Iterable[Array]) -> float:
 def clip_factor(norm: float, limit: float) -> float:
     """Return what a gradient of this norm is multiplied by to be no longer than `limit`.
 
-    torch's rule: limit / (norm + 1e-6), at most 1.
+    torch's rule: limit / (norm + 1e-6), at most 1; NaN stays NaN.
 
     >>> clip_factor(0.5, 1.0), round(clip_factor(4.0, 1.0), 6)
     (1.0, 0.25)
     """
-    return min(1.0, limit / (norm + 1e-6))
+    return min(limit / (norm + 1e-6), 1.0)  # in this order, min keeps NaN
 
 
 class DivergedError(UserError):
