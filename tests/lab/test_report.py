@@ -255,6 +255,25 @@ def test_runs_on_other_data_are_told(done: tuple[Study, Lines]) -> None:
     assert "different data" not in to_markdown(answers(gather(study, asked)))
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_a_corpus_whose_place_files_take_is_not_among_the_settings(
+    done: tuple[Study, Lines],
+) -> None:
+    study, lines = done
+
+    def told(**changes: Any) -> str:
+        variants = {
+            name: replace(config, data=replace(config.data, corpus="g2p-en", **changes))
+            for name, config in study.variants.items()
+        }
+        outcome = replace(gather(study, lines), study=replace(study, variants=variants))
+        return to_markdown(report(outcome)).partition("## Settings")[2]
+
+    assert "data.corpus" not in told()
+    assert "data.train = ['" in told()
+    assert "data.corpus = g2p-en" in told(train=())
+
+
 def test_nothing_done_is_said_with_the_first_fault(done: tuple[Study, Lines]) -> None:
     study, _ = done
     bad = study.trials()[0]

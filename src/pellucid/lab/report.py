@@ -318,7 +318,10 @@ def _settings(outcome: Outcome) -> list[Block]:
         settings = flat_settings(config)
         differs = [f"{k} = {v}" for k, v in settings.items() if base.get(k) != v]
         rows.append([name, "; ".join(differs) or "the base"])
-    told = "\n".join(f"{key} = {value}" for key, value in base.items() if key != "description")
+    idle = {"description"}
+    if base["data.train"]:  # the files take the corpus's place
+        idle |= {"data.corpus", "data.split"}
+    told = "\n".join(f"{key} = {value}" for key, value in base.items() if key not in idle)
     return [
         Heading("Settings"),
         Table(["variant", "what it changes"], rows),
