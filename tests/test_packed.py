@@ -101,6 +101,12 @@ def test_padding_and_packing_are_inverse(library: str, shape: tuple[int, ...], d
     assert np.array_equal(back(pack_rows(padded, cu)), x)
 
 
+@pytest.mark.parametrize("tokens", [[1.7], np.array([1.0])])
+def test_tokens_that_are_no_integers_are_refused(tokens: Any) -> None:
+    with pytest.raises(TypeError, match=r"float.* integer"):
+        Packed.of([[3], tokens])
+
+
 def test_what_stands_in_the_padding_is_dropped() -> None:
     padded = np.arange(10.0).reshape(2, 5)
     assert pack_rows(padded, np.array([0, 2, 5])).tolist() == [0, 1, 5, 6, 7]

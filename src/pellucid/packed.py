@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
+from operator import index as whole
 
 import numpy as np
 
@@ -41,9 +43,12 @@ class Packed:
     def of(
         sequences: Sequence[Sequence[int] | np.ndarray], examples: Sequence[int] | None = None
     ) -> Packed:
-        """Pack sequences of token ids; `examples` counts from 0 unless given."""
+        """Pack sequences of token ids; `examples` counts from 0 unless given.
+
+        Raises `TypeError` on tokens that are not integers.
+        """
         lengths = [len(s) for s in sequences]
-        tokens = np.fromiter((t for s in sequences for t in s), np.int64, sum(lengths))
+        tokens = np.fromiter(map(whole, chain.from_iterable(sequences)), np.int64, sum(lengths))
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         names = range(len(lengths)) if examples is None else examples
         return Packed(tokens, cu_seqlens.astype(np.int64), np.asarray(names, np.int64))
