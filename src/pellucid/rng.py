@@ -73,23 +73,27 @@ class Rng:
         """Return the 32-bit number that stands for this site in the hash."""
         return _mix_int((int(self.key) + int(self.seed)) & _MASK)  # NumPy's would overflow
 
+    def row_names(self, shape: tuple[int, ...]) -> UInt32Array:
+        """Return the names of the rows of an array, `rows` or else their count.
+
+        Raises `ValueError` when the rows named do not fit the shape.
+        """
+        if self.rows is None:
+            return row_keys(np.zeros(1, int), np.arange(int(np.prod(shape)))).reshape(shape)
+        try:
+            return np.broadcast_to(self.rows, shape)
+        except ValueError:
+            raise ValueError(
+                f"the rng names rows of shape {self.rows.shape}, the array has rows of shape "
+                f"{shape}; give the rng of this batch, or one without rows"
+            ) from None
+
     def row_hash(self, shape: tuple[int, ...]) -> UInt32Array:
         """Return, for rows of the given shape, the 32-bit start of each row's sequence.
 
         Raises `ValueError` when the rows named do not fit the shape.
         """
-        if self.rows is None:
-            count = np.arange(int(np.prod(shape)))
-            named = row_keys(np.zeros(1, int), count).reshape(shape)
-        else:
-            try:
-                named = np.broadcast_to(self.rows, shape)
-            except ValueError:
-                raise ValueError(
-                    f"the rng names rows of shape {self.rows.shape}, the array has rows of shape "
-                    f"{shape}; give the rng of this batch, or one without rows"
-                ) from None
-        return mix(named ^ np.uint32(self.site_key()))
+        return mix(self.row_names(shape) ^ np.uint32(self.site_key()))
 
 
 def random_bits(rng: Rng, shape: tuple[int, ...]) -> UInt32Array:

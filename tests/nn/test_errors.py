@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import pytest
 
 from pellucid import nn
 from pellucid.nn import functional
+from pellucid.rng import Rng
 
 E, H, L, S, N = 6, 2, 5, 7, 3
 Call = Callable[[Any, Any], Any]
@@ -371,6 +373,18 @@ def test_attention_dropout_needs_an_rng() -> None:
         nn.MultiheadAttention(E, H, 0.1)(x, x, x)
     with pytest.raises(ValueError, match=r"dropout_p of 0\.1"):
         functional.scaled_dot_product_attention(x, x, x, dropout_p=0.1)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("rows", [(7,), (2, 3), (1, N, L)])
+def test_rows_named_for_another_batch(rows: tuple[int, ...], first: bool) -> None:
+    x = our_ones(N, L, E) if first else our_ones(L, N, E)
+    rng = Rng(0).at(np.zeros(rows, np.uint32))
+    says = re.escape(f"names rows of shape {rows}, the array has rows of shape {x.shape[:2]}")
+    with pytest.raises(ValueError, match=says):
+        nn.MultiheadAttention(E, H, 0.1, batch_first=first)(x, x, x, rng=rng)
+    with pytest.raises(ValueError, match=says):
+        nn.TransformerEncoderLayer(E, H, 11, 0.1, batch_first=first)(x, rng=rng)
 
 
 def test_packed_rows_need_plain_attention() -> None:

@@ -254,12 +254,13 @@ class MultiheadAttention(Module):
         if extra:
             mask = with_free_keys(mask, is_causal, length, source_length, extra)
         args = tuple(split_heads(x, self.num_heads) for x in (q, k, v))
+        dropout = self._active_dropout(rng)
         options = {
             "mask": mask,
             "causal": is_causal and not extra,
             "scale": self.scale,
-            "dropout": self._active_dropout(rng),
-            "rng": self._name_rows(rng, n, length, first, unbatched),
+            "dropout": dropout,
+            "rng": self._name_rows(rng, n, length, first, unbatched) if dropout else None,
         }
         plain = need_weights or recorder is not None  # only the plain pair has the weights
         attend, attend_backward = (
@@ -382,7 +383,8 @@ class MultiheadAttention(Module):
         if rng.rows is None:
             rows = row_keys(np.arange(n)[:, None], np.arange(length))
         else:
-            rows = batch_first(rng.rows, first, unbatched)
+            shape = (length,) if unbatched else (n, length) if first else (length, n)
+            rows = batch_first(rng.row_names(shape), first, unbatched)
         return rng.at(rows[:, None, :])
 
     def _extend(self, k: Array, v: Array) -> tuple[Array, Array, Backward]:
