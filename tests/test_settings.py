@@ -147,6 +147,36 @@ def test_a_table_of_no_kind_is_refused(table: dict[str, object], message: str) -
         from_mapping(Drawn, {"shape": table}, "x.toml")
 
 
+@dataclass(frozen=True)
+class Part:
+    size: float
+    names: tuple[str, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Whole:
+    parts: tuple[Part, ...]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "f.toml: parts is missing; expected a list (a table (Part))"),
+        (
+            {"parts": [{"size": 3, "names": []}, {"names": []}]},
+            "f.toml: parts[1].size is missing; expected a number",
+        ),
+    ],
+)
+def test_a_setting_without_a_default_that_is_missing_is_named(
+    values: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_mapping(Whole, values, "f.toml")
+    assert str(caught.value) == message
+
+
 def test_nested_tables_become_dotted_names() -> None:
     nested = {"a": {"b": {"c": 2}, "d": [3]}, "e": 5, "f": {}}
     assert flat(nested) == {"a.b.c": 2, "a.d": [3], "e": 5}

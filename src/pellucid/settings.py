@@ -14,7 +14,7 @@ import tomllib
 import types
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -54,7 +54,8 @@ def from_mapping(
 
     `source` names the file in errors, `key` the table within it.
 
-    Raises `UsageError` for an unknown key, a wrong type, or a value that the dataclass refuses.
+    Raises `UsageError` for an unknown key, one that is missing and has no default, a wrong type, or
+    a value that the dataclass refuses.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def from_mapping(
     Model(width=64)
     """
     hints = get_type_hints(kind)
-    names = [field.name for field in fields(cast(Any, kind)) if field.init]
+    known = [field for field in fields(cast(Any, kind)) if field.init]
+    names = [field.name for field in known]
     tags = _tags(kind)
     for name in values:
         if name in tags:
@@ -85,12 +87,16 @@ def from_mapping(
             arguments[name] = _read(hints[name], values[name], source, where, before)
         elif base is not None:
             arguments[name] = getattr(base, name)
+    for field in known:
+        if field.name not in arguments and field.default is field.default_factory is MISSING:
+            raise UsageError(
+                f"{source}: {_join(key, field.name)} is missing; "
+                f"expected {_describe(hints[field.name])}"
+            )
     try:
         return kind(**arguments)
     except (ValueError, UsageError) as error:
         raise UsageError(f"{source}: {f'[{key}] ' if key else ''}{error}") from None
-    except TypeError as error:
-        raise UsageError(f"{source}: {f'[{key}] ' if key else ''}is incomplete: {error}") from None
 
 
 def to_mapping(settings: Any) -> dict[str, Any]:

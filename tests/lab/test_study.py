@@ -111,6 +111,7 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         ),
         ("format = 1", "format = 2", "study format 2, this Pellucid reads format = 1"),
         ("[changes.none]", "[changes.sqrt]", "is the name of the base"),
+        ("minutes_per_run = 0.1", "", "scale.toml: minutes_per_run is missing; expected a number"),
         ("minutes_per_run = 0.1", "minutes_per_run = 0", "minutes_per_run must be above 0"),
         ('set.model.attention_scale = "none"', "", "changes.none: say what it sets"),
         ("probe_steps", "probe_step", "unknown setting probe_step (did you mean probe_steps?)"),
