@@ -101,6 +101,16 @@ def test_padding_and_packing_are_inverse(library: str, shape: tuple[int, ...], d
     assert np.array_equal(back(pack_rows(padded, cu)), x)
 
 
+def test_a_negative_index_selects_from_the_end() -> None:
+    batch = Packed.of([[5, 6], [7], [8, 9, 3]], [11, 13, 17])
+    found = batch.select([-1, 0, -2])
+    assert found.padded(0).tolist() == [[8, 9, 3], [5, 6, 0], [7, 0, 0]]
+    assert found.examples.tolist() == [17, 11, 13]
+    for outside in (3, -4):
+        with pytest.raises(IndexError):
+            batch.select([outside])
+
+
 @pytest.mark.parametrize("tokens", [[1.7], np.array([1.0])])
 def test_tokens_that_are_no_integers_are_refused(tokens: Any) -> None:
     with pytest.raises(TypeError, match=r"float.* integer"):

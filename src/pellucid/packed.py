@@ -110,8 +110,11 @@ class Packed:
         return Packed(tokens, starts, self.examples)
 
     def select(self, index: np.ndarray | Sequence[int]) -> Packed:
-        """Return the sequences `index`, in that order; they keep their example numbers."""
-        index = np.asarray(index, np.int64)
+        """Return the sequences `index`, in that order; they keep their example numbers.
+
+        A negative index counts from the end.
+        """
+        index = np.arange(len(self))[np.asarray(index, np.int64)]
         lengths = self.lengths[index]
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
         starts = np.repeat(self.cu_seqlens[index] - cu_seqlens[:-1], lengths)
