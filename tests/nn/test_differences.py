@@ -494,6 +494,66 @@ def infinite_input_in_torch(torch: Any) -> None:
     assert torch.nn.functional.gelu(torch.tensor([-torch.inf])).isnan().all()
 
 
+@ours("not a number")
+def not_a_number() -> None:
+    for dtype in (np.float32, np.float64):
+        x = np.full((N, 101), np.nan, dtype)
+        y = functional.dropout(x, 0.3, rng=pellucid.Rng(0))
+        assert not y[~np.isnan(y)].any()
+        assert 0.1 < (y == 0).mean() < 0.5
+        z, backward = functional.relu.forward(x)
+        assert np.isnan(z).all()
+        assert not backward(np.ones_like(x)).any()
+        middle, saved = pellucid.ops.bias_act_dropout(x, None)
+        assert not pellucid.ops.bias_act_dropout_backward(middle, saved)[0].any()
+
+
+@torchs("not a number")
+def not_a_number_in_torch(torch: Any) -> None:
+    x = torch.full((N, 101), torch.nan, requires_grad=True)
+    assert torch.nn.functional.dropout(x, 0.3).isnan().all()
+    torch.relu(x).sum().backward()
+    assert (x.grad == 1).all()
+
+
+@ours("row of -inf")
+def row_of_minus_inf() -> None:
+    x = np.array([[-np.inf, -np.inf], [0.0, 0.0]])
+    np.testing.assert_array_equal(functional.softmax(x, -1), [[0.0, 0.0], [0.5, 0.5]])
+    np.testing.assert_array_equal(functional.log_softmax(x, -1)[0], x[0])
+
+
+@torchs("row of -inf")
+def row_of_minus_inf_in_torch(torch: Any) -> None:
+    x = torch.full((1, 2), -torch.inf)
+    assert torch.softmax(x, -1).isnan().all()
+    assert torch.log_softmax(x, -1).isnan().all()
+
+
+@ours("mixed dtypes")
+def mixed_dtypes() -> None:
+    layer, x = nn.Linear(E, L), array(N, E)
+    assert layer(x).dtype == np.float64
+    whole = np.arange(E)[None]
+    for f in (layer, nn.LayerNorm(E), functional.gelu, lambda x: functional.softmax(x, 0)):
+        np.testing.assert_array_equal(f(whole), f(whole.astype(np.float64)), strict=True)
+    with pytest.raises(TypeError, match="float32 or float64, got int64"):
+        functional.scaled_dot_product_attention(*[np.ones((L, E), np.int64)] * 3)
+
+
+@torchs("mixed dtypes")
+def mixed_dtypes_in_torch(torch: Any) -> None:
+    for call in (
+        lambda: torch.nn.Linear(E, L)(torch.ones(N, E, dtype=torch.float64)),
+        lambda: torch.nn.Linear(E, L)(torch.ones(N, E, dtype=torch.int64)),
+        lambda: torch.nn.functional.gelu(torch.ones(E, dtype=torch.int64)),
+        lambda: torch.softmax(torch.ones(E, dtype=torch.int64), 0),
+    ):
+        with pytest.raises(RuntimeError, match=r"dtype|not implemented|Long"):
+            call()
+    assert torch.relu(torch.ones(E, dtype=torch.int64)).dtype == torch.int64
+
+
 @ours("broadcast bias")
 def broadcast_bias() -> None:
     for shape in ((1,), (N, 1), (N, L), ()):
@@ -521,6 +581,21 @@ def class_numbers() -> None:
 def class_numbers_in_torch(torch: Any) -> None:
     with pytest.raises(RuntimeError, match="Long or Byte"):
         torch.nn.CrossEntropyLoss()(torch.ones(3, 5), torch.zeros(3, dtype=torch.int32))
+
+
+@ours("nothing to average")
+def nothing_to_average() -> None:
+    for weight, target in ((np.zeros(L), np.zeros(N, int)), (np.ones(L), np.full(N, -100))):
+        loss, backward = nn.CrossEntropyLoss(weight).forward(array(N, L), target)
+        assert np.isnan(loss)
+        assert not backward().any()
+
+
+@torchs("nothing to average")
+def nothing_to_average_in_torch(torch: Any) -> None:
+    x, target = torch.randn(N, L, requires_grad=True), torch.zeros(N, dtype=torch.int64)
+    torch.nn.CrossEntropyLoss(torch.zeros(L))(x, target).backward()
+    assert x.grad.isnan().any()
 
 
 @ours("target gradient")

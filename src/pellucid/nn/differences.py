@@ -169,6 +169,26 @@ TABLE = (
         "The limits: 0 at -inf, inf at inf.",
     ),
     Difference(
+        "not a number",
+        "Dropout, ReLU",
+        "A NaN that dropout drops stays NaN; ReLU lets the gradient through where its input is "
+        "NaN.",
+        "What dropout drops is 0, whatever it was; ReLU gives NaN zero gradient.",
+    ),
+    Difference(
+        "row of -inf",
+        "softmax, log_softmax",
+        "A row of nothing but -inf gives NaN.",
+        "softmax gives zeros, log_softmax -inf.",
+    ),
+    Difference(
+        "mixed dtypes",
+        "every class and function",
+        "Arrays of different dtypes are an error, and so are integers, except in ReLU.",
+        "float32 and float64 mix, and integers are taken, as NumPy promotes them; attention and "
+        "losses ask for floats.",
+    ),
+    Difference(
         "broadcast bias",
         "linear",
         "A bias of any shape that broadcasts to the output, such as (1,).",
@@ -179,6 +199,13 @@ TABLE = (
         "CrossEntropyLoss",
         "Targets are int64 or uint8; the weight must have the dtype of the input.",
         "Targets are integers of any width; the weight is converted.",
+    ),
+    Difference(
+        "nothing to average",
+        "CrossEntropyLoss",
+        "A mean over a total weight of 0 is NaN; so is its gradient, which is 0 where every target "
+        "is ignored.",
+        "Such a mean is NaN, its gradient 0.",
     ),
     Difference(
         "target gradient",
