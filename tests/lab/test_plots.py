@@ -118,6 +118,25 @@ def test_differences_at_the_end_are_not_lost_beside_those_at_first(
     assert drawn[0].axes[1].get_yscale() == scale
 
 
+@pytest.mark.parametrize("panels", [1, 2, 3, 5])
+def test_no_title_is_cut_off_or_runs_into_the_next(drawn: list[Figure], panels: int) -> None:
+    names = [f"positions_and_d_k^{i}" for i in range(panels)]
+    plots.draw_curves(
+        [(f"against {name}", curves([name, "v2"])) for name in names],
+        [(f"minus {name}, seed by seed", curves([name, "v2"])) for name in names],
+        "epoch",
+        "loss",
+    )
+    (figure,) = drawn
+    boxes = [axes.title.get_window_extent() for axes in figure.axes if axes.get_title()]
+    assert len(boxes) == (2 * panels if panels > 1 else 1)
+    for i, box in enumerate(boxes):
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1
+        assert box.y1 <= figure.bbox.y1
+        assert not any(box.overlaps(other) for other in boxes[:i])
+
+
 @pytest.mark.parametrize("name", ["p_0.5 $x_{$", "$\\alpha$", "a$b$c"])
 def test_a_name_is_drawn_as_it_stands(drawn: list[Figure], name: str) -> None:
     two = curves([name, "v2"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#0
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 INK = "#1b2b30"
 WIDE = 9.6
+LETTERS = 84  # of a panel's title across a picture
 LENGTH = 3.4  # of a legend's handle: under a marker, dashes show on a longer one only
 Points = tuple[Sequence[float], Sequence[float]]
 """One curve: x and y."""
@@ -96,8 +98,9 @@ def draw_curves(
             _log_if_wide(axes, curves)
         else:
             _show_the_ends(axes, curves)
-        named = len(panels) > 1 or i >= len(panels)
-        axes.set(title=drawable(title) if named else "", xlabel=xlabel, ylabel=ylabel)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        if len(panels) > 1 or i >= len(panels):
+            axes.set_title(fill(drawable(title), LETTERS // columns), fontsize=10)
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.legend(
             frameon=False,
