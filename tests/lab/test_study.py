@@ -157,6 +157,11 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
             "nothing but the clock ends its runs; set epochs or steps, and minutes = 10000 in",
         ),
         ('"recipe.toml"', '"gpt-ko"', "the lab trains encoder-decoders, not model_type"),
+        (
+            'set.model.attention_scale = "none"',
+            "set.model.eos_token_id = 3",
+            "none: model.pad_token_id, bos_token_id and eos_token_id must be 0, 1 and 2, as in",
+        ),
         # names
         ('"sqrt"', '""', "base: a name begins with a letter or a digit"),
         ('"sqrt"', '"a/b"', "base: a name begins"),

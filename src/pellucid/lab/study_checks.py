@@ -12,6 +12,7 @@ from pellucid.config import RunConfig
 from pellucid.errors import UsageError
 from pellucid.lab.metrics import NEEDED, check_metric
 from pellucid.lab.study import Plan, Study, flat_settings, run_id
+from pellucid.model_folder import token_fault
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.settings import nearest
 
@@ -147,6 +148,8 @@ def _check_variant(name: str, config: RunConfig) -> None:
             f"{name}: the lab trains encoder-decoders, not model_type {config.model.model_type}; "
             "choose another recipe"
         )
+    if fault := token_fault(config.model):
+        raise UsageError(f"{name}: model.{fault}")
     training = config.training
     never = f"minutes = {NEVER} in [settings.training], which is more than any run takes"
     timed = training.minutes is not None and training.minutes < NEVER
