@@ -46,7 +46,7 @@ def adam(
         2.  v ← β₂ v + (1 − β₂) g²
         3.  θ ← θ − lr / (1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + ε)
 
-    Any shape; the dtype of `theta`. Nothing is written into an argument.
+    Any shape and dtype, the same of all four. Nothing is written into an argument.
     Source: Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019 for the decoupled decay.
 
     >>> zero = Moments(np.zeros(1), np.zeros(1))
