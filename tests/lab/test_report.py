@@ -17,7 +17,7 @@ from pellucid.cli import main
 from pellucid.errors import UserError
 from pellucid.lab.document import Table, to_markdown
 from pellucid.lab.outcome import gather
-from pellucid.lab.report import answers, report, write_report
+from pellucid.lab.report import _settings, answers, report, write_report
 from pellucid.lab.results import append_result, read_results
 from pellucid.lab.runner import run_study
 from pellucid.lab.study import Bound, Study
@@ -255,7 +255,6 @@ def test_runs_on_other_data_are_told(done: tuple[Study, Lines]) -> None:
     assert "different data" not in to_markdown(answers(gather(study, asked)))
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_corpus_whose_place_files_take_is_not_among_the_settings(
     done: tuple[Study, Lines],
 ) -> None:
@@ -267,7 +266,7 @@ def test_a_corpus_whose_place_files_take_is_not_among_the_settings(
             for name, config in study.variants.items()
         }
         outcome = replace(gather(study, lines), study=replace(study, variants=variants))
-        return to_markdown(report(outcome)).partition("## Settings")[2]
+        return to_markdown(_settings(outcome))
 
     assert "data.corpus" not in told()
     assert "data.train = ['" in told()
