@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pellucid import ops
 from pellucid.decoding import Constraints, SearchConfig, search
 from pellucid.decoding.answers import penalty
 from pellucid.errors import UsageError
@@ -75,11 +76,20 @@ def test_a_batch_answers_as_its_sentences_do_alone(model: Seq2Seq, beam: int) ->
 
 
 def test_scores_are_the_models_own(model: Seq2Seq) -> None:
-    for answers in search(model, Packed.of([[3, 4], [0]]), SearchConfig(beam=5, best=5)):
-        for answer in answers:
-            assert answer.score == answer.log_p / penalty(len(answer.tokens) + 1, 1.0)
-    for answer in search(model, Packed.of([[3, 4]]), SearchConfig(beam=5, best=5))[0]:
-        assert answer.log_p == pytest.approx(log_p_of(model, [3, 4], answer.tokens), rel=1e-10)
+    """Every answer is ranked with its end, and as likely as what it said of it."""
+    config, source = SearchConfig(beam=5, best=5, max_length=3), [3, 4]
+    (answers,) = search(model, Packed.of([source]), config)
+    assert {answer.finished for answer in answers} == {True, False}
+    for answer in answers:
+        whole = log_p_of(model, source, answer.tokens)
+        assert answer.score == pytest.approx(
+            whole / penalty(len(answer.tokens) + 1, config.length_penalty), rel=1e-10
+        )
+        rows, _ = model.decode_rows(
+            Batch(Packed.of([source]), Packed.of([[BOS, *answer.tokens, EOS]]))
+        )
+        unsaid = 0.0 if answer.finished else float(ops.log_softmax(model.output(rows))[0][-1, EOS])
+        assert answer.log_p == pytest.approx(whole - unsaid, rel=1e-10)
 
 
 def test_no_answer_is_longer_than_asked_or_than_the_positions(model: Seq2Seq) -> None:

@@ -83,7 +83,8 @@ def test_a_reading_gives_the_score_that_search_gave(trained: TrainedCausalLM) ->
         source = trained.tokenizer.encode(text)
         for answer in answers if source else ():
             reading = trained.read(source, answer.tokens)
-            assert float(reading.log_p.sum()) == pytest.approx(answer.log_p, abs=1e-3)
+            said = reading.log_p[: len(answer.tokens) + answer.finished]
+            assert float(said.sum()) == pytest.approx(answer.log_p, abs=1e-3)
             assert reading.weights.shape == (len(answer.tokens) + 1, len(source))
             assert (reading.weights > 0).all()
             assert (reading.weights.sum(axis=1) < 1).all()
@@ -95,6 +96,14 @@ def test_a_reading_is_of_the_tokens_after_the_text(trained: TrainedCausalLM) -> 
     reading = trained.read([7, 8], [9])
     log_p, _ = ops.log_softmax(trained.model(Packed.of([[1, 7, 8, 9]])))
     np.testing.assert_allclose(reading.log_p, [log_p[2, 9], log_p[3, 2]], rtol=1e-6)
+
+
+def test_an_answer_cut_off_is_as_likely_drawn_as_searched_for(trained: TrainedCausalLM) -> None:
+    short = replace(trained, search=SearchConfig(max_length=2))
+    drawing = replace(short, sampling=SampleConfig(top_k=1, max_length=2))
+    ((searched,),), ((drawn,),) = short.answers(["abc"]), drawing.answers(["abc"])
+    assert (searched.tokens, searched.finished) == (drawn.tokens, False)
+    assert searched.log_p == pytest.approx(drawn.log_p, abs=1e-3)
 
 
 def test_rules_hold_in_a_continuation(trained: TrainedCausalLM) -> None:

@@ -55,9 +55,18 @@ def test_a_reading_gives_the_score_that_search_gave(trained: Trained) -> None:
         source = trained.source.encode(text)
         for answer in answers if source else ():
             reading = trained.read(source, answer.tokens)
-            assert float(reading.log_p.sum()) == pytest.approx(answer.log_p, abs=1e-3)
+            said = reading.log_p[: len(answer.tokens) + answer.finished]
+            assert float(said.sum()) == pytest.approx(answer.log_p, abs=1e-3)
             np.testing.assert_allclose(reading.weights.sum(axis=1), 1.0, rtol=1e-5)
             assert len(reading.alignment) == len(answer.tokens)
+
+
+def test_an_answer_cut_off_is_as_likely_drawn_as_searched_for(trained: Trained) -> None:
+    short = replace(trained, search=SearchConfig(max_length=2))
+    drawing = replace(short, sampling=SampleConfig(top_k=1, max_length=2))
+    ((searched,),), ((drawn,),) = short.answers(["abc"]), drawing.answers(["abc"])
+    assert (searched.tokens, searched.finished) == (drawn.tokens, False)
+    assert searched.log_p == pytest.approx(drawn.log_p, abs=1e-3)
 
 
 def test_rules_hold_in_a_stream(trained: Trained) -> None:

@@ -38,7 +38,7 @@ def test_every_layer_of_every_kind_is_there() -> None:
 def test_queries_keys_and_scale_give_the_probabilities_again(scale: float) -> None:
     model = shaken(replace(CONFIG, attention_scale=scale), np.float64)
     for m in view.attention(model, SOURCE, TARGET).record.maps:
-        _, saved = ops.attention(m.q, m.k, m.v, scale=m.scale, causal=m.causal)
+        _, saved = ops.attention(m.q * m.scale, m.k, m.v, scale=1.0, causal=m.causal)
         np.testing.assert_allclose(saved.probabilities, m.probabilities, atol=1e-12)
 
 
@@ -115,8 +115,26 @@ def test_unknown_characters_are_named() -> None:
 
 
 def test_an_answer_that_does_not_end_says_so() -> None:
-    record = view.attention(speaking(max_length=2), "가나").record
+    trained = speaking(max_length=2)
+    record = view.attention(trained, "가나").record
     assert any("did not end within 2 tokens" in note for note in record.notes)
+    ((answer, *_),) = trained.answers(["가나"])
+    assert len(record.steps) == 2
+    assert record.loss == pytest.approx(-answer.log_p)
+    (last,) = (node for node in record.tree if node.rank == 1)
+    assert record.loss == pytest.approx(-last.log_p)
+
+
+def test_an_end_that_was_not_said_sends_no_gradient_back() -> None:
+    model, answer = shaken(), SearchConfig(max_length=2)
+    said = search(model, Packed.of([SOURCE]), answer)[0][0].tokens
+    cut_off = view.attention(model, SOURCE, search=answer).record
+    ended = view.attention(model, SOURCE, said).record
+    for m, whole in zip(cut_off.maps, ended.maps, strict=True):
+        np.testing.assert_array_equal(m.probabilities, whole.probabilities)
+        if m.kind != "encoder":  # what read the last token is asked for the end alone
+            assert whole.doutputs[:, -1].any()
+            assert not m.doutputs[:, -1].any()
 
 
 @pytest.mark.parametrize(

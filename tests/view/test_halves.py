@@ -99,6 +99,16 @@ def test_without_an_output_it_is_the_continuation_that_generate_gives() -> None:
     assert any(node.rank == 1 for node in record.tree)
 
 
+def test_the_loss_is_of_what_the_continuation_said() -> None:
+    for kind, finished in (("char", True), ("bpe", False)):
+        trained = gpt(kind)
+        record = view.attention(trained, "가나").record
+        ((answer, *_),) = trained.answers(["가나"])
+        assert answer.finished == finished
+        assert len(record.steps) == len(answer.tokens) + finished
+        assert record.loss == pytest.approx(-answer.log_p)
+
+
 def test_the_gradient_is_the_losss() -> None:
     """Moving one value moves the loss by doutputs · w: checked by a small step on V's bias."""
     trained = gpt()

@@ -44,7 +44,8 @@ class Hypothesis(NamedTuple):
     log_p: float
     """Σ log p of the tokens, the end token included if it was said."""
     score: float
-    """log_p divided by the length penalty: what answers are ranked by."""
+    """What answers are ranked by: log p of the tokens and of the end, said or not, divided by the
+    length penalty."""
     finished: bool
     """Whether the end token was said, rather than the length running out."""
 

@@ -132,9 +132,10 @@ def _advance(
     one: Search, log_p: Array, eos: int, config: SearchConfig, last: bool
 ) -> list[tuple[int, int]]:
     """Extend one input's hypotheses by a token; return (parent row, token) of those that go on."""
-    if last:  # the length has run out: what is there counts as it stands, or ends here
+    if last:  # the length has run out: each is ranked as if it ended here
         for (said, total), row in zip(one.beams, log_p, strict=True):
-            one.done.append(_hypothesis(said, total + float(row[eos]), False, config))
+            score = _score(total + float(row[eos]), said, config)
+            one.done.append(Hypothesis(said, total, score, False))
         return []
     if one.prefix or config.constraints.active:
         rows = zip(log_p, one.beams, strict=True)
@@ -153,7 +154,7 @@ def _advance(
         if token == eos:
             if rank < config.beam:
                 reached = rank
-                one.done.append(_hypothesis(said, total, True, config))
+                one.done.append(Hypothesis(said, total, _score(total, said, config), True))
         elif len(beams) < config.beam:
             reached = rank
             survivors.append((parent, token))
@@ -171,11 +172,9 @@ def _top(values: Array, k: int) -> Array:
     return rows[np.argsort(-values[rows], kind="stable")][:k]
 
 
-def _hypothesis(
-    said: tuple[int, ...], log_p: float, finished: bool, config: SearchConfig
-) -> Hypothesis:
-    score = log_p / penalty(len(said) + 1, config.length_penalty)
-    return Hypothesis(said, log_p, score, finished)
+def _score(log_p: float, said: tuple[int, ...], config: SearchConfig) -> float:
+    """Return what an answer is ranked by; log_p is that of its tokens and of the end after them."""
+    return log_p / penalty(len(said) + 1, config.length_penalty)
 
 
 def _ranked(done: list[Hypothesis]) -> list[Hypothesis]:

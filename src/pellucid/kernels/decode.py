@@ -220,9 +220,9 @@ def search(
             log_probabilities(x[first:end], sizes[E], w, out_at, bias_at, logits[: end - first])
             for i in range(first, end):
                 going_on = step < limits[owners[i]]
-                if not going_on:  # the length has run out: each ends as it stands
-                    log_p = totals[i] + np.float64(logits[i - first, eos])
-                    keep(owners[i], log_p, step, i, going_on, penalties, scores_done, done, log_ps)
+                if not going_on:  # the length has run out: each is ranked as if it ended here
+                    score = (totals[i] + np.float64(logits[i - first, eos])) / penalties[step + 1]
+                    keep(owners[i], totals[i], score, step, i, False, scores_done, done, log_ps)
                 else:
                     likeliest(logits, i - first, vocabulary, 2 * beam, values[i], tokens[i])
         going = advance(

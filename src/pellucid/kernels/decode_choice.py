@@ -69,12 +69,11 @@ def likeliest(log_p, i, vocabulary, k, values, tokens):
 
 
 @inner()
-def keep(i, log_p, length, row, ended, penalties, done_score, done, log_ps):
+def keep(i, log_p, score, length, row, ended, done_score, done, log_ps):
     """Keep an answer of input i among its best, behind those of the same score.
 
     done[i, place]: its length, the row of its last token, and whether it said the end.
     """
-    score = log_p / penalties[length + 1]
     place = done_score.shape[1]
     while place > 0 and done_score[i, place - 1] < score:
         place -= 1
@@ -125,7 +124,8 @@ def advance(
             cursor[at - begin] += 1
             if token == eos:
                 if rank < beam:
-                    keep(i, reached, said, at, token == eos, penalties, done_score, done, log_ps)
+                    score = reached / penalties[said + 1]
+                    keep(i, reached, score, said, at, True, done_score, done, log_ps)
                     finished[i] += 1
             else:
                 next_owners[rows], next_totals[rows] = i, reached

@@ -22,13 +22,13 @@ class Answer(NamedTuple):
 
     text: str
     log_p: float
-    """How likely the model holds it to be: Σ log p of its tokens and the end."""
+    """How likely the model holds it to be: Σ log p of its tokens, and of the end if it was said."""
     finished: bool
     """Whether it came to an end by itself, rather than at the longest length allowed."""
     tokens: tuple[int, ...] = ()
     """Its tokens, the end not among them."""
     score: float = 0.0
-    """What answers are ranked by: log_p over the length penalty; log_p itself when sampled."""
+    """What answers are ranked by, as `decoding.Hypothesis` has it; log_p itself when sampled."""
 
 
 class Reading(NamedTuple):

@@ -16,7 +16,7 @@ from pellucid.models.causal_lm import CausalLM
 from pellucid.models.masked_lm import MaskedLM
 from pellucid.packed import Packed
 from pellucid.view.generation import watch
-from pellucid.view.look import look_at_continuation, look_at_guesses, steps_of
+from pellucid.view.look import look_at_text, steps_of
 from pellucid.view.record import Record
 from pellucid.view.side import Side, Text, specials_of
 
@@ -50,11 +50,12 @@ def continuation(
     answers, tree = watch(decodes, asked, search, side, opened[-1])
     said = list(answers[0].tokens) if given is None else given
     notes: tuple[str, ...] = ()
+    wanted = [*said, config.eos_token_id]
     if given is None and not answers[0].finished:
         notes = (f"The continuation did not end within {len(said)} tokens.",)
-    seen = look_at_continuation(model, opening, said)
-    wanted = [*said, config.eos_token_id]
-    places = range(len(opening) - 1, len(opening) + len(said))
+        wanted = said
+    places = range(len(opening) - 1, len(opening) - 1 + len(wanted))
+    seen = look_at_text(model, [*opening, *said], places, wanted)
     return Record(
         title=f"{side.text(ids)} → {side.text(said)}",
         model=_describe(model, "decoder"),
@@ -102,7 +103,7 @@ def guesses(model: MaskedLM, trained: Any, source: Text, target: Text | None) ->
         notes.append(f"Nothing is masked: every token is seen while it is predicted. Try {MASK}.")
     elif target is None:
         wanted = model(Packed.of([text]))[np.array(masked)].argmax(axis=1).tolist()
-    seen = look_at_guesses(model, text, places, wanted)
+    seen = look_at_text(model, text, places, wanted)
     filled = dict(zip(places, wanted, strict=True))
     whole = side.text([filled.get(place, ids[place - 1]) for place in range(1, len(text) - 1)])
     written = source.replace(MASK, "\ufffc") if isinstance(source, str) else source

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,56 +49,56 @@ class Seen(NamedTuple):
     """(L, V): row l predicts what follows token l of the last stack."""
 
 
-def look_at_pair(model: Seq2Seq, source: Sequence[int], target: Sequence[int]) -> Seen:
+def look_at_pair(
+    model: Seq2Seq, source: Sequence[int], target: Sequence[int], wanted: Sequence[int]
+) -> Seen:
     """Pass one pair through an encoder-decoder and back, on the plain pages.
 
-    Begin and end are put around the target. Call it inside `undisturbed`.
+    `target` is what the decoder reads, begin and all; the loss is that of the `wanted` tokens, the
+    first of which follows the first of `target`. Call it inside `undisturbed`.
     """
-    bos, eos = model.config.bos_token_id, model.config.eos_token_id
-    batch = Batch(Packed.of([source]), Packed.of([[bos, *target, eos]]))
+    # A batch's target ends in a token that is not read.
+    batch = Batch(Packed.of([source]), Packed.of([[*target, model.config.eos_token_id]]))
     recorder = Recorder()
     with kernels.reference():
-        loss, backward = model.loss(batch, recorder=recorder)
-        backward(1.0)
-        rows, _ = model.decode_rows(batch)
-        logits = model.output(rows)
-    return Seen(maps_of(recorder), loss.nats, logits)
+        rows, rows_backward = model.decode_rows(batch, recorder=recorder)
+        logits, output_backward = model.output.forward(rows)
+        loss = _loss(
+            logits,
+            range(len(wanted)),
+            wanted,
+            lambda dlogits: rows_backward(output_backward(dlogits)),
+        )
+    return Seen(maps_of(recorder), loss, logits)
 
 
-def look_at_continuation(model: CausalLM, opening: Sequence[int], said: Sequence[int]) -> Seen:
-    """Pass a text and what follows it through a decoder alone and back, on the plain pages.
-
-    `opening` has a token at least; the loss is that of `said` and the end after it.
-    """
-    *before, last = opening
-    batch = Batch(Packed.of([before]), Packed.of([[last, *said, model.config.eos_token_id]]))
-    recorder = Recorder()
-    with kernels.reference():
-        loss, backward = model.loss(batch, recorder=recorder)
-        backward(1.0)
-        logits = model(Packed.of([[*opening, *said]]))
-    return Seen(maps_of(recorder), loss.nats, logits)
-
-
-def look_at_guesses(
-    model: MaskedLM, text: Sequence[int], places: Sequence[int], wanted: Sequence[int]
+def look_at_text(
+    model: CausalLM | MaskedLM, text: Sequence[int], places: Sequence[int], wanted: Sequence[int]
 ) -> Seen:
-    """Pass a text through an encoder alone and back, on the plain pages.
+    """Pass a text through a decoder or an encoder alone and back, on the plain pages.
 
     The loss is that of the `wanted` tokens at these places; a model without a head has none.
     """
     recorder = Recorder()
     with kernels.reference():
-        if model.head is None:
+        if isinstance(model, MaskedLM) and model.head is None:
             rows, _ = model.rows(Packed.of([text]), recorder=recorder)
             return Seen(maps_of(recorder), 0.0, rows)
         logits, backward = model.forward(Packed.of([text]), recorder=recorder)
-        rows, at = logits[list(places)], np.asarray(wanted, np.int64)
-        loss, saved = ops.cross_entropy(rows, at, reduction="sum")
-        dlogits = np.zeros_like(logits)
-        dlogits[list(places)] = ops.cross_entropy_backward(np.ones_like(loss), saved)
-        backward(dlogits)
-    return Seen(maps_of(recorder), float(loss), logits)
+        loss = _loss(logits, places, wanted, backward)
+    return Seen(maps_of(recorder), loss, logits)
+
+
+def _loss(
+    logits: Array, places: Sequence[int], wanted: Sequence[int], backward: Callable[[Array], Any]
+) -> float:
+    """Return Σ −log p of the tokens wanted in these rows of logits (T, V), and send it back."""
+    rows = list(places)
+    loss, saved = ops.cross_entropy(logits[rows], np.asarray(wanted, np.int64), reduction="sum")
+    dlogits = np.zeros_like(logits)
+    dlogits[rows] = ops.cross_entropy_backward(np.ones_like(loss), saved)
+    backward(dlogits)
+    return float(loss)
 
 
 def maps_of(recorder: Recorder) -> tuple[Map, ...]:

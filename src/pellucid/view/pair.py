@@ -40,12 +40,14 @@ def pair(
     (begin,) = said.labels([config.bos_token_id])
     answers, tree = watch(model, source_ids, search, said, begin)
     notes: list[str] = []
+    end = [config.eos_token_id]
     if target_ids is None:
         target_ids = list(answers[0].tokens)
         if not answers[0].finished:
             notes.append(f"The answer did not end within {len(target_ids)} tokens.")
-    seen = look_at_pair(model, source_ids, target_ids)
-    wanted = [*target_ids, config.eos_token_id]
+            end = []
+    wanted = [*target_ids, *end]
+    seen = look_at_pair(model, source_ids, [config.bos_token_id, *target_ids], wanted)
     return Record(
         title=f"{read.text(source_ids)} → {said.text(target_ids)}",
         model=_describe(model),
