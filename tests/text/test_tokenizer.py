@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,14 @@ def test_half_a_surrogate_pair_is_refused() -> None:
     for tokenizer in (BPE, CHAR):
         with pytest.raises(UserError, match=r"not Unicode text: 'b\\ud800'"):
             tokenizer.encode_all(["a", "b\ud800"])
+    composing = train_tokenizer(["ab"], "char", normalise=["nfc"])
+    roads: list[Callable[[str], object]] = [
+        *[CHAR.spans, BPE.spans, composing.normalised, normaliser(["nfc"])],
+        lambda text: composing.unknown_characters(["a", text]),
+    ]
+    for road in roads:
+        with pytest.raises(UserError, match=r"not Unicode text: 'b\\ud800'"):
+            road("b\ud800")
 
 
 TRAIN = """

@@ -10,6 +10,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,15 +71,19 @@ class Tokenizer:
         try:
             encodings = self._core.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError:
-            raise UserError(f"not Unicode text: {_without_character(texts)!a}") from None
+            raise _not_unicode(texts) from None
         return [encoding.ids for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Return (id, start, end) of each token: it stands for `text[start:end]`.
 
-        The tokens of one character in several pieces all have that character's span.
+        The tokens of one character in several pieces all have that character's span. Raises
+        `UserError` as `encode` does.
         """
-        encoding = self._core.encode(text, add_special_tokens=False)
+        try:
+            encoding = self._core.encode(text, add_special_tokens=False)
+        except TypeError:
+            raise _not_unicode([text]) from None
         return [(i, *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -97,9 +102,11 @@ class Tokenizer:
         ]
 
     def normalised(self, text: str) -> str:
-        """Return a text as the file says to normalise it: what is left of it once it is cut."""
-        normalizer = self._core.normalizer
-        return text if normalizer is None else normalizer.normalize_str(text)
+        """Return a text as the file says to normalise it: what is left of it once it is cut.
+
+        Raises `UserError` as `encode` does.
+        """
+        return _normalised(self._core.normalizer, text)
 
     def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the characters that have no token, most frequent first. Bytes always have one."""
@@ -165,8 +172,7 @@ def normaliser(names: Sequence[str]) -> Callable[[str], str]:
     >>> normaliser(["lowercase", "whitespace"])(" A  B")
     'a b'
     """
-    normalizer = _normalizer(names)
-    return str if normalizer is None else normalizer.normalize_str
+    return partial(_normalised, _normalizer(names))
 
 
 def train_tokenizer(
@@ -200,6 +206,15 @@ def _normalizer(names: Sequence[str]) -> normalizers.Normalizer | None:
             )
     steps = [step for name in names for step in NORMALISERS[name]()]
     return normalizers.Sequence(steps) if steps else None
+
+
+def _normalised(normalizer: normalizers.Normalizer | None, text: str) -> str:
+    if normalizer is None:
+        return text
+    try:
+        return str(normalizer.normalize_str(text))
+    except UnicodeEncodeError:
+        raise _not_unicode([text]) from None
 
 
 def _train_characters(
@@ -258,7 +273,7 @@ def _count_characters(
 ) -> Counter[str]:
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(text if normalizer is None else normalizer.normalize_str(text))
+        counts.update(_normalised(normalizer, text))
     return counts
 
 
@@ -266,12 +281,13 @@ def _by_frequency(counts: Counter[str]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _without_character(texts: Sequence[str]) -> str:
+def _not_unicode(texts: Sequence[str]) -> UserError:
+    """Return what to raise where one of these texts holds half of a surrogate pair."""
     for text in texts:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            return text
+            return UserError(f"not Unicode text: {text!a}")
     raise TypeError("expected a sequence of str")
 
 
