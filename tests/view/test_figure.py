@@ -4,10 +4,11 @@ import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from tests.view.samples import shaken, speaking
+from tests.view.samples import bpe, shaken, speaking
 
 from pellucid import view
 from pellucid.errors import UsageError, UserError
@@ -77,6 +78,15 @@ def test_characters_that_no_font_has_are_named(
     assert "fonts-noto-cjk" in caplog.text
 
 
+def test_what_steers_a_terminal_is_not_in_the_warning(caplog: pytest.LogCaptureFixture) -> None:
+    from pellucid.view import fonts
+
+    with caplog.at_level(logging.WARNING):
+        fonts.families_for("\x1b a")
+    assert "no installed font has U+001B;" in caplog.text
+    assert "\x1b" not in caplog.text
+
+
 def test_dollars_are_no_mathematics() -> None:
     from pellucid.text.tokenizer import train_tokenizer
 
@@ -89,6 +99,12 @@ def test_the_ending_says_what_is_written(ending: str, tmp_path: Path) -> None:
     starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "html": b"<!doctype", "txt": b"c"}
     path = picture().save(tmp_path / f"a.{ending}", "cross", 1, 1)
     assert path.read_bytes().startswith(starts[ending])
+
+
+def test_an_svg_of_any_text_is_xml(tmp_path: Path) -> None:
+    seen = view.attention(speaking(bpe()), "he\x06l\x1b[31mlo")
+    assert seen.record.title.startswith("heU+0006lU+001B[31mlo → ")
+    ElementTree.parse(seen.save(tmp_path / "a.svg", "encoder", 1, 1))
 
 
 def test_other_endings_are_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from tests.view.samples import bpe
 
 from pellucid.text.tokenizer import train_tokenizer
 from pellucid.view.side import Side
-from pellucid.view.tokens import Label, labels, plain_labels, visible
+from pellucid.view.tokens import Label, labels, legible, plain_labels, visible
 
 
 def texts(text: str) -> list[str]:
@@ -75,6 +75,11 @@ def test_characters() -> None:
 def test_an_emoji_of_several_signs_keeps_them_joined() -> None:
     family = "👨\u200d👩\u200d👧"
     assert visible(family) == family
+
+
+def test_what_steers_a_terminal_shows_its_number() -> None:
+    assert visible("\x1b[31m\u200d a") == "U+001B[31m\u200d␣a"
+    assert legible("a\x06\tb\n\ufffe\u200d") == "aU+0006\tb\nU+FFFE\u200d"
 
 
 def test_without_a_tokenizer_ids_show() -> None:

@@ -17,6 +17,7 @@ from pellucid.view.pair import pair
 from pellucid.view.picture import Picture
 from pellucid.view.record import Record
 from pellucid.view.side import Text
+from pellucid.view.tokens import legible
 
 if TYPE_CHECKING:
     from pellucid.text.cutting import Cuts
@@ -76,7 +77,7 @@ def attention(
             )
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
         raise UserError("the model's numbers are not finite (NaN or infinite): nothing to draw")
-    return Picture(_with_unknown(record))
+    return Picture(_with_unknown(replace(record, title=legible(record.title))))
 
 
 def _with_unknown(record: Record) -> Record:

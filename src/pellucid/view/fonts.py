@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 from functools import cache
 
 from matplotlib import font_manager
@@ -45,9 +46,15 @@ def families_for(text: str) -> list[str]:
         _log.warning(
             "no installed font has %s; they are drawn as boxes. For Hangul install Noto Sans CJK "
             "(Debian, Ubuntu: apt install fonts-noto-cjk)",
-            " ".join(f"{chr(c)} (U+{c:04X})" for c in sorted(missing)),
+            " ".join(map(_named, sorted(missing))),
         )
     return families
+
+
+def _named(code: int) -> str:
+    """Return a character and its number; one without a shape, which may steer a terminal, alone."""
+    number = f"U+{code:04X}"
+    return number if unicodedata.category(chr(code))[0] == "C" else f"{chr(code)} ({number})"
 
 
 def _candidates() -> list[tuple[str, str]]:

@@ -87,7 +87,21 @@ def visible(text: str) -> str:
             return f"◌{text}"
         if category[0] in "CZ":
             return f"U+{ord(text):04X}"
-    return "".join(MARKS.get(c, c) for c in text)
+    return legible("".join(MARKS.get(c, c) for c in text))
+
+
+def legible(text: str) -> str:
+    """Write what steers a terminal or may not stand in XML as its number; tabs and lines stay.
+
+    >>> legible("red: \\x1b[31m")
+    'red: U+001B[31m'
+    """
+    return "".join(
+        f"U+{ord(c):04X}"
+        if (unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\n") or c in "\ufffe\uffff"
+        else c
+        for c in text
+    )
 
 
 def _from_bytes(pieces: Sequence[bytes | Label]) -> list[Label]:
