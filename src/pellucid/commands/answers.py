@@ -155,8 +155,9 @@ def _joined(parts: Sequence[Sequence[Answer]]) -> list[Answer]:
 
 
 def written(answers: Sequence[Answer], scores: bool) -> str:
-    """Write a text's answers on one line."""
+    """Write a text's answers on one line, tabs between them; an answer's own become blanks."""
     return "\t".join(
-        (f"{answer.log_p:.3f}\t" if scores else "") + " ".join(answer.text.splitlines())
+        (f"{answer.log_p:.3f}\t" if scores else "")
+        + " ".join(answer.text.replace("\t", " ").splitlines())
         for answer in answers
     )
