@@ -72,6 +72,17 @@ def test_characters() -> None:
     ]
 
 
+def test_an_unknown_character_is_found_in_the_text_as_it_was_cut() -> None:
+    tokenizer = train_tokenizer(["ab 가"], "char", normalise=["nfc", "lowercase", "whitespace"])
+    text = "  가 Ж"
+    found = labels(tokenizer, tokenizer.encode(text), text)
+    assert found == [Label("가"), Label("␣"), Label("ж", "unknown")]
+    # as many signs as tokens, and yet another text
+    text = "가  ЖE\u0301"
+    found = labels(tokenizer, tokenizer.encode(text), text)
+    assert [label.text for label in found] == ["가", "␣", "ж", "é"]
+
+
 def test_an_emoji_of_several_signs_keeps_them_joined() -> None:
     family = "👨\u200d👩\u200d👧"
     assert visible(family) == family

@@ -53,8 +53,9 @@ def labels(
         table = _bytes_of_pieces(cast("Tokenizer", tokenizer))
         return _from_bytes([_special(specials[i]) if i in specials else table[i] for i in ids])
     texts = tokenizer.tokens(ids)
-    own = SPECIALS if kind == "char" else 0
-    given = text if text is not None and len(text) == len(ids) else None
+    own, given = 0, ""
+    if kind == "char":
+        own, given = SPECIALS, cast("Tokenizer", tokenizer).normalised(text or "")
     made = []
     for place, (i, shown) in enumerate(zip(ids, texts, strict=True)):
         if i in specials:
