@@ -112,6 +112,15 @@ def test_unknown_characters_are_named() -> None:
     record = view.attention(speaking(), "가ж나ж").record
     assert record.source[1] == Label("ж", "unknown")
     assert "Never seen in training: ж" in record.notes
+    record = view.attention(speaking(), "가", "나ж").record
+    assert record.target[-1] == Label("ж", "unknown")
+    assert record.notes == ("Never seen in training: ж",)
+
+
+def test_what_the_model_says_that_has_no_name_is_not_noted() -> None:
+    record = view.attention(speaking(), [4, 5], [6, 3]).record
+    assert record.target[-1] == Label("<unk>", "unknown")
+    assert record.notes == ()
 
 
 def test_an_answer_that_does_not_end_says_so() -> None:

@@ -89,6 +89,12 @@ def test_a_decoder_alone_is_drawn() -> None:
     assert record.loss == pytest.approx(-sum(np.log(s.probability) for s in record.steps))
 
 
+def test_an_unknown_character_of_a_given_continuation_is_named() -> None:
+    record = view.attention(gpt(), "가나", "다ж").record
+    assert record.target[-1].text == "ж"
+    assert record.notes == ("Never seen in training: ж",)
+
+
 def test_without_an_output_it_is_the_continuation_that_generate_gives() -> None:
     trained = gpt()
     record = view.attention(trained, "가나").record

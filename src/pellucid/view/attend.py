@@ -17,7 +17,7 @@ from pellucid.view.pair import pair
 from pellucid.view.picture import Picture
 from pellucid.view.record import Record
 from pellucid.view.side import Text
-from pellucid.view.tokens import legible
+from pellucid.view.tokens import UNKNOWNS, legible
 
 if TYPE_CHECKING:
     from pellucid.text.cutting import Cuts
@@ -81,9 +81,12 @@ def attention(
 
 
 def _with_unknown(record: Record) -> Record:
-    """Note the characters of the text that the model has no token for."""
-    shown = (*record.source, *record.target)
-    unknown = dict.fromkeys(label.text for label in shown if label.kind == "unknown")
+    """Note the characters that the model has no token for; an unknown that it says has no name."""
+    unknown = dict.fromkeys(
+        label.text
+        for label in (*record.source, *record.target)
+        if label.kind == "unknown" and label.text not in UNKNOWNS
+    )
     if not unknown:
         return record
     return replace(record, notes=(*record.notes, f"Never seen in training: {' '.join(unknown)}"))

@@ -60,7 +60,7 @@ def continuation(
         title=f"{side.text(ids)} → {side.text(said)}",
         model=_describe(model, "decoder"),
         source=(),
-        target=(*opened, *side.labels(said)),
+        target=(*opened, *side.labels(said, target or ())),
         maps=seen.maps,
         loss=seen.loss,
         steps=steps_of(seen.logits, wanted, places, side),

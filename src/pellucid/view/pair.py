@@ -52,7 +52,7 @@ def pair(
         title=f"{read.text(source_ids)} → {said.text(target_ids)}",
         model=_describe(model),
         source=tuple(read.labels(source_ids, source)),
-        target=tuple(said.labels([config.bos_token_id, *target_ids])),
+        target=(begin, *said.labels(target_ids, target or ())),
         maps=seen.maps,
         loss=seen.loss,
         steps=steps_of(seen.logits, wanted, range(len(wanted)), said),
