@@ -24,8 +24,8 @@ def split_sentences(text: str, count: Callable[[str], int], longest: int) -> lis
     pieces: list[str] = []
     start = 0
     for stop in [*(match.end() for match in _END.finditer(text)), len(text)]:
-        if pieces and count(longer := (pieces[-1] + text[start:stop]).rstrip()) <= longest:
-            pieces[-1] = longer if stop == len(text) else pieces[-1] + text[start:stop]
+        if pieces and count((pieces[-1] + text[start:stop]).strip()) <= longest:
+            pieces[-1] += text[start:stop]
         elif text[start:stop].strip():
             pieces.append(text[start:stop])
         start = stop
