@@ -14,7 +14,8 @@ def split_sentences(text: str, count: Callable[[str], int], longest: int) -> lis
     """Return the text in as few pieces of at most `longest` tokens as whole sentences allow.
 
     `count` says how many tokens a piece has. None: a sentence by itself is too long. A text that is
-    short enough comes back as it is; white space between pieces is left out.
+    short enough comes back as it is; white space between pieces is left out, and one that is nothing
+    else comes back empty.
 
     >>> split_sentences("It rains. Does it? Yes!", len, 18)
     ['It rains. Does it?', 'Yes!']
@@ -29,5 +30,5 @@ def split_sentences(text: str, count: Callable[[str], int], longest: int) -> lis
         elif text[start:stop].strip():
             pieces.append(text[start:stop])
         start = stop
-    pieces = [piece.strip() for piece in pieces]
+    pieces = [piece.strip() for piece in pieces] or [""]
     return pieces if all(count(piece) <= longest for piece in pieces) else None
