@@ -90,6 +90,8 @@ FAULTS = [
     ("p.tsv", "a\tb\n\nc\td\n", "line 2: expected 2 columns with a tab between them, got 1"),
     ("p.tsv", "a\tb\tc\n", "line 1: expected 2 columns .* got 3; .* names its columns"),
     ("p.csv", "a,b\nc\td\n", "p.csv, line 2: expected 2 columns with a comma"),
+    ("p.tsv.csv", "a,b\nc\td\n", "p.tsv.csv, line 2: expected 2 columns with a comma"),
+    ("p.tsv.csv.gz", "a,b\nc\td\n", "line 2: expected 2 columns with a comma"),
     ("p.csv", 'a,"x\ny\nz"\nc\n', "p.csv, line 4: expected 2 columns"),
     ("p.csv", 'a,b\nc,"d\n', "p.csv, line 2: not valid CSV: unexpected end of data"),
     ("p.csv", 'a,b\n"c" x,d\n', "p.csv, line 2: not valid CSV"),
@@ -122,6 +124,17 @@ def test_each_fault_is_one_message(
     with pytest.raises(UserError, match=says) as caught:
         read_pairs(path)
     assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    "name, expected", [("p.txt", "text"), ("p.txt.gz", "text"), ("p.tsv.gz", "pair of texts")]
+)
+def test_what_was_expected_is_a_pair_in_a_file_of_pairs_alone(
+    name: str, expected: str, tmp_path: Path
+) -> None:
+    for content in (" \n", "x" * 50_001):
+        with pytest.raises(UserError, match=f"expected one {expected} on each line$"):
+            read_lines(write(tmp_path, name, content))
 
 
 def test_the_longest_line_that_counts(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pellucid.settings import nearest
 from pellucid.text.pairs import Pair, Pairs, split_by_hash
 
 LONGEST_LINE = 50_000
-"""Characters. A line beyond it is not a pair of sentences but a file of another kind."""
+"""Characters. A line beyond it is not a sentence or two but a file of another kind."""
 
 COLUMNS = ("source", "target")
 
@@ -109,9 +109,10 @@ def read_lines(path: Path) -> list[str]:
     Raises `UserError` naming file and line: not a readable file, empty, another encoding, a NUL
     byte, a line longer than any sentence.
     """
+    expected = f"expected one {'pair of texts' if is_file_of_pairs(path) else 'text'} on each line"
     data = _read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     if not data.strip():
-        raise UserError(f"{path}: is empty; expected a pair of texts on each line")
+        raise UserError(f"{path}: is empty; {expected}")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UserError(f"{path}: is UTF-16; save it as UTF-8")
     if (nul := data.find(b"\0")) >= 0:
@@ -132,7 +133,7 @@ def read_lines(path: Path) -> list[str]:
         if len(line) > LONGEST_LINE:
             raise UserError(
                 f"{path}, line {number}: {len(line):,} characters, more than {LONGEST_LINE:,}; "
-                "expected one pair of texts on each line"
+                + expected
             )
     return lines
 
@@ -166,7 +167,7 @@ def _read_bytes(path: Path) -> bytes:
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file") from None
     except IsADirectoryError:
-        raise UserError(f"{path}: is a folder; expected a file of pairs") from None
+        raise UserError(f"{path}: is a folder; expected a file") from None
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise UserError(f"{path}: is not a whole gzip file; fetch or compress it again") from None
     except OSError as error:

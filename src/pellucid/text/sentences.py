@@ -14,7 +14,7 @@ def split_sentences(text: str, count: Callable[[str], int], longest: int) -> lis
     """Return the text in as few pieces of at most `longest` tokens as whole sentences allow.
 
     `count` says how many tokens a piece has. None: a sentence by itself is too long. A text that is
-    short enough comes back as it is; white space between pieces is left out, and one that is nothing
+    short enough comes back as it is; white space between pieces is left out, and a text of nothing
     else comes back empty.
 
     >>> split_sentences("It rains. Does it? Yes!", len, 18)
