@@ -233,7 +233,7 @@ def _column_pairs(
 def _column_pair(path: Path, row: Row, at: list[int], width: int) -> Pair:
     number, fields = row
     if len(fields) != width:
-        separator = "a tab" if ".tsv" in path.suffixes else "a comma"
+        separator = "a tab" if _format(path) == ".tsv" else "a comma"
         raise UserError(
             f"{path}, line {number}: expected {width} columns with {separator} between them, got "
             f"{len(fields)}"
