@@ -37,6 +37,15 @@ def test_case_counts_in_one_and_not_in_the_other() -> None:
         assert figure.signature in figure.written()
 
 
+def test_an_interval_stays_among_what_a_score_can_be() -> None:
+    pytest.importorskip("sacrebleu")
+    few = bleu(["a b c d e f"] * 2 + ["f a x"], [["a b c d e f"]] * 2 + [["f a c d e"]])
+    for figure in few:
+        assert figure.interval is not None
+        low, high = figure.interval
+        assert 0 <= low <= figure.value <= high <= 100
+
+
 def test_the_extra_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(UserError, match=r"pellucid\[eval\]"):

@@ -18,7 +18,8 @@ class Figure(NamedTuple):
     name: str
     value: float
     interval: tuple[float, float] | None
-    """Bootstrap, 95 %; None when it was not asked for, or cannot be had (a score near 0)."""
+    """Bootstrap, 95 %, within 0 to 100; None when it was not asked for, of one output, of a score
+    of 0, and where a resample shares not one word with its references."""
     signature: str
     """sacreBLEU's account of how it was counted: tokens, case, smoothing, version, seed."""
 
@@ -98,5 +99,5 @@ def _figure(
             signature = str(metric.get_signature())
             said = json.loads(score.format(width=6, signature=signature, is_json=True))
             middle, half = said["confidence_mean"], said["confidence_var"]
-            interval = (middle - half, middle + half)
+            interval = (max(0.0, middle - half), min(100.0, middle + half))
     return Figure(name, float(score.score), interval, str(metric.get_signature()))
