@@ -138,7 +138,7 @@ export class ScalePanel {
       row("multiplied by", number(head.scale), number(scale)),
       row("entropy, nats", own.entropy.toFixed(3), now.entropy.toFixed(3)),
       row("keys looked at", Math.exp(own.entropy).toFixed(1), Math.exp(now.entropy).toFixed(1)),
-      row("largest weight", own.peak.toFixed(3), now.peak.toFixed(3)),
+      row("largest weight, mean of queries", own.peak.toFixed(3), now.peak.toFixed(3)),
       row("largest change", "", change.toFixed(3)),
     );
   }
