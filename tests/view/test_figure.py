@@ -76,6 +76,46 @@ def test_characters_that_no_font_has_are_named(
         view.attention(speaking(), "가나").figure("encoder", 1, 1)
     assert "가 (U+AC00)" in caplog.text
     assert "fonts-noto-cjk" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        fonts.families_for("👧")
+    assert "👧 (U+1F467)" in caplog.text
+    assert "Hangul" not in caplog.text
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_saved_figure_says_once_what_no_font_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pellucid.view import fonts
+
+    monkeypatch.setattr(fonts, "_candidates", list)
+    with caplog.at_level(logging.WARNING):
+        view.attention(speaking(), "가나").save(tmp_path / "a.png", "encoder", 1, 1)
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("chosen", [{}, {"layer": 1, "head": 1}])
+def test_long_tokens_are_cut_and_leave_room_for_the_maps(chosen: dict[str, int]) -> None:
+    from pellucid.text.tokenizer import train_tokenizer
+
+    word = "supercalifragilistic" * 8
+    trained = speaking(train_tokenizer([word] * 3, "bpe", 460))
+    figure = view.attention(trained, f"{word} {word}").figure("encoder", **chosen)
+    labels = [label.get_text() for label in panels(figure)[0].get_yticklabels()]
+    assert labels[0] == word[:19] + "…"
+    assert min(axis.get_window_extent().height for axis in panels(figure)) > 100
+
+
+def test_a_title_is_as_long_as_it_is_shown() -> None:
+    from pellucid.text.tokenizer import train_tokenizer
+
+    text = "a" + 7 * "$$$"
+    trained = speaking(train_tokenizer([text], kind="char"))
+    figure = view.attention(trained, text, text).figure("encoder", 1, 1)
+    (title,) = (words.get_text() for words in figure.texts)
+    assert title.count("$") == title.count("\\$") == 42
 
 
 def test_what_steers_a_terminal_is_not_in_the_warning(caplog: pytest.LogCaptureFixture) -> None:

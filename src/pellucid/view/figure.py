@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,8 @@ LABELLED_SMALL = 24
 """The same for the small maps of the overview."""
 TITLE = 80
 """The most characters of a text above its maps."""
+LABEL = 20
+"""The most characters of a token beside a map."""
 INK = "#12414a"
 COLOURS = ("#ffffff", "#c9e6e6", "#63b3b8", "#1f7f8c", "#0b4a5c", "#04222e")
 
@@ -97,16 +100,23 @@ def _draw(
             )
             axis.set_title(f"layer {m.layer}, head {head + 1}", fontsize=8 if single else 6, pad=3)
             _label(axis, rows, columns, most, 8 if single else 5)
-    figure.suptitle(f"{TITLES[kind]}\n{_shortened(record.title)}", fontsize=9)
+    title = _shortened(" ".join(record.title.split()), TITLE)
+    figure.suptitle(f"{TITLES[kind]}\n{title}", fontsize=9)
     assert image is not None
     bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, ticks=[0, 0.05, 0.25, 0.5, 1])
     bar.ax.tick_params(labelsize=6)
     bar.set_label("weight", fontsize=7)
-    with warnings.catch_warnings():
-        # families_for has said what no font can draw, once and by name
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+    with missing_glyphs_named():
         figure.draw_without_rendering()
     return figure
+
+
+@contextmanager
+def missing_glyphs_named() -> Iterator[None]:
+    """Keep matplotlib silent on glyphs: `families_for` has said what no font can draw, by name."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        yield
 
 
 def _label(
@@ -114,16 +124,12 @@ def _label(
 ) -> None:
     for labels, at in ((columns, axis.xaxis), (rows, axis.yaxis)):
         if len(labels) <= most:
-            at.set_ticks(range(len(labels)), [_literal(label.text) for label in labels])
+            at.set_ticks(range(len(labels)), [_shortened(label.text, LABEL) for label in labels])
     axis.tick_params(labelsize=size, length=0, pad=1)
     axis.xaxis.set_tick_params(rotation=90 if any(len(c.text) > 2 for c in columns) else 0)
 
 
-def _literal(text: str) -> str:
-    """Keep matplotlib from reading dollars as mathematics."""
+def _shortened(text: str, most: int) -> str:
+    """Cut a text to as many characters, and keep matplotlib from reading mathematics in it."""
+    text = text if len(text) <= most else text[: most - 1] + "…"
     return text.replace("$", r"\$")
-
-
-def _shortened(text: str) -> str:
-    text = _literal(" ".join(text.split()))
-    return text if len(text) <= TITLE else text[: TITLE - 1] + "…"

@@ -22,6 +22,7 @@ PREFERRED = (
     "Noto Emoji",
     "Segoe UI Emoji",
 )
+HANGUL = ". For Hangul install Noto Sans CJK (Debian, Ubuntu: apt install fonts-noto-cjk)"
 USELESS = ("color emoji", "colour emoji", "last resort")
 """Fonts of pictures, which matplotlib cannot draw, and of boxes that stand for every character."""
 
@@ -43,10 +44,11 @@ def families_for(text: str) -> list[str]:
             families.append(name)
             missing -= found
     if missing:
+        hangul = any("HANGUL" in unicodedata.name(chr(c), "") for c in missing)
         _log.warning(
-            "no installed font has %s; they are drawn as boxes. For Hangul install Noto Sans CJK "
-            "(Debian, Ubuntu: apt install fonts-noto-cjk)",
+            "no installed font has %s; they are drawn as boxes%s",
             " ".join(map(_named, sorted(missing))),
+            HANGUL if hangul else "",
         )
     return families
 

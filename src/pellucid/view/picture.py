@@ -77,8 +77,11 @@ class Picture:
         if drawing == "page":
             content = self.html().encode("utf-8")
         elif drawing == "figure":
-            drawn = io.BytesIO()
-            self.figure(kind, layer, head).savefig(drawn, format=path.suffix[1:].lower())
+            from pellucid.view.figure import missing_glyphs_named
+
+            figure, drawn = self.figure(kind, layer, head), io.BytesIO()
+            with missing_glyphs_named():
+                figure.savefig(drawn, format=path.suffix[1:].lower())
             content = drawn.getvalue()
         else:
             content = f"{self.terminal(kind, layer, head)}\n".encode()
