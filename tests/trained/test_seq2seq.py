@@ -42,6 +42,13 @@ def test_a_stream_of_draws_ends_as_the_drawn_answer(trained: Trained) -> None:
         assert "".join(drawing.stream(text, number)) == some[0].text
 
 
+def test_an_empty_text_has_an_empty_answer_whatever_the_prefix(trained: Trained) -> None:
+    prefixed = replace(trained, prefix="ab")
+    (empty, *_), (answer, *_) = prefixed.answers(["", "abc"])
+    assert (empty.text, answer.text[:2]) == ("", "ab")
+    assert list(prefixed.stream("")) == []
+
+
 def test_a_stream_never_shows_half_a_character(trained: Trained) -> None:
     pushed = replace(trained, prefix="🙂가", search=SearchConfig(max_length=7))
     pieces = list(pushed.stream("abc"))

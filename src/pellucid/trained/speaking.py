@@ -56,7 +56,7 @@ class Speaking(ABC):
     sampling: SampleConfig | None = None
     """When set, answers are drawn instead of searched for."""
     prefix: str = ""
-    """What every answer begins with."""
+    """What every answer begins with, except the empty one to an empty text."""
 
     def __post_init__(self) -> None:
         if self.prefix and (unknown := self.target.unknown_characters([self.prefix])):
