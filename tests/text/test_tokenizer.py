@@ -82,6 +82,7 @@ def test_marks_leave_no_trace_and_unknown_shows() -> None:
     assert CHAR.decode([BOS, *ids, EOS, PAD, PAD]) == "먹니"
     assert CHAR.encode("먹X") == [ids[0], UNK]
     assert CHAR.decode([ids[0], UNK]) == "먹<unk>"
+    assert BPE.decode([UNK]) == ""
     assert CHAR.tokens([BOS, *ids, EOS]) == ["<s>", "먹", "니", "</s>"]
 
 

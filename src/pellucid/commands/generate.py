@@ -58,7 +58,7 @@ def run(arguments: list[str]) -> int:
         Args:
             text: What to answer; quote a text that holds spaces.
             file: Answer the lines of this file.
-            prefix: What every answer must begin with; an empty text has an empty answer all the same.
+            prefix: What every answer must begin with; an empty text still has an empty answer.
             temperature: Draw; log-probabilities are divided by it: below 1 surer, above 1 wilder.
             top_k: Draw among this many likeliest tokens; 0 among all.
             top_p: Draw among the fewest likeliest tokens that hold this share of the probability.

@@ -87,8 +87,9 @@ class Tokenizer:
         return [(i, *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids; begin, end and padding leave no trace, unknown shows as <unk>.
+        """Return the text of ids; begin, end and padding leave no trace.
 
+        Unknown shows as <unk> at character level; bytes need none, and there it leaves no trace.
         Bytes that do not make a character, which only a model could put in a row, come out as
         U+FFFD.
         """
