@@ -325,6 +325,33 @@ FUNCTIONS = [
         ValueError,
         ("within the 5 rows", "got -6"),
     ),
+    Misuse(
+        "a product of no axis",
+        lambda f, ones: f.linear(ones(), ones(5, 3)),
+        ValueError,
+        ("width 3", "got shape ()"),
+    ),
+    Misuse(
+        "a weight of three axes",
+        lambda f, ones: f.linear(ones(7, 3), ones(2, 5, 3)),
+        ValueError,
+        ("a weight of shape (F, E), got (2, 5, 3)",),
+    ),
+    *(
+        Misuse(
+            f"{name} along axis {dim}",
+            lambda f, ones, name=name, dim=dim: getattr(f, name)(ones(5, 3), dim=dim),
+            ValueError,
+            ("dim must be an axis of input", "(5, 3)", f"got {dim}"),
+        )
+        for name, dim in (("softmax", 2), ("log_softmax", -3))
+    ),
+    Misuse(
+        "a norm over a number",
+        lambda f, ones: f.layer_norm(ones(5, 3), 3),
+        ValueError,
+        ("sizes of the last axes, such as (3,); got 3",),
+    ),
 ]
 
 
@@ -358,6 +385,12 @@ def test_torch_refuses_it_too(misuse: Misuse) -> None:
 
     with pytest.raises(Exception):  # noqa: B017, PT011 - torch's kinds of error vary
         misuse.call(torch.nn.functional if misuse in FUNCTIONS else torch.nn, ones)
+
+
+def test_a_product_with_one_row_is_refused_which_torch_allows() -> None:
+    for kind in ("float32", "float64"):
+        with pytest.raises(ValueError, match=r"a weight of shape \(F, E\), got \(3,\)"):
+            functional.linear(our_ones(5, 3, kind=kind), our_ones(3, kind=kind))
 
 
 def test_gradients_of_weights_that_were_not_handed_out() -> None:

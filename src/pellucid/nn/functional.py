@@ -96,7 +96,9 @@ def log_softmax(input: Array, dim: int) -> Forward:
 
 
 def _along(f: Callable[..., tuple[Any, Any]], input: Array, dim: int) -> Forward:
-    shape = input.shape
+    shape, axes = input.shape, input.ndim
+    if not -axes <= dim < axes:
+        raise ValueError(f"dim must be an axis of input, which has shape {shape}; got {dim}")
     y, back = hand_out(f, np.moveaxis(input, dim, -1))
 
     @way_back
@@ -138,6 +140,11 @@ def layer_norm(
     Raises `ValueError` when the last axes, weight or bias are not of normalized_shape. See
     `ops.layer_norm`.
     """
+    if np.ndim(normalized_shape) != 1:
+        raise ValueError(
+            "normalized_shape must be the sizes of the last axes, such as "
+            f"({normalized_shape},); got {normalized_shape}"
+        )
     shape, axes = tuple(normalized_shape), len(normalized_shape)
     if not axes or input.ndim < axes or input.shape[input.ndim - axes :] != shape:
         raise ValueError(

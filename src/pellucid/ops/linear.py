@@ -18,13 +18,16 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, S
     """Return x Wᵀ + b.
 
     x: (…, E), weight: (F, E), bias: (F,) or None; y: (…, F). Raises `ValueError` when the last
-    axis of `x` is not E, or bias not (F,). torch.nn.functional.linear computes the same.
+    axis of `x` is not E, weight not (F, E), or bias not (F,). torch.nn.functional.linear computes
+    the same.
 
     >>> import numpy as np
     >>> linear(np.ones((2, 3)), np.ones((4, 3)), np.zeros(4))[0].shape
     (2, 4)
     """
-    if x.shape[-1] != weight.shape[1]:
+    if weight.ndim != 2:
+        raise ValueError(f"linear expects a weight of shape (F, E), got {tuple(weight.shape)}")
+    if x.shape[-1:] != weight.shape[1:]:
         raise ValueError(
             f"linear expects input of width {weight.shape[1]} (its weight is {weight.shape}), "
             f"got shape {x.shape}; the last axis must be the features"
