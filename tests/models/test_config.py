@@ -46,6 +46,14 @@ def test_before_the_vocabulary_is_known_any_token_may_be_special(kind: type) -> 
     assert kind(eos_token_id=50256).eos_token_id == 50256
 
 
+@pytest.mark.parametrize("positions", [2**20 + 1, 10**30])
+def test_no_more_positions_than_a_table_of_them_can_hold(positions: int) -> None:
+    message = f"max_position_embeddings must be at most 1048576, got {positions}"
+    with pytest.raises(UsageError, match=message):
+        replace(SEQ2SEQ, max_position_embeddings=positions)
+    assert replace(SEQ2SEQ, max_position_embeddings=2**20).max_position_embeddings == 2**20
+
+
 @pytest.mark.parametrize(
     "name",
     ["layer_norm_eps", "attention_scale", "embedding_scale", "position_scale", "token_init",

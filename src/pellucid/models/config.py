@@ -10,6 +10,9 @@ from pellucid.errors import UsageError
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "leaky_relu"]
 
+MOST_POSITIONS = 2**20
+"""Of any model: the fixed table of so many is still built within the memory there is."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
@@ -90,6 +93,11 @@ class StackConfig:
         self._at_least(0, "ffn_before", "pad_token_id", "bos_token_id", "eos_token_id")
         self._at_least(1, "ffn_dim", "ffn_after")
         self._at_least(2, "max_position_embeddings")
+        if self.max_position_embeddings > MOST_POSITIONS:
+            raise UsageError(
+                f"max_position_embeddings must be at most {MOST_POSITIONS}, got "
+                f"{self.max_position_embeddings}"
+            )
         for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
             p = getattr(self, name)
             if p is not None and not 0.0 <= p < 1.0:
