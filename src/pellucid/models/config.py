@@ -11,7 +11,7 @@ from pellucid.errors import UsageError
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "leaky_relu"]
 
 MOST_POSITIONS = 2**20
-"""Of any model: the fixed table of so many is still built within the memory there is."""
+"""Of any model, at most: beyond it stands a damaged number, of which no table could be built."""
 
 
 @dataclass(frozen=True, kw_only=True)
