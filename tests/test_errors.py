@@ -18,6 +18,11 @@ def test_a_module_that_cannot_be_imported_says_why(
 ) -> None:
     (tmp_path / "broken_here.py").write_text('raise ImportError("libwide.so: no such file")')
     monkeypatch.syspath_prepend(tmp_path)
-    said = re.escape("install the extra (libwide.so: no such file)")
-    with pytest.raises(UserError, match=f"^{said}$"):
-        optional("broken_here", "install the extra")
+    (tmp_path / "lacking_here.py").write_text("import pellucid_has_no_such_module")
+    for module, why in (
+        ("broken_here", "libwide.so: no such file"),
+        ("lacking_here", "No module named 'pellucid_has_no_such_module'"),
+    ):
+        said = re.escape(f"install the extra ({why})")
+        with pytest.raises(UserError, match=f"^{said}$"):
+            optional(module, "install the extra")

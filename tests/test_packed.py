@@ -111,6 +111,13 @@ def test_a_negative_index_selects_from_the_end() -> None:
             batch.select([outside])
 
 
+def test_a_mask_selects_and_numbers_that_are_not_whole_do_not() -> None:
+    batch = Packed.of([[5, 6], [7], [8, 9, 3]])
+    assert batch.select(batch.lengths > 1).padded(0).tolist() == [[5, 6, 0], [8, 9, 3]]
+    with pytest.raises(IndexError):
+        batch.select(np.array([1.9]))
+
+
 @pytest.mark.parametrize("tokens", [[1.7], np.array([1.0])])
 def test_tokens_that_are_no_integers_are_refused(tokens: Any) -> None:
     with pytest.raises(TypeError, match=r"float.* integer"):

@@ -208,3 +208,10 @@ def test_numbers_of_numpys_are_numbers(kind: type) -> None:
     assert rng.fold(kind(3)) == Rng(5).fold(3)
     assert rng.site_key() == Rng(5).site_key()
     assert rng.fold(1).fold(kind(2)).site_key() == Rng(5).fold(1).fold(2).site_key()
+
+
+def test_a_number_that_is_not_whole_is_not_cut() -> None:
+    with pytest.raises(TypeError):
+        Rng(1).fold(1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        Rng(1.5).site_key()  # type: ignore[arg-type]

@@ -17,6 +17,9 @@ import numpy as np
 Array = Any
 """An array of any library that follows the array API standard."""
 
+LEAST_NORMAL = float(np.finfo(np.float32).tiny)
+"""The least normal number of float32, 2⁻¹²⁶; below it bits are lost, and quick roots are wrong."""
+
 
 def namespace(*arrays: Array | None) -> Any:
     """Return the array API namespace that all `arrays` come from; `None` is skipped.
@@ -42,6 +45,17 @@ def like(values: np.ndarray, x: Array) -> Array:
     if xp is np:
         return values
     return xp.asarray(values, device=array_api_compat.device(x))
+
+
+def own_number(value: Any) -> Any:
+    """Return a NumPy scalar as Python's own number, anything else as it is.
+
+    NumPy's float64 makes float64 of a float32 array, Python's float does not.
+
+    >>> np.ones(1, np.float32) * own_number(np.float64(0.5))
+    array([0.5], dtype=float32)
+    """
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def widened(x: Array) -> Array:

@@ -27,7 +27,6 @@ def optional(module: str, message: str, fault: type[UserError] = UserError) -> A
     """
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError:
-        raise fault(message) from None
     except ImportError as error:
-        raise fault(f"{message} ({error})") from None
+        absent = isinstance(error, ModuleNotFoundError) and module.startswith(error.name or module)
+        raise fault(message if absent else f"{message} ({error})") from None

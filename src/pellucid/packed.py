@@ -112,9 +112,10 @@ class Packed:
     def select(self, index: np.ndarray | Sequence[int]) -> Packed:
         """Return the sequences `index`, in that order; they keep their example numbers.
 
-        A negative index counts from the end.
+        `index` is read as NumPy reads it: negative numbers count from the end, a mask selects.
+        Raises `IndexError` for numbers outside, or that are not whole.
         """
-        index = np.arange(len(self))[np.asarray(index, np.int64)]
+        index = np.arange(len(self))[index if isinstance(index, np.ndarray) else list(index)]
         lengths = self.lengths[index]
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
         starts = np.repeat(self.cu_seqlens[index] - cu_seqlens[:-1], lengths)

@@ -33,12 +33,10 @@ def pair_of(f: Callable[..., tuple[Any, Any]]) -> Pair:
     return Pair(f, getattr(sys.modules[f.__module__], f"{f.__name__}_backward"))
 
 
-def check_gradient(dy: Any, shape: tuple[int, ...]) -> None:
-    """Raise `ValueError` unless a gradient, which no guard has seen, has its output's shape.
+def check_gradient(dy: Any, shape: tuple[int, ...], of: str = "the output") -> None:
+    """Raise `ValueError` unless a gradient has the shape of what it is the gradient of.
 
     Another shape may broadcast, or be reshaped, into an answer that is wrong without a word.
     """
     if np.shape(dy) != shape:
-        raise ValueError(
-            f"backward expects a gradient of the output's shape, {shape}, got {np.shape(dy)}"
-        )
+        raise ValueError(f"a gradient has the shape of {of}: expected {shape}, got {np.shape(dy)}")

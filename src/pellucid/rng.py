@@ -7,6 +7,7 @@ stored and nothing reads global state.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -62,7 +63,7 @@ class Rng:
 
     def fold(self, i: int) -> Rng:
         """Return the source for site `i` below this one."""
-        child = _mix_int((self.site_key() + (int(i) + 1) * _GOLDEN) & _MASK)
+        child = _mix_int((self.site_key() + (operator.index(i) + 1) * _GOLDEN) & _MASK)
         return replace(self, seed=0, key=child)
 
     def at(self, rows: UInt32Array) -> Rng:
@@ -71,7 +72,8 @@ class Rng:
 
     def site_key(self) -> int:
         """Return the 32-bit number that stands for this site in the hash."""
-        return _mix_int((int(self.key) + int(self.seed)) & _MASK)  # NumPy's would overflow
+        key, seed = map(operator.index, (self.key, self.seed))  # NumPy's integers would overflow
+        return _mix_int((key + seed) & _MASK)
 
     def row_names(self, shape: tuple[int, ...]) -> UInt32Array:
         """Return the names of the rows of an array, `rows` or else their count.

@@ -101,6 +101,7 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
             "train_loss is judged but not among metrics",
         ),
         ('change = "linear"', 'change = "liner"', "there is no 'liner' (did you mean linear?)"),
+        ('change = "linear"', 'change = ""', "primary.change: there is no ''"),
         ("seeds = 2", "seeds = 4", "changes.none.seeds: expected 1 to 3"),
         ("seeds = [0, 1, 2]", "seeds = [0, 1, 1]", "expected different numbers"),
         ("seeds = [0, 1, 2]", "seeds = [0, 1, 4294967296]", "numbers from 0 to 4294967295, got"),

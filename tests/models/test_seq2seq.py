@@ -228,6 +228,7 @@ def test_too_long_a_sequence_is_named() -> None:
         {"ffn_after": 0},
         {"tie_embeddings": "all"},
         {"layer_norm_eps": 0.0},
+        {"layer_norm_eps": 1e-40},
         {"d_model": 0},
     ],
 )

@@ -400,6 +400,14 @@ def test_gradients_of_weights_that_were_not_handed_out() -> None:
         backward(y, np.ones((L, N, N)))
 
 
+def test_a_gradient_is_told_in_the_callers_own_axes() -> None:
+    x = our_ones(L, N, E)
+    (y, _), backward = nn.MultiheadAttention(E, H).forward(x, x, x)
+    says = re.escape(f"expected {(L, N, E)}, got {(N, L, E)}")
+    with pytest.raises(ValueError, match=says):
+        backward(y.swapaxes(0, 1))
+
+
 def test_attention_dropout_needs_an_rng() -> None:
     x = our_ones(N, L, E)
     with pytest.raises(ValueError, match=r"rng=pellucid\.Rng\(seed\)"):

@@ -209,3 +209,11 @@ def test_dropout_draws_the_same_mask_forward_and_backward() -> None:
     moved[1, 2, 3] += h
     again = functional.scaled_dot_product_attention(moved, q, q, None, 0.3, rng=rng)
     np.testing.assert_allclose(backward(dy)[0][1, 2, 3], (again - y).sum() / h, rtol=1e-4)
+
+
+def test_a_loss_of_one_number_needs_no_gradient_whatever_its_shape() -> None:
+    x, target = np.array([[1.0, 2.0, 4.0]]), np.array([1])
+    one = functional.cross_entropy.forward(x, target, reduction="none")[1]()
+    assert np.array_equal(one, functional.cross_entropy.forward(x, target)[1]())
+    with pytest.raises(ValueError, match=r"expected \(2,\), got \(\)"):
+        functional.cross_entropy.forward(np.ones((2, 3)), target.repeat(2), reduction="none")[1]()

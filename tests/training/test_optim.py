@@ -163,7 +163,7 @@ def test_a_gradient_of_another_shape_is_refused_and_nothing_is_stepped() -> None
     made = {"first": parameters()["bias"], "row": Parameter((1, 5), lambda *_: np.zeros(1))}
     made["first"].grad, made["row"].grad = np.ones(7), np.ones((3, 5), np.float32)
     before, optimizer = made["first"].data.copy(), Adam(made)
-    with pytest.raises(ValueError, match=r"row .*\(1, 5\).*\(3, 5\)"):
+    with pytest.raises(ValueError, match=r"row: expected \(1, 5\), got \(3, 5\)"):
         optimizer.step(lr=0.1)
     np.testing.assert_array_equal(made["first"].data, before)
     assert optimizer.state_dict()["step.first"] == 0

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pellucid.array import LEAST_NORMAL
 from pellucid.kernels import threads
 from pellucid.kernels.math import channel_bits, inverse_root
 from pellucid.kernels.rows import (
@@ -25,7 +26,6 @@ from pellucid.rng import Rng
 
 Array = np.ndarray
 _f = np.float32
-LEAST_EPS = float(np.finfo(np.float32).tiny)  # 1 / √x is approximated for normal numbers
 
 
 class Saved(NamedTuple):
@@ -56,7 +56,7 @@ def accepts(
     width = x.shape[-1]
     return (
         width > 1
-        and eps >= LEAST_EPS
+        and eps >= LEAST_NORMAL  # 1 / √x is approximated
         and plain_rows(x)
         and plain_rows(residual)
         and x.shape == residual.shape

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pellucid.array import LEAST_NORMAL
 from pellucid.kernels.add_dropout_norm import (
-    LEAST_EPS,
     Saved,
     add_dropout_norm_backward,
     normalise,
@@ -22,7 +22,7 @@ def accepts(
     width = x.shape[-1] if x.ndim else 0
     return (
         width > 1
-        and eps >= LEAST_EPS
+        and eps >= LEAST_NORMAL
         and plain_rows(x)
         and plain_vector(weight, width)
         and plain_vector(bias, width)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pellucid.bleu import check_installed
 from pellucid.config import DataConfig, RunConfig
-from pellucid.errors import UsageError, UserError
+from pellucid.errors import UserError
 from pellucid.lab.results import read_results
 from pellucid.lab.study import Study, Trial
 from pellucid.lab.study_checks import check_sides
@@ -55,7 +55,7 @@ def _check_same(study: Study, read: Mapping[Asked, _Data], results: Path) -> Non
         before = lines.get(trial.id, {}).get("data")
         now = read.get(_asked(trial.config))
         if before and now and before != now.digest:
-            raise UsageError(
+            raise UserError(
                 f"{results}: {trial.change} with seed {trial.seed} learnt from "
                 f"{other_data(before, now.digest)}; put the data back, name another results "
                 "file and folder, or delete this file and the runs folder and do all of them again"

@@ -94,13 +94,13 @@ def _check_plan(plan: Plan) -> None:
 
 def _check_names(study: Study) -> None:
     plan, changes = study.plan, study.changes
-    named = [(f"changes.{name}.against", change.against) for name, change in changes.items()]
-    for contrast in plan.primary:
-        named += [("primary.change", contrast.change), ("primary.against", contrast.against)]
+    named = [("primary.change", contrast.change) for contrast in plan.primary]
     named += [("reference.change", figure.change) for figure in plan.reference]
     named += [("bounds.change", bound.change) for bound in plan.bounds]
-    for where, name in named:
-        if name and name not in changes:
+    given = [(f"changes.{name}.against", change.against) for name, change in changes.items()]
+    given += [("primary.against", contrast.against) for contrast in plan.primary]
+    for where, name in [*named, *((where, name) for where, name in given if name)]:
+        if name not in changes:
             raise UsageError(
                 f"{where}: there is no {name!r}{nearest(name, changes)}; there are: "
                 f"{', '.join(changes)}"

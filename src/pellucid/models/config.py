@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from pellucid.array import LEAST_NORMAL
 from pellucid.errors import UsageError
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "leaky_relu"]
@@ -102,8 +103,11 @@ class StackConfig:
             p = getattr(self, name)
             if p is not None and not 0.0 <= p < 1.0:
                 raise UsageError(f"{name} must be at least 0 and below 1, got {p}")
-        if self.layer_norm_eps <= 0:
-            raise UsageError(f"layer_norm_eps must be positive, got {self.layer_norm_eps}")
+        if self.layer_norm_eps < LEAST_NORMAL:
+            raise UsageError(
+                f"layer_norm_eps must be at least {LEAST_NORMAL:.2g}, a normal number in float32; "
+                f"got {self.layer_norm_eps}"
+            )
 
     def _at_least(self, least: int, *names: str) -> None:
         for name in names:

@@ -140,8 +140,8 @@ TABLE = (
         "float16",
         "every class and function",
         "float16 parameters and arrays are computed with, in wider sums.",
-        "It is a TypeError: sums in float16 stop growing at 2048 and end at 65504. Compute in "
-        "float32; weights stored in float16 are widened when they are loaded.",
+        "It is refused, with a TypeError: its sums stop growing at 2048 and end at 65504. "
+        "Compute in float32; weights stored in float16 are widened when they are loaded.",
     ),
     Difference(
         "nothing to mask",
@@ -184,7 +184,7 @@ TABLE = (
     Difference(
         "mixed dtypes",
         "every class and function",
-        "Arrays of different dtypes are an error, and so are integers, except in ReLU.",
+        "Most refuse arrays of different dtypes, and all but ReLU and linear refuse integers.",
         "float32 and float64 mix, and integers are taken, as NumPy promotes them; attention and "
         "losses ask for floats.",
     ),

@@ -224,7 +224,9 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Forward:
-    """Return −log softmax(input)[target]; backward(dloss=1) returns the gradient of input.
+    """Return −log softmax(input)[target]; backward(dloss) returns the gradient of input.
+
+    `dloss` has the shape of the loss; left out, it is 1, where the loss is one number.
 
     input: (C,), (N, C) or torch's (N, C, d₁, …). target: class numbers, shaped like input without
     C, or class probabilities, shaped like input. `size_average` and `reduce` are torch's old names
@@ -255,7 +257,9 @@ def cross_entropy(
     )
 
     @way_back
-    def backward(dloss: Any = 1.0) -> Array:
+    def backward(dloss: Any = None) -> Array:
+        if dloss is None and loss.size == 1:
+            dloss = np.ones(loss.shape)
         dx: Array = back(np.asarray(dloss, input.dtype))
         return dx if input.ndim < 3 else np.moveaxis(dx, -1, 1)
 

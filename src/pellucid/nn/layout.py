@@ -67,8 +67,10 @@ def undo_batch_first(x: Array, first: bool, unbatched: bool) -> Array:
 def check_inputs(
     query: Array, key: Array, value: Array, widths: tuple[int, int, int], first: bool
 ) -> None:
-    """Raise `ValueError` unless query, key and value fit each other and the layer, `TypeError` on
-    integers."""
+    """Raise `ValueError` unless query, key and value fit each other and the layer.
+
+    Raises `TypeError` unless they hold float32 or float64.
+    """
     if not query.ndim == key.ndim == value.ndim or query.ndim not in (2, 3):
         raise ValueError(
             "query, key and value must all have 3 axes, or all 2 without a batch; got shapes "

@@ -10,6 +10,7 @@ import numpy as np
 
 from pellucid.errors import UserError
 from pellucid.nn.differences import rule
+from pellucid.pair import check_gradient
 
 Array = np.ndarray
 Init = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -27,7 +28,7 @@ class StateError(UserError, KeyError):
 def refuse_half(dtype: Any) -> None:
     """Raise `TypeError` for float16."""
     if dtype == np.float16:
-        raise TypeError(f"float16 is not computed with. {rule('float16')}")
+        raise TypeError(f"float16: {rule('float16')}")
 
 
 class Buffer:
@@ -60,11 +61,7 @@ class Parameter(Buffer):
         Raises `ValueError` when it has another shape than the parameter.
         """
         if gradient is not None and self.requires_grad:
-            if gradient.shape != self.shape:
-                raise ValueError(
-                    f"a parameter of shape {self.shape} takes a gradient of that shape, got "
-                    f"{gradient.shape}"
-                )
+            check_gradient(gradient, self.shape, "its parameter")
             if self.fixed_row is not None:
                 gradient = gradient.copy()  # it may be what a way back has saved
                 gradient[self.fixed_row] = 0.0

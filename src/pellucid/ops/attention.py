@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.array import Array, like, namespace
+from pellucid.array import Array, like, namespace, own_number
 from pellucid.ops.dropout import Saved as DropoutSaved
 from pellucid.ops.dropout import dropout as drop
 from pellucid.ops.dropout import dropout_backward
@@ -59,7 +59,7 @@ def attention(
     """
     xp = namespace(q, k, v, mask)
     _check(q, k, v)
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    scale = q.shape[-1] ** -0.5 if scale is None else own_number(scale)
     a = scale * (q @ xp.matrix_transpose(k))  # 1
     a = _forbid(a, mask, causal)
     probabilities, _ = softmax(a)  # 2

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.array import Array, like, namespace
+from pellucid.array import Array, like, namespace, own_number
 from pellucid.ops.softmax import LogSaved, log_softmax, log_softmax_backward
 
 
@@ -58,7 +58,7 @@ def cross_entropy(
             f"cross_entropy expects logits of float32 or float64, got {logits.dtype}; in integers "
             "weights and probabilities would be rounded off"
         )
-    label_smoothing = float(label_smoothing)
+    label_smoothing = own_number(label_smoothing)
     rows = xp.reshape(logits, (prod(logits.shape[:-1]), logits.shape[-1]))
     chosen, kept, norm = _chosen(logits, target, ignore_index)  # 1
     wanted = (1.0 - label_smoothing) * chosen + label_smoothing / rows.shape[1] * kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pellucid.array import Array, like, namespace
+from pellucid.array import Array, like, namespace, own_number
 from pellucid.rng import Rng, keep_mask
 
 
@@ -25,7 +25,7 @@ def dropout(x: Array, p: float, rng: Rng | None) -> tuple[Array, Saved]:
     """
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout expects a probability between 0 and 1, got {p}")
-    saved = Saved(float(p), rng)
+    saved = Saved(own_number(p), rng)
     return _masked(x, saved), saved
 
 

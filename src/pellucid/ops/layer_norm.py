@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from pellucid.array import Array, namespace, narrowed, widened
+from pellucid.array import Array, namespace, narrowed, own_number, widened
 
 
 class Saved(NamedTuple):
@@ -38,7 +38,8 @@ def layer_norm(
     mu = xp.mean(wide, axis=-1, keepdims=True)  # 1
     centred = wide - mu
     variance = xp.mean(centred * centred, axis=-1, keepdims=True)  # 2
-    inverse_std = 1.0 / xp.sqrt(variance + float(eps))
+    inverse_std = 1.0 / xp.sqrt(variance + own_number(eps))
+    # An overflow shows as NaN; 1 / √∞ = 0 would make a row of β of it.
     inverse_std = xp.where(xp.isinf(variance), xp.full_like(variance, float("nan")), inverse_std)
     x_hat = centred * inverse_std  # 3
     y = x_hat  # 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pellucid.array import Array, namespace
+from pellucid.array import Array, namespace, own_number
 
 
 class Saved(NamedTuple):
@@ -41,7 +41,7 @@ def leaky_relu(x: Array, slope: float = 0.01) -> tuple[Array, Saved]:
     >>> leaky_relu(np.array([-1.0, 2.0]), 0.5)[0]
     array([-0.5,  2. ])
     """
-    xp, slope = namespace(x), float(slope)
+    xp, slope = namespace(x), own_number(slope)
     return xp.where(x > 0, x, slope * x), Saved(x, slope)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from pellucid import kernels
 from pellucid.errors import UsageError, UserError
 from pellucid.nn.module import Parameter
+from pellucid.pair import check_gradient
 
 Array = np.ndarray
 
@@ -201,12 +202,8 @@ class Adam:
         parameter's.
         """
         for name, slot in self._slots.items():
-            data, gradient = slot.parameter.data, slot.parameter.grad
-            if gradient is not None and gradient.shape != data.shape:
-                raise ValueError(
-                    f"{name} has shape {data.shape} and takes a gradient of that shape, got "
-                    f"{gradient.shape}"
-                )
+            if slot.parameter.grad is not None:
+                check_gradient(slot.parameter.grad, slot.parameter.shape, name)
         # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
         lr, scale = float(lr), float(scale)
         options: dict[str, Any] = {
