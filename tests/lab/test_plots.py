@@ -118,6 +118,20 @@ def test_differences_at_the_end_are_not_lost_beside_those_at_first(
     assert drawn[0].axes[1].get_yscale() == scale
 
 
+@pytest.mark.parametrize(("far", "scale"), [(7.8, "symlog"), (0.3, "linear"), (math.inf, "linear")])
+def test_effects_are_not_lost_beside_one_that_is_far_larger(
+    drawn: list[Figure], far: float, scale: str
+) -> None:
+    effects = {"a": -0.078, "b": 0.036, "c": -0.049, "d": far}
+    plots.draw_forest(
+        [
+            compare(Contrast(n, "train_loss", "z"), True, {0: d}, {0: 0.0})
+            for n, d in effects.items()
+        ]
+    )
+    assert drawn[0].axes[0].get_xscale() == scale
+
+
 @pytest.mark.parametrize("panels", [1, 2, 3, 5])
 def test_no_title_is_cut_off_or_runs_into_the_next(drawn: list[Figure], panels: int) -> None:
     names = [f"positions_and_d_k^{i}" for i in range(panels)]

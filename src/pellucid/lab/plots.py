@@ -17,6 +17,7 @@ from pellucid.lab.statistics import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 # Okabe & Ito's palette without its yellow, which is too pale for lines; each with its own dashes.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -149,12 +150,20 @@ def _show_the_ends(axes: Axes, curves: Curves) -> None:
     values = [abs(y) for seeds in curves.values() for _, ys in seeds for y in ys]
     ends = [abs(ys[-1]) for seeds in curves.values() for _, ys in seeds if ys and ys[-1]]
     if ends and max(values) > 20 * min(ends):
-        from matplotlib.ticker import NullLocator
+        axes.set_yscale("symlog", linthresh=_decade(min(ends), max(values)))
+        _plain_ticks(axes.yaxis)
 
-        least = max(min(ends), 1e-4 * max(values))
-        axes.set_yscale("symlog", linthresh=10.0 ** math.floor(math.log10(least)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_locator(NullLocator())
+
+def _decade(least: float, most: float) -> float:
+    """Return the power of 10 below the least that a logarithm is to show beside the most."""
+    return 10.0 ** math.floor(math.log10(max(least, 1e-4 * most)))
+
+
+def _plain_ticks(axis: Axis) -> None:
+    from matplotlib.ticker import NullLocator
+
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(NullLocator())
 
 
 def _log_if_wide(axes: Axes, curves: Curves) -> None:
@@ -209,11 +218,17 @@ def draw_forest(comparisons: Sequence[Comparison]) -> bytes:
         ends = _ends(group)
         for i, comparison in enumerate(reversed(group)):
             _forest_row(axes, i, comparison, ends)
+        endless = any(math.isinf(d) for c in group for d in c.differences)
+        said = (unit(metric) or "score") + ("; arrows: one side never gets there" * endless)
+        sizes = [abs(c.median) for c in group if c.median and math.isfinite(c.median)]
+        if sizes and max(sizes) > 50 * float(np.median(sizes)):  # most would stand upon the zero
+            near = _decade(min(sizes), max(sizes))
+            axes.set_xscale("symlog", linthresh=near)
+            _plain_ticks(axes.xaxis)
+            said += f"; logarithmic beyond ±{near:g}"
         axes.axvline(0, color=INK, linewidth=0.9)
         axes.set_ylim(-0.7, len(group) - 0.3)
         axes.set_yticks(range(len(group)), [_name(c) for c in reversed(group)], fontsize=8)
-        endless = any(math.isinf(d) for c in group for d in c.differences)
-        said = (unit(metric) or "score") + ("; arrows: one side never gets there" * endless)
         axes.set_xlabel(f"{metric}: change minus what it is compared with ({said})")
         axes.grid(axis="x", color="#dde5e6", linewidth=0.6)
         axes.spines[["top", "right", "left"]].set_visible(False)
