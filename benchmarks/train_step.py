@@ -1,12 +1,13 @@
 """Goals 1 and 3: one training step on the same padded shapes, Pellucid beside PyTorch.
 
-    python -m benchmarks.train_step [--length 50] [--rounds 15] [--compiled] [--keep]
+    python -m benchmarks.train_step [--length 50] [--rounds 15] [--compiled] [--intel] [--keep]
 
 All run in one process, step by step in turn, on the same token ids, with two threads each. PyTorch
 has fused Adam and runs eagerly and, with --compiled, under torch.compile as well: the ratio is to
-the better of the two. The result is milliseconds (quartiles), their ratio, and the share of two
-rates, measured between the rounds, that the matrix products of a step amount to: that of a large
-product of NumPy's, and the best of Pellucid's own.
+the better of the two. With --intel, MKL is told that the processor is Intel's (`benchmarks.mkl`).
+The result is milliseconds (quartiles), their ratio, and the share of two rates, measured between
+the rounds, that the matrix products of a step amount to: that of a large product of NumPy's, and
+the best of Pellucid's own. PyTorch's rate of the same large product stands beside them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from benchmarks.machine import machine, quartiles, report
+from benchmarks.mkl import as_on_intel
 from threadpoolctl import threadpool_limits
 
 from pellucid.bench.step import (
@@ -29,6 +31,7 @@ from pellucid.bench.step import (
     seed_config,
     sgemm_rate,
     shares,
+    timed,
 )
 from pellucid.bench.torch_model import TorchTrainer
 
@@ -42,13 +45,24 @@ def torch_step(
     return lambda: trainer.step(source, target)
 
 
+def torch_rate() -> float:
+    """Best of a few of PyTorch's products, of the shapes of `sgemm_rate`."""
+    config = seed_config()
+    a = torch.ones(3200, config.d_model)
+    b = torch.ones(config.d_model, config.target_vocab_size)
+    return 2.0 * 3200 * b.numel() / min(timed(lambda: a @ b) for _ in range(3))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--length", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--compiled", action="store_true", help="torch.compile the peer too")
+    parser.add_argument("--intel", action="store_true", help="tell MKL it runs on Intel's")
     parser.add_argument("--keep", action="store_true", help="append to results/benchmarks.jsonl")
     options = parser.parse_args()
+    if options.intel:
+        as_on_intel()
     where = machine()
     source, target = random_ids(options.length)
     steps = {"pellucid": pellucid_step(source, target), "eager": torch_step(source, target)}
@@ -60,22 +74,24 @@ def main() -> None:
             step()
         for _ in range(options.rounds):
             times.append(in_turn(steps.values(), 1)[:, 0])
-            rates.append((sgemm_rate(), own_rate()))
+            rates.append((sgemm_rate(), own_rate(), torch_rate()))
         parts = shares(steps["pellucid"])
     seconds = dict(zip(steps, np.array(times).T, strict=True))
     medians = {name: float(np.median(column)) for name, column in seconds.items()}
     best = min((name for name in steps if name != "pellucid"), key=lambda name: medians[name])
-    numpys, own = (float(rate) for rate in np.median(rates, axis=0))
+    numpys, own, torchs = (float(rate) for rate in np.median(rates, axis=0))
     work = flops(N, options.length)
     result = {
         "benchmark": "train_step",
         "length": options.length,
+        **({"mkl": "as on Intel"} if options.intel else {}),
         "pellucid_ms": quartiles(seconds["pellucid"] * 1e3),
         "torch_ms": quartiles(seconds[best] * 1e3),
         **{f"torch_{n}_ms": quartiles(seconds[n] * 1e3) for n in steps if n != "pellucid"},
         "ratio": quartiles(seconds[best] / seconds["pellucid"], 2),
         "sgemm_gflops": round(numpys / 1e9, 1),
         "own_product_gflops": round(own / 1e9, 1),
+        "torch_product_gflops": round(torchs / 1e9, 1),
         "utilisation": round(work / medians["pellucid"] / numpys, 3),
         "utilisation_of_own_product": round(work / medians["pellucid"] / own, 3),
         "shares": {kind: round(share, 3) for kind, share in parts.items()},

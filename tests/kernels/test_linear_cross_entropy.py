@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.judge import close, judge
+from tests.kernels.judge import judge
 
 from pellucid import kernels, ops
 from pellucid.kernels import linear_cross_entropy as page
@@ -47,7 +47,8 @@ def test_the_gradient_is_scaled() -> None:
     once = fused.backward(np.float32(1.0), fused.forward(*args)[1])
     thrice = fused.backward(np.float32(3.0), fused.forward(*args)[1])
     for a, b in zip(once, thrice, strict=True):
-        close(b, b, 3 * a.astype(np.float64), "scaled")
+        assert a.any()
+        np.testing.assert_allclose(b, 3 * a, rtol=1e-6)
 
 
 def test_large_logits_do_not_overflow() -> None:

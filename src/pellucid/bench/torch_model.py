@@ -1,4 +1,4 @@
-"""A `Seq2Seq` in PyTorch, at PyTorch's best: the peer that every training benchmark runs.
+"""A `Seq2Seq` in PyTorch, fused where PyTorch can: the peer that every training benchmark runs.
 
 PyTorch is no dependency of Pellucid; it is imported when a peer is made.
 """
