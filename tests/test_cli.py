@@ -114,6 +114,8 @@ def test_train_shows_every_setting_with_default_and_meaning() -> None:
     for words in ("--model.d-model INT", "--training.schedule.lr FLOAT", "--data.train", "--seed"):
         assert words in shown
     assert "Heads H of every attention; they divide d_model. (default: 4)" in shown
+    assert "--model.tie-embeddings" in shown
+    assert "--model.model-type" not in shown  # what a recipe is, no word changes
 
 
 def test_an_unknown_verb_suggests_the_nearest() -> None:
@@ -296,6 +298,8 @@ class TestTrain:
             (["tiny.toml", "--training.schedule.lr", "-1"], ["lr must be above 0"]),
             (["tiny.toml", "--model.dropout", "1.5"], ["dropout must be"]),
             (["tiny.toml", "--data.max-tokens", "100"], ["max_position_embeddings"]),
+            (["tiny.toml", "--model.model-type", "pellucid-causal-lm"], ["in a TOML file"]),
+            (["tiny.toml", "--model.model_type=pellucid-seq2seq"], ["in a TOML file"]),
         ],
     )
     def test_wrong_use(self, arguments: list[str], words: list[str], place: Path) -> None:

@@ -38,7 +38,9 @@ FORMAT = 1
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
 TOKENIZER, TARGET_TOKENIZER, CARD = "tokenizer.json", "target_tokenizer.json", "README.md"
 
-KINDS = {kind.model_type: kind for kind in (Seq2SeqConfig, CausalLMConfig, MaskedLMConfig)}
+KINDS: dict[str, Any] = {
+    kind.model_type: kind for kind in (Seq2SeqConfig, CausalLMConfig, MaskedLMConfig)
+}
 """What config.json says a model is."""
 
 

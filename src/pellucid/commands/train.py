@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args, get_origin
 
 import tyro
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveTypeInfo,
+    UnsupportedTypeAnnotationError,
+)
 
 from pellucid.commands.console import Output
 from pellucid.commands.options import refuse_repeated
@@ -18,10 +23,21 @@ from pellucid.training.storage import Store
 LISTS = ("--data.train", "--data.valid", "--data.test", "--tokenizer.normalise")
 INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}
 
+OFFERED = ConstructorRegistry()
+"""What the parser makes options of."""
+
+
+@OFFERED.primitive_rule
+def _no_choice(info: PrimitiveTypeInfo) -> UnsupportedTypeAnnotationError | None:
+    """Make no option of what can be one value only: it says of which kind a model is."""
+    one = get_origin(info.type) is Literal and len(get_args(info.type)) == 1
+    return UnsupportedTypeAnnotationError(()) if one else None
+
 
 def run(arguments: list[str]) -> int:
     """Run the verb: the recipe named first gives the settings their defaults."""
     refuse_repeated(arguments, *LISTS)
+    _refuse_another_kind(arguments)
     resume = "--resume" in arguments
     rest = [word for word in arguments if word != "--resume"]
     name = rest.pop(0) if rest and not rest[0].startswith("-") else None
@@ -52,17 +68,28 @@ def run(arguments: list[str]) -> int:
         """
         return _train(config, run, resume, accept_changes, store)
 
-    return tyro.cli(
-        train,
-        prog=f"pellucid train {name or 'RECIPE'} [--resume]",
-        args=rest,
-        config=(tyro.conf.AvoidSubcommands,),  # the kind of model is the recipe's, not a word
-    )
+    # The kind of model is the recipe's: neither a word nor an option.
+    with OFFERED:
+        return tyro.cli(
+            train,
+            prog=f"pellucid train {name or 'RECIPE'} [--resume]",
+            args=rest,
+            config=(tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed),
+        )
 
 
 def run_folder(recipe: str) -> Path:
     """Return where the run of a recipe, a TOML file or a run folder is, unless said otherwise."""
     return Path(recipe) if Path(recipe).is_dir() else Path("runs") / Path(recipe).stem
+
+
+def _refuse_another_kind(arguments: list[str]) -> None:
+    for word in arguments:
+        if word.partition("=")[0].replace("_", "-") == "--model.model-type":
+            raise UsageError(
+                f"{word}: the kind of model is the recipe's; take a recipe of that kind, or set "
+                "model.model_type in a TOML file of your own"
+            )
 
 
 def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, Path]:

@@ -159,7 +159,7 @@ class Seq2SeqConfig(StackConfig):
     32
     """
 
-    model_type: str = field(default="pellucid-seq2seq", init=False)
+    model_type: Literal["pellucid-seq2seq"] = field(default="pellucid-seq2seq", init=False)
     """An encoder-decoder."""
     source_vocab_size: int = 0
     """Entries of the source vocabulary; 0 = as many as the tokenizer has."""
@@ -222,7 +222,7 @@ class CausalLMConfig(LanguageConfig):
     'pre'
     """
 
-    model_type: str = field(default="pellucid-causal-lm", init=False)
+    model_type: Literal["pellucid-causal-lm"] = field(default="pellucid-causal-lm", init=False)
     """A decoder alone: it continues a text."""
     norm: Literal["post", "pre"] = "pre"
     """LayerNorm after each residual sum (the paper) or before each sublayer."""
@@ -239,7 +239,7 @@ class MaskedLMConfig(LanguageConfig):
     'post'
     """
 
-    model_type: str = field(default="pellucid-masked-lm", init=False)
+    model_type: Literal["pellucid-masked-lm"] = field(default="pellucid-masked-lm", init=False)
     """An encoder alone: it fills what is masked."""
     final_norm: bool = False
     """A LayerNorm at the end of the stack; BERT has none."""
