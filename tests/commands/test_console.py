@@ -9,6 +9,7 @@ from rich.console import Console
 
 from pellucid.commands.console import Output
 from pellucid.commands.progress import Progress
+from pellucid.training.events import Stepped
 
 
 def test_a_word_between_colons_is_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,3 +24,19 @@ def test_the_name_of_a_run_stands_on_the_live_line_as_it_is() -> None:
         console.print(rows)
     assert isinstance(console.file, io.StringIO)
     assert "[red]:warning:" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line"),
+    [("utf-8", "step 7 · loss 3.500 · 0:11 left\n"), ("ascii", "step 7, loss 3.500, 0:11 left\n")],
+)
+def test_a_plain_line_has_only_what_the_stream_can_say(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, line: str
+) -> None:
+    monkeypatch.setattr("pellucid.commands.progress.PLAIN_EVERY", 0.0)
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding=encoding, newline="")
+    with Progress(Console(file=stream, width=97), "run") as progress:
+        progress(Stepped(7, 0.5, loss=3.5, share=0.5, seconds_left=11.0))
+    stream.flush()
+    assert written.getvalue().decode(encoding) == line

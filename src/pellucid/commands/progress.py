@@ -32,6 +32,7 @@ class Progress:
         self._console = console
         self._title = title
         self._live = console.is_terminal
+        self._between = _encodable(" · ", console.encoding, ", ")
         self._rate = 0.0
         self._held_out = ""
         self._printed = time.monotonic()
@@ -96,16 +97,25 @@ class Progress:
         left = "" if event.seconds_left is None else f"{clock(event.seconds_left)} left"
         rate = f"{self._rate:,.0f} tokens/s" if self._rate else ""
         figures = [f"loss {event.loss:.3f}", rate, left, self._held_out]
-        line = " · ".join(filter(None, figures))
+        line = self._between.join(filter(None, figures))
         if self._live:
             self._bar.update(self._task, completed=event.share, figures=line)
         elif time.monotonic() - self._printed >= PLAIN_EVERY:
             self._printed = time.monotonic()
-            self.say(f"step {event.step} · {line}")
+            self.say(f"step {event.step}{self._between}{line}")
 
     def say(self, line: str) -> None:
         """Print a line above the live one."""
         self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _encodable(text: str, encoding: str, plain: str) -> str:
+    """Return the text, or the plain one where a stream cannot say it and would end training."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return plain
+    return text
 
 
 def scores(loss: float | None, others: Mapping[str, float]) -> str:
