@@ -335,6 +335,16 @@ class TestTrain:
         )
         failed(done, 1, "diverged")
 
+    def test_a_last_step_that_diverges_makes_no_model(self, place: Path, tmp_path: Path) -> None:
+        done = pellucid(
+            *("train", "tiny.toml", "--data.train", "words.tsv", "--run", tmp_path / "run"),
+            *("--data.held-out", "0", "--training.steps", "1"),
+            *("--training.schedule.lr", "3e38", "--training.schedule.warmup", "0"),
+            cwd=place,
+        )
+        failed(done, 1, "diverged at step 1", "not finite")
+        assert not (tmp_path / "run" / "model").exists()
+
     def test_an_unwritable_folder_is_said(self, place: Path) -> None:
         (place / "file").write_text("", encoding="utf-8")
         done = pellucid(

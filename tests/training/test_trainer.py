@@ -161,6 +161,17 @@ def test_a_learning_rate_that_diverges_is_one_clear_error(log_every: int) -> Non
     assert "learning rate 100" in str(fault.value)
 
 
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    config = replace(SHORT, steps=1, schedule=ScheduleConfig(lr=3e38))
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(DivergedError, match=r"step 1 .*holds values that are not finite"),
+        RunFolder(tmp_path / "run", settings(config)) as run,
+    ):
+        Trainer(model(), Reversals(), config, run=run).fit()
+    assert names(tmp_path / "run") == []
+
+
 def test_one_bad_batch_does_not_end_a_run() -> None:
     learner = model()
     loss, steps = learner.loss, count(1)

@@ -33,7 +33,7 @@ from pellucid.training.run import RunFolder
 from pellucid.training.signals import stop_on_signals
 from pellucid.training.state import Tally, TrainerState
 from pellucid.training.step import Trainable, held_out_loss, train_step
-from pellucid.training.weights import average, read_weights
+from pellucid.training.weights import average, check_weights, read_weights
 
 logger = logging.getLogger(__name__)
 
@@ -132,8 +132,8 @@ class Trainer:
 
         At the end the model is in eval mode with the weights that `config.use` asks for.
 
-        Raises `DivergedError` when a loss or gradient is not finite or the loss explodes; that step
-        is not applied, or its weights not saved. Raises `UserError` when a checkpoint cannot be
+        Raises `DivergedError` when a loss, a gradient or a weight to save is not finite or the loss
+        explodes; that step is not applied, or its weights not saved. Raises `UserError` when a checkpoint cannot be
         written.
         """
         state, config = self.state, self.config
@@ -273,11 +273,17 @@ class Trainer:
         if self.run is None:
             return
         state = self.state
+        weights = self.model.state_dict()
+        try:
+            check_weights(weights, "its weights")
+        except UserError as error:  # a step may leave the numbers though its loss was one
+            lr = self._learning_rate(max(state.step, 1))
+            raise DivergedError(str(error), state.step, lr) from None
         state.seconds = self.seconds
         keep = {*state.checkpoints, *([state.best_step] if state.best_step is not None else [])}
         path = self.run.save(
             state.step,
-            self.model.state_dict(),
+            weights,
             self.optimizer.state_dict(),
             state.as_json(),
             keep,
