@@ -97,6 +97,16 @@ def test_other_data_do_not_change_what_the_tokens_of_a_run_are(
     assert tokenizers(run) == tokenizers(run / "model") == before
 
 
+def test_the_settings_of_a_run_begin_a_new_one_on_other_data(data: Path, tmp_path: Path) -> None:
+    run, new, other = tmp_path / "run", tmp_path / "new", tmp_path / "other.tsv"
+    train_run(settings(data), run)
+    write_pairs(other, "gfedcba")
+    config = load_recipe(str(run))
+    train_run(replace(config, data=replace(config.data, train=(other,))), new)
+    assert load_recipe(str(new)).data.sha256 not in ("", config.data.sha256)
+    train_run(load_recipe(str(new)), new, resume=True)
+
+
 def test_other_tokenizers_are_another_run(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train_run(settings(data), run)

@@ -139,7 +139,12 @@ def train_run(
     kept = _kept_tokenizers(folder, config) if made_with is not None else []
     trained = untrained(config, kept or _learn_tokenizers(config, pairs))
     examples = encode(trained, pairs.train, config, pairs.first_target_only)
-    config = _resolve(config, trained, examples, accept_changes)
+    if resume and not accept_changes and config.data.sha256 not in ("", examples.digest):
+        raise UserError(
+            "the training data is not what this run was started with (data.sha256 differs); put "
+            "it back, or start a new run in another folder"
+        )
+    config = _resolve(config, trained, examples)
     if made_with is not None and not kept and made_with["data"]["sha256"] != examples.digest:
         raise UserError(
             f"{folder}: the training data is not what this run was started with, and it began "
@@ -239,15 +244,8 @@ def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> AnyTrained:
     return TrainedMaskedLM(MaskedLM(masked, seed=config.seed), target)
 
 
-def _resolve(
-    config: RunConfig, trained: AnyTrained, examples: Examples, accept_changes: bool
-) -> RunConfig:
+def _resolve(config: RunConfig, trained: AnyTrained, examples: Examples) -> RunConfig:
     """Fill in what only the data can say."""
-    if config.data.sha256 not in ("", examples.digest) and not accept_changes:
-        raise UserError(
-            "the training data is not what this run was started with (data.sha256 differs); put "
-            "it back, or start a new run in another folder"
-        )
     data = replace(config.data, sha256=examples.digest)
     return replace(config, model=trained.model.config, data=data)
 

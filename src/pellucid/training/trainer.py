@@ -133,8 +133,8 @@ class Trainer:
         At the end the model is in eval mode with the weights that `config.use` asks for.
 
         Raises `DivergedError` when a loss, a gradient or a weight to save is not finite or the loss
-        explodes; that step is not applied, or its weights not saved. Raises `UserError` when a checkpoint cannot be
-        written.
+        explodes; that step is not applied, or its weights not saved. Raises `UserError` when a
+        checkpoint cannot be written.
         """
         state, config = self.state, self.config
         if self.run is not None:
