@@ -377,6 +377,38 @@ def test_a_signal_is_told_before_the_step_is_done() -> None:
     assert 5 in told[told.index("SIGTERM") :]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
+def test_a_signal_in_the_last_validation_is_one_too(tmp_path: Path) -> None:
+    def metric(learner: object) -> dict[str, float]:
+        if folder.name == "stopped" and not (folder / "told").exists():
+            (folder / "told").touch()
+            signal.raise_signal(signal.SIGTERM)
+        return {}
+
+    config = replace(SHORT, steps=7)
+    folder = tmp_path / "whole"
+    _, _, whole = run_and_fit(folder, config, metric=metric)
+    folder = tmp_path / "stopped"
+    result, events, _ = run_and_fit(folder, config, metric=metric)
+    assert (result.interrupted, result.step) == ("SIGTERM", 7)
+    assert not only(events, Ended)
+    with RunFolder(folder, settings(config), resume=True) as run:
+        result, events, learner = fit(config, run, metric=metric)
+    assert (result.interrupted, result.reason) == (None, "7 steps")
+    assert [type(e) for e in events] == [Started, Ended, Chosen]
+    for key, array in whole.state_dict().items():
+        np.testing.assert_array_equal(array, learner.state_dict()[key])
+
+
+def test_a_reader_who_goes_at_the_last_step_does_not_undo_the_training() -> None:
+    def pipe(event: Event) -> None:
+        if event.step == 7:
+            raise BrokenPipeError
+
+    result = Trainer(model(), Reversals(), replace(SHORT, steps=7), listeners=[pipe]).fit()
+    assert (result.interrupted, result.reason) == (None, "7 steps")
+
+
 def test_a_listener_whose_reader_has_gone_stops_training_as_a_signal_does(tmp_path: Path) -> None:
     events: list[Event] = []
 

@@ -145,8 +145,10 @@ class Trainer:
         with stop_on_signals(self.stopping) as request:
             while state.stopped is None:
                 self._step()
-                signal = request.signal or ("SIGPIPE" if self._unheard else None)
-                if signal is not None and state.stopped is None:
+                # What is over needs no reader; but a signal that came in its last validation, and
+                # was answered, ends it before the scoring.
+                unheard = self._unheard and state.stopped is None
+                if (signal := request.signal or ("SIGPIPE" if unheard else None)) is not None:
                     return self._interrupted(signal)
         self._tell(Ended, state.stopped, self.seconds, state.best_step, state.best_score)
         self._choose_weights()
