@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -194,6 +195,35 @@ class TestTrain:
         assert again.returncode == 0, again.stderr
         weights = [(place / run / "model/model.safetensors") for run in ("runs/tiny", "again")]
         assert weights[0].read_bytes() == weights[1].read_bytes()
+
+    def test_what_to_type_next_can_be_copied(self, place: Path, tmp_path: Path) -> None:
+        run = tmp_path / f"{'x' * 83} y"  # with a blank, and longer than a line
+        train = ("train", "tiny.toml", "--data.train", "words.tsv", "--training.steps", "1")
+        done = pellucid(*train, "--run", run, cwd=place)
+        failed(done, 0)
+        card = (run / "model" / "README.md").read_text(encoding="utf-8")
+        for verb in ("generate", "evaluate"):
+            assert f" pellucid {verb} '{run}'\n" in done.stdout
+            assert f"\npellucid {verb} '{run}'\n" in card
+        shutil.rmtree(run / "model")
+        failed(pellucid("generate", run, "abc"), 1, f"finish it: pellucid train --resume '{run}'")
+
+    def test_a_run_in_the_current_folder_has_its_name(self, place: Path) -> None:
+        here = place / "here"
+        here.mkdir()
+        train = ("train", "../tiny.toml", "--data.train", "../words.tsv", "--training.steps", "1")
+        done = pellucid(*train, "--run", ".", cwd=here)
+        failed(done, 0)
+        assert "here: " in done.stdout
+        assert "\n# here\n" in (here / "model" / "README.md").read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize("run", [["--run="], ["--run", ""], ["--run=", "--seed", "5"]])
+    def test_a_run_without_a_folder_is_refused(
+        self, run: list[str], place: Path, tmp_path: Path
+    ) -> None:
+        train = ("train", place / "tiny.toml", "--data.train", place / "words.tsv")
+        failed(pellucid(*train, *run, cwd=tmp_path), 2, "--run needs a folder")
+        assert not list(tmp_path.iterdir())
 
     def test_a_folder_that_holds_a_run_is_not_overwritten(self, place: Path) -> None:
         done = pellucid("train", "tiny.toml", "--data.train", "words.tsv", cwd=place)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -322,6 +323,7 @@ ABOUT = {
 
 def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
     """Return the model card of a run."""
+    named = shlex.quote(str(folder))
     if config.data.train:
         data = [f"Files of the user's own: {', '.join(p.name for p in config.data.train)}."]
     else:
@@ -331,12 +333,12 @@ def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
             f"Cite: {corpus.citation}."
         ]
     return model_card(
-        folder.name,
+        folder.resolve().name,
         about=f"{ABOUT[type(config.model)]} {config.description}".strip(),
         data=data,
         scores=scores.written() if scores else {},
         settings=_settings(config),
-        usage=[f"pellucid generate {folder}", f"pellucid evaluate {folder}"],
+        usage=[f"pellucid {verb} {named}" for verb in ("generate", "evaluate")],
         limits="It knows its training data and what is like it; nothing was done to make its "
         "answers true, safe or fair.",
     )

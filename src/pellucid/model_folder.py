@@ -10,6 +10,7 @@ README.md               the model card, with its scores
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -246,7 +247,8 @@ def find_model(folder: Path) -> Path:
         raise UserError(f"{folder}: there is no such folder; train a model first")
     if (folder / "config.toml").exists():
         raise UserError(
-            f"{folder}: this run has no model yet; finish it: pellucid train --resume {folder}"
+            f"{folder}: this run has no model yet; finish it: pellucid train --resume "
+            + shlex.quote(str(folder))
         )
     raise UserError(f"{folder}: neither a model (no {CONFIG}) nor a run (no config.toml)")
 

@@ -61,7 +61,7 @@ def _train(recipe: str, folder: Path, minutes: float | None) -> int:
             training = replace(training, minutes=minutes)
         evaluation = replace(config.evaluation, metric="none")
         config = replace(config, evaluation=evaluation, training=training)
-    with Progress(Output(), folder.name) as progress:
+    with Progress(Output(), folder.resolve().name) as progress:
         _announce(config.training, progress.say)
         outcome = train_run(config, folder, resume=resume, listeners=[progress], say=progress.say)
     if outcome.interrupted == "SIGTERM":

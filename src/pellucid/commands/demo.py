@@ -6,6 +6,7 @@ that it has never seen.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import time
@@ -64,11 +65,12 @@ def demo(
 
     console.rule("[bold]Go on from here")
     pellucid = program()
+    chat_named, g2p_named = (shlex.quote(str(path)) for path in (chat_folder, g2p_folder))
     console.print(f"{clock(time.monotonic() - began)} in all. Both models are yours:\n")
     for command, what in (
-        (f"generate {chat_folder}", "chat in Korean, at a prompt"),
-        (f"generate {g2p_folder} transformer attention", "pronounce words of your own"),
-        (f"evaluate {g2p_folder}", "score it again on the held-out words"),
+        (f"generate {chat_named}", "chat in Korean, at a prompt"),
+        (f"generate {g2p_named} transformer attention", "pronounce words of your own"),
+        (f"evaluate {g2p_named}", "score it again on the held-out words"),
         ("train g2p-en", "a larger model, trained longer"),
         ("check", "hold every derivative against a finite difference"),
         ("recipes", "what else there is"),
@@ -107,7 +109,7 @@ def _run(recipe: str, minutes: float | None, folder: Path, console: Console) -> 
     config: RunConfig = load_recipe(recipe)
     if minutes is not None:
         config = replace(config, training=replace(config.training, minutes=minutes))
-    with Progress(console, folder.name) as progress:
+    with Progress(console, folder.resolve().name) as progress:
         return train_run(config, folder, listeners=[progress], say=progress.say)
 
 

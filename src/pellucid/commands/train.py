@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
 
@@ -98,9 +99,11 @@ def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, 
         return RunConfig(), Path("runs/RECIPE")
     folder = run_folder(name)
     for i, word in enumerate(rest):
-        option, _, value = word.partition("=")
-        if option == "--run" and (value or rest[i + 1 :]):
-            folder = Path(value or rest[i + 1])
+        option, joined, value = word.partition("=")
+        if option == "--run" and (joined or rest[i + 1 :]):
+            if not (value := value if joined else rest[i + 1]):
+                raise UsageError("--run needs a folder, as in --run runs/mine; it is empty")
+            folder = Path(value)
     if resume and (folder / "config.toml").is_file():
         return load_recipe(str(folder)), folder
     return load_recipe(name), folder
@@ -110,7 +113,7 @@ def _train(
     config: RunConfig, folder: Path, resume: bool, accept_changes: bool, store: Store
 ) -> int:
     console = Output()
-    with Progress(console, folder.name) as progress:
+    with Progress(console, folder.resolve().name) as progress:
         result = train_run(
             config,
             folder,
@@ -122,6 +125,7 @@ def _train(
         )
     if result.interrupted is not None:
         return INTERRUPTED.get(result.interrupted, 1)
-    console.print(f"use it:    pellucid generate {folder}", markup=False)
-    console.print(f"score it:  pellucid evaluate {folder}", markup=False)
+    named = shlex.quote(str(folder))
+    console.print(f"use it:    pellucid generate {named}", markup=False, soft_wrap=True)
+    console.print(f"score it:  pellucid evaluate {named}", markup=False, soft_wrap=True)
     return 0
