@@ -337,6 +337,29 @@ class TestTrain:
         assert not (place / "wrong").exists()
 
     @pytest.mark.parametrize(
+        "idle, words",
+        [
+            (["--data.held-out", "0.2"], "--data.held-out is for files of your own"),
+            (["--data.columns", "ko", "en"], "--data.columns is for files of your own"),
+            (["--data.train", "words.tsv", "--data.split", "all"], "--data.split is for a corpus"),
+            (
+                [*("--data.train", "words.tsv", "--data.valid", "words.tsv"), "--data.held-out=0"],
+                "--data.held-out is for files of your own without validation files",
+            ),
+        ],
+    )
+    def test_what_cannot_apply_is_refused(self, idle: list[str], words: str, place: Path) -> None:
+        done = pellucid("train", "chat-ko-small", *idle, "--run", "wrong", cwd=place)
+        failed(done, 2, words)
+        assert not (place / "wrong").exists()
+
+    def test_a_recipes_own_split_gives_way_to_files(self, place: Path, tmp_path: Path) -> None:
+        recipe = TINY.replace("[data]", '[data]\ncorpus = "chatbot-ko"\nsplit = "by_answer"')
+        (tmp_path / "tiny.toml").write_text(recipe, encoding="utf-8")
+        own = ("--data.train", place / "words.tsv", "--data.held-out", "0.2")
+        failed(pellucid("train", "tiny.toml", *own, cwd=tmp_path), 0)
+
+    @pytest.mark.parametrize(
         "write, words",
         [
             (lambda path: path.write_bytes(b""), ["is empty"]),

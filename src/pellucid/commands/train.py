@@ -16,7 +16,7 @@ from tyro.constructors import (
 from pellucid.commands.console import Output
 from pellucid.commands.options import refuse_repeated
 from pellucid.commands.progress import Progress
-from pellucid.config import RunConfig, load_recipe, recipe_names
+from pellucid.config import DataConfig, RunConfig, load_recipe, recipe_names
 from pellucid.errors import UsageError
 from pellucid.experiment import train_run
 from pellucid.training.storage import Store
@@ -67,6 +67,7 @@ def run(arguments: list[str]) -> int:
             accept_changes: Resume although settings or data differ from those it was started with.
             store: How the model folder keeps the weights; arithmetic is float32 all the same.
         """
+        _refuse_idle(config.data, base.data)
         return _train(config, run, resume, accept_changes, store)
 
     # The kind of model is the recipe's: neither a word nor an option.
@@ -91,6 +92,19 @@ def _refuse_another_kind(arguments: list[str]) -> None:
                 f"{word}: the kind of model is the recipe's; take a recipe of that kind, or set "
                 "model.model_type in a TOML file of your own"
             )
+
+
+def _refuse_idle(data: DataConfig, base: DataConfig) -> None:
+    """Refuse words that would change nothing; the recipe's own settings may be idle."""
+    own, corpus = "files of your own", bool(data.corpus) and not data.train
+    for name, use, idle in (
+        ("split", "a corpus, and files of your own take its place", bool(data.train)),
+        ("columns", f"{own}; a corpus has none to name", corpus),
+        ("held_out", f"{own}; a corpus has its own split", corpus),
+        ("held_out", f"{own} without validation files beside them", bool(data.valid)),
+    ):
+        if idle and getattr(data, name) != getattr(base, name):
+            raise UsageError(f"--data.{name.replace('_', '-')} is for {use}: leave it out")
 
 
 def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, Path]:
