@@ -405,6 +405,19 @@ class TestTrain:
         )
         failed(done, 1, "file")
 
+    def test_scores_taken_before_weights_were_rounded_are_told(
+        self, place: Path, tmp_path: Path
+    ) -> None:
+        train = ("train", "tiny.toml", "--data.train", "words.tsv", "--training.steps", "1")
+        done = pellucid(*train, "--store", "int8", "--run", tmp_path / "run", cwd=place)
+        failed(done, 0)
+        assert "; scored before the weights were stored as int8\n" in done.stdout
+        card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+        assert "before they were stored as int8" in card
+        done = pellucid("store", "runs/tiny", tmp_path / "small", cwd=place)
+        card = (tmp_path / "small" / "README.md").read_text(encoding="utf-8")
+        assert "before they were stored as float16" in card
+
     def test_two_parallel_files(self, place: Path, tmp_path: Path) -> None:
         rows = [line.split("\t") for line in pairs(100).splitlines()]
         for side, name in enumerate(("src.txt", "tgt.txt")):

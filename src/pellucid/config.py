@@ -41,8 +41,8 @@ class DataConfig:
     columns: tuple[str, str] | None = None
     """Names of the source's and the target's column or JSON key; unset: source and target."""
     held_out: float = 0.05
-    """Share of the sources put aside by hash, of files of your own without a validation file; 0 is
-    none. A corpus has its own split."""
+    """Share of the sources put aside by hash when your files have no validation file; 0: none.
+    A corpus has its own split."""
     batch_tokens: int = 4096
     """Most source and target tokens in one batch."""
     batch_size: int | None = None

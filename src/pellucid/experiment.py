@@ -38,7 +38,7 @@ from pellucid.text.pairs import Pair, Pairs, report_shared
 from pellucid.text.texts import as_texts, is_text_file, read_texts
 from pellucid.text.tokenizer import Tokenizer, normaliser, train_tokenizer
 from pellucid.trained import AnyTrained, Trained, TrainedCausalLM, TrainedMaskedLM
-from pellucid.training.card import model_card
+from pellucid.training.card import model_card, say_stored
 from pellucid.training.config import SCORES
 from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
@@ -188,9 +188,12 @@ def train_run(
             return Outcome(trained, pairs, None, result.interrupted)
         judged = pairs.test or pairs.valid
         scores = score(trained, judged, config) if judged else None
-        save_model(folder / "model", trained, card(folder, config, scores), store)
+        made = say_stored(card(folder, config, scores), store)
+        save_model(folder / "model", trained, made, store)
         if scores is not None:
-            say("put aside: " + ", ".join(f"{k} {v}" for k, v in scores.written().items()))
+            written = ", ".join(f"{k} {v}" for k, v in scores.written().items())
+            before = f"; scored before the weights were stored as {store}"
+            say(f"put aside: {written}{'' if store == 'float32' else before}")
         say(f"model folder: {folder_size(folder / 'model')}, weights stored as {store}")
     return Outcome(trained, pairs, scores, None)
 

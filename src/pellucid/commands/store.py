@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import tyro
 
 from pellucid.errors import UserError
 from pellucid.model_folder import CARD, find_model, folder_size, load_any, save_model
+from pellucid.training.card import say_stored
 from pellucid.training.storage import Store
 
 
@@ -31,6 +33,8 @@ def store(
     if folder.exists():
         raise UserError(f"{folder}: is there already; choose another folder")
     card = (old / CARD).read_bytes() if (old / CARD).is_file() else b""
+    with suppress(UnicodeDecodeError):  # a card that cannot be read is carried over as it is
+        card = say_stored(card.decode(), store).encode()
     save_model(folder, trained, card, store)
     print(f"{old}: {folder_size(old)}\n{folder}: {folder_size(folder)}, weights stored as {store}")
     return 0

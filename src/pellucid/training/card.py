@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pellucid.settings import flat
+from pellucid.training.storage import Store
 
 SCORES, NO_SCORES = "## Scores on held-out data", "None were taken."
 
@@ -78,7 +79,7 @@ def with_scores(card: str, scores: Mapping[str, str]) -> str:
         card = card.rstrip("\n") + f"\n\n{SCORES}\n"
     lines = card.split("\n")
     begin = lines.index(SCORES) + 1
-    end = next((i for i in range(begin, len(lines)) if lines[i].startswith("#")), len(lines))
+    end = _end_of_section(lines, begin)
     tables = (i for i in range(begin, end) if lines[i].startswith("|") or lines[i] == NO_SCORES)
     if (start := next(tables, None)) is None:
         lines[begin:begin] = ["", NO_SCORES, *([""] if any(lines[begin : begin + 1]) else [])]
@@ -91,6 +92,29 @@ def with_scores(card: str, scores: Mapping[str, str]) -> str:
     rows = [made.pop(row.split("|")[1].strip(), row) for row in lines[start + 2 : stop]]
     lines[start + 2 : stop] = [*rows, *made.values()]
     return "\n".join(lines)
+
+
+def say_stored(card: str, store: Store) -> str:
+    """Return a card that says under its scores that the weights were rounded after they were taken.
+
+    A card without scores stays as it is, and so does every card where nothing is rounded.
+    """
+    note = (
+        f"Training scored the weights before they were stored as {store}; `pellucid evaluate` "
+        "scores them as they are stored."
+    )
+    lines = card.split("\n")
+    if store == "float32" or SCORES not in lines or note in lines:
+        return card
+    begin = lines.index(SCORES) + 1
+    end = _end_of_section(lines, begin)
+    if rows := [i for i in range(begin, end) if lines[i].startswith("|")]:
+        lines[rows[-1] + 1 : rows[-1] + 1] = ["", note]
+    return "\n".join(lines)
+
+
+def _end_of_section(lines: Sequence[str], begin: int) -> int:
+    return next((i for i in range(begin, len(lines)) if lines[i].startswith("#")), len(lines))
 
 
 def _table(first: str, second: str, rows: Mapping[str, Any]) -> list[str]:
