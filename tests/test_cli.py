@@ -116,6 +116,7 @@ def test_train_shows_every_setting_with_default_and_meaning() -> None:
         assert words in shown
     assert "Heads H of every attention; they divide d_model. (default: 4)" in shown
     assert "--model.tie-embeddings" in shown
+    assert "the tokenizer's settings and the model's sizes never may" in shown
     assert "--model.model-type" not in shown  # what a recipe is, no word changes
 
 

@@ -317,6 +317,32 @@ def test_a_finished_run_can_be_given_more_to_do(tmp_path: Path) -> None:
     assert [e.step for e in only(events, Stepped)] == list(range(21, 31))
 
 
+def test_a_run_out_of_patience_stays_so_until_it_has_more(tmp_path: Path) -> None:
+    scores = iter([0.1, 0.2, 0.3, 0.2, 0.4])
+    config = replace(SHORT, validate_every=2, monitor="rate", patience=2)
+    rate = {"metric": lambda _: {"rate": next(scores)}}
+    run_and_fit(tmp_path / "run", config, **rate)
+    for changed, end in (
+        (replace(config, log_every=5), (6, "no better rate in 2 validations")),
+        (replace(config, steps=30), (6, "no better rate in 2 validations")),
+        (replace(config, steps=30, patience=3), (8, "no better rate in 3 validations")),
+    ):
+        with RunFolder(
+            tmp_path / "run", settings(changed), resume=True, accept_changes=True
+        ) as run:
+            result, _, _ = fit(changed, run, **rate)
+        assert (result.step, result.reason) == end
+
+
+def test_a_run_beyond_its_new_end_says_where_it_is(tmp_path: Path) -> None:
+    run_and_fit(tmp_path / "run", replace(SHORT, steps=11))
+    shorter = replace(SHORT, steps=3)
+    with RunFolder(tmp_path / "run", settings(shorter), resume=True, accept_changes=True) as run:
+        result, events, _ = fit(shorter, run)
+    assert (result.step, result.reason) == (11, "already past 3 steps")
+    assert only(events, Ended)[0].reason == result.reason
+
+
 def test_an_epoch_that_got_shorter_gives_way_to_the_next(tmp_path: Path) -> None:
     config = replace(SHORT, steps=11)
     run_and_fit(tmp_path / "run", config)

@@ -64,7 +64,8 @@ def run(arguments: list[str]) -> int:
 
         Args:
             run: The run's folder: settings, metrics, checkpoints and the trained model.
-            accept_changes: Resume although settings or data differ from those it was started with.
+            accept_changes: Resume although settings or data differ from those it was started with;
+                the tokenizer's settings and the model's sizes never may.
             store: How the model folder keeps the weights; arithmetic is float32 all the same.
         """
         _refuse_idle(config.data, base.data)

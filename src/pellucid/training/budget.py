@@ -44,13 +44,16 @@ def total_steps(config: TrainConfig, *, step: int, epochs: float, seconds: float
 def reason_to_stop(config: TrainConfig, *, step: int, epoch: int, seconds: float) -> str | None:
     """Return which limit is reached, or None; `epoch` counts the passes completed.
 
+    A run given an end that lies behind it is past that.
+
     >>> reason_to_stop(TrainConfig(steps=100), step=100, epoch=0, seconds=0.0)
     '100 steps'
+    >>> reason_to_stop(TrainConfig(steps=100), step=101, epoch=0, seconds=0.0)
+    'already past 100 steps'
     """
-    if config.steps is not None and step >= config.steps:
-        return f"{config.steps} steps"
-    if config.epochs is not None and epoch >= config.epochs:
-        return f"{config.epochs} epochs"
+    for limit, at, unit in ((config.steps, step, "steps"), (config.epochs, epoch, "epochs")):
+        if limit is not None and at >= limit:
+            return f"{'already past ' if at > limit else ''}{limit} {unit}"
     if config.minutes is not None and seconds >= 60 * config.minutes:
         return f"{config.minutes:g} minutes"
     return None

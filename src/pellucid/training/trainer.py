@@ -122,6 +122,8 @@ class Trainer:
             logger.warning("scores are judged otherwise than before: the best is looked for anew")
             self.state.best_score = self.state.best_step = None
             self.state.not_improved = 0
+        if run is not None and run.changed and self.state.stopped is None:
+            self.state.stopped = self._out_of_patience()
         self._resumed_share = self._share()
 
     def fit(self) -> Result:
@@ -251,9 +253,8 @@ class Trainer:
         else:
             state.not_improved += 1
         self._tell(Validated, loss, better, time.monotonic() - began, scores)
-        patience = math.inf if config.patience is None else config.patience
-        if state.stopped is None and state.not_improved >= patience:
-            state.stopped = f"no better {config.monitor} in {config.patience} validations"
+        if state.stopped is None:
+            state.stopped = self._out_of_patience()
 
     def _score(self) -> tuple[float | None, dict[str, float]]:
         """Score the weights the model has now, and return to train mode."""
@@ -347,6 +348,12 @@ class Trainer:
     def _end_of_budget(self) -> str | None:
         state = self.state
         return reason_to_stop(self.config, step=state.step, epoch=state.epoch, seconds=self.seconds)
+
+    def _out_of_patience(self) -> str | None:
+        config = self.config
+        if config.patience is None or self.state.not_improved < config.patience:
+            return None
+        return f"no better {config.monitor} in {config.patience} validations"
 
     def _tell(self, kind: type[Event], *values: Any) -> None:
         event = kind(self.state.step, self._epochs(), *values)
