@@ -308,6 +308,28 @@ def test_a_finished_run_resumed_is_finished(tmp_path: Path) -> None:
     assert len(after) == len(before)
 
 
+def test_a_checkpoint_that_a_kill_left_over_goes_when_training_is_over(tmp_path: Path) -> None:
+    folder, config = tmp_path / "run", replace(SHORT, steps=7, validate_every=5, keep=1)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def listen(event: Event) -> None:
+        if event.step == 6:
+            patch.setattr("pellucid.training.run.keep_checkpoints", die)
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(KeyboardInterrupt),
+        RunFolder(folder, settings(config)) as run,
+    ):
+        Trainer(model(), Reversals(), config, run=run, listeners=[listen]).fit()
+    assert names(folder) == ["step-00000005", "step-00000007"]
+    with RunFolder(folder, settings(config), resume=True) as run:
+        assert Trainer(model(), Reversals(), config, run=run).fit().step == 7
+    assert names(folder) == ["step-00000007"]
+
+
 def test_a_finished_run_can_be_given_more_to_do(tmp_path: Path) -> None:
     run_and_fit(tmp_path / "run", SHORT)
     longer = replace(SHORT, steps=30)

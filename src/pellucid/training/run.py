@@ -207,8 +207,12 @@ class RunFolder:
         }
         written = Checkpoint(step, weights, optimizer, state, self.settings)
         path = write_checkpoint(self.checkpoints, written)
-        keep_checkpoints(self.checkpoints, {step, *keep})
+        self.keep({step, *keep})
         return path
+
+    def keep(self, steps: Iterable[int]) -> None:
+        """Delete the checkpoints of all other steps."""
+        keep_checkpoints(self.checkpoints, steps)
 
     def path_of(self, step: int) -> Path:
         """Return where the checkpoint of a step stands."""

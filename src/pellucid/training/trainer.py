@@ -152,6 +152,8 @@ class Trainer:
                 unheard = self._unheard and state.stopped is None
                 if (signal := request.signal or ("SIGPIPE" if unheard else None)) is not None:
                     return self._interrupted(signal)
+        if self.run is not None:
+            self.run.keep(self._kept())  # a kill after the last was written may have left others
         self._tell(Ended, state.stopped, self.seconds, state.best_step, state.best_score)
         self._choose_weights()
         self.model.eval()
@@ -283,15 +285,19 @@ class Trainer:
             lr = self._learning_rate(max(state.step, 1))
             raise DivergedError(str(error), state.step, lr) from None
         state.seconds = self.seconds
-        keep = {*state.checkpoints, *([state.best_step] if state.best_step is not None else [])}
         path = self.run.save(
             state.step,
             weights,
             self.optimizer.state_dict(),
             state.as_json(),
-            keep,
+            self._kept(),
         )
         self._tell(Saved, path)
+
+    def _kept(self) -> set[int]:
+        state = self.state
+        best = [] if state.best_step is None else [state.best_step]
+        return {state.step, *state.checkpoints, *best}
 
     def _interrupted(self, signal: str) -> Result:
         state = self.state
