@@ -108,6 +108,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
     done = pellucid(verb, "--help")
     assert done.returncode == 0, done.stderr
     assert f"usage: pellucid {verb}" in done.stdout
+    assert "Raises" not in done.stdout  # that is for programs
 
 
 def test_train_shows_every_setting_with_default_and_meaning() -> None:
@@ -115,6 +116,7 @@ def test_train_shows_every_setting_with_default_and_meaning() -> None:
     for words in ("--model.d-model INT", "--training.schedule.lr FLOAT", "--data.train", "--seed"):
         assert words in shown
     assert "Heads H of every attention; they divide d_model. (default: 4)" in shown
+    assert "Raises" not in shown
     assert "--model.tie-embeddings" in shown
     assert "the tokenizer's settings and the model's sizes never may" in shown
     assert "--model.model-type" not in shown  # what a recipe is, no word changes

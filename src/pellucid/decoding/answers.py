@@ -52,7 +52,7 @@ class Hypothesis(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How an answer is looked for. Raises `UsageError` for a value out of range."""
+    """How an answer is looked for."""
 
     beam: int = 1
     """Hypotheses kept for each input; 1 is greedy search."""
@@ -66,6 +66,7 @@ class SearchConfig:
     constraints: Constraints = field(default_factory=Constraints)
 
     def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
         if self.beam < 1 or self.max_length < 1:
             raise UsageError(
                 f"beam and max_length must be at least 1, got {self.beam} and {self.max_length}"

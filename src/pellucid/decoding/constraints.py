@@ -15,7 +15,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Constraints:
-    """Rules for every answer. Raises `UsageError` for a value out of range."""
+    """Rules for every answer."""
 
     repetition_penalty: float = 1.0
     """A token said before has its log-probability multiplied by this; 1 changes nothing."""
@@ -23,6 +23,7 @@ class Constraints:
     """No run of this many tokens is said twice; 0 allows it."""
 
     def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
         if not 1.0 <= self.repetition_penalty < math.inf:
             p = self.repetition_penalty
             raise UsageError(f"repetition_penalty must be at least 1 and finite, got {p}")

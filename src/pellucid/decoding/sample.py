@@ -20,7 +20,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class SampleConfig:
-    """How an answer is drawn. Raises `UsageError` for a value out of range."""
+    """How an answer is drawn."""
 
     temperature: float = 1.0
     """Log-probabilities are divided by it: below 1 more sure, above 1 more wild."""
@@ -37,6 +37,7 @@ class SampleConfig:
     constraints: Constraints = field(default_factory=Constraints)
 
     def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
         if not 0 < self.temperature < math.inf:
             raise UsageError(
                 f"temperature must be above 0 and finite, got {self.temperature}; for the "

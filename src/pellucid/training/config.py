@@ -23,10 +23,7 @@ HIGHER_IS_BETTER = {"loss": False} | {
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How a model is trained. Of steps, epochs and minutes give at least one; the first ends it.
-
-    Raises `UsageError` for a value out of range.
-    """
+    """How a model is trained. Of steps, epochs and minutes give at least one; the first ends it."""
 
     steps: int | None = None
     """Stop after this many steps."""
@@ -67,6 +64,7 @@ class TrainConfig:
     """How many of the last checkpoints `use = "average"` takes the mean of."""
 
     def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
         for name in ("steps", "epochs", "minutes", "checkpoint_every", "patience"):
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -112,10 +112,7 @@ class DivergedError(UserError):
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How parameters are stepped; torch's names and defaults.
-
-    Raises `UsageError` for a value out of range.
-    """
+    """How parameters are stepped; torch's names and defaults."""
 
     name: Literal["adam", "adamw"] = "adam"
     """adam (weight decay is added to the gradient) or adamw (it shrinks the weights directly)."""
@@ -129,6 +126,7 @@ class OptimizerConfig:
     """Longest global gradient norm; inf for no limit."""
 
     def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
         if self.name not in ("adam", "adamw"):
             raise UsageError(f"optimizer name must be adam or adamw, got {self.name!r}")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):

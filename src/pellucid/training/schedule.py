@@ -85,10 +85,7 @@ NAMES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """Which learning rate at which step.
-
-    Raises `UsageError` for a value out of range.
-    """
+    """Which learning rate at which step."""
 
     name: ScheduleName = "constant"
     """constant, inverse_sqrt, paper (section 5.3, from width and warm-up), linear or cosine."""
@@ -100,6 +97,7 @@ class ScheduleConfig:
     """Share of lr that linear and cosine end at."""
 
     def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
         if self.name not in NAMES:
             raise UsageError(f"schedule must be one of {', '.join(NAMES)}; got {self.name!r}")
         if not 0 < self.lr < math.inf:
