@@ -101,7 +101,7 @@ def test_a_file_of_pairs_is_no_text_file(tmp_path: Path) -> None:
 def test_too_few_texts_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "texts.txt"
     file.write_text("one\n", encoding="utf-8")
-    with pytest.raises(UserError, match="too few"):
+    with pytest.raises(UserError, match=r"too few texts \(\d+\) to put"):
         read_texts(file, held_out=0.05)
     file.write_text("", encoding="utf-8")
     with pytest.raises(UserError, match="is empty"):

@@ -95,7 +95,7 @@ def read_split(
     split = split_by_hash(pairs, valid=held_out, same=same)
     if not split.train or (held_out > 0 and not split.valid):
         raise UserError(
-            f"{train[0]}: {len(pairs):,} pairs are too few to put {held_out:.1%} of them aside for "
+            f"{train[0]}: too few pairs ({len(pairs):,}) to put {held_out:.1%} of them aside for "
             "validation; give a validation file, or another share"
         )
     return Pairs(split.train, split.valid, judged)

@@ -85,7 +85,7 @@ def read_texts(
     split = split_by_hash(texts, valid=held_out, key=lambda pair: pair.target, same=same)
     if not split.train or (held_out > 0 and not split.valid):
         raise UserError(
-            f"{train}: {len(texts):,} texts are too few to put {held_out:.1%} of them aside for "
+            f"{train}: too few texts ({len(texts):,}) to put {held_out:.1%} of them aside for "
             "validation; give a validation file, or another share"
         )
     return as_texts(Pairs(split.train, split.valid, tuple(judged)), same)
