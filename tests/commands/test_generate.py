@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,16 @@ from tests.view.samples import speaking
 from pellucid.model_folder import save_model
 
 
+@pytest.fixture
+def children_die_of_sigint() -> Iterator[None]:
+    """Of a job in the background they would not: it ignores SIGINT, and so does what it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no such pipes")
+@pytest.mark.usefixtures("children_die_of_sigint")
 def test_ctrl_c_ends_the_waiting_for_the_next_line_of_a_pipe(tmp_path: Path) -> None:
     save_model(tmp_path / "model", speaking(), "# a model")
     os.mkfifo(tmp_path / "pipe")
