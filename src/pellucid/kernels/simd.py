@@ -13,17 +13,17 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding
 from llvmlite import ir
 from numba import types
-from numba.core import config
+from numba.core.registry import cpu_target
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np.arrayobj import make_array
 
-# Intel's AVX-512 processors are given 256-bit code by LLVM, so they count as AVX2 here.
-_PROCESSOR = getattr(config, "CPU_NAME", None) or llvmlite.binding.get_host_cpu_name()
-LANES = 16 if _PROCESSOR in ("znver4", "znver5") else 8
+# What code is compiled for. LLVM keeps its own vectors at 256 bits on Intel's processors; ours,
+# of a stated width, it takes as they are.
+_triple, _processor, _features = cpu_target.target_context.codegen().magic_tuple()
+LANES = 16 if "+avx512f" in _features.split(",") else 8
 
 _i32 = ir.IntType(32)
 
