@@ -1,12 +1,13 @@
 """Goal 2: useful tokens a second on real data, each side with its best batching.
 
-    PELLUCID_DATA=… python -m benchmarks.real_data chatbot-ko|multi30k-de-en [--intel] [--keep]
+    PELLUCID_DATA=… python -m benchmarks.real_data chatbot-ko|multi30k-de-en [--intel | --avx2]
+                                                   [--keep]
 
 Three ways through the same pairs, seed 003's model: Pellucid on packed batches by token budget;
 PyTorch on length-bucketed batches padded to their own longest; PyTorch as the seed does it, batches
 padded to 50. They take turns, a stretch of batches each, in one process with two threads. Source
 tokens and tokens to be predicted count as useful. With --intel, MKL is told that the processor is
-Intel's (`benchmarks.mkl`).
+Intel's, and with --avx2 nobody uses AVX-512 (`benchmarks.mkl`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 import numpy as np
 import torch
 from benchmarks.machine import machine, quartiles, report
-from benchmarks.mkl import as_on_intel
+from benchmarks.mkl import add_flags, told
 from threadpoolctl import threadpool_limits
 
 from pellucid.bench.real_data import (
@@ -34,11 +35,10 @@ def main() -> None:
     parser.add_argument("corpus", choices=list(SENTENCES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each way in each round")
-    parser.add_argument("--intel", action="store_true", help="tell MKL it runs on Intel's")
+    add_flags(parser)
     parser.add_argument("--keep", action="store_true", help="append to results/benchmarks.jsonl")
     options = parser.parse_args()
-    if options.intel:
-        as_on_intel()
+    mkl = told(options)
     where = machine()
     task = seed_task(options.corpus)
     ways = {
@@ -59,7 +59,7 @@ def main() -> None:
     result = {
         "benchmark": "real_data",
         "corpus": task.name,
-        **({"mkl": "as on Intel"} if options.intel else {}),
+        **mkl,
         "sentences_per_batch": task.sentences,
         "vocabulary": task.config.source_vocab_size,
         "useful_tokens_per_s": {

@@ -1,10 +1,12 @@
 """Goals 1 and 3: one training step on the same padded shapes, Pellucid beside PyTorch.
 
-    python -m benchmarks.train_step [--length 50] [--rounds 15] [--compiled] [--intel] [--keep]
+    python -m benchmarks.train_step [--length 50] [--rounds 15] [--compiled] [--intel | --avx2]
+                                    [--keep]
 
 All run in one process, step by step in turn, on the same token ids, with two threads each. PyTorch
 has fused Adam and runs eagerly and, with --compiled, under torch.compile as well: the ratio is to
-the better of the two. With --intel, MKL is told that the processor is Intel's (`benchmarks.mkl`).
+the better of the two. With --intel, MKL is told that the processor is Intel's, and with --avx2
+nobody uses AVX-512 (`benchmarks.mkl`).
 The result is milliseconds (quartiles), their ratio, and the share of two rates, measured between
 the rounds, that the matrix products of a step amount to: that of a large product of NumPy's, and
 the best of Pellucid's own. PyTorch's rate of the same large product stands beside them.
@@ -18,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from benchmarks.machine import machine, quartiles, report
-from benchmarks.mkl import as_on_intel
+from benchmarks.mkl import add_flags, told
 from threadpoolctl import threadpool_limits
 
 from pellucid.bench.step import (
@@ -58,11 +60,10 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--compiled", action="store_true", help="torch.compile the peer too")
-    parser.add_argument("--intel", action="store_true", help="tell MKL it runs on Intel's")
+    add_flags(parser)
     parser.add_argument("--keep", action="store_true", help="append to results/benchmarks.jsonl")
     options = parser.parse_args()
-    if options.intel:
-        as_on_intel()
+    mkl = told(options)
     where = machine()
     source, target = random_ids(options.length)
     steps = {"pellucid": pellucid_step(source, target), "eager": torch_step(source, target)}
@@ -84,7 +85,7 @@ def main() -> None:
     result = {
         "benchmark": "train_step",
         "length": options.length,
-        **({"mkl": "as on Intel"} if options.intel else {}),
+        **mkl,
         "pellucid_ms": quartiles(seconds["pellucid"] * 1e3),
         "torch_ms": quartiles(seconds[best] * 1e3),
         **{f"torch_{n}_ms": quartiles(seconds[n] * 1e3) for n in steps if n != "pellucid"},

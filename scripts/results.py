@@ -91,7 +91,13 @@ SPEED_HEADS = {
     "en": "| | Pellucid | PyTorch | ratio (quartiles) |",
     "ko": "| | Pellucid | PyTorch | 비율 (사분위수) |",
 }
-AS_ON_INTEL = {"en": "; MKL as on Intel", "ko": "; MKL을 인텔에서처럼"}
+MKL = {
+    "as on Intel": {"en": "; MKL as on Intel", "ko": "; MKL을 인텔에서처럼"},
+    "as on Intel, AVX2 only": {
+        "en": "; MKL as on Intel, AVX2 only",
+        "ko": "; MKL을 인텔에서처럼, AVX2까지만",
+    },
+}
 SPEED_NAMES = {
     "train_step": {"en": "training step, length {}, ms", "ko": "학습 한 단계, 길이 {}, ms"},
     "real_data": {"en": "{}, useful tokens/s", "ko": "{}, 유효 토큰/초"},
@@ -112,7 +118,7 @@ def speed_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
 
     def add(kind: str, what: Any, ours: float, theirs: float, ratio: Sequence[float]) -> None:
         name = SPEED_NAMES[kind][language].format(what)
-        name += AS_ON_INTEL[language] if "mkl" in row else ""
+        name += MKL[row["mkl"]][language] if "mkl" in row else ""
         low, middle, high = ratio if len(ratio) == 3 else (ratio[0], ratio[0], ratio[0])
         spread = f"{middle:.2f} ({low:.2f}–{high:.2f})" if len(ratio) == 3 else f"{middle:.2f}"
         lines.append(f"| {name} | {ours:,} | {theirs:,} | {spread} |")
