@@ -209,6 +209,8 @@ def test_shapes_that_do_not_fit_are_named() -> None:
         attention(q, k, v[..., :3, :])
     with pytest.raises(ValueError, match="axes in front equal"):
         attention(q, k[:1], v[:1])
+    with pytest.raises(ValueError, match=r"attention expects.*got q \(5, 11\), k \(11,\)"):
+        attention(q[0, 0], k[0, 0, 0], v[0, 0])
     with pytest.raises(ValueError, match=r"mask \(5, 8\) does not broadcast to the scores \(2, 3"):
         attention(q, k, v, mask=np.zeros((L, S + 1), bool))
     with pytest.raises(ValueError, match=r"mask \(2, 1, 1, 5, 7\) does not broadcast"):

@@ -154,6 +154,8 @@ def test_what_does_not_fit_is_said() -> None:
     logits, target = drawn()
     with pytest.raises(ValueError, match=r"got logits \(11, 7\) and targets \(10,\)"):
         cross_entropy(logits, target[1:])
+    with pytest.raises(ValueError, match="got a single number"):
+        cross_entropy(logits[0, 0], target[0])
     with pytest.raises(ValueError, match="of float64"):
         cross_entropy(logits, target.astype(float))
     with pytest.raises(ValueError, match="of integers"):

@@ -60,6 +60,11 @@ def test_a_token_outside_the_table_is_an_error(library: str, bad: int) -> None:
         embedding(to(library, np.array([0, bad, 2])), to(library, table()))
 
 
+def test_what_is_no_table_is_said() -> None:
+    with pytest.raises(ValueError, match=rf"a table \(V, E\), got shape \({V},\)"):
+        embedding(np.array([0, 2]), table()[:, 0])
+
+
 def test_the_table_handed_out_is_not_the_table() -> None:
     weight = table()
     y, _ = embedding(np.array([1, 1]), weight)

@@ -183,7 +183,8 @@ def embedding(
     scale_grad_by_freq divides the gradient of a row by how often it was looked up. `norm_type`
     belongs to `max_norm`, which is refused; `sparse` chooses torch's storage and does nothing.
     Raises `IndexError` on an index outside the table, `TypeError` unless input is integers,
-    `ValueError` for a padding_idx outside the table; a negative one counts from its end.
+    `ValueError` when weight is no table and for a padding_idx outside it; a negative one counts
+    from its end.
     """
     input = np.asarray(input)
     if max_norm is not None:

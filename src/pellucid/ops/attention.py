@@ -134,8 +134,9 @@ def _by_head(rng: Rng | None, shape: tuple[int, ...]) -> Rng | None:
 
 
 def _check(q: Array, k: Array, v: Array) -> None:
-    widths_fit = q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]
-    if not widths_fit or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+    fit = min(q.ndim, k.ndim, v.ndim) >= 2
+    fit = fit and q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]
+    if not fit or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
         raise ValueError(
             f"attention expects q (…, L, D), k (…, S, D), v (…, S, Dv), the axes in front equal; "
             f"got q {q.shape}, k {k.shape}, v {v.shape}"

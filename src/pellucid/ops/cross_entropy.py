@@ -58,6 +58,8 @@ def cross_entropy(
             f"cross_entropy expects logits of float32 or float64, got {logits.dtype}; in integers "
             "weights and probabilities would be rounded off"
         )
+    if not logits.ndim:
+        raise ValueError("cross_entropy expects logits (…, V), V classes wide; got a single number")
     label_smoothing = own_number(label_smoothing)
     rows = xp.reshape(logits, (prod(logits.shape[:-1]), logits.shape[-1]))
     chosen, kept, norm = _chosen(logits, target, ignore_index)  # 1

@@ -20,13 +20,15 @@ def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> tu
     """Return weight[index].
 
     index: (…) integers in [0, V), weight: (V, E); y: (…, E). Row `padding_idx` gets no gradient.
-    Raises `IndexError` when an index is outside the table.
+    Raises `IndexError` when an index is outside the table, `ValueError` when weight is no table.
 
     >>> embedding(np.array([1, 0]), np.array([[1.0], [2.0]]))[0]
     array([[2.],
            [1.]])
     """
     xp = namespace(index, weight)
+    if weight.ndim != 2:
+        raise ValueError(f"embedding expects a table (V, E), got shape {weight.shape}")
     flat = xp.reshape(index, (-1,))
     if flat.shape[0] and (int(xp.min(flat)) < 0 or int(xp.max(flat)) >= weight.shape[0]):
         raise IndexError(
