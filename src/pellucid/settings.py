@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
@@ -48,11 +48,17 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def from_mapping(
-    kind: type[T], values: Mapping[str, Any], source: str, base: T | None = None, key: str = ""
+    kind: type[T],
+    values: Mapping[str, Any],
+    source: str,
+    base: T | None = None,
+    key: str = "",
+    beside: Sequence[str] = (),
 ) -> T:
     """Build the dataclass `kind` from `values`; what is absent stays as in `base`, if given.
 
-    `source` names the file in errors, `key` the table within it.
+    `source` names the file in errors, `key` the table within it, `beside` what else may stand there
+    and is read elsewhere.
 
     Raises `UsageError` for an unknown key, one that is missing and has no default, a wrong type, or
     a value that the dataclass refuses.
@@ -75,9 +81,10 @@ def from_mapping(
                 raise UsageError(f"{source}: {_join(key, name)}: {expected}")
             continue
         if name not in names:
+            there = [*names, *beside]
             raise UsageError(
-                f"{source}: unknown setting {_join(key, name)}{nearest(name, names)}; "
-                f"{f'[{key}]' if key else 'the file'} has: {', '.join(names)}"
+                f"{source}: unknown setting {_join(key, name)}{nearest(name, there)}; "
+                f"{f'[{key}]' if key else 'the file'} has: {', '.join(there)}"
             )
     arguments: dict[str, Any] = {}
     for name in names:
@@ -219,7 +226,7 @@ def _describe(kind: Any) -> str:
     """Say a type in words."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
-        return "one of " + ", ".join(map(str, arguments))
+        return "one of " + ", ".join(str(word) or '""' for word in arguments)
     if origin is tuple:
         count = "" if arguments[-1:] == (...,) else f"{len(arguments)} of "
         return f"a list ({count}{_describe(arguments[0])})"

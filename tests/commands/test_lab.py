@@ -88,6 +88,7 @@ def test_a_corpus_without_pairs_put_aside_has_no_validation_loss(
     code, said = refused(capsys, str(path))
     assert code == 2
     assert "runs of sqrt do not write valid_loss, for they have no validation pairs" in said
+    assert "held_out" not in said  # which is of files alone
 
 
 def test_a_study_with_too_few_seeds_is_told_so_before_it_runs(tmp_path: Path, capsys: Says) -> None:

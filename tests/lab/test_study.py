@@ -138,6 +138,11 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
             "set.training.minutes = 20000",
             "sqrt and none train the same model, for all that training.minutes = None and 20000",
         ),
+        (
+            'set.model.attention_scale = "none"',
+            'set.data.corpus = "chatbot-ko"',
+            "sqrt and none train the same model, for all that data.corpus =  and chatbot-ko",
+        ),
         ('set.model.attention_scale = "none"', "set.seed = 7", "changes.none: seed: seeds are the"),
         (
             'set.model.attention_scale = "none"',
@@ -171,6 +176,9 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         ('"sqrt"', '"a\\n"', r"digits and . ^ + - _ only; got 'a\n'"),
         ("[changes.none]", "[changes._none]", "changes: a name begins with a letter"),
         ("[changes.none]", '[changes."-x"]', "only; got '-x'"),
+        ("[changes.none]", "[chagnes.none]", "unknown setting chagnes (did you mean changes?)"),
+        (PROBES, "setings.data.held_out = 0.1", "unknown setting setings (did you mean settings?)"),
+        ("claim =", 'expect = "less"\nclaim =', 'expected one of "", lower, higher, got'),
         # what is no table
         (PROBES, "settings = 3", "settings: expected a table, as [settings.training] with epochs"),
         (PROBES, "settings = [1]", "settings: expected a table, as [settings.training]"),
@@ -215,6 +223,17 @@ def test_faults_are_named(tmp_path: Path, before: str, after: str, said: str) ->
         read_study(path)
     assert said in str(fault.value)
     assert "scale.toml" in str(fault.value)
+
+
+def test_a_share_to_put_aside_is_none_of_a_corpus(tmp_path: Path) -> None:
+    text = STUDY.replace('"recipe.toml"', '"chat-ko-small"').replace(", \"valid_loss\"", "")
+    change = 'set.model.attention_scale = "none"'
+    ended = "settings.training = { epochs = 2, minutes = 10000 }\n" + PROBES
+    path = write_study(
+        tmp_path, text.replace(change, "set.data.held_out = 0.5").replace(PROBES, ended)
+    )
+    with pytest.raises(UsageError, match=r"sqrt and none train the same .* 0\.05 and 0\.5"):
+        read_study(path)
 
 
 def test_two_variants_compared_with_each_other_are_refused(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
         if _asked(config) not in read:
             read[_asked(config)] = _read(config)
         data = read[_asked(config)]
-        check_sides(study.plan.metrics, change, data.valid, data.test)
+        check_sides(study.plan.metrics, change, config.data, data.valid, data.test)
     _check_same(study, read, results)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pellucid.config import RunConfig
+from pellucid.config import DataConfig, RunConfig
 from pellucid.errors import UsageError
 from pellucid.lab.metrics import NEEDED, check_metric
 from pellucid.lab.study import Plan, Study, flat_settings, run_id
@@ -49,15 +49,20 @@ def check_name(name: str, where: str) -> None:
         )
 
 
-def check_sides(metrics: Sequence[str], name: str, valid: bool, test: bool) -> None:
+def check_sides(
+    metrics: Sequence[str], name: str, data: DataConfig, valid: bool, test: bool
+) -> None:
     """Raise `UsageError` for a metric of pairs put aside where a variant has none put aside."""
+    split = "another data.split, or files in data.train and"
+    own = "set data.held_out or" if data.train else f"a corpus puts aside what it does: set {split}"
     for metric in metrics:
         if metric in ("valid_loss", "best_valid_loss") and not valid:
-            lacking = "validation pairs: set data.held_out, data.valid or another data.split"
+            lacking = f"validation pairs; {own} data.valid"
         elif metric == "test_loss" and not test:
-            lacking = "test pairs: set data.test; best_valid_loss is of the validation pairs"
+            own = "set" if data.train else own
+            lacking = f"test pairs; {own} data.test (best_valid_loss is of the validation pairs)"
         elif metric in NEEDED and not (valid or test):
-            lacking = "pairs put aside: set data.held_out, data.valid or data.test"
+            lacking = f"pairs put aside; {own} data.valid or data.test"
         else:
             continue
         raise UsageError(f"runs of {name} do not write {metric}, for they have no {lacking}")
@@ -175,7 +180,8 @@ def _check_written(metrics: Sequence[str], name: str, config: RunConfig) -> None
             )
     data = config.data
     if data.train:  # what a corpus puts aside is seen when it is read
-        check_sides(metrics, name, bool(data.valid) or data.held_out > 0, bool(data.test))
+        valid = bool(data.valid) or data.held_out > 0
+        check_sides(metrics, name, data, valid, bool(data.test))
 
 
 def _check_distinct(study: Study) -> None:
@@ -206,5 +212,10 @@ def _in_one_way(config: RunConfig) -> RunConfig:
     for name in ("embedding_dropout", "attention_dropout", "activation_dropout"):
         p = getattr(model, name)
         numbers[name] = model.dropout if p is None else p
+    data = config.data
+    if data.train:  # the corpus is not read
+        data = replace(data, corpus="", split="", held_out=0.0 if data.valid else data.held_out)
+    else:  # nor the corpus cut, but where it says
+        data = replace(data, held_out=0.0, columns=None)
     training = replace(config.training, minutes=None)
-    return replace(config, model=replace(model, **numbers), training=training)
+    return replace(config, data=data, model=replace(model, **numbers), training=training)

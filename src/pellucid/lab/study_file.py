@@ -50,7 +50,7 @@ def read_study(path: Path) -> Study:
         raise UsageError(
             f"{path}: study format {values.get('format')!r}, this Pellucid reads format = {FORMAT}"
         )
-    plan = from_mapping(Plan, values, str(path))
+    plan = from_mapping(Plan, values, str(path), beside=("settings", "changes"))
     check_name(plan.base, f"{path}, base")
     _check_table(
         tables, f"{path}, changes", '[changes.NAME] with set.model.attention_scale = "d_k"'
