@@ -91,12 +91,19 @@ def test_a_corpus_without_pairs_put_aside_has_no_validation_loss(
     assert "held_out" not in said  # which is of files alone
 
 
-def test_a_study_with_too_few_seeds_is_told_so_before_it_runs(tmp_path: Path, capsys: Says) -> None:
+def test_too_few_seeds_and_runs_of_other_settings_are_told_before_it_runs(
+    tmp_path: Path, capsys: Says
+) -> None:
     path = write_study(tmp_path)
     main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
     said = capsys.readouterr().out
     assert "note: in 1 of 1 primary comparisons chance cannot be excluded" in said
     assert said.index("6 seeds of each could") < said.index("1/1 done")
+    assert "belong to no run" not in said
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("epochs = 2", "epochs = 1"))
+    main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
+    assert "note: 1 further lines of the results file belong to no run" in capsys.readouterr().out
 
 
 def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) -> None:

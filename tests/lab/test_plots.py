@@ -116,6 +116,23 @@ def test_differences_at_the_end_are_not_lost_beside_those_at_first(
     both: Curves = {"a": [([1, 2, 3], [0.0, 0.0, 0.0])], "b": [([1, 2, 3], [-5.0, 1.0, end])]}
     plots.draw_curves([("", curves(["a", "b"]))], [("minus a", both)], "epoch", "loss")
     assert drawn[0].axes[1].get_yscale() == scale
+    assert ("logarithmic beyond ±0.01" in drawn[0].axes[1].get_ylabel()) == (scale == "symlog")
+
+
+def test_one_seed_that_ends_near_the_base_does_not_magnify_the_rest(drawn: list[Figure]) -> None:
+    noisy = {"b": [([1, 2], [-5.0, end]) for end in (0.001, -0.4, -0.6)]}
+    plots.draw_curves([("", curves(["b"]))], [("minus a", noisy)], "epoch", "loss")
+    assert drawn[0].axes[1].get_yscale() == "linear"
+
+
+def test_an_exponent_where_nothing_arrives_has_its_place_and_epochs_are_whole(
+    drawn: list[Figure],
+) -> None:
+    plots.draw_exponents({"d_k = 4": [([0.0, 0.5, 1.0], [math.inf, 3.0, 4.0])]}, [], "epochs")
+    (axes,) = drawn[0].axes
+    low, high = axes.get_xlim()
+    assert low < 0 < 1 < high
+    assert all(tick == round(tick) for tick in axes.get_yticks())
 
 
 @pytest.mark.parametrize(("far", "scale"), [(7.8, "symlog"), (0.3, "linear"), (math.inf, "linear")])

@@ -69,8 +69,10 @@ def test_one_file_that_asks_for_nothing_and_markdown_beside_it(
     assert {tmp_path / name for name in named} == {p for p in paths if p.suffix == ".png"}
     assert {"train.png", "valid.png", "forest.png", "attention.png", "heads.png"} <= set(named)
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in named)
+    assert html.count('<div class="wide" tabindex="0"><img') == 2  # attention.png and heads.png
     for said in (
         "8 of 8 planned runs are done.",
+        "pip install '.[lab]'\npellucid lab run",
         "d_k is better",
         "sure at most",
         "numpy",
@@ -278,6 +280,13 @@ def test_nothing_done_is_said_with_the_first_fault(done: tuple[Study, Lines]) ->
     bad = study.trials()[0]
     with pytest.raises(UserError, match="no run of scale is done yet; 1 failed, the first: oh"):
         gather(study, {bad.id: failure(bad, "oh", 0.0)})
+
+
+def test_where_all_lines_are_of_another_study_it_is_said(done: tuple[Study, Lines]) -> None:
+    study, lines = done
+    others = {f"x{id}": line for id, line in lines.items()}
+    with pytest.raises(UserError, match=r"is done yet; 8 further lines .* belong to no run"):
+        gather(study, others)
 
 
 @pytest.mark.parametrize("package", ["scipy", "matplotlib"])

@@ -193,3 +193,12 @@ def test_two_processes_that_append_lose_no_line(tmp_path: Path) -> None:
         process.stdin.close()
     assert [process.wait(timeout=60) for process in processes] == [0, 0]
     assert len(read_results(file)) == 240
+
+
+def test_a_run_with_two_results_is_not_believed_twice(tmp_path: Path) -> None:
+    file = write(tmp_path / "results.jsonl", FAILED, DONE, DONE)
+    assert read_results(file)["a"] == DONE
+    other = {**DONE, "metrics": {"train_loss": 9.5, "valid_loss": None}}
+    write(file, FAILED, DONE, other)
+    with pytest.raises(UserError, match=r"line 3: c with seed 3 was done before, and came to oth"):
+        read_results(file)

@@ -226,7 +226,7 @@ def test_faults_are_named(tmp_path: Path, before: str, after: str, said: str) ->
 
 
 def test_a_share_to_put_aside_is_none_of_a_corpus(tmp_path: Path) -> None:
-    text = STUDY.replace('"recipe.toml"', '"chat-ko-small"').replace(", \"valid_loss\"", "")
+    text = STUDY.replace('"recipe.toml"', '"chat-ko-small"').replace(', "valid_loss"', "")
     change = 'set.model.attention_scale = "none"'
     ended = "settings.training = { epochs = 2, minutes = 10000 }\n" + PROBES
     path = write_study(

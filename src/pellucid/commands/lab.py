@@ -13,7 +13,7 @@ from rich.table import Table
 from pellucid.commands.console import Output
 from pellucid.commands.options import refuse_repeated
 from pellucid.errors import UsageError, UserError, optional
-from pellucid.lab.outcome import gather
+from pellucid.lab.outcome import STRANGE, gather
 from pellucid.lab.ready import check_ready
 from pellucid.lab.report import write_report
 from pellucid.lab.results import read_results
@@ -68,6 +68,8 @@ def run_verb(
     if few:
         say(f"note: {few}")
     say(f"runs in {home / 'runs'}, results in {file}")
+    if strangers := read_results(file).keys() - {trial.id for trial in found.trials()}:
+        say(f"note: {len(strangers)} {STRANGE}")
     ended = run_study(
         trials,
         file,

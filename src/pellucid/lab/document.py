@@ -14,12 +14,15 @@ h1 { font-size: 1.7rem; line-height: 1.25; } h2 { margin-top: 2.5rem; font-size:
 p, li { max-width: 46rem; }
 figure { margin: 1.25rem 0; } img { max-width: 100%; height: auto; }
 figcaption { color: #4a5b60; font-size: .9rem; max-width: 46rem; }
-.wide { overflow-x: auto; margin: 1rem 0; } td:first-child { min-width: 8rem; }
+.wide { overflow-x: auto; margin: 1rem 0; } .wide img { max-width: none; }
+td:first-child { min-width: 8rem; }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .7rem .3rem 0;
          border-bottom: 1px solid #d5dfe1; font-variant-numeric: tabular-nums; }
 pre { background: #f2f6f6; padding: .7rem; overflow-x: auto; font-size: .85rem; }
 """
+WIDEST = 1100
+"""Pixels of a picture that may be shrunk to the page; a wider one's letters would be too small."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +137,9 @@ def _html(block: Block) -> str:
             return f'<div class="wide" tabindex="0"><table><tr>{head}</tr>{body}</table></div>'
         case Picture(_, png, caption):
             data, alt = base64.b64encode(png).decode("ascii"), html.escape(caption, quote=True)
-            return (
-                f'<figure><img src="data:image/png;base64,{data}" alt="{alt}">'
-                f"<figcaption>{alt}</figcaption></figure>"
-            )
+            image = f'<img src="data:image/png;base64,{data}" alt="{alt}">'
+            if int.from_bytes(png[16:20]) > WIDEST:  # where a PNG says how wide it is
+                image = f'<div class="wide" tabindex="0">{image}</div>'
+            return f"<figure>{image}<figcaption>{alt}</figcaption></figure>"
         case Code(text):
             return f"<pre>{html.escape(text)}</pre>"

@@ -248,24 +248,21 @@ def _memory(done: Done) -> list[Block]:
         told = [line for line in lines if "memory" in line["probes"][-1]]
         cells = []
         for at in (0, 100, None):
-            shares = [share for line in told for share in _within(line, at)]
-            cells.append(spread(shares))
+            seen = [probe["memory"] for line in told for probe in _at(line, at)]
+            totals = [m["within"] + m["between"] for m in seen]
+            shares = [m["within"] / total for m, total in zip(seen, totals, strict=True) if total]
+            cells += [spread(totals, ".2g"), spread(shares)]
         if told:
             rows.append([name, str(len(told)), *cells])
     said = (
-        "What cross-attention has to choose from: the share of the variance of the encoder's rows "
-        "that lies within sentences, the rest between them (median over seeds, least and most in "
-        "brackets). Near 0 every row of a sentence is the same, and where it looks is all one."
+        "What cross-attention has to choose from: the variance of the encoder's rows, and the "
+        "share of it that lies within sentences, the rest between them (median over seeds, least "
+        "and most in brackets). Near a variance of 0 all rows are one; near a share of 0 every row "
+        "of a sentence is the same, and where it looks is all one."
     )
-    heads = ["variant", "seeds", "at first", "after 100 steps", "at the end"]
-    return [Text(said), Table(heads, rows)] if rows else []
-
-
-def _within(line: Line, step: int | None) -> list[float]:
-    return [
-        p["memory"]["within"] / (p["memory"]["within"] + p["memory"]["between"])
-        for p in _at(line, step)
-    ]
+    times = ("at first", "after 100 steps", "at the end")
+    heads = [head for time in times for head in (f"variance {time}", "share within")]
+    return [Text(said), Table(["variant", "seeds", *heads], rows)] if rows else []
 
 
 def _at(line: Line, step: int | None) -> list[Probe]:

@@ -12,6 +12,8 @@ from pellucid.lab.results import Line
 from pellucid.lab.statistics import Comparison, compare, with_holm
 from pellucid.lab.study import Study, Trial
 
+STRANGE = "further lines of the results file belong to no run of the study as it is now"
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -75,12 +77,13 @@ def gather(study: Study, lines: Mapping[str, Line]) -> Outcome:
             done[trials[id].change][trials[id].seed] = line
         else:
             failed.append({**line, "change": trials[id].change, "seed": trials[id].seed})
-    count = sum(map(len, done.values()))
-    if not count:
+    known = trials.keys() & lines.keys()
+    strangers = len(lines) - len(known)
+    if not any(done.values()):
         said = f"; {len(failed)} failed, the first: {failed[0]['error']}" if failed else ""
+        said += f"; {strangers} {STRANGE}" if strangers else ""
         raise UserError(
             f"no run of {study.name} is done yet{said}. Do some with pellucid lab run and the same "
             "--folder and --results, if any"
         )
-    known = trials.keys() & lines.keys()
-    return Outcome(study, done, failed, len(trials) - len(known), len(lines) - len(known))
+    return Outcome(study, done, failed, len(trials) - len(known), strangers)

@@ -95,11 +95,12 @@ def draw_curves(
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for i, (axes, (title, curves)) in enumerate(zip(grid, both, strict=False)):
         draw_bands(axes, curves)
+        said = ""
         if i < len(panels):
             _log_if_wide(axes, curves)
         else:
-            _show_the_ends(axes, curves)
-        axes.set(xlabel=xlabel, ylabel=ylabel)
+            said = _show_the_ends(axes, curves)
+        axes.set(xlabel=xlabel, ylabel=ylabel + said)
         if len(panels) > 1 or i >= len(panels):
             axes.set_title(fill(drawable(title), LETTERS // columns), fontsize=10)
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
@@ -145,13 +146,20 @@ def draw_bands(axes: Axes, curves: Curves, marker: str = "", count: bool = True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _show_the_ends(axes: Axes, curves: Curves) -> None:
-    """Draw differences by their logarithm where those at the end would be lost beside others."""
+def _show_the_ends(axes: Axes, curves: Curves) -> str:
+    """Draw differences by their logarithm where the medians at the end would be lost beside others.
+
+    Return what is to be said of it: they look larger than they are.
+    """
     values = [abs(y) for seeds in curves.values() for _, ys in seeds for y in ys]
-    ends = [abs(ys[-1]) for seeds in curves.values() for _, ys in seeds if ys and ys[-1]]
-    if ends and max(values) > 20 * min(ends):
-        axes.set_yscale("symlog", linthresh=_decade(min(ends), max(values)))
-        _plain_ticks(axes.yaxis)
+    last = [[ys[-1] for _, ys in seeds if ys] for seeds in curves.values()]
+    ends = [abs(end) for ys in last if ys and (end := float(np.median(ys)))]
+    if not ends or max(values) <= 20 * min(ends):
+        return ""
+    near = _decade(min(ends), max(values))
+    axes.set_yscale("symlog", linthresh=near)
+    _plain_ticks(axes.yaxis)
+    return f";\nlogarithmic beyond ±{near:g}"
 
 
 def _decade(least: float, most: float) -> float:
@@ -185,6 +193,7 @@ SHAPES = "D^vs"
 def draw_exponents(curves: Curves, marks: Sequence[Mark], ylabel: str) -> bytes:
     """Draw a metric against the exponent, one curve for each group; `marks` are learned scales."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(WIDE, 4.4), layout="constrained")
     axes = figure.subplots()
@@ -197,8 +206,16 @@ def draw_exponents(curves: Curves, marks: Sequence[Mark], ylabel: str) -> bytes:
     for kind, shape in shapes.items():
         label = f"learned, {kind}"
         axes.plot([], [], shape, color="none", markersize=8, mec=INK, label=label)
-    if any(math.isinf(y) for seeds in curves.values() for _, ys in seeds for y in ys):
+    every = [points for seeds in curves.values() for points in seeds]
+    points = [(x, y) for xs, ys in every for x, y in zip(xs, ys, strict=True)]
+    if any(math.isinf(y) for _, y in points):
         ylabel += "; no point: never"
+    if all(y == round(y) for _, y in points if math.isfinite(y)):  # counted in whole epochs
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    if points:  # those without a point, too, have their place
+        ends = min(x for x, _ in points), max(x for x, _ in points)
+        margin = 0.05 * (ends[1] - ends[0])
+        axes.set_xlim(ends[0] - margin, ends[1] + margin)
     axes.set(xlabel="exponent p: scores / d_k^p", ylabel=ylabel)
     axes.legend(frameon=False, fontsize=8, handlelength=LENGTH)
     return to_png(figure)
@@ -300,6 +317,7 @@ def draw_grid(
                     fontsize=7,
                     ha="right",
                     va="bottom",
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85},
                 )
             if base == 2:
                 axes.set_xscale("log", base=2)

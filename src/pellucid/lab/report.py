@@ -23,7 +23,7 @@ from pellucid.lab.document import (
 from pellucid.lab.exponents import exponents
 from pellucid.lab.inside import inside
 from pellucid.lab.metrics import unit, written
-from pellucid.lab.outcome import Outcome
+from pellucid.lab.outcome import STRANGE, Outcome
 from pellucid.lab.plots import (
     Curves,
     Points,
@@ -58,7 +58,6 @@ def report(outcome: Outcome) -> list[Block]:
     blocks = [
         Heading(outcome.study.plan.question, 1),
         *answers(outcome),
-        Heading("Learning curves"),
         *_curves(outcome),
         *exponents(outcome),
     ]
@@ -133,10 +132,7 @@ def _state(outcome: Outcome) -> str:
     if outcome.missing:
         said += f", {outcome.missing} are still to come: whatever follows is provisional"
     if outcome.strangers:
-        said += (
-            f". {outcome.strangers} further lines of the results file belong to no run of the "
-            "study as it is now, and are left out"
-        )
+        said += f". {outcome.strangers} {STRANGE}, and are left out"
     if outcome.unwritten:
         said += f". No run has a value of {', '.join(outcome.unwritten)}"
     if max(len(seeds) for seeds in outcome.done.values()) == 1:
@@ -241,7 +237,7 @@ def _curves(outcome: Outcome) -> list[Block]:
                 said += " Then the difference to what each is compared with, within pairs."
             drawn = draw_curves(panels, differences, "epoch", ylabel)
             blocks.append(Picture(f"{key}.png", drawn, said))
-    return blocks
+    return [Heading("Learning curves"), *blocks] if blocks else []
 
 
 def _less(found: Mapping[str, Mapping[int, Points]], base: str) -> Curves:
@@ -334,10 +330,12 @@ def _made(outcome: Outcome) -> list[Block]:
     lines, study = outcome.lines, outcome.study
     minutes = [line["minutes"] for line in lines]
     first, typed = lines[0], shlex.quote(study.typed)
+    scored = any(config.evaluation.metric == "bleu" for config in study.variants.values())
+    extras = "lab,eval" if scored else "lab"
     facts = [
         f"Runs took {min(minutes):.1f} to {max(minutes):.1f} minutes each, "
         f"{sum(minutes) / 60:.1f} hours together; {study.plan.minutes_per_run:g} were planned for "
-        "one. The machine did other work beside them, so these are no measurements of speed.",
+        "one. The machine may have done other work beside them: these do not measure speed.",
         f"{first['parameters']:,} parameters in {first['change']}, "
         f"{first['pairs']:,} pairs to learn from, vocabulary {first['vocabulary'][1]:,}, "
         f"{first['answer_tokens']:.3f} loss tokens an answer, {first['steps']:,} steps.",
@@ -350,7 +348,8 @@ def _made(outcome: Outcome) -> list[Block]:
     return [
         Heading("How it was made, and how to make it again"),
         Items(facts),
-        Code(f"pip install 'pellucid[lab]'\npellucid lab run {typed}\npellucid lab report {typed}"),
+        Text("In a copy of Pellucid's repository:"),
+        Code(f"pip install '.[{extras}]'\npellucid lab run {typed}\npellucid lab report {typed}"),
         Text("The study file:"),
         Code(study.source),
     ]

@@ -66,13 +66,13 @@ class _WrongError(ValueError):
 
 
 def read_results(path: Path) -> dict[str, Line]:
-    """Return the last line of every run, by its id.
+    """Return the last line of every run, by its id: one that failed may be done later.
 
     Half a line at the end, which a power cut may leave, is passed over: its run is simply done
     again from the run folder.
 
-    Raises `UserError` for a file that cannot be read, a line of another format, or one that is
-    damaged, naming it.
+    Raises `UserError` for a file that cannot be read, a line of another format or damaged, naming
+    it, and two of one run with different figures, as joining files by hand may give.
     """
     _refuse_folder(path)
     try:
@@ -91,6 +91,14 @@ def read_results(path: Path) -> dict[str, Line]:
         if not text.strip():  # as taking a line out by hand may leave
             continue
         line = parse_line(text, f"{path}, line {number}")
+        before = found.get(line["id"], line)
+        if before["status"] == line["status"] == "done" and before["metrics"] != line["metrics"]:
+            raise LineError(
+                f"{path}, line {number}",
+                f"{line['change']} with seed {line['seed']} was done before, and came to other "
+                "figures",
+                "take one of the two lines out",
+            )
         found[line["id"]] = line
     return found
 
