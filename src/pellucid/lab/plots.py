@@ -147,16 +147,16 @@ def draw_bands(axes: Axes, curves: Curves, marker: str = "", count: bool = True)
 
 
 def _show_the_ends(axes: Axes, curves: Curves) -> str:
-    """Draw differences by their logarithm where the medians at the end would be lost beside others.
+    """Draw differences by their logarithm where most of those at the end would be lost.
 
     Return what is to be said of it: they look larger than they are.
     """
     values = [abs(y) for seeds in curves.values() for _, ys in seeds for y in ys]
     last = [[ys[-1] for _, ys in seeds if ys] for seeds in curves.values()]
     ends = [abs(end) for ys in last if ys and (end := float(np.median(ys)))]
-    if not ends or max(values) <= 20 * min(ends):
+    if not ends or max(values) <= 20 * (usual := float(np.median(ends))):
         return ""
-    near = _decade(min(ends), max(values))
+    near = _decade(usual, max(values))
     axes.set_yscale("symlog", linthresh=near)
     _plain_ticks(axes.yaxis)
     return f";\nlogarithmic beyond ±{near:g}"
@@ -310,12 +310,12 @@ def draw_grid(
                 axes.axhline(value, color=INK, linewidth=0.9, linestyle=":")
                 axes.annotate(
                     label,
-                    (0.98, value),
+                    (0.3, value),  # after the first steps, before most of what happens
                     xytext=(0, 2),
                     xycoords=("axes fraction", "data"),
                     textcoords="offset points",
                     fontsize=7,
-                    ha="right",
+                    ha="center",
                     va="bottom",
                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85},
                 )
