@@ -271,14 +271,15 @@ def _at(line: Line, step: int | None) -> list[Probe]:
 
 
 def spread(values: Sequence[float], form: str = ".3g") -> str:
-    """Return a median with the least and the most, a dash for none.
+    """Return a median with the least and the most, one value by itself, a dash for none.
 
-    >>> spread([3.0, 1.0, 2.0]), spread([])
-    ('2 (1 to 3)', '–')
+    >>> spread([3.0, 1.0, 2.0]), spread([0.5]), spread([])
+    ('2 (1 to 3)', '0.5', '–')
     """
     if not values:
         return "–"
-    return f"{np.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+    said = f"{np.median(values):{form}}"
+    return f"{said} ({min(values):{form}} to {max(values):{form}})" if len(values) > 1 else said
 
 
 def _table(done: Done, widths: Mapping[str, int]) -> Sequence[Block]:
