@@ -144,12 +144,15 @@ def test_the_longest_line_that_counts(tmp_path: Path) -> None:
         read_pairs(write(tmp_path, "p.tsv", line + "y\n"))
 
 
-def test_what_is_not_a_readable_file(tmp_path: Path) -> None:
+def test_what_is_not_a_readable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder.tsv").mkdir()
     with pytest.raises(UserError, match=r"folder.tsv: is a folder"):
         read_pairs(tmp_path / "folder.tsv")
-    with pytest.raises(UserError, match=r"none.tsv: there is no such file"):
+    with pytest.raises(UserError, match=r"none.tsv: there is no such file$"):
         read_pairs(tmp_path / "none.tsv")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"none.tsv: there is no such file in {tmp_path}, where"):
+        read_pairs(Path("none.tsv"))
     with pytest.raises(UserError, match="cannot be read: Not a directory"):
         read_pairs(write(tmp_path, "file", "a") / "p.tsv")
     whole = gzip.compress(b"a\tb\n" * 997)

@@ -67,10 +67,5 @@ def _asked(config: RunConfig) -> Asked:
 
 
 def _read(config: RunConfig) -> _Data:
-    data = config.data
-    for file in (*data.train, *data.valid, *data.test):
-        if not file.exists():
-            where = f" in {Path.cwd()}, from where a recipe's data files are looked for"
-            raise UserError(f"{file}: there is no such file{'' if file.is_absolute() else where}")
     pairs = read_pairs(config)
     return _Data(bool(pairs.valid), bool(pairs.test), data_digest(pairs))

@@ -165,7 +165,8 @@ def _read_bytes(path: Path) -> bytes:
         data = path.read_bytes()
         return gzip.decompress(data) if path.suffix == ".gz" else data
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file") from None
+        where = "" if path.is_absolute() else f" in {Path.cwd()}, where relative names are looked for"
+        raise UserError(f"{path}: there is no such file{where}") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; expected a file") from None
     except (EOFError, gzip.BadGzipFile, zlib.error):
