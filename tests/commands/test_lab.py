@@ -37,7 +37,7 @@ def test_data_that_is_missing_is_said_before_any_run(tmp_path: Path, capsys: Say
     recipe.write_text(recipe.read_text().replace(f"{tmp_path.as_posix()}/pairs", "elsewhere/pairs"))
     code, said = refused(capsys, str(path))
     assert code == 1
-    assert f"elsewhere/pairs.tsv: there is no such file in {tmp_path}, from where" in said
+    assert f"elsewhere/pairs.tsv: there is no such file in {tmp_path}, where" in said
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "pairs.tsv").write_text("a\tb\nc\n")
     assert "pairs.tsv, line 2: expected 2 columns" in refused(capsys, str(path))[1]

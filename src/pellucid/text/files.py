@@ -165,7 +165,7 @@ def _read_bytes(path: Path) -> bytes:
         data = path.read_bytes()
         return gzip.decompress(data) if path.suffix == ".gz" else data
     except FileNotFoundError:
-        where = "" if path.is_absolute() else f" in {Path.cwd()}, where relative names are looked for"
+        where = "" if path.is_absolute() else f" in {Path.cwd()}, where relative names begin"
         raise UserError(f"{path}: there is no such file{where}") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; expected a file") from None
