@@ -11,12 +11,12 @@ import numpy as np
 import torch
 import transformers
 
-from pellucid.decoding import SearchConfig
-from pellucid.decoding.engine import Engine
+from pellucid.compiled.engine import Engine
+from pellucid.core.batch import Packed
+from pellucid.data.tokenizers import Tokenizer
+from pellucid.generation import SearchConfig
 from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
 from pellucid.models import Seq2Seq
-from pellucid.packed import Packed
-from pellucid.text.tokenizer import Tokenizer
 
 Rows = Sequence[Sequence[int]]
 Decode = Callable[[Rows, int, int], list[list[int]]]

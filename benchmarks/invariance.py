@@ -24,12 +24,12 @@ from benchmarks.decoding import read_lines
 from benchmarks.machine import machine, report
 
 from pellucid import ops, reference
-from pellucid.decoding import Hypothesis, SearchConfig
-from pellucid.decoding.engine import Engine
-from pellucid.decoding.search import MARGIN, search_once
-from pellucid.model_folder import load_model
+from pellucid.compiled.engine import Engine
+from pellucid.core.batch import Batch, Packed
+from pellucid.generation import Hypothesis, SearchConfig
+from pellucid.generation.search import MARGIN, search_once
 from pellucid.models import Seq2Seq
-from pellucid.packed import Batch, Packed
+from pellucid.pipelines.folder import load_model
 
 Rows = list[list[int]]
 Answers = list[list[Hypothesis]]

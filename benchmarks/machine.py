@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.machine import processor, processors
+from pellucid.core.machine import processor, processors
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "benchmarks.jsonl"
 

@@ -29,8 +29,8 @@ import numpy as np
 from benchmarks.machine import RESULTS, machine, quartiles, report
 from threadpoolctl import threadpool_limits
 
-from pellucid.bench.real_data import forever, seed_task
-from pellucid.bench.step import (
+from pellucid.cli.benchmark.real_data import forever, seed_task
+from pellucid.cli.benchmark.step import (
     LAYERS,
     V,
     in_turn,
@@ -39,7 +39,7 @@ from pellucid.bench.step import (
     random_ids,
     seed_config,
 )
-from pellucid.text.batches import Batches, Examples
+from pellucid.data.batches import Batches, Examples
 
 PLOT = Path(__file__).resolve().parents[1] / "docs" / "scaling.png"
 CORPUS = "multi30k-de-en"

@@ -23,10 +23,10 @@ from benchmarks.machine import machine, quartiles, report
 FIRST_STEP = """
 import time
 import numpy as np
-from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.packed import Batch, Packed
+from pellucid.models import (Seq2Seq, Seq2SeqConfig)
+from pellucid.core.batch import (Batch, Packed)
 from pellucid.training import TrainConfig
-from pellucid.training.optim import Adam
+from pellucid.training.optimizers import Adam
 from pellucid.training.step import train_step
 
 config = Seq2SeqConfig(1000, 1000, d_model=64, num_attention_heads=4, encoder_layers=2,

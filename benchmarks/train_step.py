@@ -23,7 +23,7 @@ from benchmarks.machine import machine, quartiles, report
 from benchmarks.mkl import add_flags, told
 from threadpoolctl import threadpool_limits
 
-from pellucid.bench.step import (
+from pellucid.cli.benchmark.step import (
     N,
     flops,
     in_turn,
@@ -35,7 +35,7 @@ from pellucid.bench.step import (
     shares,
     timed,
 )
-from pellucid.bench.torch_model import TorchTrainer
+from pellucid.cli.benchmark.torch_model import TorchTrainer
 
 THREADS = 2
 

@@ -21,7 +21,7 @@ from benchmarks.machine import machine
 from playwright.sync_api import Browser, sync_playwright
 
 from pellucid import view
-from pellucid.decoding import SearchConfig
+from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 
 PAINTED = """() => new Promise(done => requestAnimationFrame(() => setTimeout(() => done([

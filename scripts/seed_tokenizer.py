@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tokenizers import BertWordPieceTokenizer
 
-from pellucid.text.corpora import load_corpus
-from pellucid.text.tokenizer import SPECIALS
+from pellucid.data.corpora import load_corpus
+from pellucid.data.tokenizers import SPECIALS
 
 
 def main(path: Path) -> None:

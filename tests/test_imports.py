@@ -11,24 +11,19 @@ SOURCE = Path(__file__).parents[1] / "src" / "pellucid"
 
 # From the ground up. Names on one line share a floor and may import each other.
 FLOORS = (
-    ("errors",),
-    ("array", "machine", "packed", "pair", "rng", "settings"),
+    ("core",),
     ("ops",),
     ("kernels",),
     ("nn",),
     ("models",),
-    ("text",),
-    ("training",),
-    ("decoding",),
+    ("data",),
+    ("generation", "compiled"),
     ("interop",),
     ("view",),
-    ("trained", "scores", "bleu"),
-    ("config", "model_folder"),
-    ("judging",),
-    ("experiment",),
+    ("pipelines",),
+    ("evaluation", "training"),
     ("lab",),
-    ("bench", "check", "commands"),
-    ("cli",),
+    ("check", "cli"),
     ("__main__",),
 )
 HEIGHT = {name: height for height, floor in enumerate(FLOORS) for name in floor}

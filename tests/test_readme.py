@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from pellucid.cli import VERBS
+from pellucid.cli.main import VERBS
 
 ROOT = Path(__file__).parents[1]
 ENGLISH, KOREAN = ROOT / "README.md", ROOT / "README.ko.md"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pellucid import nn, ops
+from pellucid.core.rng import Rng
+from pellucid.core.vjp import pair
 from pellucid.kernels import reference
-from pellucid.pair import pair
-from pellucid.rng import Rng
 
 __version__ = "0.1.0"
 __all__ = ["Rng", "load", "nn", "ops", "pair", "reference"]
@@ -29,9 +29,9 @@ def load(path: str | PathLike[str]) -> Any:
     >>> layer.load_state_dict(load("linear.safetensors"))  # doctest: +SKIP
     """
     if Path(path).suffix == ".safetensors":
-        from pellucid.training.weights import read_weights
+        from pellucid.core.weights import read_weights
 
         return read_weights(Path(path))
-    from pellucid.model_folder import load_any
+    from pellucid.pipelines.folder import load_any
 
     return load_any(Path(path))

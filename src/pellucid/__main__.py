@@ -2,6 +2,6 @@
 
 import sys
 
-from pellucid.cli import main
+from pellucid.cli.main import main
 
 sys.exit(main())

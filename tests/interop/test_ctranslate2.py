@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from pellucid import ops
-from pellucid.decoding import SearchConfig, search
-from pellucid.errors import UserError
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UserError
+from pellucid.data.tokenizers import Tokenizer, train_tokenizer
+from pellucid.generation import SearchConfig, search
 from pellucid.interop.ctranslate2 import write_ctranslate2
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.packed import Batch, Packed
-from pellucid.text.tokenizer import Tokenizer, train_tokenizer
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 

@@ -17,10 +17,10 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from pellucid.errors import UserError
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UserError
 from pellucid.interop.huggingface import Pretrained, read_pretrained
 from pellucid.models import CausalLM, MaskedLM
-from pellucid.packed import Batch, Packed
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
 FAMILIES = ("gpt2", "bert", "roberta")

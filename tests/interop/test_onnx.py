@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.decoding import SearchConfig, search
-from pellucid.errors import UserError
+from pellucid.core.batch import Packed
+from pellucid.core.errors import UserError
+from pellucid.generation import SearchConfig, search
 from pellucid.interop.onnx import OnnxModel, write_onnx
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.packed import Packed
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

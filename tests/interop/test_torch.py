@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pellucid import nn
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
 from pellucid.interop.torch import from_torch, to_torch
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
 

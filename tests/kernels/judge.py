@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pellucid import kernels
-from pellucid.pair import pair_of
+from pellucid.core.vjp import pair_of
 
 ULP = float(np.finfo(np.float32).eps)
 

@@ -9,7 +9,7 @@ import pytest
 
 from pellucid import kernels
 from pellucid.nn.module import Parameter
-from pellucid.training.optim import Adam, OptimizerConfig, global_norm
+from pellucid.training.optimizers import Adam, OptimizerConfig, global_norm
 
 SHAPES = [(7, 11), (13,), (331, 1009), (1,), (0,)]
 

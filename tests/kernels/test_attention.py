@@ -9,8 +9,8 @@ import pytest
 from tests.kernels.judge import judge
 
 from pellucid import Rng, kernels, nn, ops
-from pellucid.pair import pair_of
-from pellucid.rng import row_keys
+from pellucid.core.rng import row_keys
+from pellucid.core.vjp import pair_of
 
 N, H, L, S, D = 3, 2, 11, 7, 5
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from pellucid import kernels, nn, ops, reference
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.rng import Rng, row_keys
+from pellucid.core.vjp import Pair, pair_of
 from pellucid.models import MaskedLM, MaskedLMConfig
-from pellucid.packed import Batch, Packed
-from pellucid.pair import Pair, pair_of
-from pellucid.rng import Rng, row_keys
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 from tests.kernels.judge import judge
 
 from pellucid import kernels, ops
-from pellucid.kernels import matmul
-from pellucid.pair import pair_of
+from pellucid.core.vjp import pair_of
+from pellucid.kernels.backend import matmul
 
 
 def draw(*shape: int) -> np.ndarray:

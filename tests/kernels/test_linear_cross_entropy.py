@@ -7,8 +7,8 @@ import pytest
 from tests.kernels.judge import judge
 
 from pellucid import kernels, ops
+from pellucid.core.vjp import pair_of
 from pellucid.kernels import linear_cross_entropy as page
-from pellucid.pair import pair_of
 
 
 def draw(rows: int, width: int, vocabulary: int) -> tuple[np.ndarray, ...]:

@@ -7,8 +7,9 @@ import pytest
 from tests.kernels.judge import judge, run
 
 from pellucid import Rng, kernels, ops
-from pellucid.pair import pair_of
-from pellucid.rng import row_keys
+from pellucid.core.rng import row_keys
+from pellucid.core.vjp import pair_of
+from pellucid.kernels.backend import threads
 
 LENGTHS = [5, 1, 0, 13, 50]
 OTHER = [7, 3, 2, 0, 1]
@@ -186,6 +187,6 @@ def test_bits_do_not_depend_on_the_threads(size: int, monkeypatch: pytest.Monkey
     pair = kernels.best(ops.packed_attention, *args, **options)
     usual = run(pair, args, options, dout)
     monkeypatch.setenv("PELLUCID_THREADS", str(size))
-    monkeypatch.setattr(kernels.threads, "_pool", None)
+    monkeypatch.setattr(threads, "_pool", None)
     for y, z in zip(usual, run(pair, args, options, dout), strict=True):
         np.testing.assert_array_equal(y, z)

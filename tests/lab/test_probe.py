@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pellucid.core.batch import Batch, Packed
 from pellucid.lab.probe import probe, row_statistics
 from pellucid.lab.softmax import softmax_at
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.nn import Recorder
-from pellucid.packed import Batch, Packed
 
 CONFIG = Seq2SeqConfig(
     11,

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tests.lab.small import STUDY, Here, write_study
 
-from pellucid.cli import main
-from pellucid.errors import UserError
+from pellucid.cli.main import main
+from pellucid.core.errors import UserError
 from pellucid.lab.document import Table, to_markdown
 from pellucid.lab.outcome import gather
 from pellucid.lab.report import _settings, answers, report, write_report

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
 from pellucid.lab.results import append_result, hold_results, read_results
 
 STUDIES = Path(__file__).parents[2] / "results" / "studies"

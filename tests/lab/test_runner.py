@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from tests.lab.small import Here, write_study
 
-from pellucid.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.lab import runner
 from pellucid.lab.results import read_results
 from pellucid.lab.runner import run_study

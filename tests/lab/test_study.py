@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from tests.lab.small import STUDY, write_study
 
-from pellucid.config import RunConfig
-from pellucid.errors import UsageError
+from pellucid.core.errors import UsageError
 from pellucid.lab.study import choose, flat_settings
 from pellucid.lab.study_file import load_study, read_study, study_names
 from pellucid.training.config import TrainConfig
-from pellucid.training.optim import OptimizerConfig
+from pellucid.training.optimizers import OptimizerConfig
+from pellucid.training.recipe import RunConfig
 
 PROBES = "probe_steps = [0, 3]"
 TABLES = STUDY[STUDY.index(PROBES) :]

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
+from pellucid.data.corpora import load_corpus
+from pellucid.data.tokenizers import BOS, EOS, UNK
 from pellucid.lab.study_file import load_study
 from pellucid.lab.tokens import file_tokenizers
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.text.corpora import load_corpus
-from pellucid.text.tokenizer import BOS, EOS, UNK
 
 
 def test_sources_are_framed_and_targets_are_not() -> None:

@@ -14,12 +14,12 @@ import pytest
 from tests.lab.small import write_study
 from threadpoolctl import threadpool_limits
 
-from pellucid.experiment import read_data, train_run
 from pellucid.lab.metrics import value_of
 from pellucid.lab.study import Trial
 from pellucid.lab.study_file import read_study
 from pellucid.lab.trial import data_digest, run_trial
 from pellucid.training.events import TIME_FIELDS
+from pellucid.training.experiment import read_data, train_run
 from pellucid.training.lock import Lock
 
 
@@ -204,7 +204,7 @@ def test_a_full_disk_is_no_failure(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("pellucid.training.files.os.fsync", full)
+        patch.setattr("pellucid.core.files.os.fsync", full)
         line = run_trial(trial, tmp_path / "run")
     assert line["status"] == "not saved"
     assert "No space left on device" in line["error"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.core.errors import UsageError
 from pellucid.models import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
 
 SEQ2SEQ = Seq2SeqConfig(source_vocab_size=7, target_vocab_size=11)

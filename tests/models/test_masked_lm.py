@@ -10,10 +10,10 @@ import pytest
 from tests.models.whole_model import check_every_gradient, shake
 
 from pellucid import Rng
-from pellucid.errors import UsageError, UserError
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UsageError, UserError
 from pellucid.models import MaskedLM, MaskedLMConfig
 from pellucid.models.masking import mask_tokens
-from pellucid.packed import Batch, Packed
 
 BASE = MaskedLMConfig(
     vocab_size=13,

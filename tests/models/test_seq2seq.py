@@ -10,10 +10,10 @@ import pytest
 from tests.models.whole_model import check_every_gradient, shake
 
 from pellucid import Rng, ops
-from pellucid.errors import UsageError
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UsageError
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.nn import Recorder
-from pellucid.packed import Batch, Packed
 
 BASE = Seq2SeqConfig(
     source_vocab_size=11,

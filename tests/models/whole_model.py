@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from pellucid import Rng
+from pellucid.core.batch import Batch
 from pellucid.nn import Module
-from pellucid.packed import Batch
 
 H = 1e-6  # so small a step that no ReLU input crosses its kink
 

@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repeated token's embedding gradient is assigned, not added",
-        "array.py",
+        "core/array.py",
         "            total[index[order[first]]] = np.add.reduceat(updates[order], first, axis=0)\n",
         "            total[index] = updates\n",
         GOLDEN + "Embedding",

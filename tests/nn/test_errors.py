@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pellucid import nn
+from pellucid.core.rng import Rng
 from pellucid.nn import functional
-from pellucid.rng import Rng
 
 E, H, L, S, N = 6, 2, 5, 7, 3
 Call = Callable[[Any, Any], Any]

@@ -9,7 +9,7 @@ import pytest
 
 import pellucid.nn.attention
 from pellucid import Rng, kernels, nn
-from pellucid.pair import Pair
+from pellucid.core.vjp import Pair
 
 H, E = 3, 15
 CU = np.array([0, 2, 13])

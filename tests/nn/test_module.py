@@ -10,7 +10,7 @@ import pytest
 
 import pellucid
 from pellucid import kernels, nn, ops
-from pellucid.pair import pair_of
+from pellucid.core.vjp import pair_of
 
 
 class Tied(nn.Module):
@@ -26,7 +26,7 @@ class Tied(nn.Module):
         x, to_table = self.tokens.forward(index)
         y, to_x = self.output.forward(x)
 
-        @nn.way_back
+        @nn.single_use
         def backward(dy: Any) -> None:
             to_table(to_x(dy))
 

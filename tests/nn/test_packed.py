@@ -7,7 +7,7 @@ import pytest
 from tests.nn import compare
 
 from pellucid import Rng, nn
-from pellucid.rng import row_keys
+from pellucid.core.rng import row_keys
 
 L, S, E, H, P = 3, 5, 6, 2, 0.3
 

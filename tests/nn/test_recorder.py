@@ -10,7 +10,7 @@ import pytest
 
 import pellucid.nn.attention
 from pellucid import Rng, kernels, nn, ops
-from pellucid.pair import Pair, pair_of
+from pellucid.core.vjp import Pair, pair_of
 
 N, L, S, E, H = 2, 3, 5, 6, 2
 NAMES = [

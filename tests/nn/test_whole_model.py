@@ -9,7 +9,7 @@ import pytest
 from tests.nn import compare
 
 from pellucid import nn
-from pellucid.training.optim import Adam
+from pellucid.training.optimizers import Adam
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle here and is not installed")
 theirs = pytest.importorskip("tests.nn.theirs")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pellucid import ops
-from pellucid.pair import pair_of
+from pellucid.core.vjp import pair_of
 
 INF = np.inf
 CASES: list[tuple[Any, tuple[Any, ...]]] = [

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pellucid.check import gradient_check
+from pellucid.core.rng import Rng
 from pellucid.ops import attention, attention_backward, causal_mask
 from pellucid.ops.attention import score_gradient
-from pellucid.rng import Rng
 
 N, H, L, S, D, DV = 2, 3, 5, 7, 11, 13
 INF = np.inf

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pellucid.core.rng import Rng, keep_mask, row_keys
 from pellucid.ops import dropout, dropout_backward
-from pellucid.rng import Rng, keep_mask, row_keys
 
 SHAPE = (53, 59)
 

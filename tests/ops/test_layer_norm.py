@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pellucid.check import gradient_check
+from pellucid.core.rng import Rng
 from pellucid.ops import (
     add_dropout_norm,
     add_dropout_norm_backward,
@@ -17,7 +18,6 @@ from pellucid.ops import (
     relu,
 )
 from pellucid.ops.bias_act_dropout import ACTIVATIONS
-from pellucid.rng import Rng
 
 N, L, E, F = 2, 5, 13, 17
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pellucid.core.batch import pack_rows, pad_rows
+from pellucid.core.rng import Rng, row_keys
 from pellucid.ops import attention, attention_backward, packed_attention, packed_attention_backward
-from pellucid.packed import pack_rows, pad_rows
-from pellucid.rng import Rng, row_keys
 
 H, D, DV = 3, 11, 13
 CU_Q, CU_K = np.array([0, 3, 4, 4, 9]), np.array([0, 2, 2, 5, 12])  # empty queries, empty keys

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pellucid.check import OpCase
+from pellucid.core.rng import Rng, keep_mask
 from pellucid.ops.attention import _by_head
-from pellucid.rng import Rng, keep_mask
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle here and is not installed")
 functional = torch.nn.functional

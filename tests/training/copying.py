@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.settings import to_mapping
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.packed import Batch, Packed
-from pellucid.settings import to_mapping
 from pellucid.training import OptimizerConfig, RunFolder, ScheduleConfig, TrainConfig, Trainer
 from pellucid.training.events import Event, Stepped
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from pellucid.errors import UsageError
-from pellucid.settings import from_mapping, read_toml, to_mapping
+from pellucid.core.errors import UsageError
+from pellucid.core.settings import from_mapping, read_toml, to_mapping
 from pellucid.training import OptimizerConfig, ScheduleConfig, TrainConfig
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
 from pellucid.training.events import EpochEnded
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings, read_settings
 
@@ -310,7 +310,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         def full(*_: object) -> None:
             raise OSError(28, os.strerror(28))
 
-        monkeypatch.setattr("pellucid.training.files._write", full)
+        monkeypatch.setattr("pellucid.core.files._write", full)
         with pytest.raises(UserError, match=r"step-00000002: cannot be written: No space left"):
             save(run, 2)
         monkeypatch.undo()
@@ -324,7 +324,7 @@ def test_metrics_that_cannot_be_written_are_one_clear_error(tmp_path: Path) -> N
     script = """
 import resource, signal, sys
 from pathlib import Path
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
 from pellucid.training.events import EpochEnded
 from pellucid.training.run import RunFolder
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

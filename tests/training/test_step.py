@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.training.copying import TRAIN, Reversals, held_out, model
 
+from pellucid.core.batch import Batch
+from pellucid.core.rng import Rng
 from pellucid.models import Seq2Seq
-from pellucid.packed import Batch
-from pellucid.rng import Rng
 from pellucid.training.config import TrainConfig
-from pellucid.training.optim import Adam, DivergedError, OptimizerConfig
+from pellucid.training.optimizers import Adam, DivergedError, OptimizerConfig
 from pellucid.training.step import held_out_loss, split, train_step
 
 FREE = replace(TRAIN, optimizer=OptimizerConfig(clip=float("inf")))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pellucid.decoding import SearchConfig
+from pellucid.core.batch import Batch, Packed
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.packed import Batch, Packed
-from pellucid.text.tokenizer import train_tokenizer
-from pellucid.trained import Trained
+from pellucid.pipelines import Seq2SeqPipeline
 from pellucid.training import OptimizerConfig, ScheduleConfig, TrainConfig, Trainer
 
 LETTERS = "가나다라마바사아자차카타파하😀🌊abc"
@@ -33,7 +33,7 @@ class Reversals:
         return Batch(Packed.of(ids), Packed.of([[1, *word[::-1], 2] for word in ids]))
 
 
-def reversing() -> Trained:
+def reversing() -> Seq2SeqPipeline:
     data = Reversals()
     entries = data.tokenizer.vocab_size
     config = Seq2SeqConfig(
@@ -55,6 +55,6 @@ def reversing() -> Trained:
         schedule=ScheduleConfig("cosine", lr=4e-3, warmup=40),
     )
     Trainer(model, data, training).fit()
-    return Trained(
+    return Seq2SeqPipeline(
         model.eval(), data.tokenizer, data.tokenizer, SearchConfig(beam=3, max_length=14)
     )

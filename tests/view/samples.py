@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.decoding import SearchConfig
+from pellucid.data.tokenizers import Tokenizer, train_tokenizer
+from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.text.tokenizer import Tokenizer, train_tokenizer
-from pellucid.trained import Trained
+from pellucid.pipelines import Seq2SeqPipeline
 
 TEXTS = ["사랑이 뭐야?", "가나다라 마바사", "a bc"]
 CONFIG = Seq2SeqConfig(
@@ -39,7 +39,7 @@ def bpe() -> Tokenizer:
     return train_tokenizer(TEXTS, kind="bpe", vocab_size=260)
 
 
-def speaking(tokenizer: Tokenizer | None = None, **search: Any) -> Trained:
+def speaking(tokenizer: Tokenizer | None = None, **search: Any) -> Seq2SeqPipeline:
     """An untrained model with a tokenizer for both sides."""
     tokenizer = tokenizer or train_tokenizer(TEXTS, kind="char")
     config = Seq2SeqConfig(
@@ -53,4 +53,4 @@ def speaking(tokenizer: Tokenizer | None = None, **search: Any) -> Trained:
         max_position_embeddings=23,
     )
     options = {"beam": 3, "max_length": 7, **search}
-    return Trained(shaken(config), tokenizer, tokenizer, SearchConfig(**options))
+    return Seq2SeqPipeline(shaken(config), tokenizer, tokenizer, SearchConfig(**options))

@@ -9,10 +9,10 @@ import pytest
 from tests.view.samples import CONFIG, bpe, shaken, speaking
 
 from pellucid import ops, view
-from pellucid.decoding import SearchConfig, search
-from pellucid.errors import UsageError, UserError
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UsageError, UserError
+from pellucid.generation import SearchConfig, search
 from pellucid.nn import Recorder
-from pellucid.packed import Batch, Packed
 from pellucid.view.tokens import Label
 
 SOURCE, TARGET = [5, 6, 7, 5, 9, 4, 3], [4, 12, 8, 6]

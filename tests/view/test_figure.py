@@ -11,7 +11,7 @@ import pytest
 from tests.view.samples import bpe, shaken, speaking
 
 from pellucid import view
-from pellucid.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ def test_a_saved_figure_says_once_what_no_font_has(
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("chosen", [{}, {"layer": 1, "head": 1}])
 def test_long_tokens_are_cut_and_leave_room_for_the_maps(chosen: dict[str, int]) -> None:
-    from pellucid.text.tokenizer import train_tokenizer
+    from pellucid.data.tokenizers import train_tokenizer
 
     word = "supercalifragilistic" * 8
     trained = speaking(train_tokenizer([word] * 3, "bpe", 460))
@@ -109,7 +109,7 @@ def test_long_tokens_are_cut_and_leave_room_for_the_maps(chosen: dict[str, int])
 
 
 def test_a_title_is_as_long_as_it_is_shown() -> None:
-    from pellucid.text.tokenizer import train_tokenizer
+    from pellucid.data.tokenizers import train_tokenizer
 
     text = "a" + 7 * "$$$"
     trained = speaking(train_tokenizer([text], kind="char"))
@@ -128,7 +128,7 @@ def test_what_steers_a_terminal_is_not_in_the_warning(caplog: pytest.LogCaptureF
 
 
 def test_dollars_are_no_mathematics() -> None:
-    from pellucid.text.tokenizer import train_tokenizer
+    from pellucid.data.tokenizers import train_tokenizer
 
     text = "$a b_{$"  # mathematics that matplotlib would refuse to draw
     trained = speaking(train_tokenizer([text], kind="char"))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.view.samples import CONFIG, shaken
 
-from pellucid.decoding import Constraints, SearchConfig, search
-from pellucid.packed import Packed
+from pellucid.core.batch import Packed
+from pellucid.generation import Constraints, SearchConfig, search
 from pellucid.view.generation import watch
 from pellucid.view.record import Node
 from pellucid.view.side import Side

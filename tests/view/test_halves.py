@@ -11,13 +11,13 @@ from tests.view.samples import TEXTS
 
 import pellucid
 from pellucid import nn, ops, view
-from pellucid.decoding import SearchConfig
-from pellucid.errors import UserError
+from pellucid.core.batch import Packed
+from pellucid.core.errors import UserError
+from pellucid.data.tokenizers import Kind, train_tokenizer
+from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig
 from pellucid.nn import Recorder
-from pellucid.packed import Packed
-from pellucid.text.tokenizer import Kind, train_tokenizer
-from pellucid.trained import TrainedCausalLM, TrainedMaskedLM
+from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline
 from pellucid.view.page import page
 
 SIZES: dict[str, Any] = {
@@ -39,7 +39,7 @@ def shake(model: nn.Module) -> None:
     model.eval()
 
 
-def gpt(kind: Kind = "char", **search: Any) -> TrainedCausalLM:
+def gpt(kind: Kind = "char", **search: Any) -> CausalLMPipeline:
     tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
     config = CausalLMConfig(
         vocab_size=tokenizer.vocab_size, max_position_embeddings=LONGEST, **SIZES
@@ -47,17 +47,17 @@ def gpt(kind: Kind = "char", **search: Any) -> TrainedCausalLM:
     model = CausalLM(config, seed=3, dtype=np.float64)
     shake(model)
     options: dict[str, Any] = {"beam": 3, "max_length": 7, **search}
-    return TrainedCausalLM(model, tokenizer, tokenizer, SearchConfig(**options))
+    return CausalLMPipeline(model, tokenizer, tokenizer, SearchConfig(**options))
 
 
-def bert(kind: Kind = "char", **settings: Any) -> TrainedMaskedLM:
+def bert(kind: Kind = "char", **settings: Any) -> MaskedLMPipeline:
     tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
     config = MaskedLMConfig(
         vocab_size=tokenizer.vocab_size + 1, max_position_embeddings=LONGEST, **SIZES, **settings
     )
     model = MaskedLM(config, seed=3, dtype=np.float64)
     shake(model)
-    return TrainedMaskedLM(model, tokenizer)
+    return MaskedLMPipeline(model, tokenizer)
 
 
 def check_maps(record: view.Record, causal: bool, tokens: int) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.view.samples import bpe
 
-from pellucid.text.tokenizer import train_tokenizer
+from pellucid.data.tokenizers import train_tokenizer
 from pellucid.view.side import Side
 from pellucid.view.tokens import Label, labels, legible, plain_labels, visible
 

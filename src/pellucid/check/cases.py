@@ -10,8 +10,8 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.check.gradient import Array, listed
+from pellucid.core.vjp import Pair, pair_of
 from pellucid.nn.module import Module
-from pellucid.pair import Pair, pair_of
 
 
 @dataclass(frozen=True)

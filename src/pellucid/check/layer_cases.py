@@ -9,8 +9,8 @@ import numpy as np
 from pellucid import nn
 from pellucid.check.cases import LayerCase
 from pellucid.check.op_cases import normal, off_the_kink
-from pellucid.pair import Pair
-from pellucid.rng import Rng
+from pellucid.core.rng import Rng
+from pellucid.core.vjp import Pair
 
 N, L, S, V = 2, 5, 7, 19
 H, E, F = 3, 6, 17  # the width must be a multiple of the heads

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pellucid.errors import UserError, optional
+from pellucid.core.errors import UserError, optional
+from pellucid.core.files import folder_atomically
+from pellucid.data.tokenizers import SPECIALS, UNK, Tokenizer
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn import LayerNorm, Linear, MultiheadAttention
-from pellucid.text.tokenizer import SPECIALS, UNK, Tokenizer
-from pellucid.training.files import folder_atomically
 
 Quantization = Literal["float32", "int8"]
 

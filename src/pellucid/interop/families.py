@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
 from pellucid.models.config import Activation, CausalLMConfig, LanguageConfig, MaskedLMConfig
 
 ACTIVATIONS: dict[str, Activation] = {

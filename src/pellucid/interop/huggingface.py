@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.weights import check_weights, read_weights
 from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
 from pellucid.interop.tokenizer import ForeignTokenizer
 from pellucid.models import CausalLM, MaskedLM, MaskedLMConfig
 from pellucid.models.config import LanguageConfig
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
-from pellucid.training.weights import check_weights, read_weights
 
 Array = np.ndarray
 

@@ -20,13 +20,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from pellucid.errors import UserError
+from pellucid.core.batch import Packed
+from pellucid.core.errors import UserError
+from pellucid.core.files import folder_atomically
 from pellucid.interop.onnx_graph import Graph, package
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn import LayerNorm, MultiheadAttention
-from pellucid.packed import Packed
-from pellucid.training.files import folder_atomically
 
 Array = np.ndarray
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import optional
+from pellucid.core.errors import optional
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.embed import Embed
 from pellucid.nn import LayerNorm, Linear

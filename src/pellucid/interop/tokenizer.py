@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tokenizers
 
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
 
 
 class ForeignTokenizer:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn
-from pellucid.errors import UserError, optional
+from pellucid.core.errors import UserError, optional
 from pellucid.models.layers import DecoderLayer, EncoderLayer
 
 Arguments = Callable[[Any], dict[str, Any]]

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.pair import Pair, pair_of
+from pellucid.core.vjp import Pair, Run, pair_of, register_kernels
 
 FUSED = frozenset(
     {
@@ -50,6 +50,30 @@ def reference() -> Iterator[None]:
         yield
     finally:
         _enabled.reset(token)
+
+
+def enabled() -> bool:
+    """Return whether kernels may run: not inside `reference()`, nor with PELLUCID_KERNELS=off."""
+    return _enabled.get()
+
+
+@register_kernels
+def plan(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Run | None:
+    """Plan a call of an ops function over NumPy's arrays, or decline it."""
+    if f.__name__ not in FUSED or not isinstance(args[0], np.ndarray) or not _enabled.get():
+        return None
+    module = _load(f.__name__)
+    if hasattr(module, "plan"):
+        planned: Run | None = module.plan(*args, **options)
+        return planned
+    if not module.accepts(*args, **options):
+        return None
+
+    def run() -> tuple[Any, Any]:
+        y, saved = getattr(module, f.__name__)(*args, **options)
+        return y, lambda dy: getattr(module, f"{f.__name__}_backward")(dy, saved)
+
+    return run
 
 
 def best(f: Callable[..., tuple[Any, Any]], *args: Any, **options: Any) -> Pair:

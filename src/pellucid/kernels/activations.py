@@ -11,9 +11,9 @@ import math
 
 import numpy as np
 
-from pellucid.kernels import threads
-from pellucid.kernels.compile import inner
-from pellucid.kernels.math import channel_bits, exp, logistic, normal
+from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.math import channel_bits, exp, logistic, normal
 
 LEAKY_RELU, GELU, GELU_TANH, SILU = range(4)
 

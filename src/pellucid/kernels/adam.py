@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numba.np.numpy_support import carray
 
-from pellucid.kernels import threads
-from pellucid.kernels.compile import inner
-from pellucid.kernels.simd import pointer
+from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.simd import pointer
 
 Array = np.ndarray
 _SLICE = 1 << 16  # numbers worth a part of their own

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.array import LEAST_NORMAL
-from pellucid.kernels import threads
-from pellucid.kernels.math import channel_bits, inverse_root
-from pellucid.kernels.rows import (
+from pellucid.core.array import LEAST_NORMAL
+from pellucid.core.rng import Rng
+from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.math import channel_bits, inverse_root
+from pellucid.kernels.backend.rows import (
     as_rows,
     can_drop,
     dropout_bits,
@@ -22,7 +23,6 @@ from pellucid.kernels.rows import (
     plain_rows,
     plain_vector,
 )
-from pellucid.rng import Rng
 
 Array = np.ndarray
 _f = np.float32

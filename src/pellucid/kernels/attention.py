@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pellucid.core.rng import Rng
+from pellucid.core.vjp import check_gradient
 from pellucid.kernels.flash import Saved as RowsSaved
 from pellucid.kernels.flash import Spans, attend, attend_backward, dropout_of, plain
-from pellucid.pair import check_gradient
-from pellucid.rng import Rng
 
 Array = np.ndarray
 

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.kernels import threads
-from pellucid.kernels.math import channel_bits
-from pellucid.kernels.rows import (
+from pellucid.core.rng import Rng
+from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.math import channel_bits
+from pellucid.kernels.backend.rows import (
     as_rows,
     can_drop,
     dropout_bits,
@@ -25,7 +26,6 @@ from pellucid.kernels.rows import (
     plain_vector,
 )
 from pellucid.ops.bias_act_dropout import ACTIVATIONS
-from pellucid.rng import Rng
 
 Array = np.ndarray
 _f = np.float32

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.kernels import threads
-from pellucid.kernels.math import channel_bits
-from pellucid.kernels.rows import as_rows, can_drop, dropout_bits, parts_of, plain_rows
-from pellucid.rng import Rng
+from pellucid.core.rng import Rng
+from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.math import channel_bits
+from pellucid.kernels.backend.rows import as_rows, can_drop, dropout_bits, parts_of, plain_rows
 
 Array = np.ndarray
 

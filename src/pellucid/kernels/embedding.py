@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.kernels import threads
-from pellucid.kernels.rows import as_rows
+from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.rows import as_rows
 from pellucid.ops.embedding import embedding as plain_embedding
 
 Array = np.ndarray

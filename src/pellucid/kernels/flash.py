@@ -26,10 +26,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.kernels import threads
-from pellucid.kernels.compile import inner
-from pellucid.kernels.math import channel_bits, exp, mix
-from pellucid.kernels.simd import (
+from pellucid.core.rng import Rng, keep_threshold
+from pellucid.core.vjp import check_gradient
+from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.math import channel_bits, exp, mix
+from pellucid.kernels.backend.simd import (
     LANES,
     choose,
     counting,
@@ -41,9 +43,7 @@ from pellucid.kernels.simd import (
     store,
     total,
 )
-from pellucid.kernels.tile import padded, product
-from pellucid.pair import check_gradient
-from pellucid.rng import Rng, keep_threshold
+from pellucid.kernels.backend.tile import padded, product
 
 QUERIES, KEYS = 64, 128  # one block of scores: 32 KB
 ROW = KEYS + LANES  # a row stride that is no power of two: rows must not share cache sets

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pellucid.array import LEAST_NORMAL
-from pellucid.kernels.add_dropout_norm import (
-    Saved,
-    add_dropout_norm_backward,
-    normalise,
-)
-from pellucid.kernels.rows import plain_rows, plain_vector
+from pellucid.core.array import LEAST_NORMAL
+from pellucid.kernels.add_dropout_norm import Saved, add_dropout_norm_backward, normalise
+from pellucid.kernels.backend.rows import plain_rows, plain_vector
 
 Array = np.ndarray
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.kernels.matmul import multiply, panels
-from pellucid.kernels.rows import as_rows, plain_rows, plain_vector
+from pellucid.kernels.backend.matmul import multiply, panels
+from pellucid.kernels.backend.rows import as_rows, plain_rows, plain_vector
 
 Array = np.ndarray
 _FEW = 8  # rows for which copying W into panels would cost more than the product

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.kernels import threads
-from pellucid.kernels.compile import inner
-from pellucid.kernels.math import exp
-from pellucid.kernels.matmul import HEIGHT, multiply, multiply_rows, panels
-from pellucid.kernels.rows import plain_rows, plain_vector
-from pellucid.kernels.simd import LANES, choose, full, highest, load, store, total
-from pellucid.pair import check_gradient
+from pellucid.core.vjp import check_gradient
+from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.math import exp
+from pellucid.kernels.backend.matmul import HEIGHT, multiply, multiply_rows, panels
+from pellucid.kernels.backend.rows import plain_rows, plain_vector
+from pellucid.kernels.backend.simd import LANES, choose, full, highest, load, store, total
 
 Array = np.ndarray
 _f = np.float32

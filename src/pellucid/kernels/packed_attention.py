@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pellucid.core.rng import Rng
 from pellucid.kernels.flash import Saved, Spans, attend, attend_backward, dropout_of, plain
-from pellucid.rng import Rng
 
 Array = np.ndarray
 

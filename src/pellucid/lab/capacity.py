@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pellucid.machine import processors
+from pellucid.core.machine import processors
 
 ROOT = Path("/")
 

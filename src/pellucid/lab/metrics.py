@@ -19,8 +19,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pellucid.errors import UsageError
-from pellucid.settings import nearest
+from pellucid.core.errors import UsageError
+from pellucid.core.settings import nearest
 from pellucid.training.config import HIGHER_IS_BETTER, SCORES
 
 METRICS = (

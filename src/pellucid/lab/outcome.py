@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
 from pellucid.lab.metrics import value_of
 from pellucid.lab.results import Line
 from pellucid.lab.statistics import Comparison, compare, with_holm

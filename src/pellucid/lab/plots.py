@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pellucid.errors import optional
+from pellucid.core.errors import optional
 from pellucid.lab.metrics import unit
 from pellucid.lab.pixels import drawable, plain_text, to_png
 from pellucid.lab.statistics import Comparison

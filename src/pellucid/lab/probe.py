@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.core.batch import Batch
+from pellucid.core.files import saving
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn.recorder import AttentionMap, Recorder
-from pellucid.packed import Batch
 from pellucid.training.events import Ended, Event, Started, Stepped
-from pellucid.training.files import saving
 
 Array = np.ndarray
 KINDS = ("encoder", "decoder", "cross")

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pellucid.bleu import check_installed
-from pellucid.config import DataConfig, RunConfig
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
+from pellucid.evaluation.bleu import check_installed
 from pellucid.lab.results import read_results
 from pellucid.lab.study import Study, Trial
 from pellucid.lab.study_checks import check_sides
 from pellucid.lab.trial import data_digest, other_data, read_pairs
+from pellucid.training.recipe import DataConfig, RunConfig
 
 Asked = tuple[DataConfig, tuple[str, ...]]
 """Settings that say which pairs there are, and on which side each stands."""

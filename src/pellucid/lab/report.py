@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pellucid.core.files import write_atomically
 from pellucid.lab.document import (
     Block,
     Code,
@@ -34,7 +35,6 @@ from pellucid.lab.plots import (
 )
 from pellucid.lab.statistics import SIGNS, Comparison, signed, verdict
 from pellucid.lab.study import Bound, flat_settings
-from pellucid.training.files import write_atomically
 
 
 def write_report(outcome: Outcome, folder: Path) -> list[Path]:

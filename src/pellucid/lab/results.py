@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pellucid.errors import UserError
-from pellucid.training.files import saving
+from pellucid.core.errors import UserError
+from pellucid.core.files import saving
 from pellucid.training.lock import InUseError, Lock, take
 
 FORMAT = 1

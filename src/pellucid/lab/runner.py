@@ -9,7 +9,7 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pellucid.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.lab.capacity import affordable
 from pellucid.lab.results import Line, append_result, hold_results, read_results
 from pellucid.lab.study import Trial

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import optional
+from pellucid.core.errors import optional
 from pellucid.lab.metrics import unit
 from pellucid.lab.study import Contrast
 

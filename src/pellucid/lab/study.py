@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pellucid.config import RunConfig
-from pellucid.errors import UsageError
-from pellucid.settings import flat, nearest, to_mapping
+from pellucid.core.errors import UsageError
+from pellucid.core.settings import flat, nearest, to_mapping
+from pellucid.training.recipe import RunConfig
 
 FORMAT = 1
 

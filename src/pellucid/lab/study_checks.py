@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pellucid.config import DataConfig, RunConfig
-from pellucid.errors import UsageError
+from pellucid.core.errors import UsageError
+from pellucid.core.settings import nearest
 from pellucid.lab.metrics import NEEDED, check_metric
 from pellucid.lab.study import Plan, Study, flat_settings, run_id
-from pellucid.model_folder import token_fault
 from pellucid.models.config import Seq2SeqConfig
-from pellucid.settings import nearest
+from pellucid.pipelines.folder import token_fault
+from pellucid.training.recipe import DataConfig, RunConfig
 
 NEVER = 10_000
 """`training.minutes`, a week, that no run of a study comes to: TOML has no word for "unset"."""

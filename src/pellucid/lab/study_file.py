@@ -8,12 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pellucid.config import RunConfig, load_recipe
-from pellucid.errors import UsageError, UserError
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.settings import from_mapping, nearest, read_toml
 from pellucid.lab.study import FORMAT, Change, Plan, Study
 from pellucid.lab.study_checks import check_name, check_study
 from pellucid.lab.tokens import file_tokenizers
-from pellucid.settings import from_mapping, nearest, read_toml
+from pellucid.training.recipe import RunConfig, load_recipe
 
 
 def study_names() -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import tokenizers
 
-from pellucid.errors import UserError
-from pellucid.text.tokenizer import BOS, EOS, SPECIALS, Tokenizer
+from pellucid.core.errors import UserError
+from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer
 
 
 class Framed(Tokenizer):

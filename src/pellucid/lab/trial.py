@@ -21,26 +21,26 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pellucid import __version__
-from pellucid.bleu import check_installed
-from pellucid.config import RunConfig
-from pellucid.errors import UserError
-from pellucid.experiment import batches_of, make_tokenizers, read_data, untrained
-from pellucid.judging import encode, score
+from pellucid.core.batch import Batch
+from pellucid.core.errors import UserError
+from pellucid.core.files import SavingError, write_atomically
+from pellucid.core.machine import processor, processors
+from pellucid.core.settings import to_mapping
+from pellucid.data.batches import Examples, held_out_batches
+from pellucid.data.pairs import Pairs
+from pellucid.data.tokenizers import normaliser
+from pellucid.evaluation.bleu import check_installed
+from pellucid.evaluation.evaluate import encode, score
 from pellucid.lab.metrics import measure
 from pellucid.lab.probe import Prober, read_probes
 from pellucid.lab.results import FORMAT, LineError, parse_line
 from pellucid.lab.study import Trial, flat_settings
 from pellucid.lab.tokens import file_tokenizers
-from pellucid.machine import processor, processors
-from pellucid.packed import Batch
-from pellucid.settings import to_mapping
-from pellucid.text.batches import Examples, held_out_batches
-from pellucid.text.pairs import Pairs
-from pellucid.text.tokenizer import normaliser
-from pellucid.trained import Trained
+from pellucid.pipelines import Seq2SeqPipeline
 from pellucid.training.events import Event, Saved
-from pellucid.training.files import SavingError, write_atomically
+from pellucid.training.experiment import batches_of, make_tokenizers, read_data, untrained
 from pellucid.training.lock import InUseError, Lock
+from pellucid.training.recipe import RunConfig
 from pellucid.training.run import CHECKPOINTS, LOCK, METRICS, RunFolder
 from pellucid.training.trainer import Trainer
 
@@ -126,7 +126,7 @@ def _head(trial: Trial) -> dict[str, Any]:
 def data_digest(pairs: Pairs) -> str:
     """Return the SHA-256 of all pairs as read: those learnt from, validated on, and put aside.
 
-    >>> from pellucid.text.pairs import Pair
+    >>> from pellucid.data.pairs import Pair
     >>> data_digest(Pairs((Pair("1", ("one",)),)))[:12]
     'f70a20b6c9d0'
     """
@@ -171,7 +171,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
     else:
         tokenizers = make_tokenizers(config.tokenizer, pairs)
     trained = untrained(config, tokenizers)
-    assert isinstance(trained, Trained)  # check_study lets nothing else through
+    assert isinstance(trained, Seq2SeqPipeline)  # check_study lets nothing else through
     model = trained.model
     config = replace(config, model=model.config)
     examples = encode(trained, pairs.train, config, pairs.first_target_only)

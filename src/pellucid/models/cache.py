@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn, ops
+from pellucid.core.batch import pad_rows
+from pellucid.core.rng import Rng
 from pellucid.nn.blocks import Sublayer, run_blocks
 from pellucid.nn.layout import split_heads
 from pellucid.nn.module import Array
 from pellucid.nn.stack import Stack
-from pellucid.packed import pad_rows
-from pellucid.rng import Rng
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn, ops
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.rng import Rng
 from pellucid.models.cache import Cache, Keys, State, no_keys, padding_of, run_step
 from pellucid.models.config import CausalLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
 from pellucid.models.layers import EncoderLayer
 from pellucid.models.output import LossSum, output_layer, output_loss
-from pellucid.nn.module import Array, Forward, way_back
+from pellucid.nn.module import Array, Forward, single_use
 from pellucid.nn.recorder import Recorder, inside
-from pellucid.packed import Batch, Packed
-from pellucid.rng import Rng
 
 
 class CausalLM(nn.Module):
@@ -67,7 +67,7 @@ class CausalLM(nn.Module):
             recorder=inside(recorder, "decoder"),
         )
 
-        @way_back
+        @single_use
         def backward(drows: Array) -> None:
             embed_backward(decoder_backward(drows))
 
@@ -80,7 +80,7 @@ class CausalLM(nn.Module):
         rows, rows_backward = self.rows(text, rng, recorder)
         logits, output_backward = self.output.forward(rows)
 
-        @way_back
+        @single_use
         def backward(dlogits: Array) -> None:
             rows_backward(output_backward(dlogits))
 
@@ -105,7 +105,7 @@ class CausalLM(nn.Module):
         wanted = batch.target.without_first().tokens
         loss, loss_backward = output_loss(self.output, rows[asked], wanted, label_smoothing)
 
-        @way_back
+        @single_use
         def backward(scale: float = 1.0) -> None:
             drows = np.zeros_like(rows)
             drows[asked] = loss_backward(scale)

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from pellucid.array import LEAST_NORMAL
-from pellucid.errors import UsageError
+from pellucid.core.array import LEAST_NORMAL
+from pellucid.core.errors import UsageError
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "leaky_relu"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pellucid import nn, ops
+from pellucid.core.rng import Rng
 from pellucid.models.config import StackConfig
 from pellucid.models.inits import table_init
-from pellucid.nn.module import Array, Forward, way_back
-from pellucid.rng import Rng
+from pellucid.nn.module import Array, Forward, single_use
 
 
 class Embed(nn.Module):
@@ -37,7 +37,7 @@ class Embed(nn.Module):
         x, sum_backward = self.sum(tokens, positions)
         y, dropout_backward = self.dropout.forward(x, rng=rng)
 
-        @way_back
+        @single_use
         def backward(dy: Array) -> None:
             sum_backward(dropout_backward(dy))
 
@@ -56,7 +56,7 @@ class Embed(nn.Module):
         dtype = token_rows.dtype.type
         x = token_rows * dtype(s) + position_rows * dtype(p)
 
-        @way_back
+        @single_use
         def backward(dx: Array) -> None:
             tokens_backward(dx * dtype(s))
             if positions_backward is not None:

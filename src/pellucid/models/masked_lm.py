@@ -8,8 +8,10 @@ from typing import Any, Literal
 import numpy as np
 
 from pellucid import nn, ops
-from pellucid.array import scatter_add
-from pellucid.errors import UserError
+from pellucid.core.array import scatter_add
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UserError
+from pellucid.core.rng import Rng
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits, table_init
@@ -17,10 +19,8 @@ from pellucid.models.layers import EncoderLayer
 from pellucid.models.masking import mask_tokens
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.nn.function import apply_pair
-from pellucid.nn.module import Array, Forward, way_back
+from pellucid.nn.module import Array, Forward, single_use
 from pellucid.nn.recorder import Recorder, inside
-from pellucid.packed import Batch, Packed
-from pellucid.rng import Rng
 
 Pooling = Literal["mean", "first", "pooler"]
 
@@ -61,7 +61,7 @@ class SegmentEmbed(Embed):
             x, norm_backward = self.norm.forward(x)
         y, dropout_backward = self.dropout.forward(x, rng=rng)
 
-        @way_back
+        @single_use
         def backward(dy: Array) -> None:
             dx = dropout_backward(dy)
             if norm_backward is not None:
@@ -87,7 +87,7 @@ class MaskedHead(nn.Module):
         a, act_backward = apply_pair(ops.bias_act_dropout, h, None, activation=self.activation)
         y, norm_backward = self.norm.forward(a)
 
-        @way_back
+        @single_use
         def backward(dy: Array) -> Array:
             dh, _ = act_backward(norm_backward(dy))
             return np.asarray(dense_backward(dh))
@@ -146,7 +146,7 @@ class MaskedLM(nn.Module):
             x, text.cu_seqlens, rng=sites[1], recorder=inside(recorder, "encoder")
         )
 
-        @way_back
+        @single_use
         def backward(drows: Array) -> None:
             embed_backward(encoder_backward(drows))
 
@@ -166,7 +166,7 @@ class MaskedLM(nn.Module):
         y, head_backward = head.forward(rows)
         logits, output_backward = output.forward(y)
 
-        @way_back
+        @single_use
         def backward(dlogits: Array) -> None:
             rows_backward(head_backward(output_backward(dlogits)))
 
@@ -190,7 +190,7 @@ class MaskedLM(nn.Module):
         y, head_backward = head.forward(rows[chosen])
         loss, loss_backward = output_loss(output, y, wanted, label_smoothing)
 
-        @way_back
+        @single_use
         def backward(scale: float = 1.0) -> None:
             drows = np.zeros_like(rows)
             drows[chosen] = head_backward(loss_backward(scale))

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pellucid.core.batch import Packed
+from pellucid.core.rng import Rng, random_bits
 from pellucid.models.config import MaskedLMConfig
-from pellucid.packed import Packed
-from pellucid.rng import Rng, random_bits
 
 MASKED, CHANGED = 0.8, 0.1
 """Of the tokens chosen, these shares become the mask and a random token; the rest stay."""

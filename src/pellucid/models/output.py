@@ -10,7 +10,7 @@ import numpy as np
 from pellucid import kernels, nn, ops
 from pellucid.models.config import LanguageConfig
 from pellucid.models.inits import table_init
-from pellucid.nn.module import Array, way_back, zeros
+from pellucid.nn.module import Array, single_use, zeros
 
 
 class LossSum(NamedTuple):
@@ -47,7 +47,7 @@ def output_loss(
     cross_entropy, cross_entropy_backward = kernels.best(ops.linear_cross_entropy, *args, **options)
     total, saved = cross_entropy(*args, **options)
 
-    @way_back
+    @single_use
     def backward(scale: float) -> Array:
         drows, dweight, dbias = cross_entropy_backward(np.asarray(scale, rows.dtype), saved)
         output.weight.accumulate(dweight)

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn, ops
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.rng import Rng
 from pellucid.models.cache import Cache, State, no_keys, project_memory, run_step
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
 from pellucid.models.layers import DecoderLayer, EncoderLayer
 from pellucid.models.output import LossSum, output_loss
-from pellucid.nn.module import Array, Forward, way_back, xavier_uniform
+from pellucid.nn.module import Array, Forward, single_use, xavier_uniform
 from pellucid.nn.recorder import Recorder, inside
-from pellucid.packed import Batch, Packed
-from pellucid.rng import Rng
 
 
 class Seq2Seq(nn.Module):
@@ -90,7 +90,7 @@ class Seq2Seq(nn.Module):
             recorder=inside(recorder, "decoder"),
         )
 
-        @way_back
+        @single_use
         def backward(drows: Array) -> None:
             dy, dmemory = decoder_backward(drows)
             target_backward(dy)
@@ -115,7 +115,7 @@ class Seq2Seq(nn.Module):
         wanted = batch.target.without_first().tokens
         loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)
 
-        @way_back
+        @single_use
         def backward(scale: float = 1.0) -> None:
             rows_backward(loss_backward(scale))
 

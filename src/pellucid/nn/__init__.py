@@ -17,7 +17,7 @@ from pellucid.nn.layers import (
     SiLU,
 )
 from pellucid.nn.masks import generate_square_subsequent_mask, valid_lens_mask
-from pellucid.nn.module import Buffer, Module, ModuleList, Parameter, StateError, way_back
+from pellucid.nn.module import Buffer, Module, ModuleList, Parameter, StateError, single_use
 from pellucid.nn.recorder import AttentionMap, Recorder
 from pellucid.nn.transformer import Transformer
 
@@ -47,6 +47,6 @@ __all__ = [
     "explain_mask",
     "functional",
     "generate_square_subsequent_mask",
+    "single_use",
     "valid_lens_mask",
-    "way_back",
 ]

@@ -8,6 +8,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from pellucid import kernels, ops
+from pellucid.core.batch import pad_rows
+from pellucid.core.rng import Rng, row_keys
+from pellucid.core.vjp import check_gradient, pair_of
 from pellucid.nn.function import active_dropout, check_probability
 from pellucid.nn.layers import Linear
 from pellucid.nn.layout import (
@@ -29,15 +32,12 @@ from pellucid.nn.module import (
     Parameter,
     constant,
     locked,
-    way_back,
+    single_use,
     xavier_normal,
     xavier_uniform,
     zeros,
 )
 from pellucid.nn.recorder import Recorder, record
-from pellucid.packed import pad_rows
-from pellucid.pair import check_gradient, pair_of
-from pellucid.rng import Rng, row_keys
 
 Backward = Callable[..., Any]
 
@@ -278,7 +278,7 @@ class MultiheadAttention(Module):
             before = self._before_scale(split_heads(unscaled, self.num_heads))
             seen = record(recorder, saved, is_causal, before)
 
-        @way_back
+        @single_use
         def backward(dout: Array, dweights: Array | None = None) -> tuple[Array, ...]:
             check_gradient(dout, shape)
             dz = split_heads(out_backward(batch_first(dout, first, unbatched)), self.num_heads)
@@ -352,7 +352,7 @@ class MultiheadAttention(Module):
             before = self._before_scale(rows.transpose(0, 2, 1, 3))
             seen = record(recorder, saved.attention, is_causal, before)
 
-        @way_back
+        @single_use
         def backward(dout: Array) -> Any:
             dz = rows_to_heads(out_backward(dout), self.num_heads)
             if seen is not None:

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid import kernels, ops
+from pellucid.core.rng import Rng
+from pellucid.core.vjp import Pair, check_gradient
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
 from pellucid.nn.function import Function
 from pellucid.nn.layers import Dropout, LayerNorm, Linear
-from pellucid.nn.module import Array, Forward, Module, way_back
+from pellucid.nn.module import Array, Forward, Module, single_use
 from pellucid.ops.bias_act_dropout import ACTIVATIONS
-from pellucid.pair import Pair, check_gradient
-from pellucid.rng import Rng
 
 Sublayer = Callable[[Array, Rng | None], tuple[Array, Callable[[Array], Any]]]
 """x, rng -> y and a way back that returns dx, or (dx, dmemory)."""
@@ -46,7 +46,7 @@ def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, rng: Rng | N
         x, back = step(x, block, None if rng is None else rng.fold(i))
         backwards.append(back)
 
-    @way_back
+    @single_use
     def backward(dy: Array) -> tuple[Array, Array | None]:
         check_gradient(dy, shape)
         return unwind(backwards, dy)
@@ -81,7 +81,7 @@ def _post_norm(x: Array, block: Block, rng: Rng | None) -> Forward:
     add_norm, add_norm_backward = kernels.best(ops.add_dropout_norm, *args, **options)
     z, saved = add_norm(*args, **options)  # 2
 
-    @way_back
+    @single_use
     def backward(dz: Array) -> tuple[Array, Array | None]:
         dy, dx, dweight, dbias = add_norm_backward(dz, saved)  # 2
         norm.accumulate(dweight, dbias)
@@ -100,7 +100,7 @@ def _pre_norm(x: Array, block: Block, rng: Rng | None) -> Forward:
     dropped, saved = drop(*args)  # 3
     z = x + dropped
 
-    @way_back
+    @single_use
     def backward(dz: Array) -> tuple[Array, Array | None]:
         dn, dmemory = _split(sublayer_backward(drop_backward(dz, saved)))  # 3, 2
         return dz + norm_backward(dn), dmemory  # 1
@@ -184,7 +184,7 @@ def as_activation(activation: Any) -> str | Module:
 def _run_pair(pair: Pair, input: Array) -> Forward:
     y, saved = pair.forward(input)
 
-    @way_back
+    @single_use
     def backward(dy: Array) -> Any:
         return pair.backward(dy, saved)
 

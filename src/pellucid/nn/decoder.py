@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pellucid.core.rng import Rng
 from pellucid.nn import functional
 from pellucid.nn.blocks import Block, Sublayer, as_activation, run_blocks
 from pellucid.nn.layers import Dropout, LayerNorm
@@ -23,7 +24,6 @@ from pellucid.nn.sublayers import (
     packed_attention,
     self_attention,
 )
-from pellucid.rng import Rng
 
 
 class TransformerDecoderLayer(TransformerLayer):

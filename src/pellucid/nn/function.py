@@ -9,10 +9,10 @@ from typing import Any, Generic, ParamSpec
 import numpy as np
 
 from pellucid import kernels
+from pellucid.core.rng import Rng
+from pellucid.core.vjp import check_gradient
 from pellucid.nn.differences import rule
-from pellucid.nn.module import Array, Forward, locked, refuse_half, unlocked, way_back
-from pellucid.pair import check_gradient
-from pellucid.rng import Rng
+from pellucid.nn.module import Array, Forward, locked, refuse_half, single_use, unlocked
 
 P = ParamSpec("P")
 
@@ -37,7 +37,7 @@ def _run(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Any
     y, saved = forward(*inputs, **options)
     shape = y.shape
 
-    @way_back
+    @single_use
     def backward(dy: Array) -> Any:
         check_gradient(dy, shape)
         return f_backward(dy, saved)

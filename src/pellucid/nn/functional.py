@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from pellucid import ops
+from pellucid.core.rng import Rng
+from pellucid.core.vjp import check_gradient
 from pellucid.nn.differences import rule
 from pellucid.nn.function import (
     Function,
@@ -26,10 +28,8 @@ from pellucid.nn.function import (
     hand_out,
     refuse_inplace,
 )
-from pellucid.nn.module import Array, Forward, way_back
+from pellucid.nn.module import Array, Forward, single_use
 from pellucid.nn.sdpa import scaled_dot_product_attention
-from pellucid.pair import check_gradient
-from pellucid.rng import Rng
 
 __all__ = [
     "cross_entropy", "dropout", "embedding", "gelu", "layer_norm", "leaky_relu", "linear",
@@ -101,7 +101,7 @@ def _along(f: Callable[..., tuple[Any, Any]], input: Array, dim: int) -> Forward
         raise ValueError(f"dim must be an axis of input, which has shape {shape}; got {dim}")
     y, back = hand_out(f, np.moveaxis(input, dim, -1))
 
-    @way_back
+    @single_use
     def backward(dy: Array) -> Array:
         check_gradient(dy, shape)
         return np.moveaxis(back(np.moveaxis(dy, dim, -1)), -1, dim)
@@ -158,7 +158,7 @@ def layer_norm(
     flat = (None if p is None else p.reshape(-1) for p in (weight, bias))
     y, back = hand_out(ops.layer_norm, rows, *flat, eps)
 
-    @way_back
+    @single_use
     def backward(dy: Array) -> tuple[Array, Array | None, Array | None]:
         check_gradient(dy, input.shape)
         dx, dweight, dbias = back(dy.reshape(rows.shape))
@@ -194,7 +194,7 @@ def embedding(
     padding_idx = padding_row(padding_idx, weight.shape[0])
     y, back = apply_pair(ops.embedding, input, weight, padding_idx)
 
-    @way_back
+    @single_use
     def backward(dy: Array) -> Array:
         dweight: Array = back(dy)
         if scale_grad_by_freq:
@@ -257,7 +257,7 @@ def cross_entropy(
         reduction=reduction,
     )
 
-    @way_back
+    @single_use
     def backward(dloss: Any = None) -> Array:
         if dloss is None and loss.size == 1:
             dloss = np.ones(loss.shape)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.core.rng import Rng
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
 from pellucid.nn.function import active_dropout, check_probability, refuse_inplace
@@ -19,11 +20,10 @@ from pellucid.nn.module import (
     Parameter,
     normal,
     ones,
+    single_use,
     uniform,
-    way_back,
     zeros,
 )
-from pellucid.rng import Rng
 
 
 class Linear(Module):
@@ -53,7 +53,7 @@ class Linear(Module):
         bias = None if self.bias is None else self.bias.data
         y, back = functional.linear.forward(input, self.weight.data, bias)
 
-        @way_back
+        @single_use
         def backward(dy: Array) -> Array:
             dx, dweight, dbias = back(dy)
             self.weight.accumulate(dweight)
@@ -110,7 +110,7 @@ class LayerNorm(Module):
             input, self.normalized_shape, *self.arrays(), self.eps
         )
 
-        @way_back
+        @single_use
         def backward(dy: Array) -> Array:
             dx, dweight, dbias = back(dy)
             self.accumulate(dweight, dbias)
@@ -250,7 +250,7 @@ class Embedding(Module):
             scale_grad_by_freq=self.scale_grad_by_freq,
         )
 
-        @way_back
+        @single_use
         def backward(dy: Array) -> None:
             self.weight.accumulate(back(dy))
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
+from pellucid.core.vjp import check_gradient
 from pellucid.nn.differences import rule
-from pellucid.pair import check_gradient
 
 Array = np.ndarray
 Init = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -68,7 +68,7 @@ class Parameter(Buffer):
             self.grad = gradient if self.grad is None else self.grad + gradient
 
 
-class way_back:  # noqa: N801 - reads as what it marks: `@way_back def backward(dy)`
+class single_use:  # noqa: N801 - reads as what it marks: `@single_use def backward(dy)`
     """Mark a layer's backward closure as single-use: it lets go of its arrays when it is called.
 
     Raises `RuntimeError` on the second call.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid import ops
+from pellucid.core.rng import Rng
 from pellucid.nn.function import (
     Function,
     active_dropout,
@@ -13,8 +14,7 @@ from pellucid.nn.function import (
     hand_out,
 )
 from pellucid.nn.masks import converted
-from pellucid.nn.module import Array, Forward, way_back
-from pellucid.rng import Rng
+from pellucid.nn.module import Array, Forward, single_use
 
 
 @Function
@@ -68,7 +68,7 @@ def scaled_dot_product_attention(
     }
     out, back = hand_out(ops.attention, q, k, v, **options)
 
-    @way_back
+    @single_use
     def backward(dout: Array) -> tuple[Array, ...]:
         return tuple(_sum_to(d, shape) for d, shape in zip(back(dout), shapes, strict=True))
 

@@ -6,10 +6,10 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from pellucid.core.rng import Rng
 from pellucid.nn.blocks import unwind
-from pellucid.nn.module import Array, Forward, Module, ModuleList, way_back
+from pellucid.nn.module import Array, Forward, Module, ModuleList, single_use
 from pellucid.nn.recorder import Recorder, inside
-from pellucid.rng import Rng
 
 
 class Stack(Module):
@@ -37,7 +37,7 @@ class Stack(Module):
         if self.norm is not None:
             x, norm_backward = self.norm.forward(x)
 
-        @way_back
+        @single_use
         def backward(dy: Array) -> tuple[Array, Array | None]:
             if norm_backward is not None:
                 dy = norm_backward(dy)

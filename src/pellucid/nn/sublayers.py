@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pellucid.core.rng import Rng, row_keys
 from pellucid.nn.attention import MultiheadAttention
 from pellucid.nn.blocks import Sublayer, feed_forward
 from pellucid.nn.layers import Dropout, Linear
-from pellucid.nn.module import Array, Forward, Module, way_back
+from pellucid.nn.module import Array, Forward, Module, single_use
 from pellucid.nn.recorder import Recorder
-from pellucid.rng import Rng, row_keys
 
 
 def named_rows(rng: Rng | None, x: Array, batch_first: bool) -> Rng | None:
@@ -83,7 +83,7 @@ def packed_attention(
 def single(y: Array, back: Callable[..., Any]) -> Forward:
     """Return y and a way back that gives dx alone: there was no memory to give a gradient to."""
 
-    @way_back
+    @single_use
     def backward(dy: Array) -> Array:
         dx: Array = back(dy)[0]
         return dx

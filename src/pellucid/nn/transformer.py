@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.core.rng import Rng
 from pellucid.nn import functional, masks
 from pellucid.nn.decoder import TransformerDecoder, TransformerDecoderLayer
 from pellucid.nn.differences import rule
 from pellucid.nn.encoder import TransformerEncoder, TransformerEncoderLayer
 from pellucid.nn.layers import LayerNorm
-from pellucid.nn.module import Array, Forward, Module, way_back, xavier_uniform
+from pellucid.nn.module import Array, Forward, Module, single_use, xavier_uniform
 from pellucid.nn.recorder import Recorder
-from pellucid.rng import Rng
 
 
 def _handed_down(
@@ -136,7 +136,7 @@ class Transformer(Module):
             **_handed_down("decoder", 1, rng, recorder),
         )
 
-        @way_back
+        @single_use
         def backward(dy: Array) -> tuple[Array, Array]:
             dtgt, dmemory = decoder_backward(dy)
             if dmemory is None:  # a decoder without layers never looks at memory

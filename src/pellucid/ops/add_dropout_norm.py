@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pellucid.array import Array
+from pellucid.core.array import Array
+from pellucid.core.rng import Rng
 from pellucid.ops.dropout import Saved as DropoutSaved
 from pellucid.ops.dropout import dropout as drop
 from pellucid.ops.dropout import dropout_backward
 from pellucid.ops.layer_norm import Saved as NormSaved
 from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
-from pellucid.rng import Rng
 
 
 class Saved(NamedTuple):

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.array import Array, like, namespace, own_number
+from pellucid.core.array import Array, like, namespace, own_number
+from pellucid.core.rng import Rng, mix
 from pellucid.ops.dropout import Saved as DropoutSaved
 from pellucid.ops.dropout import dropout as drop
 from pellucid.ops.dropout import dropout_backward
 from pellucid.ops.softmax import Saved as SoftmaxSaved
 from pellucid.ops.softmax import softmax, softmax_backward
-from pellucid.rng import Rng, mix
 
 
 class Saved(NamedTuple):

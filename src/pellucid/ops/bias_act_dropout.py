@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import Any, NamedTuple
 
-from pellucid.array import Array, namespace
+from pellucid.core.array import Array, namespace
+from pellucid.core.rng import Rng
+from pellucid.core.vjp import Pair
 from pellucid.ops.dropout import Saved as DropoutSaved
 from pellucid.ops.dropout import dropout as drop
 from pellucid.ops.dropout import dropout_backward
 from pellucid.ops.gelu import gelu, gelu_backward, silu, silu_backward
 from pellucid.ops.relu import leaky_relu, leaky_relu_backward, relu, relu_backward
-from pellucid.pair import Pair
-from pellucid.rng import Rng
 
 ACTIVATIONS: dict[str, Pair] = {
     "relu": Pair(relu, relu_backward),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.array import Array, like, namespace, own_number
+from pellucid.core.array import Array, like, namespace, own_number
 from pellucid.ops.softmax import LogSaved, log_softmax, log_softmax_backward
 
 

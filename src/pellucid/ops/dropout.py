@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pellucid.array import Array, like, namespace, own_number
-from pellucid.rng import Rng, keep_mask
+from pellucid.core.array import Array, like, namespace, own_number
+from pellucid.core.rng import Rng, keep_mask
 
 
 class Saved(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.array import Array, namespace, scatter_add
+from pellucid.core.array import Array, namespace, scatter_add
 
 
 class Saved(NamedTuple):

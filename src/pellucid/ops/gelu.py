@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from pellucid.array import Array, erf, namespace, narrowed, widened
+from pellucid.core.array import Array, erf, namespace, narrowed, widened
 
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from pellucid.array import Array, namespace, narrowed, own_number, widened
+from pellucid.core.array import Array, namespace, narrowed, own_number, widened
 
 
 class Saved(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from pellucid.array import Array, namespace
+from pellucid.core.array import Array, namespace
 
 
 class Saved(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pellucid.array import Array, namespace
+from pellucid.core.array import Array, namespace
 from pellucid.ops.cross_entropy import cross_entropy, cross_entropy_backward
 from pellucid.ops.linear import linear, linear_backward
 

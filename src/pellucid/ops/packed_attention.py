@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.array import Array, like, namespace
+from pellucid.core.array import Array, like, namespace
+from pellucid.core.batch import pack_rows, pad_rows
+from pellucid.core.rng import Rng
 from pellucid.ops.attention import Saved as AttentionSaved
 from pellucid.ops.attention import attention, attention_backward
-from pellucid.packed import pack_rows, pad_rows
-from pellucid.rng import Rng
 
 
 class Saved(NamedTuple):

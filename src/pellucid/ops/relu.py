@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pellucid.array import Array, namespace, own_number
+from pellucid.core.array import Array, namespace, own_number
 
 
 class Saved(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pellucid.array import Array, namespace
+from pellucid.core.array import Array, namespace
 
 
 class Saved(NamedTuple):

@@ -1,9 +1,9 @@
 """Learning: optimisers, schedules, the loop, checkpoints that survive any moment."""
 
 from pellucid.training.config import TrainConfig
-from pellucid.training.optim import Adam, DivergedError, OptimizerConfig
+from pellucid.training.optimizers import Adam, DivergedError, OptimizerConfig
 from pellucid.training.run import RunFolder, read_settings
-from pellucid.training.schedule import ScheduleConfig
+from pellucid.training.schedules import ScheduleConfig
 from pellucid.training.step import held_out_loss
 from pellucid.training.trainer import Result, Trainer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pellucid.settings import flat
-from pellucid.training.storage import Store
+from pellucid.core.settings import flat
+from pellucid.models.quantize import Store
 
 SCORES, NO_SCORES = "## Scores on held-out data", "None were taken."
 

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from pellucid.errors import UserError
-from pellucid.training.files import write_folder_atomically
-from pellucid.training.weights import from_safetensors, to_safetensors
+from pellucid.core.errors import UserError
+from pellucid.core.files import write_folder_atomically
+from pellucid.core.weights import from_safetensors, to_safetensors
 
 Array = np.ndarray
 FORMAT = 1

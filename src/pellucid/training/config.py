@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pellucid.errors import UsageError
-from pellucid.training.optim import OptimizerConfig
-from pellucid.training.schedule import ScheduleConfig
+from pellucid.core.errors import UsageError
+from pellucid.training.optimizers import OptimizerConfig
+from pellucid.training.schedules import ScheduleConfig
 
 SCORES = {
     "error_rates": {"per": False, "wer": False},

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from pellucid.errors import UserError
-from pellucid.training.files import saving
+from pellucid.core.errors import UserError
+from pellucid.core.files import saving
 
 if sys.platform == "win32":
     import msvcrt

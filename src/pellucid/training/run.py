@@ -21,8 +21,9 @@ from typing import Any, Self
 import numpy as np
 import tomli_w
 
-from pellucid.errors import UserError
-from pellucid.settings import flat
+from pellucid.core.errors import UserError
+from pellucid.core.files import TEMPORARY, remove_temporary, saving, write_atomically
+from pellucid.core.settings import flat
 from pellucid.training.checkpoint import (
     Checkpoint,
     checkpoint_path,
@@ -33,7 +34,6 @@ from pellucid.training.checkpoint import (
 )
 from pellucid.training.environment import changes, environment
 from pellucid.training.events import RECORDED, Event, as_record
-from pellucid.training.files import TEMPORARY, remove_temporary, saving, write_atomically
 from pellucid.training.lock import Lock
 
 logger = logging.getLogger(__name__)

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pellucid.core.batch import Batch
+from pellucid.core.rng import Rng
 from pellucid.nn.module import Parameter
-from pellucid.packed import Batch
-from pellucid.rng import Rng
 from pellucid.training.config import TrainConfig
-from pellucid.training.optim import Adam, DivergedError, clip_factor
+from pellucid.training.optimizers import Adam, DivergedError, clip_factor
 from pellucid.training.state import Tally
 
 
@@ -63,7 +63,7 @@ class Trainable(Protocol):
 def split(batch: Batch, parts: int) -> list[Batch]:
     """Cut a batch into at most `parts` batches of whole pairs; they keep their example numbers.
 
-    >>> from pellucid.packed import Packed
+    >>> from pellucid.core.batch import Packed
     >>> batch = Batch(Packed.of([[5], [6, 7], [8]]), Packed.of([[1, 2], [1, 3, 2], [1, 2]]))
     >>> [part.source.examples.tolist() for part in split(batch, 2)]
     [[0, 1], [2]]

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pellucid.errors import UsageError, UserError
+from pellucid.core.batch import Batch
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.weights import average, check_weights, read_weights
 from pellucid.nn import StateError
-from pellucid.packed import Batch
 from pellucid.training.budget import reason_to_stop, share_used, total_steps
 from pellucid.training.checkpoint import WEIGHTS
 from pellucid.training.config import TrainConfig
@@ -23,17 +24,16 @@ from pellucid.training.events import (
     Interrupted,
     Listener,
     Saved,
+    Seq2SeqPipeline,
     Started,
     Stepped,
-    Trained,
     Validated,
 )
-from pellucid.training.optim import Adam, DivergedError
+from pellucid.training.optimizers import Adam, DivergedError
 from pellucid.training.run import RunFolder
 from pellucid.training.signals import stop_on_signals
 from pellucid.training.state import Tally, TrainerState
 from pellucid.training.step import Trainable, held_out_loss, train_step
-from pellucid.training.weights import average, check_weights, read_weights
 
 logger = logging.getLogger(__name__)
 
@@ -227,7 +227,7 @@ class Trainer:
     def _record(self, lr: float, norm: float) -> None:
         state, window = self.state, self.state.window
         self._tell(
-            Trained,
+            Seq2SeqPipeline,
             window.loss,
             window.loss_per_sentence,
             lr,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from pellucid import nn
-from pellucid.decoding import SearchConfig
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
+from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.view.halves import continuation, guesses
 from pellucid.view.look import undisturbed
@@ -20,10 +20,10 @@ from pellucid.view.side import Text
 from pellucid.view.tokens import UNKNOWNS, legible
 
 if TYPE_CHECKING:
-    from pellucid.text.cutting import Cuts
+    from pellucid.data.cutting import Cuts
 
 
-class Trained(Protocol):
+class Seq2SeqPipeline(Protocol):
     """A model with its tokenizers, as `pellucid.load` returns it."""
 
     @property
@@ -32,7 +32,7 @@ class Trained(Protocol):
 
 
 def attention(
-    model: Trained | Seq2Seq | CausalLM | MaskedLM,
+    model: Seq2SeqPipeline | Seq2Seq | CausalLM | MaskedLM,
     source: Text,
     target: Text | None = None,
     *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pellucid.errors import UsageError
+from pellucid.core.errors import UsageError
 from pellucid.view.record import Kind, Map, Record
 
 TITLES: dict[Kind, str] = {

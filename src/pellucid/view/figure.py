@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.errors import optional
+from pellucid.core.errors import optional
 from pellucid.view.choose import TITLES, check_head, choose_kind, choose_layer
 from pellucid.view.record import Kind, Map, Record
 from pellucid.view.tokens import Label

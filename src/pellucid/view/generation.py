@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.decoding import Decodes, Hypothesis, SearchConfig, search
-from pellucid.packed import Packed
+from pellucid.core.batch import Packed
+from pellucid.generation import Decodes, Hypothesis, SearchConfig, search
 from pellucid.view.record import Node
 from pellucid.view.side import Side
 from pellucid.view.tokens import Label

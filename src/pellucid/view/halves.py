@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.decoding import SearchConfig
-from pellucid.errors import UserError
+from pellucid.core.batch import Packed
+from pellucid.core.errors import UserError
+from pellucid.generation import SearchConfig
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.masked_lm import MaskedLM
-from pellucid.packed import Packed
 from pellucid.view.generation import watch
 from pellucid.view.look import look_at_text, steps_of
 from pellucid.view.record import Record

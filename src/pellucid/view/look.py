@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid import kernels, nn, ops
+from pellucid.core.batch import Batch, Packed
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.masked_lm import MaskedLM
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn.recorder import AttentionMap, Recorder
-from pellucid.packed import Batch, Packed
 from pellucid.view.record import KINDS, Candidate, Kind, Map, Step
 from pellucid.view.side import Side
 from pellucid.view.tokens import Label

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pellucid.decoding import SearchConfig
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
+from pellucid.generation import SearchConfig
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.view.generation import watch
 from pellucid.view.look import look_at_pair, steps_of
@@ -14,7 +14,7 @@ from pellucid.view.record import Record
 from pellucid.view.side import Side, Text, specials_of
 
 if TYPE_CHECKING:
-    from pellucid.text.cutting import Cuts
+    from pellucid.data.cutting import Cuts
 
 
 def pair(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pellucid.errors import UsageError
-from pellucid.training.files import write_atomically
+from pellucid.core.errors import UsageError
+from pellucid.core.files import write_atomically
 from pellucid.view.page import page
 from pellucid.view.record import Kind, Record
 from pellucid.view.terminal import draw

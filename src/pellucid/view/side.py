@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pellucid.errors import UserError
+from pellucid.core.errors import UserError
 from pellucid.view.tokens import Label, labels, plain_labels
 
 if TYPE_CHECKING:
-    from pellucid.text.cutting import Cuts
+    from pellucid.data.cutting import Cuts
 
 Text = str | Sequence[int]
 """A text, for a model with tokenizers, or token ids."""

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from pellucid.text.cutting import Cuts
-    from pellucid.text.tokenizer import Tokenizer
+    from pellucid.data.cutting import Cuts
+    from pellucid.data.tokenizers import Tokenizer
 
 UNKNOWN = "<unk>"
 UNKNOWNS = (UNKNOWN, "[UNK]")
@@ -43,7 +43,7 @@ def labels(
     byte that belongs to no character shows as its value. White space and other signs without
     a shape of their own become visible. An unknown character shows itself where `text` tells it.
 
-    >>> from pellucid.text.tokenizer import train_tokenizer
+    >>> from pellucid.data.tokenizers import train_tokenizer
     >>> tokenizer = train_tokenizer(["a b"], kind="bpe", vocab_size=260)
     >>> [label.text for label in labels(tokenizer, tokenizer.encode("a 한"))]
     ['a', '␣', '한₁', '한₂', '한₃']

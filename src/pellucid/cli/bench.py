@@ -1,0 +1,220 @@
+"""`pellucid bench`: how fast this machine trains, beside PyTorch where that is installed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+from pellucid.cli.benchmark import real_data
+from pellucid.cli.benchmark.real_data import (
+    Task,
+    demo_task,
+    pellucid_way,
+    seed_task,
+    stretch,
+    torch_way,
+)
+from pellucid.cli.benchmark.step import (
+    N,
+    V,
+    flops,
+    in_turn,
+    own_rate,
+    pellucid_step,
+    random_ids,
+    seed_config,
+    sgemm_rate,
+    shares,
+)
+from pellucid.cli.benchmark.torch_model import TorchTrainer, installed
+from pellucid.cli.console import Output
+from pellucid.core.errors import UsageError, UserError
+from pellucid.data.corpora import find_corpus
+from pellucid.kernels.backend.threads import available
+from pellucid.training.environment import environment
+
+_log = logging.getLogger(__name__)
+
+Row = dict[str, Any]
+
+BUSY = 0.25
+"""Share of the processors that others may keep busy while something is measured."""
+
+
+def bench(
+    rounds: int = 5,
+    seconds: float = 2.0,
+    data: bool = True,
+    torch: bool = True,
+    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+) -> int:
+    """Measure on this machine how fast Pellucid trains (a minute or two; less without PyTorch).
+
+    A training step of seed 003's model, and useful tokens a second on real data: the pronunciations
+    that come with the demo, and chatbot-ko and multi30k-de-en where PELLUCID_DATA has them. PyTorch
+    takes turns with Pellucid in the same process where it is installed, on as many threads. All
+    figures are medians over the rounds; a ratio stands with its quartiles.
+
+    Utilisation is the rate of the step's matrix products over that of large products alone: of one
+    of NumPy's, and of Pellucid's own at its best. NumPy's may be slow on a processor newer than it;
+    then the first is above 1 while the second says what is still to be had.
+
+    Args:
+        rounds: Turns that each side takes.
+        seconds: Length of a turn on real data.
+        data: Measure on real data too.
+        torch: Measure PyTorch too, where it is installed.
+        as_json: Print JSON instead of tables.
+    """
+    if rounds < 1:
+        raise UsageError(f"--rounds must be at least 1, got {rounds}")
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"--seconds must be above 0, got {seconds}")
+    peer, busy = torch and installed(), load()
+    with threadpool_limits(available()):
+        steps = [measure_step(length, rounds, peer) for length in (50, 12)]
+        rates = [measure_data(task, rounds, seconds, peer) for task in tasks()] if data else []
+    where = {**environment(), "threads": str(available()), "load before": f"{busy:.2f}"}
+    if peer:
+        where["torch"] = version("torch")
+    if as_json:
+        print(json.dumps({"step": steps, "data": rates, "environment": where}, indent=1))
+        return 0
+    console = Output()
+    console.print(step_table(steps))
+    if rates:
+        console.print(data_table(rates))
+    if torch and not peer:
+        console.print("PyTorch is not installed, so nothing stands beside.")
+    if busy > BUSY * available():
+        console.print(
+            f"Other programs kept {busy:.1f} processors busy in the minute before. While they run, "
+            "the figures are not to be trusted: PyTorch's threads, which wait for each other, lose "
+            "most by it."
+        )
+    return 0
+
+
+def load() -> float:
+    """Return how many processors were busy in the last minute; 0 where it cannot be known."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def tasks() -> list[Task]:
+    """Return what real data there is without a download; a warning names what is missing."""
+    makers: dict[str, Callable[[], Task]] = {real_data.DEMO: demo_task}
+    for name in real_data.SENTENCES:
+        if find_corpus(name).at_hand:
+            makers[name] = lambda name=name: seed_task(name)  # type: ignore[misc]
+    found = []
+    for name, make in makers.items():
+        try:
+            found.append(make())
+        except UserError as error:
+            _log.warning("%s is not measured: %s", name, error)
+    return found
+
+
+def measure_step(length: int, rounds: int, peer: bool) -> Row:
+    """Return medians over some steps on pairs of `length` tokens a side, none of them padding."""
+    source, target = random_ids(length)
+    ours = pellucid_step(source, target)
+    steps: list[Callable[[], object]] = [ours]
+    if peer:
+        trainer = TorchTrainer(seed_config(), available(), pad=-1)
+        steps.append(lambda: trainer.step(source, target))
+    for step in steps * 2:  # compile, and fill the caches
+        step()
+    own_rate()
+    times, rates = [], []
+    for _ in range(rounds):
+        times.append(in_turn(steps, 1)[:, 0])
+        rates.append((sgemm_rate(), own_rate()))
+    seconds = np.median(times, axis=0)
+    numpys, own = np.median(rates, axis=0)
+    done = flops(N, length) / float(seconds[0])
+    row: Row = {
+        "length": length,
+        "milliseconds": round(float(seconds[0]) * 1e3, 1),
+        "tokens a second": round(2 * N * length / float(seconds[0])),
+        "GFLOP/s": round(done / 1e9, 1),
+        "GFLOP/s of NumPy's product": round(float(numpys) / 1e9, 1),
+        "GFLOP/s of Pellucid's product": round(float(own) / 1e9, 1),
+        "utilisation by NumPy's product": round(done / float(numpys), 2),
+        "utilisation by Pellucid's product": round(done / float(own), 2),
+        "shares": {kind: round(share, 3) for kind, share in shares(ours).items()},
+    }
+    if peer:
+        row["PyTorch's milliseconds"] = round(float(seconds[1]) * 1e3, 1)
+        row["times PyTorch's speed"] = spread([theirs / mine for mine, theirs in times])
+    return row
+
+
+def measure_data(task: Task, rounds: int, seconds: float, peer: bool) -> Row:
+    """Return useful tokens a second on real data, each side in its best batches."""
+    ways = [pellucid_way(task)]
+    if peer:
+        ways.append(torch_way(task))
+    for way in ways:
+        stretch(way, min(1.0, seconds))
+    rates = np.array([[stretch(way, seconds) for way in ways] for _ in range(rounds)]).T
+    row: Row = {"data": task.name, "useful tokens a second": round(float(np.median(rates[0])))}
+    if peer:
+        row["PyTorch's"] = round(float(np.median(rates[1])))
+        row["times PyTorch's speed"] = spread(rates[0] / rates[1])
+    return row
+
+
+def spread(ratios: Any) -> list[float]:
+    """Return the median and, around it, the quartiles."""
+    return [round(float(np.quantile(ratios, q)), 2) for q in (0.25, 0.5, 0.75)]
+
+
+def step_table(rows: list[Row]) -> Table:
+    """Draw the training step: a column for each length, where its time goes at the end."""
+    table = Table(title=f"Training step, {N} pairs, vocabulary {V:,}", title_justify="left")
+    table.add_column("")
+    for row in rows:
+        table.add_column(f"length {row['length']}", justify="right")
+    for name in rows[0]:
+        if name not in ("length", "shares"):
+            table.add_row(name, *(cell(name, row[name]) for row in rows))
+    table.add_section()
+    for kind in rows[0]["shares"]:
+        table.add_row(f"time in {kind}", *(f"{row['shares'][kind]:.0%}" for row in rows))
+    return table
+
+
+def data_table(rows: list[Row]) -> Table:
+    """Draw the rates on real data: a row for each corpus."""
+    table = Table(title="Useful tokens a second, on real data", title_justify="left")
+    for name in rows[0]:
+        head = "Pellucid" if name == "useful tokens a second" else name
+        table.add_column(head, justify="left" if name == "data" else "right")
+    for row in rows:
+        table.add_row(*(cell(name, value) for name, value in row.items()))
+    return table
+
+
+def cell(name: str, value: Any) -> str:
+    """Write one value of a table."""
+    if isinstance(value, list):
+        return f"{value[1]:.2f} ({value[0]:.2f}–{value[2]:.2f})"
+    if name.startswith("utilisation"):
+        return f"{value:.0%}"
+    return value if isinstance(value, str) else f"{value:,}"
+
+
+def run(arguments: list[str]) -> int:
+    """Run the verb."""
+    return tyro.cli(bench, prog="pellucid bench", args=arguments)

@@ -1,0 +1,38 @@
+"""`pellucid check`: every derivative against finite differences, as a table."""
+
+from __future__ import annotations
+
+import tyro
+from rich.table import Table
+
+from pellucid.check import TOLERANCE, run_checks
+from pellucid.cli.console import Output
+
+
+def check() -> int:
+    """Hold the hand-written derivative of every op and layer against finite differences.
+
+    One random projection of the output, central differences along one random direction per input
+    and parameter, in float64. Exit code 1 if any is further off than the tolerance.
+    """
+    console = Output()
+    table = Table(title=f"Gradients, relative error at most {TOLERANCE:.0e}", title_justify="left")
+    table.add_column("what")
+    table.add_column("inputs and\nparameters", justify="right")
+    table.add_column("worst error", justify="right")
+    table.add_column("")
+    failed = 0
+    for result in run_checks():
+        failed += not result.passed
+        verdict = "[green]ok[/]" if result.passed else "[bold red]WRONG[/]"
+        table.add_row(
+            f"{result.kind} {result.name}", str(result.derivatives), f"{result.error:.1e}", verdict
+        )
+    console.print(table)
+    console.print(f"{table.row_count - failed} of {table.row_count} correct")
+    return 1 if failed else 0
+
+
+def run(arguments: list[str]) -> int:
+    """Run the verb."""
+    return tyro.cli(check, prog="pellucid check", args=arguments)

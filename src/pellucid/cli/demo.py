@@ -1,0 +1,182 @@
+"""`pellucid demo`: two Transformers learn from nothing, on real data, while you watch.
+
+First a chatbot that can only remember, then a model that has to generalise, and is scored on words
+that it has never seen.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pellucid.cli.console import Output
+from pellucid.cli.progress import Progress, clock
+from pellucid.evaluation.evaluate import right_answers
+from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.training.experiment import Outcome, train_run
+from pellucid.training.recipe import RunConfig, load_recipe
+from pellucid.view.terminal import attention_map
+
+CHAT, PRONUNCIATION = "chat-ko-small", "g2p-demo"
+QUESTIONS = 5
+REMEMBERED = 40
+WORDS = 12
+
+T = TypeVar("T")
+
+
+def demo(
+    folder: Path = Path("runs"),
+    chat_minutes: float | None = None,
+    g2p_minutes: float | None = None,
+) -> int:
+    """Train two small Transformers from nothing on real data, and show what they learnt.
+
+    Args:
+        folder: Where the two runs go.
+        chat_minutes: Training time of the chatbot. Unset: as its recipe says.
+        g2p_minutes: Training time of the pronunciation model. Unset: as its recipe says.
+    """
+    console, began = Output(), time.monotonic()
+    chat_folder, g2p_folder = _free(folder / "chat"), _free(folder / "g2p")
+
+    console.rule("[bold]1  It talks: Korean conversations, learnt by heart")
+    chat = _run(CHAT, chat_minutes, chat_folder, console)
+    if chat.interrupted:
+        return 130
+    _show_chat(chat, console)
+
+    console.rule("[bold]2  It generalises: how an English word is said")
+    g2p = _run(PRONUNCIATION, g2p_minutes, g2p_folder, console)
+    if g2p.interrupted:
+        return 130
+    _show_words(g2p, console)
+
+    console.rule("[bold]Go on from here")
+    pellucid = program()
+    chat_named, g2p_named = (shlex.quote(str(path)) for path in (chat_folder, g2p_folder))
+    console.print(f"{clock(time.monotonic() - began)} in all. Both models are yours:\n")
+    for command, what in (
+        (f"generate {chat_named}", "chat in Korean, at a prompt"),
+        (f"generate {g2p_named} transformer attention", "pronounce words of your own"),
+        (f"evaluate {g2p_named}", "score it again on the held-out words"),
+        ("train g2p-en", "a larger model, trained longer"),
+        ("check", "hold every derivative against a finite difference"),
+        ("recipes", "what else there is"),
+    ):
+        console.print(f"  {pellucid} {command:<44} [dim]# {what}", soft_wrap=True)
+    return 0
+
+
+def program() -> str:
+    """Return what to type for `pellucid` in the user's shell."""
+    started = Path(sys.argv[0])
+    if started.name == "pellucid":
+        return _typed(started)
+    return f"{_typed(Path(sys.executable))} -m pellucid"
+
+
+def _typed(program: Path) -> str:
+    """Return a program's name where the shell finds it by that, else its path from here."""
+    found = shutil.which(program.name)
+    # Not resolved: an environment's python is a link to another that knows nothing of it.
+    if found is not None and Path(found).absolute() == program.absolute():
+        return program.name
+    here = Path.cwd()
+    return str(program.relative_to(here) if program.is_relative_to(here) else program)
+
+
+def _free(folder: Path) -> Path:
+    """Return the folder, or one numbered after it, that holds no run yet."""
+    candidates = (
+        folder if n == 1 else folder.with_name(f"{folder.name}-{n}") for n in range(1, 10**6)
+    )
+    return next(candidate for candidate in candidates if not candidate.exists())
+
+
+def _run(recipe: str, minutes: float | None, folder: Path, console: Console) -> Outcome:
+    config: RunConfig = load_recipe(recipe)
+    if minutes is not None:
+        config = replace(config, training=replace(config.training, minutes=minutes))
+    with Progress(console, folder.resolve().name) as progress:
+        return train_run(config, folder, listeners=[progress], say=progress.say)
+
+
+def _spread(items: Sequence[T], count: int) -> list[T]:
+    """Take items at even steps through a sequence."""
+    return list(items[:: max(1, len(items) // count)][:count])
+
+
+def _trained(outcome: Outcome) -> Seq2SeqPipeline:
+    assert isinstance(outcome.trained, Seq2SeqPipeline)  # both recipes are for encoder-decoders
+    return outcome.trained
+
+
+def _show_chat(chat: Outcome, console: Console) -> None:
+    taught = chat.pairs.train
+    sample = _spread(taught, REMEMBERED)
+    answers = _trained(chat).best([pair.source for pair in sample])
+    right = sum(
+        answer in right_answers(_trained(chat), pair)
+        for pair, answer in zip(sample, answers, strict=True)
+    )
+    console.print()
+    for pair, answer in _spread(list(zip(sample, answers, strict=True)), QUESTIONS):
+        console.print(f"  [bold]{escape(pair.source)}[/]\n    {escape(answer)}")
+    console.print(
+        f"\nOf {len(sample)} questions that it was taught, it answers {right} as it was taught. "
+        f"That is memory, not understanding: from {len(taught)} questions nobody learns Korean.\n"
+    )
+
+
+def _show_words(g2p: Outcome, console: Console) -> None:
+    judged = g2p.pairs.test
+    assert g2p.scores is not None
+    assert g2p.scores.rates is not None
+    per, wer, words, *_ = g2p.scores.rates
+    console.print(
+        f"\nOn {words:,} words that it was never trained on: [bold]PER {per:.1%}[/], WER {wer:.1%}"
+        "\n(stress marks count; inflected forms of one word may stand on both sides)\n"
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in ("never seen", "it says", "the lexicon says", ""):
+        table.add_column(head)
+    sample = _spread(judged, WORDS)
+    said = _trained(g2p).best([pair.source for pair in sample])
+    right = []
+    for pair, answer in zip(sample, said, strict=True):
+        lexicon = right_answers(_trained(g2p), pair)
+        if answer in lexicon:
+            right.append(pair.source)
+        mark = "[green]✓" if answer in lexicon else ""
+        table.add_row(pair.source, answer, " or ".join(lexicon), mark)
+    console.print(table)
+    word = max(right or [sample[0].source], key=len)
+    console.print(f"\nWhere it looks while it says [bold]{word}[/]: a row for each sound\n")
+    console.print(draw_attention(_trained(g2p), word), markup=False)
+    console.print()
+
+
+def draw_attention(trained: Seq2SeqPipeline, text: str) -> str:
+    """Draw the cross-attention of a text and its best answer: last decoder layer, mean of heads."""
+    source = trained.source.encode(text)
+    answer = trained.target.encode(trained.best([text])[0])
+    outputs = [*trained.target.tokens(answer), "end"]
+    weights = trained.read(source, answer).weights
+    return attention_map(weights, outputs, trained.source.tokens(source))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the verb."""
+    return tyro.cli(demo, prog="pellucid demo", args=arguments)

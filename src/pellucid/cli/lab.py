@@ -1,0 +1,176 @@
+"""`pellucid lab run|report|list`: what happens if one thing is changed, over seeds."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.table import Table
+
+from pellucid.cli.console import Output
+from pellucid.cli.options import refuse_repeated
+from pellucid.core.errors import UsageError, UserError, optional
+from pellucid.lab.outcome import STRANGE, gather
+from pellucid.lab.ready import check_ready
+from pellucid.lab.report import write_report
+from pellucid.lab.results import read_results
+from pellucid.lab.runner import run_study
+from pellucid.lab.statistics import out_of_reach
+from pellucid.lab.study import choose
+from pellucid.lab.study_file import load_study, study_names
+
+PATIENCE = 5.0
+"""Seconds in which a Dask scheduler has to answer."""
+
+
+def run_verb(
+    study: tyro.conf.Positional[str],
+    /,
+    *,
+    only: tuple[str, ...] = (),
+    seeds: tuple[int, ...] = (),
+    folder: Path | None = None,
+    results: Path | None = None,
+    workers: int | None = None,
+    dask: str | None = None,
+    retry: bool = False,
+) -> int:
+    """Do the runs of a study that are still missing; called again, it goes on.
+
+    Args:
+        study: A study by name (`pellucid lab list`), or a TOML file.
+        only: Only these variants, the base by its own name.
+        seeds: Only these seeds.
+        folder: Where results and run folders go; unset: lab/STUDY.
+        results: The results file; unset: results.jsonl in the folder.
+        workers: How many runs at a time, one thread each; unset: as processors and memory allow.
+        dask: Address of a Dask scheduler whose workers do the runs; they must see the folder.
+        retry: Do failed runs again.
+    """
+    found = load_study(study)
+    trials = choose(found.trials(), only, seeds)
+    executor = None if dask is None else _dask(dask)
+    home = folder or Path("lab") / found.name
+    file = results or home / "results.jsonl"
+    if executor is None:  # Dask's workers read the data where they are
+        check_ready(found, trials, file)
+    console = Output()
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
+    minutes = found.plan.minutes_per_run
+    say(f"{found.name}: {len(trials)} runs of about {minutes:g} minutes on one core")
+    few = out_of_reach([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
+    if few:
+        say(f"note: {few}")
+    say(f"runs in {home / 'runs'}, results in {file}")
+    if strangers := read_results(file).keys() - {trial.id for trial in found.trials()}:
+        say(f"note: {len(strangers)} {STRANGE}")
+    ended = run_study(
+        trials,
+        file,
+        (home / "runs").absolute(),
+        executor=executor,
+        workers=workers,
+        gigabytes=found.plan.gigabytes_per_run,
+        retry=retry,
+        say=say,
+    )
+    if ended.interrupted:
+        say("stopped; the same command goes on from what is saved")
+        return 130
+    if ended.failed:
+        say(f"{ended.failed} of {ended.planned} runs failed; --retry does them again")
+    command = ["pellucid", "lab", "report", study]
+    for option, given in (("--folder", folder), ("--results", results)):
+        command += [option, str(given)] if given else []
+    say(f"read it:  {shlex.join(command)}")
+    return 1 if ended.failed else 0
+
+
+def report_verb(
+    study: tyro.conf.Positional[str],
+    /,
+    *,
+    folder: Path | None = None,
+    results: Path | None = None,
+    output: Path | None = None,
+) -> int:
+    """Write what came out: report.html, one file; report.md with its pictures beside it.
+
+    Args:
+        study: A study by name, or a TOML file.
+        folder: Where the study's runs were done; unset: lab/STUDY.
+        results: The results file; unset: results.jsonl in the folder.
+        output: Where the report goes; unset: the folder.
+    """
+    found = load_study(study)
+    home = folder or Path("lab") / found.name
+    file = results or home / "results.jsonl"
+    if not file.exists():
+        raise UserError(
+            f"{file}: there are no results yet; do runs with pellucid lab run and the same "
+            "--folder and --results, if any"
+        )
+    for path in write_report(gather(found, read_results(file)), output or home):
+        Output().print(f"wrote {path}", markup=False, soft_wrap=True)
+    return 0
+
+
+def list_verb(*, folder: Path = Path("lab")) -> int:
+    """List the studies that come with Pellucid, and how much of each is done.
+
+    A results file that cannot be read is told below the table.
+
+    Args:
+        folder: Where each study's results are looked for.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in ("study", "runs", "done", "hours", "what it asks"):
+        table.add_column(head, overflow="fold")
+    faults = []
+    for name in study_names():
+        study = load_study(name)
+        trials = study.trials()
+        try:
+            lines = read_results(folder / name / "results.jsonl")
+            done = str(sum(t.id in lines and lines[t.id]["status"] == "done" for t in trials))
+        except UserError as fault:
+            faults.append(str(fault))
+            done = "unreadable"
+        hours = len(trials) * study.plan.minutes_per_run / 60
+        table.add_row(name, str(len(trials)), done, f"{hours:.1f}", study.plan.question)
+    Output().print(table)
+    if faults:
+        raise UserError("\n".join(faults))
+    return 0
+
+
+def _dask(address: str) -> Any:
+    distributed = optional("distributed", "--dask needs Dask: pip install distributed", UsageError)
+    try:
+        return distributed.Client(address, timeout=PATIENCE).get_executor()
+    except ValueError as error:
+        raise UsageError(
+            f"--dask {address}: expected a scheduler's address like tcp://localhost:8786 ({error})"
+        ) from None
+    except OSError:
+        raise UserError(
+            f"--dask {address}: no scheduler answers there within {PATIENCE:g} seconds; start one "
+            "(dask scheduler), or give the address that it prints"
+        ) from None
+
+
+def run(arguments: list[str]) -> int:
+    """Run the verb."""
+    verbs: dict[str, Callable[..., int]] = {
+        "run": run_verb,
+        "report": report_verb,
+        "list": list_verb,
+    }
+    refuse_repeated(arguments, "--only", "--seeds")
+    return int(tyro.extras.subcommand_cli_from_dict(verbs, prog="pellucid lab", args=arguments))

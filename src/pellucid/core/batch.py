@@ -1,0 +1,175 @@
+"""A batch of sequences without padding: rows one after another, and where each sequence begins.
+
+`Packed` is the one definition of a batch for every road. A padded array is a view made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from operator import index as whole
+
+import numpy as np
+
+from pellucid.core.array import Array, like, namespace
+from pellucid.core.rng import row_keys
+
+
+@dataclass(frozen=True)
+class Packed:
+    """N sequences of token ids in packed rows.
+
+    tokens: (T,) integers, the sequences one after another.
+    cu_seqlens: (N + 1,) integers; sequence n is tokens[cu_seqlens[n] : cu_seqlens[n + 1]]
+        (flash-attention's name and meaning).
+    examples: (N,) integers: which example of the whole training step each sequence is. Dropout is
+        keyed by it, so that a batch in parts draws the same bits as the whole.
+
+    >>> batch = Packed.of([[5, 6, 7], [8]])
+    >>> batch.cu_seqlens
+    array([0, 3, 4])
+    >>> batch.padded(0)
+    array([[5, 6, 7],
+           [8, 0, 0]])
+    """
+
+    tokens: np.ndarray
+    cu_seqlens: np.ndarray
+    examples: np.ndarray
+
+    @staticmethod
+    def of(
+        sequences: Sequence[Sequence[int] | np.ndarray], examples: Sequence[int] | None = None
+    ) -> Packed:
+        """Pack sequences of token ids; `examples` counts from 0 unless given.
+
+        Raises `TypeError` on tokens that are not integers.
+        """
+        lengths = [len(s) for s in sequences]
+        tokens = np.fromiter(map(whole, chain.from_iterable(sequences)), np.int64, sum(lengths))
+        cu_seqlens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        names = range(len(lengths)) if examples is None else examples
+        return Packed(tokens, cu_seqlens.astype(np.int64), np.asarray(names, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(N,) number of tokens of each sequence."""
+        lengths: np.ndarray = np.diff(self.cu_seqlens)
+        return lengths
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """(T,) place of each row inside its sequence, from 0."""
+        starts = np.repeat(self.cu_seqlens[:-1], self.lengths)
+        positions: np.ndarray = np.arange(len(self.tokens)) - starts
+        return positions
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """(T,) uint32: the name of each row for `Rng.at`."""
+        return row_keys(np.repeat(self.examples, self.lengths), self.positions)
+
+    def padded(self, fill: int) -> np.ndarray:
+        """Return the (N, L) view, L the longest, shorter sequences followed by `fill`."""
+        longest = int(self.lengths.max(initial=0))
+        out = np.full((len(self), longest), fill, self.tokens.dtype)
+        out[np.arange(longest) < self.lengths[:, None]] = self.tokens
+        return out
+
+    def without_last(self) -> Packed:
+        """Return every sequence without its last token: a decoder's input."""
+        return self._keep(self.positions != np.repeat(self.lengths - 1, self.lengths))
+
+    def without_first(self) -> Packed:
+        """Return every sequence without its first token: what a decoder should say."""
+        return self._keep(self.positions != 0)
+
+    def _keep(self, kept: np.ndarray) -> Packed:
+        ends = np.concatenate([[0], np.cumsum(kept)])[self.cu_seqlens]
+        return Packed(self.tokens[kept], ends, self.examples)
+
+    def followed_by(self, other: Packed) -> Packed:
+        """Return every sequence with the other's of the same place after it.
+
+        >>> Packed.of([[5], []]).followed_by(Packed.of([[6, 7], [8]])).tokens
+        array([5, 6, 7, 8])
+        """
+        if not len(self.tokens):
+            return Packed(other.tokens, other.cu_seqlens, self.examples)
+        # Where each row goes: its own sequence's rows stand before the other's.
+        starts = self.cu_seqlens + other.cu_seqlens
+        tokens = np.empty(int(starts[-1]), self.tokens.dtype)
+        tokens[np.repeat(starts[:-1], self.lengths) + self.positions] = self.tokens
+        after = starts[:-1] + self.lengths
+        tokens[np.repeat(after, other.lengths) + other.positions] = other.tokens
+        return Packed(tokens, starts, self.examples)
+
+    def select(self, index: np.ndarray | Sequence[int]) -> Packed:
+        """Return the sequences `index`, in that order; they keep their example numbers.
+
+        `index` is read as NumPy reads it: negative numbers count from the end, a mask selects.
+        Raises `IndexError` for numbers outside, or that are not whole.
+        """
+        index = np.arange(len(self))[index if isinstance(index, np.ndarray) else list(index)]
+        lengths = self.lengths[index]
+        cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
+        starts = np.repeat(self.cu_seqlens[index] - cu_seqlens[:-1], lengths)
+        rows = starts + np.arange(cu_seqlens[-1])
+        return Packed(self.tokens[rows], cu_seqlens, self.examples[index])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pairs of sequences to learn from; a target carries its begin and end tokens."""
+
+    source: Packed
+    target: Packed
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def useful_tokens(self) -> int:
+        """Source tokens and target tokens to be predicted; there is no padding to leave out."""
+        return len(self.source.tokens) + len(self.target.tokens) - len(self.target)
+
+
+def _slots(cu_seqlens: np.ndarray, length: int) -> np.ndarray:
+    """Return where each packed row stands among the N · length places of the padded array."""
+    lengths = np.diff(cu_seqlens)
+    starts = np.repeat(np.arange(len(lengths)) * length - cu_seqlens[:-1], lengths)
+    slots: np.ndarray = np.arange(int(cu_seqlens[-1])) + starts
+    return slots
+
+
+def pad_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
+    """Lay packed rows (T, …) out as (N, L, …), L the longest, zeros after the shorter sequences.
+
+    >>> pad_rows(np.array([1.0, 2.0, 3.0]), np.array([0, 2, 3]))
+    array([[1., 2.],
+           [3., 0.]])
+    """
+    xp = namespace(x)
+    n, longest = len(cu_seqlens) - 1, int(np.diff(cu_seqlens).max(initial=0))
+    source = np.full(n * longest, x.shape[0])  # the row of zeros added at the end
+    source[_slots(cu_seqlens, longest)] = np.arange(x.shape[0])
+    zero = xp.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
+    rows = xp.take(xp.concat([x, zero]), like(source, x), axis=0)
+    return xp.reshape(rows, (n, longest, *x.shape[1:]))
+
+
+def pack_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
+    """Undo `pad_rows`: (N, L, …) to packed rows (T, …); what stood in the padding is dropped.
+
+    >>> pack_rows(np.array([[1.0, 2.0], [3.0, 9.0]]), np.array([0, 2, 3]))
+    array([1., 2., 3.])
+    """
+    xp = namespace(x)
+    n, length = x.shape[:2]
+    flat = xp.reshape(x, (n * length, *x.shape[2:]))
+    return xp.take(flat, like(_slots(cu_seqlens, length), x), axis=0)

@@ -1,0 +1,109 @@
+"""Writing so that a reader finds the old file or the new one, never a piece of either."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pellucid.core.errors import UserError
+
+TEMPORARY = ".tmp-"
+
+
+class SavingError(UserError):
+    """A full disk, or a place that cannot be written."""
+
+
+@contextmanager
+def saving(path: Path, kept: str = "what was saved before is whole") -> Iterator[None]:
+    """Turn a full disk or an unwritable folder into a `SavingError` that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SavingError(
+            f"{path}: cannot be written: {reason}; {kept}. Free some space or mend the "
+            "permissions, then go on"
+        ) from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Put a file in place whole: a temporary file beside it, flushed to disk, then renamed.
+
+    Raises `UserError` when it cannot be written; a file that was there stays as it was.
+    """
+    temporary = path.with_name(f"{TEMPORARY}{path.name}")
+    with saving(path):
+        try:
+            _write(temporary, content)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        flush_folder(path.parent)
+
+
+def write_folder_atomically(path: Path, files: Mapping[str, bytes]) -> None:
+    """Put a folder with these files in place whole; an older folder of that name gives way last.
+
+    Raises `UserError` when it cannot be written; a folder that was there stays as it was.
+    """
+    with folder_atomically(path) as temporary:
+        for name, content in files.items():
+            _write(temporary / name, content)
+
+
+@contextmanager
+def folder_atomically(path: Path) -> Iterator[Path]:
+    """Give a new folder to write into, which is put in place whole when the block ends.
+
+    Raises `UserError` when it cannot be written; a folder that was there stays as it was.
+    """
+    temporary = path.with_name(f"{TEMPORARY}{path.name}")
+    older = path.with_name(f"{TEMPORARY}older-{path.name}")
+    with saving(path):
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            yield temporary
+            flush_folder(temporary)
+            if path.exists():
+                shutil.rmtree(older, ignore_errors=True)
+                path.replace(older)
+            temporary.replace(path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        flush_folder(path.parent)
+        shutil.rmtree(older, ignore_errors=True)
+
+
+def remove_temporary(folder: Path, *names: str) -> None:
+    """Clear away what an interrupted write of these names left behind; a * stands for anything."""
+    patterns = [f"{TEMPORARY}{kind}{name}" for name in names for kind in ("", "older-")]
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make renames inside a folder survive a power cut, where the system can."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,235 @@
+"""Settings between TOML and frozen dataclasses.
+
+A dataclass is a table, a field is a key, and the field's type says what may stand there. Reading is
+strict: an unknown key, a value of another type or a value out of range is an error that names the
+file and the key, and the nearest key that exists. TOML has no null: a field whose type allows None
+has None as its default, and None is left out when writing. Where one of several dataclasses may
+stand, they are told apart by their tag: a field that is no argument, of one value each.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from pellucid.core.errors import UsageError
+
+T = TypeVar("T")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return " (did you mean …?)" with the closest of `names`, or "" when none is close.
+
+    >>> nearest("widht", ["width", "depth"])
+    ' (did you mean width?)'
+    """
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file. Raises `UsageError` naming the file when it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Notepad writes a mark
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not valid TOML: {error}") from None
+
+
+def from_mapping(
+    kind: type[T],
+    values: Mapping[str, Any],
+    source: str,
+    base: T | None = None,
+    key: str = "",
+    beside: Sequence[str] = (),
+) -> T:
+    """Build the dataclass `kind` from `values`; what is absent stays as in `base`, if given.
+
+    `source` names the file in errors, `key` the table within it, `beside` what else may stand there
+    and is read elsewhere.
+
+    Raises `UsageError` for an unknown key, one that is missing and has no default, a wrong type, or
+    a value that the dataclass refuses.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Model:
+    ...     width: int = 128
+    >>> from_mapping(Model, {"width": 64}, "my.toml")
+    Model(width=64)
+    """
+    hints = get_type_hints(kind)
+    known = [field for field in fields(cast(Any, kind)) if field.init]
+    names = [field.name for field in known]
+    tags = _tags(kind)
+    for name in values:
+        if name in tags:
+            if values[name] != tags[name]:
+                expected = f"expected {tags[name]}, got {values[name]!r}"
+                raise UsageError(f"{source}: {_join(key, name)}: {expected}")
+            continue
+        if name not in names:
+            there = [*names, *beside]
+            raise UsageError(
+                f"{source}: unknown setting {_join(key, name)}{nearest(name, there)}; "
+                f"{f'[{key}]' if key else 'the file'} has: {', '.join(there)}"
+            )
+    arguments: dict[str, Any] = {}
+    for name in names:
+        if name in values:
+            before = getattr(base, name, None) if base is not None else None
+            where = _join(key, name)
+            arguments[name] = _read(hints[name], values[name], source, where, before)
+        elif base is not None:
+            arguments[name] = getattr(base, name)
+    for field in known:
+        if field.name not in arguments and field.default is field.default_factory is MISSING:
+            raise UsageError(
+                f"{source}: {_join(key, field.name)} is missing; "
+                f"expected {_describe(hints[field.name])}"
+            )
+    try:
+        return kind(**arguments)
+    except (ValueError, UsageError) as error:
+        raise UsageError(f"{source}: {f'[{key}] ' if key else ''}{error}") from None
+
+
+def to_mapping(settings: Any) -> dict[str, Any]:
+    """Return the dataclass as nested mappings that TOML can hold; None is left out.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Model:
+    ...     width: int = 128
+    ...     depth: int | None = None
+    >>> to_mapping(Model())
+    {'width': 128}
+    """
+    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    return {name: _plain(value) for name, value in values.items() if value is not None}
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested mappings as one, under dotted names.
+
+    >>> flat({"seed": 3, "model": {"width": 64}})
+    {'seed': 3, 'model.width': 64}
+    """
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{name}": inner for name, inner in flat(value).items()}
+        else:
+            found[key] = value
+    return found
+
+
+def _join(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_mapping(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
+    """Check `value` against the type `kind` and convert what TOML has no word for."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) and isinstance(value, Mapping):
+        same = base if type(base) is kind else None
+        return from_mapping(cast(Any, kind), value, source, same, key)
+    if origin in (Union, types.UnionType):
+        return _read_union(arguments, value, source, key, base)
+    if origin is Literal and value in arguments:
+        return value
+    if origin is tuple and isinstance(value, list):
+        kinds = arguments[:1] * len(value) if arguments[-1:] == (...,) else arguments
+        if len(kinds) == len(value):
+            items = zip(kinds, value, strict=True)
+            return tuple(
+                _read(k, item, source, f"{key}[{i}]", None) for i, (k, item) in enumerate(items)
+            )
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind in (bool, int, float, str) and type(value) is kind:
+        return value
+    hint = nearest(value, map(str, arguments)) if isinstance(value, str) else ""
+    raise UsageError(f"{source}: {key}: expected {_describe(kind)}, got {value!r}{hint}")
+
+
+def _read_union(kinds: tuple[Any, ...], value: Any, source: str, key: str, base: Any) -> Any:
+    """Take the first of the union's types that fits; null, which JSON has, is None."""
+    if value is None and type(None) in kinds:
+        return None
+    tables = [kind for kind in kinds if is_dataclass(kind)]
+    if tables and isinstance(value, Mapping):
+        return _read(_table(tables, value, source, key, base), value, source, key, base)
+    for kind in kinds:
+        with suppress(UsageError):
+            return _read(kind, value, source, key, base)
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    hint = nearest(value, map(str, words)) if isinstance(value, str) else ""
+    expected = " or ".join(_describe(kind) for kind in kinds if kind is not type(None))
+    raise UsageError(f"{source}: {key}: expected {expected}, got {value!r}{hint}")
+
+
+def _table(kinds: list[Any], value: Mapping[str, Any], source: str, key: str, base: Any) -> Any:
+    """Return which of several dataclasses a table is: by its tag, or else what it stood as."""
+    usual = type(base) if type(base) in kinds else kinds[0]
+    asked = {name: value[name] for name in _tags(usual) if name in value}
+    for kind in kinds:
+        if all(_tags(kind).get(name) == tag for name, tag in asked.items()):
+            return usual if not asked else kind
+    name, tag = next(iter(asked.items()))
+    known = [_tags(kind)[name] for kind in kinds]
+    raise UsageError(
+        f"{source}: {_join(key, name)}: no {tag!r}{nearest(str(tag), known)}; expected one of "
+        f"{', '.join(known)}"
+    )
+
+
+def _tags(kind: Any) -> dict[str, str]:
+    """Return the fields that say which dataclass it is, with their values."""
+    return {field.name: str(field.default) for field in fields(kind) if not field.init}
+
+
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+}
+
+
+def _describe(kind: Any) -> str:
+    """Say a type in words."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return "one of " + ", ".join(str(word) or '""' for word in arguments)
+    if origin is tuple:
+        count = "" if arguments[-1:] == (...,) else f"{len(arguments)} of "
+        return f"a list ({count}{_describe(arguments[0])})"
+    if origin in (Union, types.UnionType):
+        return " or ".join(_describe(k) for k in arguments if k is not type(None))
+    return _WORDS.get(kind, f"a table ({getattr(kind, '__name__', kind)})")

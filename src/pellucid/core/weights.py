@@ -1,0 +1,146 @@
+"""A state dict as a safetensors file: tied weights are stored once, the other names as aliases.
+
+Read are the files of other programs too, of any element type that weights come in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
+
+from pellucid.core.errors import UserError
+
+Array = np.ndarray
+
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+    "C64": np.complex64,
+}
+
+
+def to_safetensors(state: Mapping[str, Array]) -> bytes:
+    """Return the file's bytes. A name whose array another name already has becomes an alias.
+
+    Aliases stand in the file's metadata as {alias: name}, as safetensors' own `save_model` writes
+    them.
+
+    >>> table = np.ones((2, 3), np.float32)
+    >>> sorted(from_safetensors(to_safetensors({"in": table, "out": table}), "model"))
+    ['in', 'out']
+    """
+    first: dict[int, str] = {}
+    aliases: dict[str, str] = {}
+    tensors: dict[str, Array] = {}
+    for name, array in state.items():
+        known = first.setdefault(id(array), name)
+        if known == name:
+            tensors[name] = np.ascontiguousarray(array).reshape(array.shape)
+        else:
+            aliases[name] = known
+    return _with_metadata(save(tensors), {"format": "np", **aliases})
+
+
+def _with_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
+    """Put metadata into a file's header. The library would write it in a random order."""
+    header, start = _header(content)
+    text = json.dumps({"__metadata__": metadata, **header}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[start:]
+
+
+def _header(content: bytes) -> tuple[dict[str, Any], int]:
+    """Return a file's header and where the data begin."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header: dict[str, Any] = json.loads(content[8:start])
+    return header, start
+
+
+def from_safetensors(content: bytes, source: Path | str) -> dict[str, Array]:
+    """Return the arrays of a file; `source` names it in errors.
+
+    bfloat16, which NumPy lacks, comes as float32, which holds it exactly. An array stored once for
+    several names comes under each of them.
+
+    Raises `UserError` when the bytes are not a whole safetensors file, or when an element type is
+    none of these.
+    """
+    try:
+        entries = deserialize(content)  # type: ignore[no-untyped-call]
+        header, _ = _header(content)
+    except (SafetensorError, ValueError) as error:
+        raise UserError(f"{source}: not a whole safetensors file ({error})") from None
+    tensors = {name: _array(f"{source}: {name}", **entry) for name, entry in entries}
+    metadata = header.get("__metadata__") or {}  # null, where a writer had nothing to say
+    aliases = {
+        alias: tensors[name]
+        for alias, name in metadata.items()
+        if name in tensors and alias not in tensors
+    }
+    return {**tensors, **aliases}
+
+
+def _array(where: str, dtype: str, shape: list[int], data: bytes) -> Array:
+    if dtype == "BF16":  # the upper half of a float32
+        wide = np.frombuffer(data, "<u2").astype(np.uint32) << np.uint32(16)
+        return wide.view(np.float32).reshape(shape)
+    if dtype not in _DTYPES:
+        raise UserError(
+            f"{where}: element type {dtype}; expected one of {', '.join(_DTYPES)}, BF16"
+        )
+    return np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
+
+
+def check_weights(weights: Mapping[str, Array], source: Path | str) -> None:
+    """Raise `UserError` naming an array that holds other than finite floating-point numbers."""
+    for name, array in weights.items():
+        if array.dtype.kind != "f":
+            raise UserError(
+                f"{source}: {name} has elements of {array.dtype}; expected float16, float32 or "
+                "float64: save the model again"
+            )
+        if not np.isfinite(array).all():
+            raise UserError(f"{source}: {name} holds values that are not finite")
+
+
+def read_weights(path: Path) -> dict[str, Array]:
+    """Read a safetensors file as `from_safetensors` does.
+
+    Raises `UserError` naming it also when it cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    return from_safetensors(content, path)
+
+
+def average(states: list[Mapping[str, Array]]) -> dict[str, Array]:
+    """Return the mean of several state dicts of one model, added in float64 in the order given.
+
+    >>> average([{"w": np.float32([1.0])}, {"w": np.float32([4.0])}])["w"]
+    array([2.5], dtype=float32)
+    """
+    mean: dict[str, Array] = {}
+    for name, first in states[0].items():
+        total = np.zeros(first.shape)
+        for state in states:
+            total += state[name]
+        mean[name] = (total / len(states)).astype(first.dtype)
+    return mean

@@ -1,0 +1,233 @@
+"""Pairs as token ids, and the batches of each pass over them.
+
+Which batches an epoch has, and in which order, is a function of (data, seed, epoch number) alone:
+a place in training is (epoch, batch), and going on from it takes nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice, pairwise
+from typing import overload
+
+import numpy as np
+
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.rng import Rng, random_bits
+from pellucid.data.cutting import Cuts
+from pellucid.data.pairs import Pair
+from pellucid.data.tokenizers import BOS, EOS, Tokenizer
+
+WINDOW = 100
+"""Batches' worth of examples sorted by length together. Larger windows make the batches more even,
+smaller ones mix the data better."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Every example of a set, as token ids.
+
+    source: the source's tokens, without begin and end.
+    target: the target's tokens between BOS and EOS.
+    dropped: how many examples had a side that was empty or too long.
+    """
+
+    source: Packed
+    target: Packed
+    dropped: int
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @cached_property
+    def useful_tokens(self) -> np.ndarray:
+        """(N,) source tokens and tokens to be predicted, of each example."""
+        useful: np.ndarray = self.source.lengths + self.target.lengths - 1
+        return useful
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that is learnt from, to tell whether a run goes on with the same data."""
+        parts = (p for side in (self.source, self.target) for p in (side.tokens, side.cu_seqlens))
+        return hashlib.sha256(b"".join(part.astype("<i8").tobytes() for part in parts)).hexdigest()
+
+    def batch(self, index: np.ndarray) -> Batch:
+        """Return examples as one batch, in which they are numbered from 0 (dropout's keys)."""
+        numbers = np.arange(len(index))
+        return Batch(
+            replace(self.source.select(index), examples=numbers),
+            replace(self.target.select(index), examples=numbers),
+        )
+
+
+def encode_pairs(
+    pairs: Sequence[Pair],
+    source: Tokenizer,
+    target: Tokenizer,
+    *,
+    max_tokens: int,
+    first_target_only: bool = False,
+) -> Examples:
+    """Cut pairs into tokens; every target of a pair makes an example, or only the first.
+
+    An example with a side of no tokens, or of more than `max_tokens` (begin and end not counted),
+    is dropped, never cut; a warning says how many. So does one for characters without a token.
+
+    Raises `UserError` when nothing is left.
+
+    >>> from pellucid.data.tokenizers import train_tokenizer
+    >>> tokenizer = train_tokenizer(["abc"], kind="char")
+    >>> pairs = [Pair("ab", ("c",)), Pair("abc", ("a",))]
+    >>> examples = encode_pairs(pairs, tokenizer, tokenizer, max_tokens=2)
+    >>> examples.source.tokens, examples.target.tokens, examples.dropped
+    (array([4, 5]), array([1, 6, 2]), 1)
+    """
+    rows = [
+        (pair.source, text)
+        for pair in pairs
+        for text in (pair.targets[:1] if first_target_only else pair.targets)
+    ]
+    sources, targets = [s for s, _ in rows], [t for _, t in rows]
+    for tokenizer, texts, side in ((source, sources, "source"), (target, targets, "target")):
+        report_unknown(tokenizer, texts, side)
+    encoded = list(zip(source.encode_all(sources), target.encode_all(targets), strict=True))
+    kept = [(s, t) for s, t in encoded if 0 < len(s) <= max_tokens and 0 < len(t) <= max_tokens]
+    dropped = len(encoded) - len(kept)
+    if not kept:
+        raise UserError(
+            f"none of {len(encoded):,} pairs has 1 to {max_tokens} tokens on both sides; allow "
+            "more tokens, or give other pairs"
+        )
+    if dropped:
+        _log.warning(
+            "left out %s of %s pairs: a side is empty or has more than %d tokens",
+            f"{dropped:,}",
+            f"{len(encoded):,}",
+            max_tokens,
+        )
+    return Examples(
+        Packed.of([s for s, _ in kept]), Packed.of([[BOS, *t, EOS] for _, t in kept]), dropped
+    )
+
+
+class Batches:
+    """The batches of every epoch, shuffled anew for each.
+
+    Give `batch_tokens`, the most useful tokens of a batch, or `batch_size`, its number of examples
+    (the last batch of an epoch may have fewer). `bucketed` puts examples of like length together:
+    they are shuffled, sorted inside windows of `WINDOW` batches, cut into batches, and the batches
+    shuffled. It is what a token budget gains from; by default a fixed size is not bucketed (the
+    plain shuffle of seed 003).
+
+    Raises `UsageError` unless one of the two is given, and when an example is over the budget.
+
+    >>> packed = Packed.of([[4], [4, 5], [4, 5, 6]])
+    >>> batches = Batches(Examples(packed, packed, 0), seed=0, batch_size=2)
+    >>> [len(batch) for batch in batches.epoch(0)]
+    [2, 1]
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        *,
+        seed: int,
+        batch_tokens: int | None = None,
+        batch_size: int | None = None,
+        bucketed: bool | None = None,
+    ) -> None:
+        given = batch_size if batch_tokens is None else batch_tokens
+        if given is None or (batch_size is not None and batch_tokens is not None):
+            raise UsageError("give one of batch_tokens and batch_size")
+        if given < 1:
+            raise UsageError(f"batch_tokens and batch_size must be at least 1, got {given}")
+        # A batch of fixed size is a budget where every example costs 1.
+        by_size = batch_tokens is None
+        self._costs = np.ones(len(examples), np.int64) if by_size else examples.useful_tokens
+        if len(examples) and given < (most := int(self._costs.max())):
+            raise UsageError(
+                f"batch_tokens = {given} does not hold the longest pair, {most} tokens; allow "
+                "more, or fewer tokens a pair"
+            )
+        self.examples, self.budget = examples, given
+        self._bucketed = not by_size if bucketed is None else bucketed
+        self._rng = Rng(seed)
+
+    def epoch(self, number: int) -> EpochBatches:
+        """Return the batches of pass `number`, from 0; each is put together when it is taken."""
+        examples, rng = self.examples, self._rng.fold(number)
+        order = _shuffled(rng.fold(0), len(examples))
+        if not self._bucketed:
+            return EpochBatches(examples, _cut(order, self._costs, self.budget))
+        mean = max(1.0, float(self._costs.mean())) if len(order) else 1.0
+        window = max(1, round(WINDOW * self.budget / mean))
+        # Stable, so that equal lengths stay shuffled; by target, then by source, for both sides'
+        # lengths decide what padding would cost.
+        order = np.concatenate(
+            [
+                part[np.lexsort((examples.source.lengths[part], examples.target.lengths[part]))]
+                for part in np.split(order, range(window, len(order), window))
+            ]
+        )
+        cut = _cut(order, self._costs, self.budget)
+        return EpochBatches(examples, [cut[i] for i in _shuffled(rng.fold(1), len(cut))])
+
+
+class EpochBatches(Sequence[Batch]):
+    """The batches of one pass. `indices[i]` says which examples make up batch i."""
+
+    def __init__(self, examples: Examples, indices: list[np.ndarray]) -> None:
+        self._examples = examples
+        self.indices = indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, i: int) -> Batch: ...
+    @overload
+    def __getitem__(self, i: slice) -> EpochBatches: ...
+    def __getitem__(self, i: int | slice) -> Batch | EpochBatches:
+        if isinstance(i, slice):
+            return EpochBatches(self._examples, self.indices[i])
+        return self._examples.batch(self.indices[i])
+
+
+def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
+    """Return all examples once, sorted by length and not shuffled, for a loss on held-out data."""
+    order = np.lexsort((examples.source.lengths, examples.target.lengths))
+    budget = max(batch_tokens, int(examples.useful_tokens.max(initial=0)))
+    return EpochBatches(examples, _cut(order, examples.useful_tokens, budget))
+
+
+def report_unknown(tokenizer: Cuts, texts: Sequence[str], side: str) -> None:
+    """Warn of the characters of texts that have no token."""
+    if unknown := tokenizer.unknown_characters(texts):
+        _log.warning(
+            "%d characters of the %ss have no token, since training never saw them: %s%s",
+            len(unknown),
+            side,
+            " ".join(f"{c!r} ({n})" for c, n in islice(unknown.items(), 10)),
+            " …" if len(unknown) > 10 else "",
+        )
+
+
+def _shuffled(rng: Rng, n: int) -> np.ndarray:
+    return np.argsort(random_bits(rng, (n,)), kind="stable")
+
+
+def _cut(order: np.ndarray, costs: np.ndarray, budget: int) -> list[np.ndarray]:
+    """Cut an order into runs, each as long as the budget allows."""
+    ends = np.cumsum(costs[order])
+    cuts, spent = [0], 0
+    while cuts[-1] < len(order):
+        cuts.append(int(np.searchsorted(ends, spent + budget, side="right")))
+        spent = int(ends[cuts[-1] - 1])
+    return [order[start:end] for start, end in pairwise(cuts)]

@@ -1,0 +1,289 @@
+"""A user's own pairs: TSV, CSV, JSON lines, or two parallel text files, each also gzipped.
+
+Everything is UTF-8. Each fault is a `UserError` that names the file and the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.settings import nearest
+from pellucid.data.pairs import Pair, Pairs, split_by_hash
+
+LONGEST_LINE = 50_000
+"""Characters. A line beyond it is not a sentence or two but a file of another kind."""
+
+COLUMNS = ("source", "target")
+
+
+def read_pairs(path: Path, columns: tuple[str, str] | None = None) -> tuple[Pair, ...]:
+    """Read the pairs of one file; its name says the format: .tsv, .csv, .jsonl, any with .gz.
+
+    TSV (no quoting) and CSV have exactly two columns, or a first line that names the columns. In
+    CSV blanks before a field in quotes are skipped.
+    JSON lines are objects; their target is a text or a list of texts, all of them right.
+    `columns` are the two names to take, "source" and "target" unless given.
+
+    Raises `UserError` naming file and line, `UsageError` when the format is not one of these.
+    """
+    kind = _format(path)
+    readers = {".tsv": _tsv_rows, ".csv": _csv_rows}
+    if kind == ".jsonl":
+        pairs = list(_json_pairs(path, columns or COLUMNS))
+    elif kind in readers:
+        pairs = list(_column_pairs(path, readers[kind](path), columns))
+    else:
+        raise UsageError(
+            f"{path}: expected a file named .tsv, .csv or .jsonl (also with .gz after it), or two "
+            "parallel text files given together"
+        )
+    if not pairs:
+        raise UserError(f"{path}: has column names but no pairs")
+    return tuple(pairs)
+
+
+def is_file_of_pairs(path: Path) -> bool:
+    """Whether a file's name says that it holds pairs, rather than a text a line."""
+    return _format(path) in (".tsv", ".csv", ".jsonl")
+
+
+def read_parallel(source: Path, target: Path) -> tuple[Pair, ...]:
+    """Read two text files of which line i of one translates line i of the other.
+
+    Raises `UserError` naming file and line; when the line counts differ, both.
+    """
+    sources, targets = read_lines(source), read_lines(target)
+    if len(sources) != len(targets):
+        raise UserError(
+            f"{source} has {len(sources):,} lines and {target} has {len(targets):,}; line i of one "
+            "must translate line i of the other"
+        )
+    for path, lines in ((source, sources), (target, targets)):
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                raise UserError(f"{path}, line {number}: empty; take it out of both files")
+    return tuple(Pair(s, (t,)) for s, t in zip(sources, targets, strict=True))
+
+
+def read_split(
+    train: Sequence[Path],
+    valid: Sequence[Path] = (),
+    test: Sequence[Path] = (),
+    *,
+    held_out: float,
+    columns: tuple[str, str] | None = None,
+    same: Callable[[str], str] = str,
+) -> Pairs:
+    """Read a user's files: one path is a file of pairs, two are parallel texts.
+
+    Without validation files the share `held_out` of the training sources is put aside by hash, all
+    pairs of one source on one side; so are sources that `same` makes one text.
+
+    Raises `UserError` for faults in the files and when one side of the split comes out empty.
+    """
+    pairs = _read_either(train, columns)
+    judged = _read_either(test, columns) if test else ()
+    if valid:
+        return Pairs(pairs, _read_either(valid, columns), judged)
+    split = split_by_hash(pairs, valid=held_out, same=same)
+    if not split.train or (held_out > 0 and not split.valid):
+        raise UserError(
+            f"{train[0]}: too few pairs ({len(pairs):,}) to put {held_out:.1%} of them aside for "
+            "validation; give a validation file, or another share"
+        )
+    return Pairs(split.train, split.valid, judged)
+
+
+def read_lines(path: Path) -> list[str]:
+    r"""Read the lines of a UTF-8 file, .gz or not, without their line ends (\n or \r\n).
+
+    Only these end a line: a sentence may hold any other character Unicode calls a line break.
+
+    Raises `UserError` naming file and line: not a readable file, empty, another encoding, a NUL
+    byte, a line longer than any sentence.
+    """
+    expected = f"expected one {'pair of texts' if is_file_of_pairs(path) else 'text'} on each line"
+    data = _read_bytes(path).removeprefix(b"\xef\xbb\xbf")
+    if not data.strip():
+        raise UserError(f"{path}: is empty; {expected}")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UserError(f"{path}: is UTF-16; save it as UTF-8")
+    if (nul := data.find(b"\0")) >= 0:
+        raise UserError(
+            f"{path}, line {_line_of(data, nul)}: holds a NUL byte, so it is not a text file; "
+            "expected UTF-8"
+        )
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}, line {_line_of(data, error.start)}: not UTF-8 (byte "
+            f"0x{data[error.start]:02x}); convert the file, for instance from Korean Windows with "
+            "iconv -f CP949 -t UTF-8"
+        ) from None
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    for number, line in enumerate(lines, 1):
+        if len(line) > LONGEST_LINE:
+            raise UserError(
+                f"{path}, line {number}: {len(line):,} characters, more than {LONGEST_LINE:,}; "
+                + expected
+            )
+    return lines
+
+
+def _read_either(paths: Sequence[Path], columns: tuple[str, str] | None) -> tuple[Pair, ...]:
+    if len(paths) == 1:
+        return read_pairs(paths[0], columns)
+    if len(paths) == 2:
+        for path in paths:
+            if is_file_of_pairs(path):
+                raise UsageError(
+                    f"{path}: is a file of pairs, but two files given together are parallel texts, "
+                    "line i of one translating line i of the other; put all pairs into one file"
+                )
+        return read_parallel(*paths)
+    raise UsageError(
+        f"expected one file of pairs, or two parallel texts; got {len(paths)} files: "
+        + ", ".join(map(str, paths))
+    )
+
+
+def _format(path: Path) -> str:
+    """Return the end of a file's name, .gz taken off."""
+    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+        return gzip.decompress(data) if path.suffix == ".gz" else data
+    except FileNotFoundError:
+        where = "" if path.is_absolute() else f" in {Path.cwd()}, where relative names begin"
+        raise UserError(f"{path}: there is no such file{where}") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; expected a file") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise UserError(f"{path}: is not a whole gzip file; fetch or compress it again") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _line_of(data: bytes, offset: int) -> int:
+    return data.count(b"\n", 0, offset) + 1
+
+
+Row = tuple[int, list[str]]
+
+# Only before a quote that opens a field: anywhere else a blank is part of the text. The field is
+# taken whole, so that nothing inside quotes is looked at.
+_BLANKS_BEFORE_QUOTES = re.compile(r'(^|,)[ \t]*("[^"]*(?:""[^"]*)*")', re.MULTILINE)
+
+
+def _tsv_rows(path: Path) -> Iterator[Row]:
+    for number, line in enumerate(read_lines(path), 1):
+        yield number, line.split("\t")
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    text = _BLANKS_BEFORE_QUOTES.sub(r"\1\2", "\n".join(read_lines(path)))
+    reader = csv.reader((line + "\n" for line in text.split("\n")), strict=True)
+    number = 1
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UserError(
+                f"{path}, line {number}: not valid CSV: {error}; a field that holds a quote or a "
+                'comma stands in "double quotes", its quotes doubled'
+            ) from None
+        yield number, row
+        number = reader.line_num + 1
+
+
+def _column_pairs(
+    path: Path, rows: Iterator[Row], columns: tuple[str, str] | None
+) -> Iterator[Pair]:
+    header = next(rows)
+    first = [name.strip() for name in header[1]]
+    names = columns or COLUMNS
+    if set(names) <= set(first):
+        at = [first.index(name) for name in names]
+        width = len(first)
+    elif columns:
+        missing = next(name for name in names if name not in first)
+        raise UserError(
+            f"{path}, line 1: no column {missing!r}{nearest(missing, first)}; there are: "
+            + ", ".join(first)
+        )
+    else:
+        at, width = [0, 1], 2
+        yield _column_pair(path, header, at, width)
+    for row in rows:
+        yield _column_pair(path, row, at, width)
+
+
+def _column_pair(path: Path, row: Row, at: list[int], width: int) -> Pair:
+    number, fields = row
+    if len(fields) != width:
+        separator = "a tab" if _format(path) == ".tsv" else "a comma"
+        raise UserError(
+            f"{path}, line {number}: expected {width} columns with {separator} between them, got "
+            f"{len(fields)}"
+            + (
+                "; a file with more needs a first line that names its columns"
+                if len(fields) > width
+                else ""
+            )
+        )
+    source, target = (fields[i] for i in at)
+    return _pair(path, number, source, (target,))
+
+
+def _json_pairs(path: Path, columns: tuple[str, str]) -> Iterator[Pair]:
+    for number, line in enumerate(read_lines(path), 1):
+        where = f"{path}, line {number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}: not valid JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise UserError(f"{where}: expected an object like {{{_example(columns)}}}")
+        for name in columns:
+            if name not in record:
+                raise UserError(
+                    f"{where}: no key {name!r}{nearest(name, record)}; expected an object like "
+                    f"{{{_example(columns)}}}"
+                )
+        source, target = (record[name] for name in columns)
+        targets = target if isinstance(target, list) else [target]
+        if not isinstance(source, str) or not all(isinstance(text, str) for text in targets):
+            raise UserError(
+                f"{where}: {columns[0]!r} must be a text, {columns[1]!r} a text or a list of texts"
+            )
+        yield _pair(path, number, source, tuple(targets))
+
+
+def _example(columns: tuple[str, str]) -> str:
+    return f'"{columns[0]}": "…", "{columns[1]}": "…"'
+
+
+def _pair(path: Path, number: int, source: str, targets: tuple[str, ...]) -> Pair:
+    if not source.strip() or not targets or not all(text.strip() for text in targets):
+        side = "source" if not source.strip() else "target"
+        raise UserError(f"{path}, line {number}: the {side} is empty; take the line out")
+    try:
+        "".join((source, *targets)).encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{path}, line {number}: holds half of a surrogate pair, which is no character"
+        ) from None
+    return Pair(source, targets)

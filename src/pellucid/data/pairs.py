@@ -1,0 +1,111 @@
+"""Pairs of texts, and the split of them that depends on nothing but the texts."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pellucid.core.errors import UsageError
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A source text and the targets that are all right for it; the first is the one to prefer."""
+
+    source: str
+    targets: tuple[str, ...]
+
+    @property
+    def target(self) -> str:
+        """The first target."""
+        return self.targets[0]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What to learn from, what to choose the model by, and what to judge it by once."""
+
+    train: tuple[Pair, ...]
+    valid: tuple[Pair, ...] = ()
+    test: tuple[Pair, ...] = ()
+    first_target_only: bool = False
+    """Learn each pair's first target; the others count when an output is judged."""
+
+
+def hash_fraction(text: str) -> float:
+    """Return a number in [0, 1) that is a function of the text alone, the same everywhere.
+
+    It is the first 53 bits of the SHA-256 of the text in UTF-8.
+
+    >>> round(hash_fraction("pellucid"), 6)
+    0.067004
+    """
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
+
+
+def split_by_hash(
+    pairs: Iterable[Pair],
+    *,
+    valid: float,
+    test: float = 0.0,
+    key: Callable[[Pair], str] = lambda pair: pair.source,
+    same: Callable[[str], str] = str,
+) -> Pairs:
+    """Split so that all pairs with the same key stand on one side, whatever else is in the set.
+
+    `valid` and `test` are the expected shares of the keys; adding or removing pairs moves no other.
+    Keys that `same` makes one text stand together, where the first of them in code point order
+    would stand by itself: a set in which no two keys are one text is split as without `same`.
+
+    Raises `UsageError` when the shares leave nothing to train on.
+
+    >>> split = split_by_hash([Pair(str(n), ("x",)) for n in range(100)], valid=0.1, test=0.1)
+    >>> len(split.train), len(split.valid), len(split.test)
+    (86, 8, 6)
+    """
+    if not (valid >= 0 and test >= 0 and valid + test < 1):
+        raise UsageError(
+            f"the shares held out must be at least 0 and together below 1; got {valid} and {test}"
+        )
+    keyed = [(pair, text, same(text)) for pair, text in ((pair, key(pair)) for pair in pairs)]
+    first: dict[str, str] = {}
+    for _, text, group in keyed:
+        first[group] = min(text, first.get(group, text))
+    sides: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
+    for pair, _, group in keyed:
+        place = hash_fraction(first[group])
+        side = "test" if place < test else "valid" if place < test + valid else "train"
+        sides[side].append(pair)
+    return Pairs(tuple(sides["train"]), tuple(sides["valid"]), tuple(sides["test"]))
+
+
+def report_shared(pairs: Pairs, same: Callable[[str], str] = str) -> None:
+    """Warn of the pairs put aside that are learnt from as well, or chosen by: they test nothing.
+
+    Two pairs are one when `same` makes their sources one text, and a target of each.
+    """
+
+    def forms(pair: Pair) -> set[tuple[str, str]]:
+        return {(same(pair.source), same(target)) for target in pair.targets}
+
+    seen = {form for pair in pairs.train for form in forms(pair)}
+    for side, name, where in (
+        (pairs.valid, "validation", "training"),
+        (pairs.test, "test", "training or validation"),
+    ):
+        found = [forms(pair) for pair in side]
+        if known := sum(not seen.isdisjoint(some) for some in found):
+            _log.warning(
+                "%s of %s %s pairs are in the %s data as well, so their score says little about "
+                "others; give pairs that are nowhere else",
+                f"{known:,}",
+                f"{len(side):,}",
+                name,
+                where,
+            )
+        seen.update(*found)

@@ -1,0 +1,134 @@
+"""Texts for a model of one text instead of pairs: each stands as a pair with nothing to read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from pellucid.core.batch import Packed
+from pellucid.core.errors import UsageError, UserError
+from pellucid.data.batches import Examples, report_unknown
+from pellucid.data.cutting import Cuts
+from pellucid.data.files import is_file_of_pairs, read_lines
+from pellucid.data.pairs import Pair, Pairs, split_by_hash
+
+_log = logging.getLogger(__name__)
+
+
+def as_texts(pairs: Pairs, same: Callable[[str], str] = str) -> Pairs:
+    """Take every source and every target for a text of its own, each once, in order.
+
+    A text that training sees, or that `same` makes one with such a text, is no longer put aside,
+    though one of its pairs was; nor is a test text that is validated by. Warnings say how many.
+
+    Raises `UserError` when that leaves nothing to test on.
+
+    >>> pairs = Pairs((Pair("hi", ("ho", "hi")),), (Pair("hi", ("bye",)),))
+    >>> [pair.target for pair in as_texts(pairs).train], [p.target for p in as_texts(pairs).valid]
+    (['hi', 'ho'], ['bye'])
+    """
+    seen: set[str] = set()
+
+    def texts(side: Iterable[Pair], name: str, where: str) -> tuple[Pair, ...]:
+        texts = (text for pair in side for text in (pair.source, *pair.targets) if text)
+        every = list(dict.fromkeys(texts))
+        new = [text for text in every if same(text) not in seen]
+        seen.update(map(same, new))
+        if len(new) < len(every):
+            _log.warning(
+                "left out %s of %s %s texts: the %s data has them too",
+                f"{len(every) - len(new):,}",
+                f"{len(every):,}",
+                name,
+                where,
+            )
+        return tuple(Pair("", (text,)) for text in new)
+
+    train = texts(pairs.train, "training", "")
+    valid = texts(pairs.valid, "validation", "training")
+    test = texts(pairs.test, "test", "training or validation")
+    if pairs.test and not test:
+        raise UserError(
+            "none of the test texts is left: all are learnt from, or validated by; give other "
+            "ones, or none"
+        )
+    return Pairs(train, valid, test)
+
+
+def is_text_file(paths: Sequence[Path]) -> bool:
+    """Whether these are one text file, a text a line, rather than files of pairs."""
+    names = [path.with_suffix("") if path.suffix == ".gz" else path for path in paths]
+    return len(names) == 1 and names[0].suffix == ".txt"
+
+
+def read_texts(
+    train: Path,
+    valid: Sequence[Path] = (),
+    test: Sequence[Path] = (),
+    *,
+    held_out: float,
+    same: Callable[[str], str] = str,
+) -> Pairs:
+    """Read text files, a text a line; empty lines are left out.
+
+    Without validation files the share `held_out` of the texts is put aside by hash. Those that
+    `same` makes one text never stand on two sides.
+
+    Raises `UserError` for faults in the files and when one side of the split comes out empty,
+    `UsageError` for a file of pairs.
+    """
+    texts, judged = _read(train), [pair for path in test for pair in _read(path)]
+    if valid:
+        aside = [pair for path in valid for pair in _read(path)]
+        return as_texts(Pairs(tuple(texts), tuple(aside), tuple(judged)), same)
+    split = split_by_hash(texts, valid=held_out, key=lambda pair: pair.target, same=same)
+    if not split.train or (held_out > 0 and not split.valid):
+        raise UserError(
+            f"{train}: too few texts ({len(texts):,}) to put {held_out:.1%} of them aside for "
+            "validation; give a validation file, or another share"
+        )
+    return as_texts(Pairs(split.train, split.valid, tuple(judged)), same)
+
+
+def _read(path: Path) -> list[Pair]:
+    if is_file_of_pairs(path):
+        raise UsageError(
+            f"{path}: is a file of pairs, and the texts to learn from are a text file; give "
+            "another .txt, a text a line"
+        )
+    return [Pair("", (line,)) for line in read_lines(path) if line.strip()]
+
+
+def encode_texts(
+    texts: Sequence[str], tokenizer: Cuts, *, begin: int, end: int, max_tokens: int
+) -> Examples:
+    """Cut texts into tokens, between begin and end; the sources are empty.
+
+    One of more than `max_tokens` (begin and end not counted) or of none is dropped, never cut; a
+    warning says how many. So does one for characters without a token.
+
+    Raises `UserError` when nothing is left.
+
+    >>> from pellucid.data.tokenizers import train_tokenizer
+    >>> tokenizer = train_tokenizer(["abc"], kind="char")
+    >>> encode_texts(["ab", "cab"], tokenizer, begin=1, end=2, max_tokens=2).target.tokens
+    array([1, 4, 5, 2])
+    """
+    report_unknown(tokenizer, texts, "text")
+    rows = tokenizer.encode_all(texts)
+    kept = [row for row in rows if 0 < len(row) <= max_tokens]
+    if not kept:
+        raise UserError(
+            f"none of {len(rows):,} texts has 1 to {max_tokens} tokens; allow more tokens, or give "
+            "other texts"
+        )
+    if dropped := len(rows) - len(kept):
+        _log.warning(
+            "left out %s of %s texts: empty, or more than %d tokens",
+            f"{dropped:,}",
+            f"{len(rows):,}",
+            max_tokens,
+        )
+    nothing: list[list[int]] = [[] for _ in kept]
+    return Examples(Packed.of(nothing), Packed.of([[begin, *row, end] for row in kept]), dropped)

@@ -1,0 +1,309 @@
+"""From text to token ids and back, exactly: whole characters, or byte-level pieces.
+
+Both are kept as a `tokenizer.json` in Hugging Face's format. Ids 0 to 3 always mean the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.settings import nearest
+
+PAD, BOS, EOS, UNK = range(4)
+SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
+BYTES = 256
+
+NORMALISERS: dict[str, Callable[[], list[normalizers.Normalizer]]] = {
+    "nfc": lambda: [normalizers.NFC()],
+    "lowercase": lambda: [normalizers.Lowercase()],
+    "whitespace": lambda: [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()],
+    "punctuation": lambda: [normalizers.Replace(mark, f" {mark} ") for mark in "?.!,"],
+}
+"""What may be done to a text before it is cut: compose it (Unicode's NFC), lower-case it, make each
+run of white space one space with none at the edges, put a space round each ? . ! and , (seed
+003)."""
+
+Kind = Literal["char", "bpe"]
+
+_log = logging.getLogger(__name__)
+
+
+class Tokenizer:
+    """Cuts text into token ids and joins them again.
+
+    `decode(encode(text)) == text` for every text, once it is normalised as the file says; at
+    character level every character must have been seen in training.
+
+    >>> tokenizer = train_tokenizer(["banana"], kind="char")
+    >>> tokenizer.encode("nab")
+    [5, 4, 6]
+    >>> tokenizer.decode([5, 4, 6])
+    'nab'
+    """
+
+    def __init__(self, core: tokenizers.Tokenizer, kind: Kind) -> None:
+        # "<pad>" typed by a user is five characters, not the token of that name.
+        core.encode_special_tokens = True
+        self._core = core
+        self.kind = kind
+        self.vocab_size: int = core.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, without begin or end. An unknown character has id 3 (`UNK`).
+
+        Raises `UserError` when `text` holds half of a surrogate pair, which is no character.
+        """
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of many texts: `encode`, on all cores."""
+        try:
+            encodings = self._core.encode_batch_fast(texts, add_special_tokens=False)
+        except TypeError:
+            raise _not_unicode(texts) from None
+        return [encoding.ids for encoding in encodings]
+
+    def spans(self, text: str) -> list[tuple[int, int, int]]:
+        """Return (id, start, end) of each token: it stands for `text[start:end]`.
+
+        The tokens of one character in several pieces all have that character's span. Raises
+        `UserError` as `encode` does.
+        """
+        try:
+            encoding = self._core.encode(text, add_special_tokens=False)
+        except TypeError:
+            raise _not_unicode([text]) from None
+        return [(i, *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids; begin, end and padding leave no trace.
+
+        Unknown shows as <unk> at character level; bytes need none, and there it leaves no trace.
+        Bytes that do not make a character, which only a model could put in a row, come out as
+        U+FFFD.
+        """
+        return self._core.decode(list(ids), skip_special_tokens=True)
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the text of each id by itself, for pictures; part of a character is U+FFFD."""
+        return [
+            SPECIALS[i] if i < len(SPECIALS) else self._core.decode([i], skip_special_tokens=True)
+            for i in ids
+        ]
+
+    def normalised(self, text: str) -> str:
+        """Return a text as the file says to normalise it: what is left of it once it is cut.
+
+        Raises `UserError` as `encode` does.
+        """
+        return _normalised(self._core.normalizer, text)
+
+    def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
+        """Count the characters that have no token, most frequent first. Bytes always have one."""
+        if self.kind == "bpe":
+            return {}
+        counts = _count_characters(self._core.normalizer, texts)
+        known = self._core.get_vocab()
+        return {c: n for c, n in _by_frequency(counts) if c not in known}
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """The tokens as the file spells them, in the order of their ids."""
+        vocab = self._core.get_vocab(with_added_tokens=True)
+        return sorted(vocab, key=vocab.__getitem__)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the vocabulary."""
+        return hashlib.sha256(json.dumps(self.vocabulary).encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Return the text of `tokenizer.json`; the same tokenizer always gives the same bytes."""
+        return self._core.to_str(pretty=True) + "\n"
+
+    def save(self, path: Path) -> None:
+        """Write `tokenizer.json`."""
+        path.write_bytes(self.to_json().encode("utf-8"))
+
+    @staticmethod
+    def load(path: Path) -> Tokenizer:
+        """Read a `tokenizer.json` that `save` wrote.
+
+        Raises `UserError` naming the file when it is damaged, or a tokenizer of another kind.
+        """
+        try:
+            text = path.read_bytes().decode("utf-8")
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise UserError(f"{path}: is damaged (not UTF-8); copy it again") from None
+        try:
+            kind = _kind_of(json.loads(text))
+        except (ValueError, RecursionError):
+            raise UserError(f"{path}: is damaged (not JSON); copy it again") from None
+        except (LookupError, TypeError, AttributeError):
+            kind = None
+        if kind is None:
+            raise UserError(
+                f"{path}: is not a tokenizer of Pellucid's; expected characters or byte-level BPE "
+                f"with {', '.join(SPECIALS)} as ids 0 to 3"
+            )
+        try:
+            return Tokenizer(tokenizers.Tokenizer.from_str(text), kind)
+        except Exception as error:  # the library raises bare Exception for every fault in the file
+            raise UserError(f"{path}: is damaged ({error}); copy it again") from None
+
+
+def normaliser(names: Sequence[str]) -> Callable[[str], str]:
+    """Return what does these steps of `NORMALISERS` to a text, in order.
+
+    Raises `UsageError` for an unknown one.
+
+    >>> normaliser(["lowercase", "whitespace"])(" A  B")
+    'a b'
+    """
+    return partial(_normalised, _normalizer(names))
+
+
+def train_tokenizer(
+    texts: Iterable[str],
+    kind: Kind = "bpe",
+    vocab_size: int | None = None,
+    normalise: Sequence[str] = (),
+) -> Tokenizer:
+    """Learn a tokenizer from texts; the same texts always give the same one.
+
+    `kind` "char": one token for each code point, the most frequent first; ties in code point order.
+    `kind` "bpe": byte-pair encoding on bytes (Sennrich et al. 2016; Radford et al. 2019), which can
+    write any text. `vocab_size` counts the four special tokens; a corpus may be too small to fill
+    it, and at character level None takes every character. `normalise` names steps of `NORMALISERS`,
+    in order.
+
+    Raises `UsageError` for an unknown normaliser and a vocabulary too small for its alphabet.
+    """
+    normalizer = _normalizer(normalise)
+    if kind == "char":
+        return Tokenizer(_train_characters(texts, vocab_size, normalizer), kind)
+    return Tokenizer(_train_bytes(texts, vocab_size, normalizer), kind)
+
+
+def _normalizer(names: Sequence[str]) -> normalizers.Normalizer | None:
+    for name in names:
+        if name not in NORMALISERS:
+            raise UsageError(
+                f"no normaliser {name!r}{nearest(name, NORMALISERS)}; there are: "
+                f"{', '.join(NORMALISERS)}"
+            )
+    steps = [step for name in names for step in NORMALISERS[name]()]
+    return normalizers.Sequence(steps) if steps else None
+
+
+def _normalised(normalizer: normalizers.Normalizer | None, text: str) -> str:
+    if normalizer is None:
+        return text
+    try:
+        return str(normalizer.normalize_str(text))
+    except UnicodeEncodeError:
+        raise _not_unicode([text]) from None
+
+
+def _train_characters(
+    texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
+) -> tokenizers.Tokenizer:
+    if vocab_size is not None and vocab_size <= len(SPECIALS):
+        raise UsageError(f"vocab_size must be above {len(SPECIALS)}, got {vocab_size}")
+    characters = [c for c, _ in _by_frequency(_count_characters(normalizer, texts))]
+    kept = characters[: None if vocab_size is None else vocab_size - len(SPECIALS)]
+    if len(kept) < len(characters):
+        _log.warning(
+            "%d of %d characters have no token (vocab_size %d): %s",
+            len(characters) - len(kept),
+            len(characters),
+            vocab_size,
+            " ".join(map(repr, characters[len(kept) :][:20])),
+        )
+    vocab = {token: i for i, token in enumerate((*SPECIALS, *kept))}
+    core = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=SPECIALS[UNK]))
+    core.normalizer = normalizer
+    # [\s\S] is any code point, line breaks and combining marks included: no grapheme is kept whole.
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    core.decoder = decoders.Fuse()
+    # UNK is a token of the model only: named here, decoding would swallow it.
+    core.add_special_tokens(list(SPECIALS[:UNK]))
+    return core
+
+
+def _train_bytes(
+    texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
+) -> tokenizers.Tokenizer:
+    smallest = BYTES + len(SPECIALS)
+    if vocab_size is None or vocab_size < smallest:
+        raise UsageError(
+            f"vocab_size must be at least {smallest} (256 bytes and {len(SPECIALS)} special "
+            f"tokens) for byte-level BPE, got {vocab_size}"
+        )
+    core = tokenizers.Tokenizer(models.BPE())
+    core.normalizer = normalizer
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    core.train_from_iterator(texts, trainer)
+    if (reached := core.get_vocab_size()) < vocab_size:
+        _log.info("the texts give %d tokens, fewer than the %d asked for", reached, vocab_size)
+    return core
+
+
+def _count_characters(
+    normalizer: normalizers.Normalizer | None, texts: Iterable[str]
+) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(_normalised(normalizer, text))
+    return counts
+
+
+def _by_frequency(counts: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _not_unicode(texts: Sequence[str]) -> UserError:
+    """Return what to raise where one of these texts holds half of a surrogate pair."""
+    for text in texts:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            return UserError(f"not Unicode text: {text!a}")
+    raise TypeError("expected a sequence of str")
+
+
+def _kind_of(file: Any) -> Kind | None:
+    """Return what a parsed tokenizer.json holds, or None if it is not one of ours."""
+    model, vocab = file["model"], file["model"]["vocab"]
+    if sorted(vocab.values()) != list(range(len(vocab))):
+        return None
+    if [vocab.get(token) for token in SPECIALS] != [PAD, BOS, EOS, UNK]:
+        return None
+    if any(vocab.get(token["content"]) != token["id"] for token in file["added_tokens"]):
+        return None
+    parts = (model["type"], file["pre_tokenizer"]["type"], file["decoder"]["type"])
+    if parts == ("WordLevel", "Split", "Fuse"):
+        return "char"
+    if parts == ("BPE", "ByteLevel", "ByteLevel") and len(vocab) >= BYTES + len(SPECIALS):
+        return "bpe"
+    return None

@@ -1,0 +1,145 @@
+"""Sampling: the next token drawn from what the model holds likely."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pellucid.core.batch import Packed
+from pellucid.core.errors import UsageError
+from pellucid.core.rng import Rng, random_bits
+from pellucid.generation.answers import Decodes, limits_of
+from pellucid.generation.constraints import Constraints, constrain
+from pellucid.generation.prepare import prepared
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class SampleConfig:
+    """How an answer is drawn."""
+
+    temperature: float = 1.0
+    """Log-probabilities are divided by it: below 1 more sure, above 1 more wild."""
+    top_k: int = 0
+    """Draw among this many likeliest tokens; 0 among all."""
+    top_p: float = 1.0
+    """Draw among the fewest likeliest tokens that hold this share of the probability."""
+    min_p: float = 0.0
+    """Leave out tokens less likely than this share of the likeliest one's probability."""
+    max_length: int = 128
+    """Longest answer, in tokens, the end token not counted."""
+    seed: int = 0
+    """Seed of the draws; each is keyed by (seed, input, step), so the batch does not matter."""
+    constraints: Constraints = field(default_factory=Constraints)
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
+        if not 0 < self.temperature < math.inf:
+            raise UsageError(
+                f"temperature must be above 0 and finite, got {self.temperature}; for the "
+                "likeliest token use greedy search"
+            )
+        if self.top_k < 0:
+            raise UsageError(f"top_k must be at least 0, got {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        if not 0 <= self.min_p < 1:
+            raise UsageError(f"min_p must be at least 0 and below 1, got {self.min_p}")
+        if self.max_length < 1:
+            raise UsageError(f"max_length must be at least 1, got {self.max_length}")
+
+
+def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array]:
+    """Return (tokens, probabilities) to draw from, likeliest first, ties to the lower token.
+
+    top-k: Fan et al. 2018; top-p: Holtzman et al. 2020; min-p: Nguyen et al. 2024.
+
+    >>> tokens, p = kept_probabilities(np.log([0.1, 0.6, 0.3]), SampleConfig(top_p=0.8))
+    >>> tokens, p.round(3)
+    (array([1, 2]), array([0.667, 0.333]))
+    """
+    order = likeliest_first(log_p)
+    if config.top_k:
+        order = order[: config.top_k]
+    z = log_p[order].astype(np.float64)
+    with np.errstate(over="ignore"):  # below the likeliest by more than float64 holds: -inf, p = 0
+        p = np.exp((z - z[0]) / config.temperature)
+    p /= p.sum()
+    before = np.cumsum(p) - p
+    kept = (before < config.top_p) & (p >= config.min_p * p[0]) & (p > 0)
+    return order[kept], p[kept] / p[kept].sum()
+
+
+def likeliest_first(log_p: Array) -> Array:
+    """Return the tokens (V,) by falling log-probability, ties to the lower token.
+
+    In float32, whose bits order as whole numbers do, value and token are packed into one number:
+    sorting those takes an eighth of the time of a stable argsort.
+    """
+    if log_p.dtype != np.float32:
+        return np.argsort(-log_p, kind="stable")
+    bits = (0.0 - log_p).view(np.int32)  # 0 - x: no -0, which would order before 0
+    rising = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(np.int64)
+    packed = (rising << 32) | np.arange(len(log_p))
+    packed.sort()
+    order: Array = packed & 0xFFFFFFFF
+    return order
+
+
+def sample_stream(
+    model: Decodes,
+    source: Packed,
+    config: SampleConfig = SampleConfig(),
+    prefixes: Sequence[Sequence[int]] = (),
+) -> Iterator[list[tuple[int, int]]]:
+    """Yield, step by step, the (input, token) pairs just said; end tokens are not said.
+
+    The inputs are named by `source.examples`, which key the draws.
+    """
+    bos, eos = model.config.bos_token_id, model.config.eos_token_id
+    model = prepared(model)
+    limits = limits_of(model, source, config.max_length, prefixes)
+    said: list[list[int]] = [[] for _ in range(len(source))]
+    active = np.flatnonzero(limits > 0)
+    if not len(active):
+        return
+    state, tokens = model.start(source.select(active)), np.full(len(active), bos)
+    for step in range(int(limits.max())):
+        log_p, state = model.step(state, tokens)
+        rng = Rng(config.seed).fold(step).at(source.examples[active].astype(np.uint32))
+        draws = (random_bits(rng, (len(active), 1))[:, 0] + 0.5) / 2.0**32
+        chosen = []
+        for row, i, u in zip(log_p, active, draws, strict=True):
+            prefix = prefixes[int(i)] if prefixes else ()
+            allowed = constrain(row, said[i], config.constraints, prefix, eos)
+            candidates, p = kept_probabilities(allowed, config)
+            place = min(int(np.searchsorted(np.cumsum(p), u)), len(candidates) - 1)
+            chosen.append(int(candidates[place]))
+        spoken = [k for k, token in enumerate(chosen) if token != eos]
+        for k in spoken:
+            said[active[k]].append(chosen[k])
+        yield [(int(active[k]), chosen[k]) for k in spoken]
+        going = [k for k in spoken if len(said[active[k]]) < limits[active[k]]]
+        if not going:
+            return
+        if len(going) < len(chosen):
+            state = state.select(np.array(going))
+        active, tokens = active[going], np.array([chosen[k] for k in going])
+
+
+def sample(
+    model: Decodes,
+    source: Packed,
+    config: SampleConfig = SampleConfig(),
+    prefixes: Sequence[Sequence[int]] = (),
+) -> list[tuple[int, ...]]:
+    """Return one drawn answer for each input, in order."""
+    said: list[list[int]] = [[] for _ in range(len(source))]
+    for spoken in sample_stream(model, source, config, prefixes):
+        for i, token in spoken:
+            said[i].append(token)
+    return [tuple(tokens) for tokens in said]

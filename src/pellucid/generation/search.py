@@ -1,0 +1,197 @@
+"""From a model to sentences: greedy and beam search over a batch.
+
+A model offers `start(source) -> state`, `step(state, tokens) -> (log p (B, V), state)` and
+`state.select(rows)`; whether it keeps a cache is its own affair.
+
+Answers do not depend on the batch. The kernels give every row bits of its own, and search runs
+inside them (`decoding.engine`). Elsewhere values depend on the batch in their last digits (BLAS
+rounds a row differently with the number of rows), so the margin of every decision is kept, and an
+input with a margin that rounding could have crossed is answered again alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pellucid.core.batch import Packed
+from pellucid.generation.answers import Decodes, Hypothesis, SearchConfig, limits_of, penalty
+from pellucid.generation.constraints import constrain
+from pellucid.generation.prepare import Searches, prepared
+
+Array = np.ndarray
+
+_GREEDY = SearchConfig()
+
+
+# How near two sums of log-probabilities may come before rounding could have swapped them: over ten
+# times the largest difference seen between batches of 1, 7 and 64 (benchmarks/invariance.py).
+MARGIN = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 1e-10}
+
+
+@dataclass
+class Search:
+    """The hypotheses of one input while it is being answered, its answers, and their margin."""
+
+    limit: int
+    prefix: Sequence[int]
+    beams: list[tuple[tuple[int, ...], float]] = field(default_factory=lambda: [((), 0.0)])
+    done: list[Hypothesis] = field(default_factory=list)
+    margin: float = float("inf")
+
+    def decided(self, values: Sequence[float] | Array) -> None:
+        """Note that the order of these sums, best first, was relied on."""
+        finite = np.asarray(values)[np.isfinite(values)]
+        if len(finite) > 1:
+            self.margin = min(self.margin, float((finite[:-1] - finite[1:]).min()))
+
+
+def search(
+    model: Decodes,
+    source: Packed,
+    config: SearchConfig = _GREEDY,
+    prefixes: Sequence[Sequence[int]] = (),
+) -> list[list[Hypothesis]]:
+    """Return, for each input in order, its best answers, best first.
+
+    Keeps the `beam` most likely unfinished hypotheses of each input. An input is answered when
+    `beam` hypotheses have ended and none unfinished can still rank above the worst returned, or
+    at `max_length` (or where the model's positions end). Answered inputs leave the batch. Ties
+    go to the hypothesis that came first and to the lower token. `prefixes`, one for each input, are
+    what its answers must begin with.
+
+    A model is made ready first (`prepared`); one that answers many batches is better made ready
+    once, by its owner.
+    """
+    model = prepared(model)
+    plain = not any(prefixes) and not config.constraints.active
+    if isinstance(model, Searches) and plain:
+        return model.search(source, config)
+    searches = search_once(model, source, config, prefixes)
+    answers = [_ranked(one.done)[: config.best] for one in searches]
+    if len(source) > 1 and not isinstance(model, Searches):
+        for i, one in enumerate(searches):
+            if one.margin < MARGIN[model.dtype]:
+                answers[i] = search(model, source.select([i]), config, prefixes[i : i + 1])[0]
+    return answers
+
+
+def search_once(
+    model: Decodes,
+    source: Packed,
+    config: SearchConfig,
+    prefixes: Sequence[Sequence[int]] = (),
+) -> list[Search]:
+    """Search step by step, and return every input's search with its margin, whatever that is."""
+    bos, eos = model.config.bos_token_id, model.config.eos_token_id
+    limits = limits_of(model, source, config.max_length, prefixes)
+    searches = [
+        Search(int(limit), prefixes[i] if prefixes else ()) for i, limit in enumerate(limits)
+    ]
+    if not searches:
+        return []
+    state = model.start(source)
+    active = list(range(len(source)))  # the input each row of the state belongs to
+    tokens = np.full(len(source), bos)
+    for length in range(1, int(limits.max()) + 2):
+        log_p, state = model.step(state, tokens)
+        rows_kept: list[int] = []
+        next_tokens: list[int] = []
+        next_active: list[int] = []
+        for i, rows in _groups(active):
+            one = searches[i]
+            survivors = _advance(one, log_p[rows], eos, config, last=length > one.limit)
+            if survivors and not _answered(one, config):
+                rows_kept += [rows.start + parent for parent, _ in survivors]
+                next_tokens += [token for _, token in survivors]
+                next_active += [i] * len(survivors)
+        if not rows_kept:
+            break
+        active, tokens = next_active, np.array(next_tokens)
+        if rows_kept != list(range(len(log_p))):
+            state = state.select(np.array(rows_kept))
+    for one in searches:
+        one.decided([h.score for h in _ranked(one.done)[: config.best + 1]])
+    return searches
+
+
+def _groups(active: Sequence[int]) -> list[tuple[int, slice]]:
+    """Return (input, its rows) for rows that stand grouped by input."""
+    groups: list[tuple[int, slice]] = []
+    start = 0
+    for end in range(1, len(active) + 1):
+        if end == len(active) or active[end] != active[start]:
+            groups.append((active[start], slice(start, end)))
+            start = end
+    return groups
+
+
+def _advance(
+    one: Search, log_p: Array, eos: int, config: SearchConfig, last: bool
+) -> list[tuple[int, int]]:
+    """Extend one input's hypotheses by a token; return (parent row, token) of those that go on."""
+    if last:  # the length has run out: each is ranked as if it ended here
+        for (said, total), row in zip(one.beams, log_p, strict=True):
+            score = _score(total + float(row[eos]), said, config)
+            one.done.append(Hypothesis(said, total, score, False))
+        return []
+    if one.prefix or config.constraints.active:
+        rows = zip(log_p, one.beams, strict=True)
+        log_p = np.stack(
+            [constrain(row, said, config.constraints, one.prefix, eos) for row, (said, _) in rows]
+        )
+    totals = np.array([total for _, total in one.beams])[:, None] + log_p
+    ranking = _top(totals.ravel(), 2 * config.beam + 1)
+    candidates = [c for c in ranking[: 2 * config.beam] if np.isfinite(totals.flat[c])]
+    survivors: list[tuple[int, int]] = []
+    reached = 0
+    beams: list[tuple[tuple[int, ...], float]] = []
+    for rank, flat in enumerate(candidates):
+        parent, token = divmod(int(flat), log_p.shape[1])
+        said, total = one.beams[parent][0], float(totals[parent, token])
+        if token == eos:
+            if rank < config.beam:
+                reached = rank
+                one.done.append(Hypothesis(said, total, _score(total, said, config), True))
+        elif len(beams) < config.beam:
+            reached = rank
+            survivors.append((parent, token))
+            beams.append(((*said, token), total))
+    one.beams = beams
+    one.decided(totals.ravel()[ranking[: reached + 2]])
+    return survivors
+
+
+def _top(values: Array, k: int) -> Array:
+    """Return the indices of the k largest values, largest first, ties to the lower index."""
+    k = min(k, len(values))
+    bound = np.partition(values, len(values) - k)[len(values) - k]
+    rows = np.flatnonzero(values >= bound)
+    return rows[np.argsort(-values[rows], kind="stable")][:k]
+
+
+def _score(log_p: float, said: tuple[int, ...], config: SearchConfig) -> float:
+    """Return what an answer is ranked by; log_p is that of its tokens and of the end after them."""
+    return log_p / penalty(len(said) + 1, config.length_penalty)
+
+
+def _ranked(done: list[Hypothesis]) -> list[Hypothesis]:
+    return sorted(done, key=lambda h: -h.score)
+
+
+def _answered(one: Search, config: SearchConfig) -> bool:
+    """Whether nothing unfinished can still enter the answers returned."""
+    finished = _ranked([h for h in one.done if h.finished])
+    if config.beam == 1:
+        return bool(finished)
+    if len(finished) < config.beam:
+        return False
+    # log p only falls; the kindest penalty a longer answer can meet is that of the longest
+    longest = max(len(said) for said, _ in one.beams) + 1
+    alpha = config.length_penalty
+    kindest = penalty(one.limit + 1 if alpha > 0 else longest, alpha)
+    hope, worst = max(total for _, total in one.beams) / kindest, finished[config.best - 1].score
+    one.decided(sorted([hope, worst], reverse=True))
+    return hope <= worst

@@ -1,0 +1,175 @@
+"""The one small matrix product that the kernels share: C (+)= A B, register-blocked.
+
+Why not BLAS: attention multiplies matrices of 10 to 60 rows, for which a call costs as much as the
+product. Why not a triple loop: a compiler keeps no block of C in registers, so every multiply-add
+would load and store (a quarter of the speed). Here a block of up to ROWS × 2 vectors of C stays in
+registers while k runs; each step loads two vectors of B and one number of A per row. The block is
+written as LLVM vector instructions, which become AVX2 or AVX-512 as the processor has it.
+Measured: 140-175 GFLOP/s on one thread at 50 × 64 × 32, where BLAS reaches 170-215 on large ones.
+
+B and C have rows of a multiple of LANES floats (`padded`); A may stand anyhow, so a transposed
+A costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.np.arrayobj import make_array
+
+from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.simd import LANES, floats, instruction, spread
+
+# With 32 registers 16 hold C and 2 hold B; with 16 registers 12 hold C, 2 hold B, 1 a number of A.
+ROWS = 8 if LANES == 16 else 6
+
+_long = ir.IntType(64)
+_vec = floats.llvm
+
+
+@inner()
+def padded(n: int) -> int:
+    """Round up to whole vectors."""
+    return (n + LANES - 1) // LANES * LANES
+
+
+def _load(builder: Any, pointer: Any, offset: int) -> Any:
+    at = builder.gep(pointer, [_long(offset)])
+    return builder.load(builder.bitcast(at, _vec.as_pointer()), align=4)
+
+
+def _store(builder: Any, value: Any, pointer: Any, offset: int) -> None:
+    at = builder.gep(pointer, [_long(offset)])
+    builder.store(value, builder.bitcast(at, _vec.as_pointer()), align=4)
+
+
+def _block(builder: Any, height: int, width: int, args: tuple[Any, ...]) -> None:
+    """Emit C[:height, :width·LANES] (+)= A B for one block, with C in registers."""
+    a, row_step, k_step, b, b_row, c, c_row, k, add = args
+    fma = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(_vec, [_vec] * 3), f"llvm.fma.v{LANES}f32"
+    )
+    a_rows = [builder.gep(a, [builder.mul(row_step, _long(i))]) for i in range(height)]
+    c_rows = [builder.gep(c, [builder.mul(c_row, _long(i))]) for i in range(height)]
+    cells = [(i, j) for i in range(height) for j in range(width)]
+    zero = ir.Constant(_vec, [0.0] * LANES)
+    before = builder.block
+    loop, done = builder.append_basic_block("loop"), builder.append_basic_block("done")
+    builder.cbranch(builder.icmp_signed(">", k, _long(0)), loop, done)
+
+    builder.position_at_end(loop)
+    step = builder.phi(_long)
+    sums = [builder.phi(_vec) for _ in cells]
+    b_now = builder.gep(b, [builder.mul(step, b_row)])
+    b_vectors = [_load(builder, b_now, j * LANES) for j in range(width)]
+    offset = builder.mul(step, k_step)
+    numbers = [spread(builder, builder.load(builder.gep(row, [offset]), align=4)) for row in a_rows]
+    new = [
+        builder.call(fma, [numbers[i], b_vectors[j], acc])
+        for (i, j), acc in zip(cells, sums, strict=True)
+    ]
+    following = builder.add(step, _long(1))
+    step.add_incoming(_long(0), before)
+    step.add_incoming(following, loop)
+    for acc, after in zip(sums, new, strict=True):
+        acc.add_incoming(zero, before)
+        acc.add_incoming(after, loop)
+    builder.cbranch(builder.icmp_signed("<", following, k), loop, done)
+
+    builder.position_at_end(done)
+    results = []
+    for after in new:
+        result = builder.phi(_vec)
+        result.add_incoming(zero, before)
+        result.add_incoming(after, loop)
+        results.append(result)
+    with builder.if_else(add) as (adding, fresh):
+        with adding:
+            # Added at the end, not started from: short sums first keep rounding small.
+            for (i, j), value in zip(cells, results, strict=True):
+                was = _load(builder, c_rows[i], j * LANES)
+                _store(builder, builder.fadd(was, value), c_rows[i], j * LANES)
+        with fresh:
+            for (i, j), value in zip(cells, results, strict=True):
+                _store(builder, value, c_rows[i], j * LANES)
+
+
+def _block_function(module: Any, width: int) -> Any:
+    """Return the function of a module that computes one block of 1 to ROWS rows.
+
+    It is never inlined: a kernel has several products, and its code is to hold one copy.
+    """
+    name = f"pellucid_block_{width}"
+    if name in module.globals:
+        return module.globals[name]
+    pointer = ir.FloatType().as_pointer()
+    arguments = [_long, pointer, _long, _long, pointer, _long, pointer, _long, _long, ir.IntType(1)]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    end = function.append_basic_block("end")
+    choice = builder.switch(function.args[0], end)
+    for height in range(1, ROWS + 1):
+        case = builder.append_basic_block(f"rows{height}")
+        choice.add_case(_long(height), case)
+        builder.position_at_end(case)
+        _block(builder, height, width, tuple(function.args[1:]))
+        builder.branch(end)
+    builder.position_at_end(end)
+    builder.ret_void()
+    return function
+
+
+def _tile(width: int) -> Any:
+    """Return the instruction that computes one block, `width` vectors wide, of 1 to ROWS rows."""
+
+    @instruction
+    def tile(_context, height, a, a_at, row_step, k_step, b, b_at, b_row, c, c_at, c_row, k, add):
+        n = types.intp
+        signature = types.void(n, a, n, n, n, b, n, n, c, n, n, n, types.boolean)
+
+        def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+            height, a, a_at, row_step, k_step, b, b_at, b_row, c, c_at, c_row, k, add = values
+
+            def pointer(i: int, array: Any, at: Any) -> Any:
+                return builder.gep(make_array(sig.args[i])(context, builder, array).data, [at])
+
+            a, b, c = pointer(1, a, a_at), pointer(5, b, b_at), pointer(8, c, c_at)
+            function = _block_function(builder.module, width)
+            builder.call(function, [height, a, row_step, k_step, b, b_row, c, c_row, k, add])
+            return context.get_dummy_value()
+
+        return signature, emit
+
+    return tile
+
+
+_narrow, _wide = _tile(1), _tile(2)
+
+
+@inner(signature="void(i8,i8,i8,f4[:,:],i8,i8,i8,f4[:,:],i8,i8,f4[:,:],i8,i8,b1)")
+def product(m, n, k, a, a_at, row_step, k_step, b, b_at, b_row, c, c_at, c_row, add):
+    """C (m, n) = A (m, k) B (k, n), added to C if `add`; n a multiple of LANES.
+
+    Offsets count floats from each array's first: A[i, l] = a[a_at + i·row_step + l·k_step],
+    B[l, j] = b[b_at + l·b_row + j], C[i, j] = c[c_at + i·c_row + j]. Rows are shared out evenly,
+    so that no block is left with a single row while others have many.
+    """
+    blocks = (m + ROWS - 1) // ROWS
+    row = 0
+    for block in range(blocks):
+        height = (m - row + blocks - block - 1) // (blocks - block)
+        a_to, c_to = a_at + row * row_step, c_at + row * c_row
+        j = 0
+        while j + 2 * LANES <= n:
+            _wide(height, a, a_to, row_step, k_step, b, b_at + j, b_row, c, c_to + j, c_row, k, add)
+            j += 2 * LANES
+        if j < n:
+            _narrow(
+                height, a, a_to, row_step, k_step, b, b_at + j, b_row, c, c_to + j, c_row, k, add
+            )
+        row += height

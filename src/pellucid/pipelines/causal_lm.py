@@ -1,0 +1,116 @@
+"""A trained decoder alone: texts in, the same texts continued out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.core.batch import Packed
+from pellucid.data.cutting import Cuts
+from pellucid.generation import Decodes, prepared
+from pellucid.models.causal_lm import CausalLM
+from pellucid.nn import Recorder
+from pellucid.pipelines.base import GenerationPipeline, Reading
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A state, and the tokens that are said next whatever is asked for: each text's last."""
+
+    state: Any
+    last: Array | None
+
+    def select(self, rows: Array) -> _Opened:
+        """Return the state of these hypotheses, in this order."""
+        return _Opened(self.state.select(rows), None if self.last is None else self.last[rows])
+
+
+class Continuing:
+    """A `CausalLM`, made ready, as search sees a model: it reads texts, then says what follows.
+
+    Search begins with a begin token; here the last token of each text stands in its place.
+    """
+
+    def __init__(self, model: Decodes) -> None:
+        self.model, self.config = model, model.config
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the model's parameters."""
+        return self.model.dtype
+
+    def room(self, source: Packed) -> Array:
+        """Return the most tokens that each of these texts can be continued by: (N,)."""
+        room: Array = self.config.max_position_embeddings - source.lengths
+        return room
+
+    def start(self, source: Packed) -> _Opened:
+        """Return the state after all but the last token of each text; none may be empty."""
+        last = source.tokens[source.cu_seqlens[1:] - 1]
+        return _Opened(self.model.start(source.without_last()), last)
+
+    def step(self, opened: _Opened, tokens: Array) -> tuple[Array, _Opened]:
+        """Return (log-probabilities of the next token (B, V), the state after it)."""
+        said = tokens if opened.last is None else opened.last
+        log_p, state = self.model.step(opened.state, said)
+        return log_p, _Opened(state, None)
+
+
+@dataclass(frozen=True)
+class CausalLMPipeline(GenerationPipeline):
+    """A `CausalLM` in eval mode with its tokenizer, which stands for both `source` and `target`.
+
+    Its answer to a text is that text, continued.
+    """
+
+    model: CausalLM
+    begins: bool = True
+    """Whether a text begins with the begin token, as those that it was trained on did."""
+
+    @property
+    def tokenizer(self) -> Cuts:
+        """What cuts texts, those read and those said."""
+        return self.source
+
+    @property
+    def longest(self) -> int:
+        """The most tokens a text may have, so that one more can follow."""
+        return self.model.config.max_position_embeddings - 1 - self.begins
+
+    def room(self, source: Sequence[int]) -> int:
+        """Return the most tokens that a text can be continued by."""
+        return self.model.config.max_position_embeddings - len(self.opening(source))
+
+    def read(self, source: Sequence[int], answer: Sequence[int]) -> Reading:
+        """Say a continuation to the model, token by token, and return what it made of it.
+
+        `weights` are those of the last layer, mean of heads, on the text's own tokens.
+        """
+        opening, recorder = self.opening(source), Recorder()
+        rows, _ = self.model.rows(Packed.of([[*opening, *answer]]), recorder=recorder)
+        asked = slice(len(opening) - 1, None)
+        log_p, _ = ops.log_softmax(self.model.output(rows[asked]))
+        weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)
+        if recorder.maps:
+            seen = list(recorder.maps.values())[-1].weights[0].mean(axis=0)
+            weights = seen[asked, len(opening) - len(source) : len(opening)]
+        eos = self.model.config.eos_token_id
+        return Reading(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
+
+    def speaker(self) -> Continuing:
+        """Return what search and sampling decode with, made ready once for many texts."""
+        return Continuing(prepared(self.model))
+
+    def opening(self, source: Sequence[int]) -> list[int]:
+        """Return the tokens that are read of a text."""
+        return [self.model.config.bos_token_id, *source] if self.begins else list(source)
+
+    def written(self, source: Sequence[int], said: Sequence[int]) -> str:
+        """Return the text and what follows it."""
+        return self.target.decode([*source, *said])

@@ -1,0 +1,264 @@
+"""A trained model as a folder: what it is, its weights, its tokenizers, how it is decoded.
+
+config.json             Hugging Face's key names where they exist
+model.safetensors       torch's state_dict names; float32, float16 or int8
+tokenizer.json          of the source, or of all; target_tokenizer.json beside it if there are two
+generation_config.json  how answers are looked for; not where nothing is said
+README.md               the model card, with its scores
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.files import write_folder_atomically
+from pellucid.core.settings import from_mapping, nearest
+from pellucid.core.weights import check_weights, read_weights, to_safetensors
+from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer
+from pellucid.generation import SearchConfig
+from pellucid.interop.huggingface import is_huggingface, read_json, read_pretrained
+from pellucid.interop.tokenizer import MissingTokenizer
+from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig, StackConfig
+from pellucid.models.quantize import StorageError, Store, reduced, restored
+from pellucid.models.sizes import size_faults
+from pellucid.nn import Module, StateError
+from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Pipeline, Seq2SeqPipeline
+
+T = TypeVar("T")
+
+FORMAT = 1
+CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
+TOKENIZER, TARGET_TOKENIZER, CARD = "tokenizer.json", "target_tokenizer.json", "README.md"
+
+KINDS: dict[str, Any] = {
+    kind.model_type: kind for kind in (Seq2SeqConfig, CausalLMConfig, MaskedLMConfig)
+}
+"""What config.json says a model is."""
+
+
+def save_model(
+    folder: Path, trained: Pipeline, card: str | bytes, store: Store = "float32"
+) -> None:
+    """Write the folder whole or not at all: weights as `store` says, a card of bytes unchanged.
+
+    Raises `UserError` when it cannot be written, a weight is too large for float16, or the
+    tokenizer is another program's.
+    """
+    vocabularies = [_own(tokenizer).fingerprint for tokenizer in _tokenizers(trained)]
+    config = {
+        "model_type": trained.model.config.model_type,
+        "format": FORMAT,
+        "vocabularies": vocabularies,
+        **asdict(trained.model.config),
+    }
+    contents = {
+        CONFIG: _json(config),
+        WEIGHTS: to_safetensors(reduced(trained.model.state_dict(), store)),
+        CARD: card if isinstance(card, bytes) else card.encode(),
+        **tokenizer_files(trained),
+    }
+    if not isinstance(trained, MaskedLMPipeline):
+        contents[GENERATION] = _json(asdict(trained.search))
+    write_folder_atomically(folder, contents)
+
+
+def tokenizer_files(trained: Pipeline) -> dict[str, bytes]:
+    """Return the files of a model's tokenizers: one, or one for each side.
+
+    Raises `UserError` when a tokenizer is another program's.
+    """
+    made = _tokenizers(trained)
+    files = {TOKENIZER: _own(made[0]).to_json().encode()}
+    if made[-1] is not made[0]:
+        files[TARGET_TOKENIZER] = _own(made[-1]).to_json().encode()
+    return files
+
+
+def load_model(folder: Path) -> Seq2SeqPipeline:
+    """Read the folder of an encoder-decoder, or the `model` in a run folder, in eval mode.
+
+    Raises `UserError` naming the part that is missing, damaged, or does not fit the others; and
+    for a model of another kind.
+    """
+    trained = load_any(folder)
+    if not isinstance(trained, Seq2SeqPipeline):
+        raise UserError(
+            f"{folder}: is a {type(trained.model).__name__}, one half of a Transformer; this needs "
+            "an encoder-decoder"
+        )
+    return trained
+
+
+def load_any(folder: Path) -> Pipeline:
+    """Read a model folder of any kind, Hugging Face's too, or the `model` in a run folder.
+
+    The model comes in eval mode. Raises `UserError` naming the part that is missing, damaged, or
+    does not fit the others.
+    """
+    folder = find_model(folder)
+    settings = read_json(folder / CONFIG)
+    if is_huggingface(settings):
+        return _load_pretrained(folder)
+    model_type = settings.pop("model_type", None)
+    kind: Any = KINDS.get(model_type) if isinstance(model_type, str) else None
+    if kind is None:
+        raise UserError(
+            f"{folder / CONFIG}: not a model of Pellucid's (model_type is {model_type!r}"
+            f"{nearest(str(model_type), KINDS)}; expected one of {', '.join(KINDS)})"
+        )
+    if (made_by := settings.pop("format", None)) != FORMAT:
+        raise UserError(
+            f"{folder / CONFIG}: model format {made_by}, this Pellucid reads {FORMAT}; read it "
+            "with the version that wrote it"
+        )
+    made_with = settings.pop("vocabularies", None) or [None, None]  # older folders do not say
+    config = _from_json(kind, settings, folder / CONFIG)
+    if fault := token_fault(config):
+        raise UserError(f"{folder / CONFIG}: {fault}")
+    if not isinstance(made_with, list) or len(made_with) < len(_entries(config)):
+        raise UserError(f"{folder / CONFIG}: vocabularies is damaged; copy it again")
+    paths = [folder / TOKENIZER]
+    if kind is Seq2SeqConfig and (folder / TARGET_TOKENIZER).exists():
+        paths.append(folder / TARGET_TOKENIZER)
+    elif kind is Seq2SeqConfig and made_with[0] != made_with[-1]:
+        raise UserError(
+            f"{folder / TARGET_TOKENIZER}: is missing; the model was trained with a tokenizer for "
+            "each side: copy it again"
+        )
+    tokenizers = [Tokenizer.load(path) for path in paths]
+    for i, entries in enumerate(_entries(config)):
+        tokenizer, path = (tokenizers * 2)[i], (paths * 2)[i]
+        _check_tokenizer(tokenizer, path, entries, made_with[i])
+    state = _read_state(folder / WEIGHTS)
+    if faults := size_faults(config, state):
+        raise UserError(
+            f"{folder / CONFIG}: does not fit {WEIGHTS}: {'; '.join(faults)}; one of them is "
+            "damaged or of another model: copy both again"
+        )
+    if isinstance(config, MaskedLMConfig):
+        masked = MaskedLM(config)
+        _fill(masked, state, folder / WEIGHTS)
+        return MaskedLMPipeline(masked.eval(), tokenizers[0])
+    search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
+    if isinstance(config, CausalLMConfig):
+        causal = CausalLM(config)
+        _fill(causal, state, folder / WEIGHTS)
+        return CausalLMPipeline(causal.eval(), tokenizers[0], tokenizers[0], search)
+    model = Seq2Seq(config)
+    _fill(model, state, folder / WEIGHTS)
+    return Seq2SeqPipeline(model.eval(), tokenizers[0], tokenizers[-1], search)
+
+
+def _load_pretrained(folder: Path) -> Pipeline:
+    model, found = read_pretrained(folder)
+    tokenizer = found or MissingTokenizer(folder)
+    if isinstance(model, MaskedLM):
+        return MaskedLMPipeline(model, tokenizer)
+    # As Hugging Face continues a text: without a begin token in front.
+    return CausalLMPipeline(model, tokenizer, tokenizer, SearchConfig(), begins=False)
+
+
+def _tokenizers(trained: Pipeline) -> list[Any]:
+    if isinstance(trained, Seq2SeqPipeline):
+        return [trained.source, trained.target]
+    return [trained.tokenizer]
+
+
+def _own(tokenizer: Any) -> Tokenizer:
+    if not isinstance(tokenizer, Tokenizer):
+        raise UserError(
+            "only models trained here are written as model folders; this one has another program's "
+            "tokenizer"
+        )
+    return tokenizer
+
+
+def _entries(config: Seq2SeqConfig | CausalLMConfig | MaskedLMConfig) -> list[int]:
+    """Return how many tokens each of a model's tokenizers has."""
+    if isinstance(config, Seq2SeqConfig):
+        return [config.source_vocab_size, config.target_vocab_size]
+    if isinstance(config, MaskedLMConfig):
+        return [config.vocab_size - 1]  # the mask is no token of text
+    return [config.vocab_size]
+
+
+def _check_tokenizer(tokenizer: Tokenizer, path: Path, entries: int, wanted: str | None) -> None:
+    if tokenizer.vocab_size != entries:
+        raise UserError(
+            f"{path}: has {tokenizer.vocab_size} tokens, the model's {CONFIG} says {entries}; "
+            "it belongs to another model"
+        )
+    if wanted not in (None, tokenizer.fingerprint):
+        raise UserError(
+            f"{path}: its tokens are not those that the model was trained with; it belongs to "
+            "another model"
+        )
+
+
+def token_fault(config: StackConfig) -> str | None:
+    """Say how a config's special tokens differ from those that every tokenizer here has."""
+    ids = (config.pad_token_id, config.bos_token_id, config.eos_token_id)
+    if ids == (PAD, BOS, EOS):
+        return None
+    return (
+        f"pad_token_id, bos_token_id and eos_token_id must be {PAD}, {BOS} and {EOS}, as in every "
+        f"tokenizer; got {', '.join(map(str, ids))}"
+    )
+
+
+def _read_state(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return restored(read_weights(path))
+    except StorageError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _fill(model: Module, state: Mapping[str, np.ndarray], path: Path) -> None:
+    check_weights(state, path)
+    try:
+        model.load_state_dict(state)
+    except StateError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def folder_size(folder: Path) -> str:
+    """Return the size of a model folder's files, written out."""
+    return f"{sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.1f} MB"
+
+
+def find_model(folder: Path) -> Path:
+    """Return the model folder meant: `folder` itself, or the one in a run folder.
+
+    Raises `UserError` saying what is there instead.
+    """
+    for candidate in (folder, folder / "model"):
+        if (candidate / CONFIG).is_file():
+            return candidate
+    if not folder.exists():
+        raise UserError(f"{folder}: there is no such folder; train a model first")
+    if (folder / "config.toml").exists():
+        raise UserError(
+            f"{folder}: this run has no model yet; finish it: pellucid train --resume "
+            + shlex.quote(str(folder))
+        )
+    raise UserError(f"{folder}: neither a model (no {CONFIG}) nor a run (no config.toml)")
+
+
+def _from_json(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
+    try:
+        return from_mapping(kind, values, str(path))
+    except UsageError as error:  # no flag of the user's is at fault here, but the file
+        raise UserError(str(error)) from None
+
+
+def _json(values: Mapping[str, Any]) -> bytes:
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()

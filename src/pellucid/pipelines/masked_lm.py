@@ -1,0 +1,131 @@
+"""A trained encoder alone: texts with [MASK] in, what may stand there out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.core.batch import Packed
+from pellucid.core.errors import UserError
+from pellucid.data.cutting import Cuts
+from pellucid.data.tokenizers import Tokenizer
+from pellucid.models.masked_lm import MaskedLM, Pooling
+
+MASK = "[MASK]"
+"""How a masked token is written, whatever the tokenizer calls it."""
+
+_HOLE = "\ufffc"  # one character, which a tokenizer joins to no other, while a text is cut
+
+
+class Guess(NamedTuple):
+    """One token that may stand where one is masked."""
+
+    token: str
+    """Its text; with byte-level pieces a space in front of it belongs to it."""
+    p: float
+    """How likely the model holds it to be."""
+    text: str
+    """The whole text with it, other masks left."""
+
+
+Blank = list[Guess]
+"""The likeliest tokens for one mask, likeliest first."""
+
+
+@dataclass(frozen=True)
+class MaskedLMPipeline:
+    """A `MaskedLM` in eval mode with its tokenizer."""
+
+    model: MaskedLM
+    tokenizer: Cuts
+
+    @property
+    def longest(self) -> int:
+        """The most tokens a text may have."""
+        return self.model.config.max_position_embeddings - 2
+
+    def guesses(self, text: str, best: int = 5) -> list[Blank]:
+        """Return, for each [MASK] in a text, the `best` likeliest tokens.
+
+        A mask stands for one token; ties go to the lower one. Each is guessed with all the others
+        still masked.
+
+        Raises `UserError` when the text has no [MASK], or more than `longest` tokens.
+        """
+        ids = self.encode(text)
+        config = self.model.config
+        places = [i for i, token in enumerate(ids) if token == config.mask_id]
+        if not places:
+            raise UserError(f"no {MASK} to fill: write it where a token is to be guessed")
+        rows = self.model(Packed.of([[config.bos_token_id, *ids, config.eos_token_id]]))
+        p = np.exp(ops.log_softmax(rows[np.array(places) + 1])[0])
+        order = np.argsort(-p, axis=1, kind="stable")[:, :best]
+        pieces = text.split(MASK)
+        return [
+            [self._guess(int(token), float(row[token]), pieces, i) for token in tokens]
+            for i, (row, tokens) in enumerate(zip(p, order, strict=True))
+        ]
+
+    def embeddings(self, texts: Sequence[str], pooling: Pooling = "mean") -> np.ndarray:
+        """Return a vector (E,) for each text: (N, E). See `MaskedLM.embeddings`.
+
+        Raises `UserError` for a text of more than `longest` tokens.
+        """
+        config = self.model.config
+        rows = [[config.bos_token_id, *self.encode(text), config.eos_token_id] for text in texts]
+        return self.model.embeddings(Packed.of(rows), pooling)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, each [MASK] one, without begin and end.
+
+        A space before a mask belongs to the token that it stands for, as it does in byte-level
+        pieces. Raises `UserError` for more than `longest` tokens.
+        """
+        if isinstance(self.tokenizer, Tokenizer):
+            ids = self._encode_around_holes(self.tokenizer, text)
+        else:
+            (written,) = self.tokenizer.tokens([self.model.config.mask_id])
+            ids = self.tokenizer.encode(text.replace(MASK, written))
+        if len(ids) > self.longest:
+            raise UserError(
+                f"{len(ids)} tokens, more than the {self.longest} that this model can read; "
+                "shorten it"
+            )
+        return ids
+
+    def _encode_around_holes(self, tokenizer: Tokenizer, text: str) -> list[int]:
+        """Cut the text as a whole, then put the mask where the tokens of each hole stand."""
+        left, *rest = text.split(MASK)
+        holes = set()
+        for piece in rest:
+            left = left.rstrip() if tokenizer.kind == "bpe" else left
+            holes.add(len(left))
+            left += _HOLE + piece
+        ids: list[int] = []
+        last = -1  # the hole whose mask was put last
+        for token, start, end in tokenizer.spans(left):
+            inside = [i for i in range(start, end) if i in holes]
+            if not inside:
+                ids.append(token)
+            for hole in inside:
+                if hole != last:
+                    ids.append(self.model.config.mask_id)
+                last = hole
+        return ids
+
+    def _guess(self, token: int, p: float, pieces: Sequence[str], i: int) -> Guess:
+        written = self._written(token)
+        before, after = MASK.join(pieces[: i + 1]), MASK.join(pieces[i + 1 :])
+        glued = isinstance(self.tokenizer, Tokenizer) and self.tokenizer.kind == "bpe"
+        if glued or written.startswith((" ", "##")):
+            before = before.rstrip()
+        return Guess(written, p, (before + written.removeprefix("##") + after).strip())
+
+    def _written(self, token: int) -> str:
+        if token == self.model.config.mask_id:
+            return MASK
+        return self.tokenizer.tokens([token])[0]

@@ -1,0 +1,67 @@
+"""A trained encoder-decoder: texts in, answers out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.core.batch import Batch, Packed
+from pellucid.data.sentences import split_sentences
+from pellucid.data.tokenizers import Tokenizer
+from pellucid.generation import Decodes, prepared
+from pellucid.models.seq2seq import Seq2Seq
+from pellucid.nn import Recorder
+from pellucid.pipelines.base import GenerationPipeline, Reading
+
+
+@dataclass(frozen=True)
+class Seq2SeqPipeline(GenerationPipeline):
+    """A `Seq2Seq` in eval mode with all that is needed to use it."""
+
+    model: Seq2Seq
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def longest(self) -> int:
+        """The most tokens a text may have."""
+        return self.model.config.max_position_embeddings
+
+    def parts(self, text: str) -> list[str] | None:
+        """Return a text in as few pieces as the model can read, cut where sentences end.
+
+        None: a sentence by itself is too long.
+        """
+        return split_sentences(text, lambda part: len(self.source.encode(part)), self.longest)
+
+    def room(self, source: Sequence[int]) -> int:
+        """Return the most tokens that an answer can have: begin or end stand beside them."""
+        return self.model.config.max_position_embeddings - 1
+
+    def read(self, source: Sequence[int], answer: Sequence[int]) -> Reading:
+        """Say an answer to the model, token by token, and return what it made of it."""
+        bos, eos = self.model.config.bos_token_id, self.model.config.eos_token_id
+        recorder = Recorder()
+        batch = Batch(Packed.of([source]), Packed.of([[bos, *answer, eos]]))
+        rows, _ = self.model.decode_rows(batch, recorder=recorder)
+        log_p, _ = ops.log_softmax(self.model.output(rows))
+        layers = [name for name in recorder.maps if name.endswith("multihead_attn")]
+        weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)
+        if layers:
+            weights = np.asarray(recorder.maps[layers[-1]].weights)[0].mean(axis=0)
+        return Reading(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
+
+    def speaker(self) -> Decodes:
+        """Return what search and sampling decode with, made ready once for many texts."""
+        return prepared(self.model)
+
+    def opening(self, source: Sequence[int]) -> list[int]:
+        """Return the tokens that the encoder reads."""
+        return list(source)
+
+    def written(self, source: Sequence[int], said: Sequence[int]) -> str:
+        """Return the text of an answer."""
+        return self.target.decode(said)

@@ -1,0 +1,124 @@
+"""`pellucid bench`: what it prints, and what it does without data or PyTorch."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from pellucid.cli import bench
+from pellucid.cli.benchmark import step
+from pellucid.core.errors import UsageError, UserError
+
+STEP: dict[str, Any] = {
+    "length": 50, "milliseconds": 512.3, "tokens a second": 12345,
+    "utilisation by Pellucid's product": 0.51, "shares": {"attention": 0.2, "Python": 0.1},
+    "times PyTorch's speed": [2.41, 2.5, 2.63],
+}  # fmt: skip
+DATA = {"data": "g2p-demo", "useful tokens a second": 45678}
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """What is measured stands there already; the dictionary says whether PyTorch took part."""
+    asked: dict[str, bool] = {}
+
+    def measure_step(length: int, rounds: int, peer: bool) -> dict[str, Any]:
+        asked["peer"] = peer
+        return {**STEP, "length": length}
+
+    monkeypatch.setattr(bench, "measure_step", measure_step)
+    monkeypatch.setattr(bench, "measure_data", lambda task, *_: DATA)
+    monkeypatch.setattr(bench, "tasks", lambda: ["g2p"])
+    monkeypatch.setattr(bench, "version", lambda name: "2.13.0")
+    monkeypatch.setattr(bench, "load", lambda: 0.0)
+    return asked
+
+
+def test_tables(
+    measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "installed", lambda: True)
+    assert bench.run([]) == 0
+    printed = capsys.readouterr().out
+    for shown in ("length 50", "length 12", "512.3", "12,345", "51%", "2.50 (2.41–2.63)"):
+        assert shown in printed
+    for shown in ("time in attention", "20%", "g2p-demo", "45,678"):
+        assert shown in printed
+    assert measured["peer"]
+    assert "not installed" not in printed
+
+
+def test_without_pytorch_it_says_so(
+    measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "installed", lambda: False)
+    assert bench.run(["--no-data"]) == 0
+    printed = capsys.readouterr().out
+    assert "PyTorch is not installed" in printed
+    assert "45,678" not in printed
+    assert not measured["peer"]
+
+
+@pytest.mark.parametrize("busy", [0.3, 1.7])
+def test_a_busy_machine_is_named(
+    busy: float,
+    measured: dict[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bench, "available", lambda: 2)
+    monkeypatch.setattr(bench, "load", lambda: busy)
+    bench.run([])
+    assert ("kept 1.7 processors busy" in capsys.readouterr().out) == (busy > 1)
+
+
+def test_json(
+    measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "installed", lambda: True)
+    assert bench.run(["--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["length"] for row in found["step"]] == [50, 12]
+    assert found["data"] == [DATA]
+    assert found["environment"]["torch"] == "2.13.0"
+    assert found["environment"]["threads"]
+
+
+def test_missing_data_is_named_and_nothing_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing() -> None:
+        raise UserError("the data of the package misaki is not installed")
+
+    def downloads(name: str) -> None:
+        raise AssertionError(f"{name} would be downloaded")
+
+    monkeypatch.delenv("PELLUCID_DATA", raising=False)
+    monkeypatch.setattr(bench, "demo_task", missing)
+    monkeypatch.setattr(bench, "seed_task", downloads)
+    with caplog.at_level(logging.WARNING):
+        assert bench.tasks() == []
+    assert "g2p-demo is not measured: the data of the package misaki" in caplog.text
+
+
+def test_a_step_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"N": 3, "V": 53, "E": 24, "H": 2, "F": 31, "LAYERS": 1}
+    for name, size in sizes.items():
+        monkeypatch.setattr(step, name, size)
+    tiny = step.seed_config(53, 53, layers=1)
+    monkeypatch.setattr(bench, "N", 3)
+    monkeypatch.setattr(bench, "random_ids", lambda length: step.random_ids(length, 53))
+    monkeypatch.setattr(bench, "pellucid_step", lambda s, t: step.pellucid_step(s, t, tiny))
+    row = bench.measure_step(7, 2, peer=False)
+    assert row["milliseconds"] > 0
+    assert row["tokens a second"] > 0
+    assert "times PyTorch's speed" not in row
+
+
+@pytest.mark.parametrize("wrong", [{"rounds": 0}, {"seconds": 0.0}, {"seconds": float("nan")}])
+def test_nothing_is_measured_in_no_time(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"--{next(iter(wrong))} must be"):
+        bench.bench(**wrong)

@@ -1,0 +1,42 @@
+"""What users wrote is printed as it stands."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from pellucid.cli.console import Output
+from pellucid.cli.progress import Progress
+from pellucid.training.events import Stepped
+
+
+def test_a_word_between_colons_is_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().print(":warning: ok", markup=False)
+    assert capsys.readouterr().out == ":warning: ok\n"
+
+
+def test_the_name_of_a_run_stands_on_the_live_line_as_it_is() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=97)
+    with Progress(console, "[red]:warning:") as progress:
+        rows = progress._bar.make_tasks_table(progress._bar.tasks)
+        console.print(rows)
+    assert isinstance(console.file, io.StringIO)
+    assert "[red]:warning:" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line"),
+    [("utf-8", "step 7 · loss 3.500 · 0:11 left\n"), ("ascii", "step 7, loss 3.500, 0:11 left\n")],
+)
+def test_a_plain_line_has_only_what_the_stream_can_say(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, line: str
+) -> None:
+    monkeypatch.setattr("pellucid.cli.progress.PLAIN_EVERY", 0.0)
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding=encoding, newline="")
+    with Progress(Console(file=stream, width=97), "run") as progress:
+        progress(Stepped(7, 0.5, loss=3.5, share=0.5, seconds_left=11.0))
+    stream.flush()
+    assert written.getvalue().decode(encoding) == line

@@ -1,0 +1,44 @@
+"""`pellucid export` writes what another engine opens, or says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.small import write_model
+
+from pellucid.cli.main import main
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("engine", "files"),
+    [
+        ("ctranslate2", ["config.json", "model.bin", "shared_vocabulary.json", "tokenizer.json"]),
+        ("onnx", ["config.json", "decoder.onnx", "encoder.onnx", "tokenizer.json"]),
+    ],
+)
+def test_it_writes_the_engines_files(
+    model: Path, engine: str, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(engine)
+    folder = model.parent / "exported"
+    assert main(["export", str(model), str(folder), "--to", engine]) == 0
+    assert sorted(path.name for path in folder.iterdir()) == files
+    assert "MB" in capsys.readouterr().out
+
+
+def test_int8_is_not_onnxs(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["export", str(model), str(model.parent / "x"), "--to", "onnx", "--weights", "int8"]
+    assert main(arguments) == 2
+    assert "CTranslate2's" in capsys.readouterr().err
+
+
+def test_a_missing_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["export", str(tmp_path / "none"), str(tmp_path / "x"), "--to", "onnx"]
+    assert main(arguments) == 1
+    assert "none" in capsys.readouterr().err

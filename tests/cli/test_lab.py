@@ -1,0 +1,159 @@
+"""`pellucid lab` as a user meets it: what is wrong is said once, and before anything runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.lab.small import STUDY, write_study
+
+from pellucid.cli.main import main
+from pellucid.lab.results import append_result
+from pellucid.lab.study_file import load_study, read_study
+from pellucid.lab.trial import failure, run_trial
+
+Says = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def refused(capsys: Says, *arguments: str) -> tuple[int, str]:
+    """Call `pellucid lab run`, which must not begin any run; return exit code and message."""
+    code = main(["lab", "run", *arguments])
+    assert not list(Path().glob("**/runs"))
+    said = capsys.readouterr()
+    assert "done" not in said.out
+    return code, said.err
+
+
+def test_data_that_is_missing_is_said_before_any_run(tmp_path: Path, capsys: Says) -> None:
+    path = write_study(tmp_path)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace(f"{tmp_path.as_posix()}/pairs", "elsewhere/pairs"))
+    code, said = refused(capsys, str(path))
+    assert code == 1
+    assert f"elsewhere/pairs.tsv: there is no such file in {tmp_path}, where" in said
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "pairs.tsv").write_text("a\tb\nc\n")
+    assert "pairs.tsv, line 2: expected 2 columns" in refused(capsys, str(path))[1]
+
+
+def test_only_what_is_to_run_must_have_its_data(tmp_path: Path, capsys: Says) -> None:
+    text = STUDY.replace('set.model.attention_scale = "none"', 'set.data.train = ["nowhere.tsv"]')
+    path = write_study(tmp_path, text)
+    code, said = refused(capsys, str(path))
+    assert code == 1
+    assert f"nowhere.tsv: there is no such file in {tmp_path}" in said
+    options = ["--only", "linear", "--seeds", "0", "--folder", "out", "--workers", "1"]
+    assert main(["lab", "run", str(path), *options]) == 0
+    assert f"read it:  pellucid lab report {path} --folder out\n" in capsys.readouterr().out
+
+
+def test_data_that_changed_since_a_run_was_done_is_said_before_any_other(
+    tmp_path: Path, capsys: Says
+) -> None:
+    path, file = write_study(tmp_path), tmp_path / "lab" / "scale" / "results.jsonl"
+    line = run_trial(read_study(path).trials()[0], tmp_path / "elsewhere")
+    append_result(file, line)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text(pairs.read_text().replace("six six", "six six six"))
+    for variant in ("sqrt", "linear"):  # what is done, and what would be compared with it
+        code, said = refused(capsys, str(path), "--only", variant, "--seeds", "0")
+        assert code == 1
+        assert "results.jsonl: sqrt with seed 0 learnt from other data (SHA-256 of its" in said
+        assert f"{line['data'][:12]}…, now " in said
+        assert "put the data back, name another results file and folder, or delete" in said
+    del line["data"]  # as older lines lack it, which cannot be compared
+    file.unlink()
+    append_result(file, line)
+    assert main(["lab", "run", str(path), "--only", "sqrt", "--seeds", "0"]) == 0
+    assert "1/1 done" in capsys.readouterr().out
+
+
+def test_a_corpus_without_pairs_put_aside_has_no_validation_loss(
+    tmp_path: Path, capsys: Says
+) -> None:
+    pytest.importorskip("chatterbot_corpus")
+    path = write_study(tmp_path)
+    recipe = tmp_path / "recipe.toml"
+    settings = recipe.read_text().replace(
+        f'train = ["{tmp_path.as_posix()}/pairs.tsv"]', 'corpus = "chatterbot-ko"'
+    )
+    recipe.write_text(settings)
+    code, said = refused(capsys, str(path))
+    assert code == 2
+    assert "runs of sqrt do not write valid_loss, for they have no validation pairs" in said
+    assert "held_out" not in said  # which is of files alone
+
+
+def test_too_few_seeds_and_runs_of_other_settings_are_told_before_it_runs(
+    tmp_path: Path, capsys: Says
+) -> None:
+    path = write_study(tmp_path)
+    main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
+    said = capsys.readouterr().out
+    assert "note: in 1 of 1 primary comparisons chance cannot be excluded" in said
+    assert said.index("6 seeds of each could") < said.index("1/1 done")
+    assert "belong to no run" not in said
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("epochs = 2", "epochs = 1"))
+    main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
+    assert "note: 1 further lines of the results file belong to no run" in capsys.readouterr().out
+
+
+def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) -> None:
+    path = write_study(tmp_path)
+    code, said = refused(capsys, str(path), "--only", "none", "--seeds", "2")
+    assert code == 2
+    assert "no run is both one of none and of seed 2" in said
+    code, said = refused(capsys, str(path), "--only", "none", "--only", "linear")
+    assert code == 2
+    assert "--only is given 2 times" in said
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "message"),
+    [
+        ("nonsense", 2, "--dask nonsense: expected a scheduler's address like tcp://"),
+        ("tcp://127.0.0.1:9", 1, "no scheduler answers there within 0.2 seconds; start one"),
+    ],
+)
+def test_a_scheduler_that_is_not_there(
+    tmp_path: Path, address: str, code: int, message: str
+) -> None:
+    """Each in a process of its own: what Dask leaves of one client can trip the next."""
+    pytest.importorskip("distributed")
+    call = ["lab", "run", str(write_study(tmp_path)), "--dask", address]
+    told = (
+        "import sys; from pellucid.cli.main import main; from pellucid.cli import lab; "
+        f"lab.PATIENCE = 0.2; sys.exit(main({call}))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", told], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, message in ended.stderr) == (code, True), ended.stderr
+    assert not (tmp_path / "lab").exists()
+
+
+def test_a_results_file_that_cannot_be_read_is_told_in_its_row(
+    tmp_path: Path, capsys: Says
+) -> None:
+    bad = tmp_path / "lab" / "exponent" / "results.jsonl"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("{\n")
+    trial = load_study("seed-003").trials()[0]
+    good = tmp_path / "lab" / "seed-003" / "results.jsonl"
+    append_result(good, failure(trial, "out of luck", 0.1))
+    assert main(["lab", "list"]) == 1
+    said = capsys.readouterr()
+    rows = {line.split()[0]: line.split() for line in said.out.splitlines() if line[:1].isalpha()}
+    planned = {name: str(len(load_study(name).trials())) for name in ("exponent", "seed-003")}
+    assert rows["exponent"][1:3] == [planned["exponent"], "unreadable"]
+    assert rows["seed-003"][1:3] == [planned["seed-003"], "0"]
+    assert "results.jsonl, line 1: is damaged" in said.err

@@ -1,0 +1,265 @@
+"""The kernels decode as the model does, and a row's bits are its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid import reference
+from pellucid.compiled.engine import Engine
+from pellucid.core.batch import Packed
+from pellucid.generation import Constraints, SampleConfig, SearchConfig, prepared, sample, search
+from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
+
+V = 37
+VARIANTS: dict[str, dict[str, Any]] = {
+    "pre-norm": {"norm": "pre"},
+    "post-norm": {"norm": "post"},
+    "seed 003": {"norm": "post", "final_norm": False, "positions": "learned"},
+    "learned scales": {"attention_scale": "learned"},
+    "seed 004": {"ffn_before": 1, "ffn_after": 2, "attention_scale": "d_k^2"},
+    "gelu": {"activation_function": "gelu", "norm": "pre", "encoder_layers": 1},
+    "gelu_tanh": {"activation_function": "gelu_tanh", "output_bias": False},
+    "silu": {"activation_function": "silu", "embedding_scale": 2.0, "position_scale": 0.5},
+    "leaky relu": {"activation_function": "leaky_relu", "tie_embeddings": "all"},
+}
+
+
+def shaken(model: Any) -> Any:
+    noise = np.random.default_rng(0)
+    for parameter in model.parameters():
+        shake = 0.1 * noise.standard_normal(parameter.shape)
+        parameter.data = (parameter.data + shake).astype(np.float32)
+    return model.eval()
+
+
+def same_answers(model: Any, source: Packed, config: SearchConfig) -> list[tuple[Any, Any]]:
+    """Search on both roads, which must say the same tokens; return what each found, by text."""
+    found = search(prepared(model), source, config)
+    with reference():
+        plain = search(model, source, config)
+    both = list(zip(found, plain, strict=True))
+    for ours, theirs in both:
+        assert [(a.tokens, a.finished) for a in ours] == [(a.tokens, a.finished) for a in theirs]
+    return both
+
+
+SHAPE = {"d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 43}
+
+
+def seq2seq(**settings: Any) -> Seq2Seq:
+    shape = {**SHAPE, "source_vocab_size": V, "target_vocab_size": V}
+    model: Seq2Seq = shaken(Seq2Seq(Seq2SeqConfig(**{**shape, **settings}), seed=3))
+    return model
+
+
+def language(**settings: Any) -> CausalLM:
+    shape = {**SHAPE, "vocab_size": V}
+    model: CausalLM = shaken(CausalLM(CausalLMConfig(**{**shape, **settings}), 3))
+    return model
+
+
+def sources(n: int = 17, seed: int = 1) -> list[list[int]]:
+    draw = np.random.default_rng(seed)
+    return [draw.integers(3, V, int(length)).tolist() for length in draw.integers(0, 23, n)]
+
+
+MODELS = [*((seq2seq, settings) for settings in VARIANTS.values()), (language, {}),
+          (language, {"attention_scale": "learned"}),
+          (language, {"norm": "post", "positions": "sinusoidal"})]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "settings"), MODELS)
+def test_every_step_is_the_models(make: Any, settings: dict[str, Any]) -> None:
+    model = make(**settings)
+    engine = prepared(model)
+    assert isinstance(engine, Engine)
+    source, draw = Packed.of(sources()), np.random.default_rng(5)
+    states, tokens = [model.start(source), engine.start(source)], np.full(17, 1)
+    for step in range(13):
+        (theirs, states[0]), (ours, states[1]) = (
+            road.step(state, tokens) for road, state in zip((model, engine), states, strict=True)
+        )
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+        tokens = draw.integers(3, V, len(tokens))
+        if step % 4 == 3:  # hypotheses change places, some come twice, some leave
+            rows = draw.integers(0, len(tokens), len(tokens) - 1)
+            states, tokens = [state.select(rows) for state in states], tokens[rows]
+
+
+@pytest.mark.parametrize(("make", "settings"), MODELS)
+@pytest.mark.parametrize("beam", [1, 4])
+def test_search_finds_what_the_plain_search_finds(
+    make: Any, settings: dict[str, Any], beam: int
+) -> None:
+    model, source = make(**settings), Packed.of(sources())
+    for config in (
+        SearchConfig(beam=beam, best=beam, max_length=19),
+        SearchConfig(beam=beam, best=1, max_length=11, length_penalty=0.0),
+    ):
+        for ours, theirs in same_answers(model, source, config):
+            np.testing.assert_allclose(
+                [(a.log_p, a.score) for a in ours], [(a.log_p, a.score) for a in theirs], atol=2e-5
+            )
+
+
+@pytest.mark.parametrize(("make", "settings"), [(seq2seq, {"norm": "pre"}), (language, {})])
+def test_a_rows_bits_are_its_own(make: Any, settings: dict[str, Any]) -> None:
+    engine, every = prepared(make(**settings)), sources(n=131)
+    config = SearchConfig(beam=3, best=3, max_length=13)
+    together = search(engine, Packed.of(every), config)
+    for i in (0, 5, 77, 130):
+        assert search(engine, Packed.of([every[i]]), config) == [together[i]]
+    order = np.random.default_rng(2).permutation(131)[:53]
+    shuffled = search(engine, Packed.of([every[i] for i in order]), config)
+    assert shuffled == [together[i] for i in order]  # scores too, to the last bit
+    log_p, _ = engine.step(engine.start(Packed.of(every)), np.full(131, 1))
+    for i in (3, 100):
+        alone, _ = engine.step(engine.start(Packed.of([every[i]])), np.array([1]))
+        np.testing.assert_array_equal(alone[0], log_p[i])
+
+
+def test_two_ways_may_go_on_from_one_state() -> None:
+    engine = prepared(seq2seq())
+    state = engine.start(Packed.of([[4, 5], [6]]))
+    _, one = engine.step(state, np.array([1, 1]))
+    first, _ = engine.step(one, np.array([7, 8]))
+    engine.step(one, np.array([9, 10]))
+    again, _ = engine.step(one, np.array([7, 8]))
+    np.testing.assert_array_equal(first, again)
+
+
+def test_long_answers_outgrow_the_first_cache() -> None:
+    model = seq2seq(max_position_embeddings=131)
+    config = SearchConfig(beam=2, max_length=120)
+    found = search(prepared(model), Packed.of([[5, 6, 7]]), config)
+    with reference():
+        plain = search(model, Packed.of([[5, 6, 7]]), config)
+    assert found[0][0].tokens == plain[0][0].tokens
+    assert len(found[0][0].tokens) > 40
+
+
+def test_rules_and_prefixes_and_draws_run_on_it_too() -> None:
+    model, source = seq2seq(), Packed.of(sources(n=7))
+    ruled = SearchConfig(beam=3, max_length=17, constraints=Constraints(no_repeat_ngram=2))
+    drawn = SampleConfig(max_length=9, seed=4)
+    found = search(model, source, ruled), sample(model, source, drawn)
+    begun = search(model, source, prefixes=[[9, 8]] * 7)
+    assert all(answers[0].tokens[:2] == (9, 8) for answers in begun)
+    with reference():
+        assert [[h.tokens for h in answers] for answers in found[0]] == [
+            [h.tokens for h in answers] for answers in search(model, source, ruled)
+        ]
+        assert found[1] == sample(model, source, drawn)
+
+
+def test_what_the_kernels_do_not_take_comes_back_as_it_is() -> None:
+    whole = Seq2Seq(Seq2SeqConfig(V, V, d_model=8, ffn_dim=8), dtype=np.float64)
+    assert prepared(whole) is whole
+    model = seq2seq()
+    with reference():
+        assert prepared(model) is model
+
+
+@pytest.mark.parametrize("make", [seq2seq, language])
+def test_wrong_tokens_and_long_texts_are_named(make: Any) -> None:
+    engine = prepared(make())
+    with pytest.raises(IndexError, match="expected tokens from 0 to 36"):
+        engine.start(Packed.of([[5], [V]]))
+    with pytest.raises(IndexError, match="expected tokens from 0 to 36"):
+        engine.step(engine.start(Packed.of([[5]])), np.array([-1]))
+    with pytest.raises(ValueError, match="longer than the model's 43 positions"):
+        engine.start(Packed.of([[5] * 44]))
+
+
+def test_a_text_that_fills_the_positions_leaves_no_room() -> None:
+    model = language()
+    with pytest.raises(ValueError, match="a text of 43 tokens leaves no room"):
+        search(model, Packed.of([[5], [5] * 43]))
+    assert search(model, Packed.of([[5] * 42]))[0][0].tokens == ()
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_each_answer_ends_where_its_own_text_leaves_no_room(beam: int) -> None:
+    model = language(output_bias=True)
+    assert model.output.bias is not None
+    model.output.bias.data[2] = -99.0  # no answer ends by itself
+    texts = Packed.of([[5] * length for length in (3, 31, 11, 41, 7)])
+    found = Engine(model).search(texts, SearchConfig(beam=beam, max_length=29), at_once=2)
+    assert [len(best[0].tokens) for best in found] == [29, 11, 29, 1, 29]  # 42 − length, or 29
+
+
+def test_no_inputs_no_answers() -> None:
+    assert search(prepared(seq2seq()), Packed.of([])) == []
+
+
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+def test_it_is_as_near_to_float64_as_the_plain_page(settings: dict[str, Any]) -> None:
+    model = seq2seq(**settings)
+    exact = Seq2Seq(model.config, dtype=np.float64).eval()
+    exact.load_state_dict({k: v.astype(np.float64) for k, v in model.state_dict().items()})
+    source, tokens = Packed.of(sources()), np.full(17, 1)
+    roads = (exact, model, prepared(model))
+    states, errors = [road.start(source) for road in roads], np.zeros(2)
+    for step in range(9):
+        log_ps = []
+        for i, road in enumerate(roads):
+            with reference():
+                log_p, states[i] = road.step(states[i], tokens)
+            log_ps.append(log_p)
+        worst = [np.abs(log_p - log_ps[0]).max() for log_p in log_ps[1:]]
+        errors, tokens = np.maximum(errors, worst), (tokens + step) % V
+    plain, ours = errors
+    assert ours <= 2 * plain + 2 * np.spacing(np.float32(np.abs(log_ps[0]).max()))
+
+
+@pytest.mark.parametrize("make", [seq2seq, language])
+@pytest.mark.parametrize("max_length", [1, 3])
+def test_a_beam_wider_than_the_vocabulary_says_its_tokens_only(make: Any, max_length: int) -> None:
+    few = 7
+    of = (
+        {"vocab_size": few}
+        if make is language
+        else dict.fromkeys(("source_vocab_size", "target_vocab_size"), few)
+    )
+    model, source = make(**of), Packed.of([[5, 6], [3]])
+    for beam in (5, 11):
+        config = SearchConfig(beam=beam, best=beam, max_length=max_length)
+        same_answers(model, source, config)
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (language, {"num_hidden_layers": 0}),
+        (seq2seq, {"decoder_layers": 0}),
+        (seq2seq, {"encoder_layers": 0, "decoder_layers": 0}),
+    ],
+)
+def test_a_model_without_layers_decodes(make: Any, settings: dict[str, Any]) -> None:
+    model, source = make(**settings), Packed.of([[5, 6], [], [7]])
+    config, drawn = SearchConfig(beam=3, best=3, max_length=5), SampleConfig(max_length=5)
+    found, said = search(prepared(model), source, config), sample(prepared(model), source, drawn)
+    with reference():
+        plain = search(model, source, config)
+        assert sample(model, source, drawn) == said
+    assert [[a.tokens for a in answers] for answers in found] == [
+        [a.tokens for a in answers] for answers in plain
+    ]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_of_two_equal_tokens_the_lower_is_said(beam: int) -> None:
+    model = seq2seq(tie_embeddings="none")
+    assert model.output.bias is not None
+    said = model.target.tokens.weight.data
+    for array in (model.output.weight.data, model.output.bias.data, said):
+        array[[4, V - 1]] = array[5]
+    model.output.bias.data[[4, 5, V - 1]] += 3.0
+    config = SearchConfig(beam=beam, best=beam, max_length=6)
+    found = search(prepared(model), Packed.of(sources()), config)
+    firsts = {token for answers in found for token in answers[0].tokens}
+    assert 4 in firsts
+    assert not {5, V - 1} & firsts

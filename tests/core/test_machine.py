@@ -1,0 +1,56 @@
+"""The processors that this process may use, wherever they are counted."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from pellucid.core.machine import processor, processors
+from pellucid.kernels.backend import threads
+from pellucid.lab import capacity, trial
+
+
+@pytest.fixture
+def three_of_seven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was given three of the machine's seven processors."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+
+
+@pytest.mark.usefixtures("three_of_seven")
+def test_those_of_the_process_count_and_no_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("PELLUCID_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemAvailable: 20000000 kB\n")
+    assert trial.machine() == {"processor": processor(), "processors": 3}
+    assert threads.available() == 3
+    assert capacity.affordable(1.0, tmp_path) == 3
+
+
+@pytest.mark.usefixtures("three_of_seven")
+def test_all_count_where_a_process_cannot_be_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert processors() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert processors() == 1
+
+
+def test_a_processor_that_says_no_name_is_called_by_its_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+
+    def read(self: Path, encoding: str) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", read)
+    assert processor() == "riscv64"
+    monkeypatch.setattr(Path, "read_text", lambda self, encoding: "flags: a\nmodel name : X: 5\n")
+    assert processor() == "X: 5"

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import pytest
+
+from pellucid.core.errors import UsageError
+from pellucid.data.corpora import CORPORA, find_corpus, load_corpus, pronunciations
+from pellucid.data.pairs import Pair, Pairs
+
+
+def needs_package(name: str) -> pytest.MarkDecorator:
+    try:
+        distribution(name)
+        absent = False
+    except PackageNotFoundError:
+        absent = True
+    return pytest.mark.skipif(absent, reason=f"the package {name} is not installed")
+
+
+def needs_data(path: str) -> pytest.MarkDecorator:
+    folder = os.environ.get("PELLUCID_DATA")
+    absent = folder is None or not Path(folder, path).exists()
+    return pytest.mark.skipif(absent, reason=f"PELLUCID_DATA names no folder with {path}")
+
+
+def sizes(pairs: Pairs) -> tuple[int, int, int]:
+    return len(pairs.train), len(pairs.valid), len(pairs.test)
+
+
+def targets(pairs: tuple[Pair, ...]) -> int:
+    return sum(len(pair.targets) for pair in pairs)
+
+
+@needs_package("chatterbot-corpus")
+def test_chatterbot_ko() -> None:
+    pairs = load_corpus("chatterbot-ko")
+    assert sizes(pairs) == (356, 0, 0)
+    assert targets(pairs.train) == 696
+    asked = {pair.source: pair.targets for pair in pairs.train}
+    assert (
+        asked["AI가 뭐지?"][0] == "인공지능은 공학 및 과학을 통해 생각하는 기계를 만든 것 입니다."
+    )
+    assert "카네이션" in " ".join(asked["심심해"])
+    assert not any("  " in text for texts in asked.values() for text in texts)
+
+
+@needs_package("misaki")
+def test_g2p_en() -> None:
+    pairs = load_corpus("g2p-en")
+    assert sizes(pairs) == (80_653, 1_779, 3_473)
+    assert [targets(side) for side in (pairs.train, pairs.valid, pairs.test)] == [
+        81_319, 1_789, 3_510
+    ]  # fmt: skip
+    assert pairs.first_target_only
+    spellings = [p.source for side in (pairs.train, pairs.valid, pairs.test) for p in side]
+    assert len(set(spellings)) == 85_905
+    assert set("".join(spellings)) == set("abcdefghijklmnopqrstuvwxyz'")
+    said = {p.source: p.targets for side in (pairs.train, pairs.valid, pairs.test) for p in side}
+    assert said["us"][0] == "ˌʌs"
+    assert said["attention"] == ("ətˈɛnʧən",)
+    assert all(text and text == text.strip() for texts in said.values() for text in texts)
+
+
+@needs_package("misaki")
+def test_the_lexicons_code_is_never_imported() -> None:
+    script = (
+        "import sys; from pellucid.data.corpora import load_corpus; load_corpus('g2p-en'); "
+        "print('misaki' in sys.modules)"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env
+    )
+    assert done.stdout == "False\n"
+
+
+def test_pronunciations_of_one_spelling_stand_together() -> None:
+    lexicon: dict[str, str | dict[str, str | None]] = {
+        "Polish": "pˈOlɪʃ",
+        "POLISH": "pˈi",
+        "polish": {"VERB": "pˈɑlɪʃ", "NOUN": None, "ADJ": "pˈOlɪʃ"},
+        "read": {"VBD": "ɹˈɛd", "DEFAULT": "ɹˈid", "None": "ɹˈɛd"},
+        "mute": {"NOUN": None},
+        "don't": "dˈOnt",
+        "'em": "əm",
+        "x-ray": "ˈɛksɹˌA",
+        "dr.": "dˈɑktəɹ",
+        "café": "kæfˈA",
+        "'": "x",
+        "": "x",
+    }
+    assert pronunciations(lexicon) == [
+        Pair("'em", ("əm",)),
+        Pair("don't", ("dˈOnt",)),
+        Pair("polish", ("pˈɑlɪʃ", "pˈOlɪʃ", "pˈi")),
+        Pair("read", ("ɹˈid", "ɹˈɛd")),
+    ]
+
+
+@needs_data("chatbot_ko/ChatbotData.csv")
+def test_chatbot_ko_whole() -> None:
+    pairs = load_corpus("chatbot-ko", "all")
+    assert sizes(pairs) == (11_823, 0, 0)
+    assert len({pair.source for pair in pairs.train}) == 11_662
+    assert len({pair.target for pair in pairs.train}) == 7_779
+    assert sum("," in pair.source + pair.target for pair in pairs.train) == 75
+    assert pairs.train[0] == Pair("12시 땡!", ("하루가 또 가네요.",))
+    assert not any(re.search("[\r\n]", pair.source + pair.target) for pair in pairs.train)
+
+
+@needs_data("chatbot_ko/ChatbotData.csv")
+def test_chatbot_ko_by_answer() -> None:
+    pairs = load_corpus("chatbot-ko")
+    assert sizes(pairs) == (10_577, 605, 641)
+    sides = [{p.target for p in side} for side in (pairs.train, pairs.valid, pairs.test)]
+    assert sum(map(len, sides)) == len(set.union(*sides)) == 7_779
+    assert sorted((*pairs.train, *pairs.valid, *pairs.test), key=repr) == sorted(
+        load_corpus("chatbot-ko", "all").train, key=repr
+    )
+
+
+@needs_data("multi30k/train.de.gz")
+def test_multi30k() -> None:
+    pairs = load_corpus("multi30k-de-en")
+    assert sizes(pairs) == (29_000, 1_014, 1_000)
+    assert len(set(pairs.train)) == 28_997
+    texts = [text for side in (pairs.train, pairs.valid, pairs.test) for p in side
+             for text in (p.source, p.target)]  # fmt: skip
+    assert all(text == " ".join(text.split()) != "" for text in texts)
+    assert pairs.train[0].target == "Two young, White males are outside near many bushes."
+    back = load_corpus("multi30k-en-de")
+    assert [(p.target, p.source) for p in back.test] == [(p.source, p.target) for p in pairs.test]
+
+
+def test_every_corpus_says_what_it_is() -> None:
+    for name, corpus in CORPORA.items():
+        assert name == corpus.name
+        assert all((corpus.about, corpus.origin, corpus.licence, corpus.citation, corpus.splits))
+
+
+@pytest.mark.parametrize(
+    "ask, says",
+    [
+        (lambda: find_corpus("g2p"), r"no corpus 'g2p' .did you mean g2p-en..; there are: chatter"),
+        (
+            lambda: load_corpus("chatbot-ko", "al"),
+            r"no split 'al' .did you mean all.*has: by_answer",
+        ),
+    ],
+)
+def test_unknown_names(ask: Callable[[], object], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        ask()
+
+
+@needs_package("chatterbot-corpus")
+def test_the_same_pairs_in_every_process() -> None:
+    script = (
+        "import json; from pellucid.data.corpora import load_corpus; "
+        "print(json.dumps([(p.source, p.targets) for p in load_corpus('chatterbot-ko').train]))"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=env)
+    here = [[p.source, list(p.targets)] for p in load_corpus("chatterbot-ko").train]
+    assert json.loads(done.stdout) == here
+
+
+def test_at_hand_is_what_the_folder_has_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PELLUCID_DATA", raising=False)
+    corpus = find_corpus("multi30k-de-en")
+    assert not corpus.at_hand
+    monkeypatch.setenv("PELLUCID_DATA", str(tmp_path))
+    for file in corpus.files:
+        assert not corpus.at_hand
+        (tmp_path / file.path).parent.mkdir(exist_ok=True)
+        (tmp_path / file.path).touch()
+    assert corpus.at_hand
+    assert find_corpus("g2p-en").at_hand  # a package's data are never downloaded

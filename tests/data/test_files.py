@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from pellucid.core.errors import UsageError, UserError
+from pellucid.data.files import LONGEST_LINE, read_lines, read_pairs, read_parallel, read_split
+from pellucid.data.pairs import Pair
+from pellucid.data.tokenizers import normaliser
+
+TWO = (Pair("a b", ("x y",)), Pair("c", ("z",)))
+
+
+def write(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    data = content if isinstance(content, bytes) else content.encode("utf-8")
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("p.tsv", "a b\tx y\nc\tz\n"),
+        ("p.tsv", "a b\tx y\r\nc\tz"),
+        ("p.tsv", "\ufeffa b\tx y\nc\tz\n"),
+        ("p.tsv", "target\tnote\tsource\nx y\t1\ta b\nz\t\tc\n"),
+        ("p.tsv.gz", "a b\tx y\nc\tz\n"),
+        ("p.csv", "a b,x y\nc,z\n"),
+        ("p.csv", 'source,target\r\n"a b","x y"\r\nc,z'),
+        ("p.csv", 'source, target\na b,"x y"\nc,z'),
+        ("p.csv.gz", "a b,x y\nc,z\n"),
+        ("p.jsonl", '{"source": "a b", "target": "x y"}\n{"target": ["z"], "source": "c"}\n'),
+        ("p.jsonl.gz", '{"source": "a b", "target": "x y"}\n{"target": ["z"], "source": "c"}\n'),
+    ],
+)
+def test_every_format(name: str, content: str, tmp_path: Path) -> None:
+    assert read_pairs(write(tmp_path, name, content)) == TWO
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("p.tsv", "Q\tA\tlabel\na b\tx y\t0\nc\tz\t1\n"),
+        ("p.csv", "Q,A,label\r\na b,x y,0\r\nc,z,2   "),
+        ("p.jsonl", '{"Q": "a b", "A": "x y", "label": 0}\n{"Q": "c", "A": "z"}\n'),
+    ],
+)
+def test_columns_by_name(name: str, content: str, tmp_path: Path) -> None:
+    assert read_pairs(write(tmp_path, name, content), ("Q", "A")) == TWO
+
+
+def test_csv_quotes(tmp_path: Path) -> None:
+    path = write(tmp_path, "p.csv", '"a, ""b""","x\ny"\n c , z\n"d",\'e" f\'\n')
+    assert read_pairs(path) == (
+        Pair('a, "b"', ("x\ny",)),
+        Pair(" c ", (" z",)),
+        Pair("d", ("'e\" f'",)),
+    )
+
+
+@pytest.mark.parametrize("row", ['"a", "b, c"', ' "a","b, c"', '\t"a",\t"b, c"'])
+def test_csv_blanks_before_a_quote(row: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "p.csv", f'source, "target"\n{row}\nd, e "f"\n')
+    assert read_pairs(path) == (Pair("a", ("b, c",)), Pair("d", (' e "f"',)))
+
+
+def test_tsv_has_no_quoting(tmp_path: Path) -> None:
+    assert read_pairs(write(tmp_path, "p.tsv", '"a\t"b" c\n')) == (Pair('"a', ('"b" c',)),)
+
+
+def test_several_targets(tmp_path: Path) -> None:
+    path = write(tmp_path, "p.jsonl", '{"source": "a", "target": ["b", "c"]}')
+    assert read_pairs(path) == (Pair("a", ("b", "c")),)
+
+
+def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
+    odd = "a\u2028b\x85c\vd\fe\rf\tg\n"
+    assert read_pairs(write(tmp_path, "p.tsv", odd)) == (Pair("a\u2028b\x85c\vd\fe\rf", ("g",)),)
+
+
+FAULTS = [
+    ("p.tsv", "", "p.tsv: is empty"),
+    ("p.tsv", " \n\n", "p.tsv: is empty"),
+    ("p.tsv.gz", "", "p.tsv.gz: is empty"),
+    ("p.csv", "source,target\n", "p.csv: has column names but no pairs"),
+    ("p.tsv", "a\tb\nc\n", "p.tsv, line 2: expected 2 columns with a tab between them, got 1"),
+    ("p.tsv", "a\tb\n\nc\td\n", "line 2: expected 2 columns with a tab between them, got 1"),
+    ("p.tsv", "a\tb\tc\n", "line 1: expected 2 columns .* got 3; .* names its columns"),
+    ("p.csv", "a,b\nc\td\n", "p.csv, line 2: expected 2 columns with a comma"),
+    ("p.tsv.csv", "a,b\nc\td\n", "p.tsv.csv, line 2: expected 2 columns with a comma"),
+    ("p.tsv.csv.gz", "a,b\nc\td\n", "line 2: expected 2 columns with a comma"),
+    ("p.csv", 'a,"x\ny\nz"\nc\n', "p.csv, line 4: expected 2 columns"),
+    ("p.csv", 'a,b\nc,"d\n', "p.csv, line 2: not valid CSV: unexpected end of data"),
+    ("p.csv", 'a,b\n"c" x,d\n', "p.csv, line 2: not valid CSV"),
+    ("p.tsv", "a\tb\nc\t \n", "p.tsv, line 2: the target is empty"),
+    ("p.tsv", "a\tb\n\u3000\td\n", "p.tsv, line 2: the source is empty"),
+    ("p.tsv", "가\t나\n다\t라\n".encode("cp949"), "p.tsv, line 1: not UTF-8 .byte 0xb0.*CP949"),
+    ("p.tsv", b"a\tb\nc\t\xff\n", "p.tsv, line 2: not UTF-8 .byte 0xff"),
+    ("p.tsv", "가\t나\n".encode("utf-16"), "p.tsv: is UTF-16; save it as UTF-8"),
+    ("p.tsv", b"a\tb\nc\0\td\n", "p.tsv, line 2: holds a NUL byte"),
+    ("p.tsv", "a\tb\n" + "x" * 100_000 + "\ty\n", "p.tsv, line 2: 100,002 characters, more than"),
+    ("p.csv", "a,b\n" + "x" * 200_000 + ",y\n", "p.csv, line 2: 200,002 characters"),
+    ("p.jsonl", "[" * 100_000, "p.jsonl, line 1: 100,000 characters"),
+    ("p.jsonl", "[" * 40_000, "p.jsonl, line 1: not valid JSON"),
+    ("p.jsonl", '{"source": "a", "target": "b"}\n{', "p.jsonl, line 2: not valid JSON"),
+    ("p.jsonl", '{"source": "a", "target": "b"}\n\n{}', "p.jsonl, line 2: not valid JSON"),
+    ("p.jsonl", "[1]", "p.jsonl, line 1: expected an object like"),
+    ("p.jsonl", '{"sorce": "a", "target": "b"}', "line 1: no key 'source' .did you mean sorce"),
+    ("p.jsonl", '{"source": 1, "target": "b"}', "p.jsonl, line 1: 'source' must be a text"),
+    ("p.jsonl", '{"source": "a", "target": [null]}', "line 1: .*'target' a text or a list"),
+    ("p.jsonl", '{"source": "a", "target": []}', "line 1: the target is empty"),
+    ("p.jsonl", '{"source": "\\ud800", "target": "b"}', "line 1: holds half of a surrogate pair"),
+]
+
+
+@pytest.mark.parametrize("name, content, says", FAULTS)
+def test_each_fault_is_one_message(
+    name: str, content: str | bytes, says: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(UserError, match=says) as caught:
+        read_pairs(path)
+    assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    "name, expected", [("p.txt", "text"), ("p.txt.gz", "text"), ("p.tsv.gz", "pair of texts")]
+)
+def test_what_was_expected_is_a_pair_in_a_file_of_pairs_alone(
+    name: str, expected: str, tmp_path: Path
+) -> None:
+    for content in (" \n", "x" * 50_001):
+        with pytest.raises(UserError, match=f"expected one {expected} on each line$"):
+            read_lines(write(tmp_path, name, content))
+
+
+def test_the_longest_line_that_counts(tmp_path: Path) -> None:
+    line = "x" * (LONGEST_LINE - 2) + "\ty"
+    assert len(read_pairs(write(tmp_path, "p.tsv", line + "\n"))) == 1
+    with pytest.raises(UserError, match="line 1: 50,001 characters"):
+        read_pairs(write(tmp_path, "p.tsv", line + "y\n"))
+
+
+def test_what_is_not_a_readable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder.tsv").mkdir()
+    with pytest.raises(UserError, match=r"folder.tsv: is a folder"):
+        read_pairs(tmp_path / "folder.tsv")
+    with pytest.raises(UserError, match=r"none.tsv: there is no such file$"):
+        read_pairs(tmp_path / "none.tsv")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"none.tsv: there is no such file in {tmp_path}, where"):
+        read_pairs(Path("none.tsv"))
+    with pytest.raises(UserError, match="cannot be read: Not a directory"):
+        read_pairs(write(tmp_path, "file", "a") / "p.tsv")
+    whole = gzip.compress(b"a\tb\n" * 997)
+    for damaged in (b"a\tb\n", whole[:-20], whole[:30] + b"\0" * 9 + whole[39:]):
+        (tmp_path / "cut.tsv.gz").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"cut.tsv.gz: is not a whole gzip file"):
+            read_pairs(tmp_path / "cut.tsv.gz")
+
+
+def test_a_format_of_another_kind(tmp_path: Path) -> None:
+    for name in ("p.txt", "p.xlsx", "p", "p.gz"):
+        with pytest.raises(UsageError, match=r"expected a file named .tsv, .csv or .jsonl"):
+            read_pairs(write(tmp_path, name, "a\tb\n"))
+
+
+@pytest.mark.parametrize("name, content", [("p.csv", "Q,B\na,b\n"), ("p.tsv", "Q\tB\na\tb\n")])
+def test_a_column_that_is_not_there(name: str, content: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"line 1: no column 'A'.*there are: Q, B"):
+        read_pairs(write(tmp_path, name, content), ("Q", "A"))
+
+
+def test_parallel_files(tmp_path: Path) -> None:
+    source = write(tmp_path, "train.de.gz", "a b\nc\n")
+    target = write(tmp_path, "train.en", "x y\r\nz")
+    assert read_parallel(source, target) == TWO
+    longer = write(tmp_path, "longer.en", "x\ny\nz\n")
+    with pytest.raises(UserError, match=r"train.de.gz has 2 lines and .*longer.en has 3"):
+        read_parallel(source, longer)
+    gap = write(tmp_path, "gap.en", "x\n \n")
+    with pytest.raises(UserError, match=r"gap.en, line 2: empty; take it out of both"):
+        read_parallel(source, gap)
+
+
+def test_an_inner_empty_line_keeps_the_others_in_place(tmp_path: Path) -> None:
+    assert read_lines(write(tmp_path, "t.txt", "a\n\nb\n\n")) == ["a", "", "b", ""]
+
+
+def lines(n: int) -> str:
+    return "".join(f"source {i % 101}\ttarget {i}\n" for i in range(n))
+
+
+def test_a_share_is_held_out_by_source(tmp_path: Path) -> None:
+    split = read_split([write(tmp_path, "p.tsv", lines(997))], held_out=0.2)
+    assert len(split.train) + len(split.valid) == 997
+    assert split.valid
+    assert not {p.source for p in split.train} & {p.source for p in split.valid}
+    assert split.test == ()
+
+
+def test_sources_that_are_one_text_once_normalised_stand_on_one_side(tmp_path: Path) -> None:
+    spelt = "".join(f"{word} {n}\tx\n" for n in range(101) for word in ("Ab", "aB", "ab"))
+    split = read_split(
+        [write(tmp_path, "p.tsv", spelt)], held_out=0.2, same=normaliser(["lowercase"])
+    )
+    sides = [{pair.source.lower() for pair in side} for side in (split.train, split.valid)]
+    assert all(sides)
+    assert sum(map(len, sides)) == 101
+
+
+def test_files_for_every_side(tmp_path: Path) -> None:
+    train = write(tmp_path, "train.tsv", lines(5))
+    parallel = [write(tmp_path, "v.de", "a b\nc\n"), write(tmp_path, "v.en", "x y\nz\n")]
+    split = read_split([train], parallel, [train], held_out=0.5)
+    assert (len(split.train), split.valid, len(split.test)) == (5, TWO, 5)
+    assert len(read_split([train], held_out=0).train) == 5
+
+
+def test_too_few_pairs_to_hold_any_out(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"p.tsv: too few pairs \(1\) to put 5.0% of them aside"):
+        read_split([write(tmp_path, "p.tsv", "a\tb\n")], held_out=0.05)
+
+
+@pytest.mark.parametrize("name", ["b.tsv", "b.csv", "b.jsonl", "b.tsv.gz"])
+def test_two_files_of_pairs_are_not_parallel(name: str, tmp_path: Path) -> None:
+    texts, pairs = write(tmp_path, "a.txt", "a\tx\n"), write(tmp_path, name, "a\tx\n")
+    for paths in ([texts, pairs], [pairs, texts], [pairs, pairs]):
+        with pytest.raises(UsageError, match=rf"{name}: is a file of pairs.*put .* into one file"):
+            read_split(paths, held_out=0.1)
+
+
+def test_three_files_are_not_parallel(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="two parallel texts; got 3 files"):
+        read_split([tmp_path / name for name in "abc"], held_out=0.1)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from pellucid.core.errors import UsageError
+from pellucid.data.pairs import Pair, Pairs, hash_fraction, report_shared, split_by_hash
+
+PAIRS = [Pair(f"word{n % 1009}", (f"answer{n}",)) for n in range(3001)]
+
+
+def test_the_split_keeps_a_source_on_one_side() -> None:
+    split = split_by_hash(PAIRS, valid=0.1, test=0.2)
+    sides = [{pair.source for pair in side} for side in (split.train, split.valid, split.test)]
+    assert sum(map(len, sides)) == 1009
+    assert len(split.train) + len(split.valid) + len(split.test) == 3001
+    assert [round(len(side) / 1009, 1) for side in sides] == [0.7, 0.1, 0.2]
+
+
+def test_adding_pairs_moves_no_other() -> None:
+    small, large = (split_by_hash(PAIRS[:n], valid=0.1, test=0.2) for n in (1501, 3001))
+    assert set(small.test) < set(large.test)
+    assert not set(small.valid) & (set(large.train) | set(large.test))
+
+
+def test_a_larger_share_keeps_the_smaller_ones_test_set() -> None:
+    assert set(split_by_hash(PAIRS, valid=0.1, test=0.2).test) == set(
+        split_by_hash(PAIRS, valid=0.3, test=0.2).test
+    )
+
+
+def test_the_key_is_the_callers() -> None:
+    pairs = [Pair(f"q{n}", (f"a{n % 101}",)) for n in range(997)]
+    split = split_by_hash(pairs, valid=0.3, key=lambda pair: pair.target)
+    assert split.valid
+    assert not {p.target for p in split.valid} & {p.target for p in split.train}
+
+
+def test_keys_that_are_one_text_stand_together_and_all_others_where_they_did() -> None:
+    spelt = [Pair(word, ("x",)) for n in range(499) for word in (f"Word {n}", f"word {n}")]
+    alone = [Pair(f"ALONE {n}", ("x",)) for n in range(499)]
+    split = split_by_hash(spelt + alone, valid=0.1, test=0.2, same=str.lower)
+    sides = [{p.source.lower() for p in s} for s in (split.train, split.valid, split.test)]
+    assert all(sides)
+    assert sum(map(len, sides)) == 2 * 499
+    plain = split_by_hash(alone + spelt[::2], valid=0.1, test=0.2)
+    for side in ("train", "valid", "test"):
+        assert set(getattr(plain, side)) <= set(getattr(split, side))
+    back = split_by_hash((alone + spelt)[::-1], valid=0.1, test=0.2, same=str.lower)
+    assert set(back.test) == set(split.test)
+
+
+def test_pairs_put_aside_that_are_learnt_from_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    train = (Pair("A", ("x",)), Pair("b", ("x", "y")))
+    valid = (Pair("a", ("x",)), Pair("a", ("other",)), Pair("b", ("z", "y")))
+    report_shared(Pairs(train, valid[1:2], (Pair("a", ("x",)), Pair("c", ("x",)))))
+    assert caplog.messages == []
+    report_shared(Pairs(train, valid, (valid[1], Pair("c", ("x",)))), str.lower)
+    first, second = caplog.messages
+    assert first.startswith("2 of 3 validation pairs are in the training data")
+    assert second.startswith("1 of 2 test pairs are in the training or validation data")
+
+
+def test_the_order_is_kept_and_nothing_held_out_is_allowed() -> None:
+    assert split_by_hash(PAIRS, valid=0) == Pairs(tuple(PAIRS))
+
+
+@pytest.mark.parametrize("valid, test", [(-0.1, 0), (0.5, 0.5), (1, 0), (float("nan"), 0)])
+def test_shares_out_of_range(valid: float, test: float) -> None:
+    with pytest.raises(UsageError, match="together below 1"):
+        split_by_hash(PAIRS, valid=valid, test=test)
+
+
+def test_the_hash_is_fixed_for_ever() -> None:
+    assert [round(hash_fraction(t), 9) for t in ("", "마음", "a")] == [
+        0.889415995,
+        0.666454264,
+        0.791374271,
+    ]

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pellucid.core.errors import UserError
+from pellucid.data.sources import PackageFiles, RemoteFile
+
+DATA = "질문,답\r\n".encode() * 101
+
+
+class Handler(SimpleHTTPRequestHandler):
+    asked: list[str]
+
+    def log_message(self, format: str, *args: object) -> None:
+        self.asked.append(self.path)
+
+
+class Site:
+    """A server on this machine that stands for the public origin."""
+
+    def __init__(self, url: str, asked: list[str]) -> None:
+        self.url, self.asked = url, asked
+
+    def file(self, name: str = "data.csv", data: bytes = DATA) -> RemoteFile:
+        return RemoteFile(f"set/{name}", f"{self.url}/{name}", hashlib.sha256(data).hexdigest())
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "data.csv").write_bytes(DATA)
+    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("PELLUCID_DATA", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    asked: list[str] = []
+    handler = type("H", (Handler,), {"asked": asked})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield Site(f"http://127.0.0.1:{server.server_port}", asked)
+        server.shutdown()
+        thread.join()
+
+
+def test_a_download_is_kept_and_its_terms_are_said(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert site.file().read("MIT") == DATA
+    assert f"downloading {site.url}/data.csv; terms of use: MIT" in caplog.text
+    caplog.clear()
+    assert site.file().read("MIT") == DATA
+    assert (site.asked, caplog.text) == (["/data.csv"], "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_download_can_be_read_by_whom_the_umask_lets(
+    site: Site, tmp_path: Path, umask: int, mode: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        site.file().read("MIT")
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "cache" / "set" / "data.csv").stat().st_mode) == mode
+
+
+def test_a_damaged_copy_is_fetched_again(site: Site, tmp_path: Path) -> None:
+    kept = tmp_path / "cache" / "set" / "data.csv"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(DATA[:-1])
+    assert site.file().read("MIT") == DATA == kept.read_bytes()
+
+
+def test_another_file_than_expected_is_not_kept(site: Site, tmp_path: Path) -> None:
+    file = site.file(data=b"other")
+    with pytest.raises(UserError, match=r"data.csv: cannot be downloaded .*hash.*PELLUCID_DATA"):
+        file.read("MIT")
+    assert not list((tmp_path / "cache" / "set").iterdir())
+
+
+def test_what_is_not_there(site: Site) -> None:
+    with pytest.raises(UserError, match=r"none.csv: cannot be downloaded .*404"):
+        site.file("none.csv").read("MIT")
+
+
+def test_no_network(site: Site) -> None:
+    # Port 9 is "discard"; nothing listens on it here.
+    file = RemoteFile("set/data.csv", "http://127.0.0.1:9/data.csv", site.file().sha256)
+    with pytest.raises(UserError, match=r"put it at set/data.csv inside a folder that PELLUCID_D"):
+        file.read("MIT")
+
+
+def test_a_cache_in_the_way(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_bytes(b"")
+    with pytest.raises(UserError, match="cannot be downloaded"):
+        site.file().read("MIT")
+
+
+def test_ones_own_folder_comes_first(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own" / "set" / "data.csv"
+    own.parent.mkdir(parents=True)
+    monkeypatch.setenv("PELLUCID_DATA", str(tmp_path / "own"))
+    own.write_bytes(DATA)
+    assert site.file().read("MIT") == DATA
+    own.write_bytes(DATA + b"\n")
+    with pytest.raises(UserError, match=r"own/set/data.csv: another file than expected .SHA-256"):
+        site.file().read("MIT")
+    own.unlink()
+    own.mkdir()
+    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+        site.file().read("MIT")
+    assert site.asked == []
+    own.rmdir()
+    assert site.file().read("MIT") == DATA
+    assert site.asked == ["/data.csv"]
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package on the path whose code must never run."""
+    info = tmp_path / "words_package-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: words-package\nVersion: 1.2\n")
+    data = tmp_path / "words_package" / "data"
+    data.mkdir(parents=True)
+    (data.parent / "__init__.py").write_text("raise RuntimeError('imported')")
+    for name in "bac":
+        (data / f"{name}.txt").write_bytes(f"{name}\n".encode())
+    (data / "other.bin").write_bytes(b"other")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return data
+
+
+def files_of(version: str) -> PackageFiles:
+    sha256 = hashlib.sha256(b"a\nb\nc\n").hexdigest()
+    return PackageFiles("words-package", version, "words_package/data/*.txt", sha256, " (quietly)")
+
+
+def test_a_packages_files(package: Path) -> None:
+    assert files_of("1.2").read() == {"a.txt": b"a\n", "b.txt": b"b\n", "c.txt": b"c\n"}
+
+
+def test_a_package_with_other_data(package: Path) -> None:
+    (package / "c.txt").write_bytes(b"d\n")
+    message = (
+        r"other data than expected .words-package 1.2 is installed.; "
+        r"pip install 'words-package==1.3' .quietly."
+    )
+    with pytest.raises(UserError, match=message):
+        files_of("1.3").read()
+
+
+def test_a_package_that_is_not_installed() -> None:
+    with pytest.raises(UserError, match=r"not installed; pip install 'words-package==1.2'"):
+        files_of("1.2").read()

@@ -1,0 +1,121 @@
+"""Texts for a model of one text: out of pairs, out of files, into tokens."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pellucid.core.errors import UsageError, UserError
+from pellucid.data.pairs import Pair, Pairs
+from pellucid.data.texts import as_texts, encode_texts, is_text_file, read_texts
+from pellucid.data.tokenizers import train_tokenizer
+
+
+def texts(side: tuple[Pair, ...]) -> list[str]:
+    assert all(pair.source == "" for pair in side)
+    return [pair.target for pair in side]
+
+
+def test_both_sides_of_pairs_are_texts_each_once_and_never_on_two_sides() -> None:
+    pairs = Pairs(
+        (Pair("a", ("b", "c")), Pair("b", ("a",))),
+        (Pair("a", ("d",)), Pair("e", ("c",))),
+        (Pair("d", ("f", "f")),),
+    )
+    found = as_texts(pairs)
+    assert texts(found.train) == ["a", "b", "c"]
+    assert texts(found.valid) == ["d", "e"]
+    assert texts(found.test) == ["f"]
+
+
+def test_a_text_file_is_split_by_hash(tmp_path: Path) -> None:
+    lines = [f"text {i}" for i in range(200)]
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join([*lines, "", "text 7", " "]) + "\n", encoding="utf-8")
+    assert is_text_file([file])
+    assert not is_text_file([file, file])
+    assert not is_text_file([tmp_path / "pairs.tsv"])
+    found = read_texts(file, held_out=0.1)
+    assert sorted(texts(found.train) + texts(found.valid)) == sorted(lines)
+    assert 5 < len(found.valid) < 40
+    again = read_texts(file, [file], held_out=0.1)
+    assert texts(again.train) == lines
+    assert again.valid == ()  # every one of them was trained on
+
+
+def test_texts_that_are_one_once_normalised_are_never_on_two_sides(tmp_path: Path) -> None:
+    pairs = Pairs((Pair("A", ("b",)),), (Pair("a", ("C", "c")),), (Pair("c", ("B", "d")),))
+    found = as_texts(pairs, same=str.lower)
+    assert [texts(side) for side in (found.train, found.valid, found.test)] == [
+        ["A", "b"],
+        ["C", "c"],
+        ["d"],
+    ]
+    file = tmp_path / "texts.txt"
+    lines = [f"{word} {n}" for n in range(101) for word in ("Ab", "aB", "ab")]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    split = read_texts(file, held_out=0.2, same=str.lower)
+    sides = [{text.lower() for text in texts(side)} for side in (split.train, split.valid)]
+    assert all(sides)
+    assert sum(map(len, sides)) == 101
+    assert len(split.train) + len(split.valid) == 303
+
+
+def test_texts_put_aside_that_are_learnt_from_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    aside = Pairs((Pair("a", ("b",)),), (Pair("b", ("c", "a")),), (Pair("c", ("d", "b")),))
+    as_texts(aside)
+    first, second = caplog.messages
+    assert first.startswith("left out 2 of 3 validation texts: the training data has them too")
+    assert second.startswith("left out 2 of 3 test texts: the training or validation data has")
+    caplog.clear()
+    file = tmp_path / "texts.txt"
+    file.write_text("one\ntwo\nthree\n", encoding="utf-8")
+    assert read_texts(file, [file], held_out=0.0).valid == ()
+    assert "left out 3 of 3 validation texts" in caplog.text
+
+
+def test_a_test_of_nothing_but_what_was_learnt_is_refused(tmp_path: Path) -> None:
+    """Else the score would be that of the validation texts."""
+    file, other = tmp_path / "texts.txt", tmp_path / "other.txt"
+    file.write_text("one\ntwo\nthree\n", encoding="utf-8")
+    other.write_text("four\nfive\n", encoding="utf-8")
+    for test in (file, other):
+        with pytest.raises(UserError, match=r"none of the test texts is left.*give other"):
+            read_texts(file, [other], [test], held_out=0.0)
+
+
+def test_a_file_of_pairs_is_no_text_file(tmp_path: Path) -> None:
+    texts, pairs = tmp_path / "t.txt", tmp_path / "p.tsv"
+    texts.write_text("one\ntwo\n", encoding="utf-8")
+    pairs.write_text("a\tx\n", encoding="utf-8")
+    for valid, test in (([pairs], []), ([texts], [pairs])):
+        with pytest.raises(UsageError, match=r"p.tsv: is a file of pairs.*\.txt"):
+            read_texts(texts, valid, test, held_out=0.0)
+
+
+def test_too_few_texts_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "texts.txt"
+    file.write_text("one\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"too few texts \(\d+\) to put"):
+        read_texts(file, held_out=0.05)
+    file.write_text("", encoding="utf-8")
+    with pytest.raises(UserError, match="is empty"):
+        read_texts(file, held_out=0.05)
+
+
+def test_texts_become_tokens_between_begin_and_end(caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = train_tokenizer(["abc"], "char")
+    with caplog.at_level(logging.WARNING):
+        examples = encode_texts(["ab", "abcab", "", "cz"], tokenizer, begin=9, end=8, max_tokens=4)
+    np.testing.assert_array_equal(examples.target.tokens, [9, 4, 5, 8, 9, 6, 3, 8])
+    np.testing.assert_array_equal(examples.source.cu_seqlens, [0, 0, 0])
+    assert examples.dropped == 2
+    assert "left out 2 of 4 texts" in caplog.text
+    assert "1 characters of the texts have no token" in caplog.text
+    with pytest.raises(UserError, match="none of 1 texts has 1 to 2 tokens"):
+        encode_texts(["abc"], tokenizer, begin=1, end=2, max_tokens=2)

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.core.errors import UsageError, UserError
+from pellucid.data.tokenizers import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIALS,
+    UNK,
+    Kind,
+    Tokenizer,
+    normaliser,
+    train_tokenizer,
+)
+
+KOREAN = [
+    "마음이 있니?",
+    "조금 있다.",
+    "너는 무엇을 먹니?",
+    "나는 <s>모든</s> 것을 먹는다 <pad><pad>",
+] * 3
+
+HARD = [
+    "",
+    " ",
+    "  two at each edge  ",
+    "\t\r\n\v\f\x85\u2028\u00a0\u3000\u200b\ufeff",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽",
+    unicodedata.normalize("NFD", "각 é ñ"),
+    unicodedata.normalize("NFC", "각 é ñ"),
+    "ㅋㅋㅋ ㅠㅠ ᄀ ᅡ",
+    "\0\x7f\ufffd\U0010ffff",
+    "don't I'll we've",
+    *SPECIALS,
+    "<s>a</s><unk> <pad>",
+    "Ġ Ċ ##a ▁b",
+]
+
+BPE = train_tokenizer(KOREAN, "bpe", 307)
+CHAR = train_tokenizer([*KOREAN, *HARD], "char")
+
+
+@pytest.mark.parametrize("text", HARD)
+@pytest.mark.parametrize("tokenizer", [BPE, CHAR], ids=["bpe", "char"])
+def test_hard_texts_come_back(tokenizer: Tokenizer, text: str, tmp_path: Path) -> None:
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert not set(ids) & {PAD, BOS, EOS, UNK}
+    assert all(i < tokenizer.vocab_size for i in ids)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "tokenizer.json").encode(text) == ids
+
+
+@given(st.text())
+def test_any_text_comes_back_from_bytes(text: str) -> None:
+    assert BPE.decode(BPE.encode(text)) == text
+
+
+@given(st.text())
+def test_any_text_comes_back_from_its_own_characters(text: str) -> None:
+    tokenizer = train_tokenizer([text], "char")
+    ids = tokenizer.encode(text)
+    assert (tokenizer.decode(ids), len(ids)) == (text, len(text))
+
+
+def test_marks_leave_no_trace_and_unknown_shows() -> None:
+    ids = CHAR.encode("먹니")
+    assert CHAR.decode([BOS, *ids, EOS, PAD, PAD]) == "먹니"
+    assert CHAR.encode("먹X") == [ids[0], UNK]
+    assert CHAR.decode([ids[0], UNK]) == "먹<unk>"
+    assert BPE.decode([UNK]) == ""
+    assert CHAR.tokens([BOS, *ids, EOS]) == ["<s>", "먹", "니", "</s>"]
+
+
+def test_half_a_character_is_the_replacement_character() -> None:
+    ids = train_tokenizer([], "bpe", 260).encode("각")
+    assert len(ids) == 3
+    assert BPE.decode(ids[:1]) == "\ufffd"
+
+
+def test_bpe_learns_pieces() -> None:
+    assert BPE.vocab_size == 307
+    assert len(BPE.encode("마음이 있니?")) < len("마음이 있니?".encode())
+
+
+def test_a_small_corpus_does_not_fill_the_vocabulary(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert train_tokenizer(["ab ab ab"], "bpe", 1009).vocab_size < 270
+    assert "fewer than the 1009 asked for" in caplog.text
+
+
+def test_unknown_characters_are_counted() -> None:
+    assert CHAR.unknown_characters(["먹X", "ZX"]) == {"X": 2, "Z": 1}
+    assert BPE.unknown_characters(["X𐍈"]) == {}
+
+
+def test_a_small_vocabulary_keeps_the_most_frequent(caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = train_tokenizer(["ccc", "bb", "aa", "d"], "char", 7)
+    assert [tokenizer.encode(c) for c in "cabd"] == [[4], [5], [6], [UNK]]
+    assert "1 of 4 characters have no token (vocab_size 7): 'd'" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe"])
+def test_the_normaliser_is_kept_in_the_file(kind: Kind, tmp_path: Path) -> None:
+    steps = ["whitespace", "lowercase", "nfc"]
+    trained = train_tokenizer(["a b é ab"], kind, 300, normalise=steps)
+    trained.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    text = "  A\u00a0\t B \nE\u0301 "
+    assert loaded.decode(loaded.encode(text)) == "a b é"
+    assert loaded.normalised(text) == normaliser(steps)(text) == "a b é"
+    assert normaliser([])(text) == text
+    assert loaded.unknown_characters([text]) == {}
+
+
+def test_punctuation_stands_by_itself_as_in_the_seed() -> None:
+    trained = train_tokenizer(["a"], "bpe", 300, normalise=["punctuation", "whitespace"])
+    assert trained.decode(trained.encode("좋아,  응.정말?!")) == "좋아 , 응 . 정말 ? !"
+
+
+def test_a_normaliser_acts_before_characters_are_counted() -> None:
+    assert train_tokenizer(["AaBb"], "char", normalise=["lowercase"]).vocab_size == 4 + 2
+
+
+def test_what_cannot_be_trained() -> None:
+    with pytest.raises(UsageError, match="no normaliser 'upper'; there are: nfc, lowercase"):
+        train_tokenizer(["a"], "char", normalise=["upper"])
+    with pytest.raises(UsageError, match=r"no normaliser 'lower' \(did you mean lowercase\?\);"):
+        normaliser(["lower"])
+    with pytest.raises(UsageError, match="at least 260"):
+        train_tokenizer(["a"], "bpe", 259)
+    with pytest.raises(UsageError, match="above 4"):
+        train_tokenizer(["a"], "char", 4)
+
+
+def test_half_a_surrogate_pair_is_refused() -> None:
+    for tokenizer in (BPE, CHAR):
+        with pytest.raises(UserError, match=r"not Unicode text: 'b\\ud800'"):
+            tokenizer.encode_all(["a", "b\ud800"])
+    composing = train_tokenizer(["ab"], "char", normalise=["nfc"])
+    roads: list[Callable[[str], object]] = [
+        *[CHAR.spans, BPE.spans, composing.normalised, normaliser(["nfc"])],
+        lambda text: composing.unknown_characters(["a", text]),
+    ]
+    for road in roads:
+        with pytest.raises(UserError, match=r"not Unicode text: 'b\\ud800'"):
+            road("b\ud800")
+
+
+TRAIN = """
+import sys
+from pellucid.data.tokenizers import (NORMALISERS, train_tokenizer)
+texts = [f"{n * n % 97} {chr(0xac00 + n * 37 % 997)}{n % 13}" for n in range(499)]
+tokenizer = train_tokenizer(texts, sys.argv[1], 600, list(NORMALISERS))
+sys.stdout.buffer.write(tokenizer.to_json().encode())
+"""
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe"])
+def test_the_same_texts_give_the_same_file(kind: Kind) -> None:
+    def trained(threads: str) -> bytes:
+        env = {**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads}
+        # A child does not see pytest's pythonpath.
+        env["PYTHONPATH"] = os.pathsep.join(sys.path)
+        return subprocess.run(
+            [sys.executable, "-c", TRAIN, kind], capture_output=True, check=True, env=env
+        ).stdout
+
+    first = trained("1")
+    assert json.loads(first)["normalizer"]["type"] == "Sequence"
+    assert first == trained("2") == trained("3")
+
+
+def test_the_file_is_hugging_faces() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    core = tokenizers.Tokenizer.from_str(CHAR.to_json())
+    assert core.encode("먹니").ids == CHAR.encode("먹니")
+    assert [core.token_to_id(token) for token in SPECIALS] == [PAD, BOS, EOS, UNK]
+
+
+def changed(change: Any) -> str:
+    file = json.loads(CHAR.to_json())
+    change(file)
+    return json.dumps(file)
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        (b"", "is damaged"),
+        (b"\xff\xfe", "is damaged"),
+        (CHAR.to_json().encode()[:700], "is damaged"),
+        (b"[" * 100_000, "is damaged"),
+        (b"{}", "is not a tokenizer of Pellucid's"),
+        (b"[]", "is not a tokenizer of Pellucid's"),
+        (b'"text"', "is not a tokenizer of Pellucid's"),
+        (b"null", "is not a tokenizer of Pellucid's"),
+        (b'{"model": {"vocab": [["a", -1.5]], "type": "Unigram"}}', "is not a tokenizer"),
+        (
+            changed(lambda f: f["model"]["vocab"].update({"<pad>": 1, "<s>": 0})).encode(),
+            "is not a tokenizer",
+        ),
+        (changed(lambda f: f["model"]["vocab"].update(gap=99999)).encode(), "is not a tokenizer"),
+        (changed(lambda f: f["model"]["vocab"].update(text="7")).encode(), "is not a tokenizer"),
+        (changed(lambda f: f["added_tokens"][1].update(id=2)).encode(), "is not a tokenizer"),
+        (changed(lambda f: f.update(decoder=None)).encode(), "is not a tokenizer"),
+        (changed(lambda f: f.update(normalizer={"type": "Magic"})).encode(), "is damaged"),
+    ],
+)
+def test_a_damaged_or_foreign_file(text: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(text)
+    with pytest.raises(UserError, match=f"tokenizer.json: {says}"):
+        Tokenizer.load(path)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(UserError, match="cannot be read"):
+            Tokenizer.load(path)
+
+
+@pytest.mark.parametrize("tokenizer", [BPE, CHAR], ids=["bpe", "char"])
+def test_the_vocabulary_is_the_files_in_the_order_of_the_ids(tokenizer: Tokenizer) -> None:
+    written = json.loads(tokenizer.to_json())["model"]["vocab"]
+    assert {token: i for i, token in enumerate(tokenizer.vocabulary)} == written
+    assert tuple(tokenizer.vocabulary[: len(SPECIALS)]) == SPECIALS
+
+
+def test_a_fingerprint_stays_what_it_was() -> None:
+    """Model folders hold it: another one would make them unreadable."""
+    tokenizer = train_tokenizer(["나비 banana"], "char")
+    assert tokenizer.fingerprint == (
+        "6b4c5696dc6a0559238b80d81e8ab633aaa2ff8e0ae32a5e4d3bc74faa41c9c4"
+    )

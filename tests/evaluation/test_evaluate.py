@@ -1,0 +1,110 @@
+"""What a model is worth: what counts as right, which pairs are tried, how a score is written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pellucid.data.pairs import Pair
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.evaluation.evaluate import Scores, score, validation_metric
+from pellucid.generation import SearchConfig
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.training.config import SCORES
+from pellucid.training.recipe import EvaluationConfig, Metric, RunConfig
+
+SPELT = {
+    "nfc": ("\u1100\u1161\u1102\u1161", "가나"),
+    "lowercase": ("AbC", "abc"),
+    "whitespace": (" a  b ", "a b"),
+    "punctuation": ("a,b", "a , b"),
+}
+"""By normaliser: a text as a user may write it, and as a model that learnt it says it."""
+
+
+def speaking(says: str, normalise: tuple[str, ...], patch: pytest.MonkeyPatch) -> Seq2SeqPipeline:
+    """A model that answers everything with one text."""
+    tokenizer = train_tokenizer([says, "q"], "char", normalise=normalise)
+    v = tokenizer.vocab_size
+    config = Seq2SeqConfig(
+        v, v, d_model=6, num_attention_heads=3, ffn_dim=7, encoder_layers=1, decoder_layers=1
+    )
+    patch.setattr(Seq2SeqPipeline, "best", lambda self, texts: [says for _ in texts])
+    return Seq2SeqPipeline(Seq2Seq(config).eval(), tokenizer, tokenizer, SearchConfig())
+
+
+def settings(metric: Metric, pairs: int = 500) -> RunConfig:
+    return replace(RunConfig(), evaluation=EvaluationConfig(metric, pairs))
+
+
+@pytest.mark.parametrize("name", SPELT)
+def test_error_rates_count_against_the_reference_as_the_model_learnt_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, says = SPELT[name]
+    trained = speaking(says, (name,), monkeypatch)
+    pairs = [Pair("q", ("qqqqqqq", written))] * 3
+    rates = score(trained, pairs, settings("error_rates")).rates
+    assert rates is not None
+    assert (rates.per, rates.wer) == (0.0, 0.0)
+    metric = validation_metric(trained, pairs, settings("error_rates"))
+    assert metric is not None
+    assert metric(None) == {"per": 0.0, "wer": 0.0}
+
+
+def test_bleu_composes_both_sides_and_changes_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("sacrebleu")
+    written, says = SPELT["nfc"]
+    for answer, reference in ((says, written), (written, says)):
+        trained = speaking(answer, (), monkeypatch)
+        figures = score(trained, [Pair("q", (reference,))] * 3, settings("bleu")).figures
+        assert figures["chrf"].value == pytest.approx(100)
+    trained = speaking("a b c d e", ("lowercase",), monkeypatch)
+    figures = score(trained, [Pair("q", ("A B C D E",))] * 3, settings("bleu")).figures
+    assert figures["bleu"].value == 0 < figures["bleu_lower"].value
+
+
+def test_a_score_has_one_name_wherever_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sacrebleu")
+    trained = speaking("a b c d e", (), monkeypatch)
+    pairs = [Pair("q", ("a b c d f",))] * 3
+    rates = score(trained, pairs, settings("error_rates")).as_json()
+    figures = score(trained, pairs, settings("bleu")).as_json()
+    assert set(SCORES["error_rates"]) < set(rates)
+    assert [name for name, value in figures.items() if isinstance(value, dict)] == [*SCORES["bleu"]]
+    metrics: tuple[Metric, ...] = ("error_rates", "bleu")
+    for name in metrics:
+        monitored = validation_metric(trained, pairs, settings(name))
+        assert monitored is not None
+        assert [*monitored(None)] == [*SCORES[name]]
+    assert figures["bleu_lower"]["name"] == "BLEU lower-cased"
+
+
+@pytest.mark.parametrize("count, tried", [(7, [0, 1, 3, 4, 6, 7, 9]), (13, list(range(11)))])
+def test_validation_tries_pairs_from_all_over(
+    count: int, tried: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = speaking("q", (), monkeypatch)
+    asked: list[str] = []
+
+    def parts(self: Seq2SeqPipeline, text: str) -> list[str]:
+        asked.append(text)
+        return [text]
+
+    monkeypatch.setattr(Seq2SeqPipeline, "parts", parts)
+    pairs = [Pair("q" * n, ("q",)) for n in range(1, 12)]
+    assert validation_metric(trained, pairs, settings("error_rates", count)) is not None
+    assert [len(text) - 1 for text in asked] == tried
+
+
+@pytest.mark.parametrize("loss", [700.0, 1000.0])
+def test_a_loss_beyond_all_numbers_is_still_written(loss: float) -> None:
+    scores = Scores(loss, 3)
+    assert len(scores.written()["loss"]) < 80
+    assert json.loads(json.dumps(scores.as_json(), allow_nan=False))["loss"] == loss
+    assert Scores(0.5, 3).written()["loss"] == "0.5000 nats per target token (perplexity 1.649)"

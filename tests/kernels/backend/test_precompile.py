@@ -1,0 +1,96 @@
+"""The process that compiles ahead: what it compiles, in which order, and when it is started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pellucid.kernels.backend import precompile as ahead
+from pellucid.kernels.backend import threads
+
+STEP = """
+import numpy as np
+from pellucid.kernels.backend.compile import Kernel
+from pellucid.models import (Seq2Seq, Seq2SeqConfig)
+from pellucid.core.batch import (Batch, Packed)
+from pellucid.training import TrainConfig
+from pellucid.training.optimizers import Adam
+from pellucid.training.step import train_step
+
+ready = Kernel.ready
+def told(kernel):
+    print(kernel._f.__module__.rsplit(".", 1)[1] + "." + kernel._f.__name__)
+    ready(kernel)
+Kernel.ready = told
+
+model, settings = Seq2Seq(Seq2SeqConfig(17, 19)), TrainConfig(steps=1)
+batch = Batch(Packed.of([[5, 3, 11]]), Packed.of([[1, 7, 13, 2]]))
+optimizer = Adam(model.named_parameters(), settings.optimizer)
+train_step(model, optimizer, batch, settings, step=1, lr=1e-3)
+"""
+
+
+def test_the_order_is_that_of_a_training_step_from_its_end() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STEP], env=os.environ | {"PELLUCID_THREADS": "1"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    used = reversed(done.stdout.split())
+    assert tuple(name for name in used if name in ahead.TRAINING) == ahead.TRAINING
+
+
+def test_the_process_finds_every_kernel() -> None:
+    assert ahead._start(ahead.TRAINING).wait(timeout=300) == 0
+    assert ahead._start(("adam._cubes",)).wait(timeout=120) != 0
+
+
+def test_a_file_of_the_current_folder_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    assert ahead._start(()).wait(timeout=120) == 0
+
+
+@pytest.mark.parametrize(
+    ("processors", "missing", "started"),
+    [
+        (1, "flash._forward", []),
+        (2, "decode.search", []),
+        (2, "flash._forward", [ahead.TRAINING]),
+    ],
+)
+def test_it_is_started_once_and_only_for_training_where_a_processor_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+    processors: int,
+    missing: str,
+    started: list[tuple[str, ...]],
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def start(kernels: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        asked.append(kernels)
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    monkeypatch.setattr(ahead, "_start", start)
+    monkeypatch.setattr(threads, "available", lambda: processors)
+    ahead._begin.cache_clear()
+    ahead.begin(missing)
+    ahead.begin(missing)
+    ahead._begin.cache_clear()
+    assert asked == started
+
+
+def test_a_process_that_cannot_be_started_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(kernels: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(ahead, "_start", start)
+    monkeypatch.setattr(threads, "available", lambda: 2)
+    ahead._begin.cache_clear()
+    ahead.begin("flash._forward")
+    ahead._begin.cache_clear()

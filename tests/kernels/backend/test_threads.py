@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid.kernels.backend import share, threads
+
+
+@threads.shared("i8[::1]")
+def _count(part: Any, parts: Any, done: Any) -> None:
+    done[part] += parts
+
+
+@threads.shared("i8,i8[::1]")
+def _meet(part: Any, parts: Any, looks: Any, met: Any) -> None:
+    """Each of two parts waits for the other, so that one thread alone would wait in vain."""
+    address = met.ctypes.data
+    share._add(address, 0, 1)
+    for _ in range(looks):
+        if share._get(address, 0) >= parts:
+            met[1 + part] = 1
+            break
+
+
+@threads.shared("i8")
+def _allocate(part: Any, parts: Any, size: Any) -> None:
+    np.empty(size if part == 1 else 1)[0] = 1.0
+
+
+def _counted(parts: int) -> list[int]:
+    done = np.zeros(parts, np.int64)
+    _count(parts, done)
+    return done.tolist()
+
+
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PELLUCID_THREADS", "2")
+    monkeypatch.setattr(threads, "_pool", None)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 17])
+def test_every_part_is_done_once(parts: int) -> None:
+    assert _counted(parts) == [parts] * parts
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_two_threads_work_at_the_same_time() -> None:
+    met = np.zeros(3, np.int64)
+    for _ in range(100):  # the worker may still be waking up
+        met[:] = 0
+        _meet(2, 10_000_000, met)
+        if met[1:].all():
+            break
+    assert met.tolist() == [2, 1, 1]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_worker_that_fell_asleep_is_woken() -> None:
+    _counted(2)
+    pool = threads._pool
+    assert pool is not None
+    for _ in range(1000):
+        if pool._asleep == [True]:
+            break
+        threading.Event().wait(0.01)
+    assert pool._asleep == [True]
+    test_two_threads_work_at_the_same_time()
+
+
+def test_a_part_without_memory_raises_and_the_pool_lives_on() -> None:
+    with pytest.raises(MemoryError, match="a kernel ran out of memory"):
+        _allocate(3, 1 << 58)
+    assert _counted(5) == [5] * 5
+
+
+def test_calls_from_several_threads() -> None:
+    wrong: list[list[int]] = []
+
+    def call() -> None:
+        for parts in range(2, 200):
+            done = _counted(parts)
+            if done != [parts] * parts:
+                wrong.append(done)
+
+    callers = [threading.Thread(target=call, daemon=True) for _ in range(7)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(timeout=60)
+        assert not caller.is_alive()
+    assert not wrong
+
+
+def _count_in_child(results: multiprocessing.SimpleQueue[list[int]]) -> None:
+    results.put(_counted(5))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_starts_threads_of_its_own() -> None:
+    _counted(3)
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    child = context.Process(target=_count_in_child, args=(results,))
+    child.start()
+    child.join(timeout=60)
+    assert child.exitcode == 0
+    assert results.get() == [5] * 5
+
+
+@pytest.mark.parametrize("work, smallest, parts", [(0, 5, 1), (4, 5, 1), (11, 5, 2), (1000, 7, 8)])
+def test_into_how_many_parts(work: int, smallest: int, parts: int) -> None:
+    assert threads.count(work, smallest) == parts
+
+
+@pytest.mark.parametrize("rows, parts", [(3, 1), (11, 3), (2, 5)])
+def test_spans_cover_all_rows(rows: int, parts: int) -> None:
+    bounds = [threads.span(part, parts, rows) for part in range(parts)]
+    assert [begin for begin, _ in bounds] == [0, *(end for _, end in bounds[:-1])]
+    assert bounds[-1][1] == rows
+
+
+def test_the_number_of_threads_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert threads.available() == 3
+    monkeypatch.setenv("PELLUCID_THREADS", "5")
+    assert threads.available() == 5

@@ -1,0 +1,232 @@
+"""A run from its settings, stopped and gone on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pellucid
+from pellucid.core.errors import UserError
+from pellucid.data.corpora import find_corpus
+from pellucid.data.pairs import Pair
+from pellucid.generation import SearchConfig
+from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.training import TrainConfig, read_settings
+from pellucid.training.experiment import Outcome, card, judged_by, train_run
+from pellucid.training.recipe import (
+    DataConfig,
+    EvaluationConfig,
+    RunConfig,
+    TokenizerConfig,
+    load_recipe,
+)
+
+LAYER = {"d_model": 10, "num_attention_heads": 2, "ffn_dim": 13, "max_position_embeddings": 19}
+
+
+@pytest.fixture(autouse=True)
+def plainly() -> Iterator[None]:
+    with pellucid.reference():
+        yield
+
+
+def write_pairs(path: Path, letters: str) -> None:
+    """Pairs of words in which the first of the letters is the most frequent one, and so on."""
+    words = [
+        a + b + letters[(i + j) // 7] for i, a in enumerate(letters) for j, b in enumerate(letters)
+    ]
+    path.write_text("".join(f"{word}\t{word[::-1].upper()}\n" for word in words), "utf-8")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    write_pairs(tmp_path / "pairs.tsv", "abcdefg")
+    return tmp_path / "pairs.tsv"
+
+
+def settings(data: Path, **changes: Any) -> RunConfig:
+    config = RunConfig(
+        data=DataConfig(train=(data,), max_tokens=11, batch_tokens=101),
+        tokenizer=TokenizerConfig("char"),
+        model=Seq2SeqConfig(encoder_layers=1, decoder_layers=1, **LAYER),
+        training=TrainConfig(steps=5, validate_every=3, validate_unit="steps"),
+        evaluation=EvaluationConfig("error_rates"),
+    )
+    return replace(config, **changes)
+
+
+def alone(kind: Any) -> dict[str, Any]:
+    """One half of a Transformer instead of both."""
+    return {"model": kind(num_hidden_layers=1, **LAYER), "evaluation": EvaluationConfig()}
+
+
+def go_on(folder: Path, **changes: Any) -> Outcome:
+    config = load_recipe(str(folder))
+    changes = {"training": replace(config.training, steps=7)} | changes
+    return train_run(replace(config, **changes), folder, resume=True, accept_changes=True)
+
+
+def tokenizers(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*tokenizer.json")}
+
+
+TWO, ONE = ["target_tokenizer.json", "tokenizer.json"], ["tokenizer.json"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({}, TWO),
+        ({"tokenizer": TokenizerConfig("char", shared=True)}, ONE),
+        (alone(CausalLMConfig), ONE),
+        (alone(MaskedLMConfig), ONE),
+    ],
+)
+def test_other_data_do_not_change_what_the_tokens_of_a_run_are(
+    data: Path, tmp_path: Path, changes: dict[str, Any], names: list[str]
+) -> None:
+    run = tmp_path / "run"
+    train_run(settings(data, **changes), run)
+    before = tokenizers(run)
+    assert sorted(before) == names
+    assert tokenizers(run / "model") == before
+    write_pairs(data, "gfedcba")
+    with pytest.raises(UserError, match="training data is not what"):
+        train_run(load_recipe(str(run)), run, resume=True)
+    go_on(run)
+    assert tokenizers(run) == tokenizers(run / "model") == before
+
+
+def test_the_settings_of_a_run_begin_a_new_one_on_other_data(data: Path, tmp_path: Path) -> None:
+    run, new, other = tmp_path / "run", tmp_path / "new", tmp_path / "other.tsv"
+    train_run(settings(data), run)
+    write_pairs(other, "gfedcba")
+    config = load_recipe(str(run))
+    train_run(replace(config, data=replace(config.data, train=(other,))), new)
+    assert load_recipe(str(new)).data.sha256 not in ("", config.data.sha256)
+    train_run(load_recipe(str(new)), new, resume=True)
+
+
+def test_other_tokenizers_are_another_run(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_run(settings(data), run)
+    before = read_settings(run)
+    with pytest.raises(UserError, match=r"tokenizer\.kind: char -> bpe\n.*a new run"):
+        go_on(run, tokenizer=TokenizerConfig("bpe"))
+    assert read_settings(run) == before
+
+
+def forget(run: Path) -> None:
+    """Make a run one of those whose folder did not keep its tokenizers."""
+    for name in tokenizers(run):
+        (run / name).unlink()
+
+
+def test_a_run_from_before_tokenizers_were_kept_goes_on(data: Path, tmp_path: Path) -> None:
+    for name in ("new", "old"):
+        train_run(settings(data), tmp_path / name)
+    kept = tokenizers(tmp_path / "old")
+    forget(tmp_path / "old")
+    train_run(load_recipe(str(tmp_path / "old")), tmp_path / "old", resume=True)
+    forget(tmp_path / "old")
+    states = [go_on(tmp_path / name).trained.model.state_dict() for name in ("new", "old")]
+    for name, array in states[0].items():
+        np.testing.assert_array_equal(array, states[1][name])
+    assert tokenizers(tmp_path / "old") == kept
+
+
+def test_it_does_not_go_on_with_other_data(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_run(settings(data), run)
+    forget(run)
+    before = read_settings(run)
+    write_pairs(data, "gfedcba")
+    with pytest.raises(UserError, match=r"tokenizers.*put the data back, or start a new run"):
+        go_on(run)
+    assert read_settings(run) == before
+
+
+def test_another_score_to_monitor_has_another_best(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    wer = TrainConfig(steps=5, validate_every=3, validate_unit="steps", monitor="wer")
+    train_run(settings(data, training=wer), run)  # it is 1 at most, which no loss here comes near
+    go_on(run, training=replace(wer, monitor="loss", steps=7))
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [e for e in map(json.loads, lines) if e["event"] in ("validated", "chosen")]
+    assert [e["best"] for e in events if e["step"] == 6] == [True]
+    assert events[-1]["steps"] != [5]
+
+
+PER = TrainConfig(steps=5, monitor="per")
+
+
+@pytest.mark.parametrize(
+    ("same", "changes"),
+    [
+        (True, {}),
+        (True, {"training": replace(PER, steps=7, patience=2)}),
+        (True, {"training": PER, "seed": 2}),
+        (False, {"training": replace(PER, monitor="wer")}),
+        (False, {"training": replace(PER, higher_is_better=True, monitor="mine")}),
+        (False, {"data": DataConfig(corpus="g2p-en", max_tokens=5)}),
+        (False, {"evaluation": EvaluationConfig("error_rates", pairs=3)}),
+        (False, {"search": SearchConfig(beam=2)}),
+    ],
+)
+def test_what_the_best_is_judged_by(data: Path, same: bool, changes: dict[str, Any]) -> None:
+    before = settings(data, training=PER)
+    now = replace(before, **changes)
+    aside = (Pair("a", ("b",)),)
+    assert (judged_by(before, aside) == judged_by(now, aside)) is same
+    assert judged_by(before, aside) != judged_by(before, (Pair("a", ("b", "c")),))
+
+
+def test_a_loss_is_judged_without_answers(data: Path) -> None:
+    before, aside = settings(data), (Pair("a", ("b",)),)
+    now = replace(before, search=SearchConfig(beam=2), evaluation=EvaluationConfig("none"))
+    assert judged_by(before, aside) == judged_by(now, aside)
+
+
+def test_a_run_that_saved_nothing_learns_its_tokenizers_anew(data: Path, tmp_path: Path) -> None:
+    def fall(event: object) -> None:
+        raise InterruptedError
+
+    run = tmp_path / "run"
+    with pytest.raises(InterruptedError):
+        train_run(settings(data), run, listeners=[fall])
+    before = tokenizers(run)
+    write_pairs(data, "gfedcba")
+    go_on(run)
+    assert tokenizers(run) == tokenizers(run / "model") != before
+
+
+def test_the_model_is_saved_before_its_score_is_said(data: Path, tmp_path: Path) -> None:
+    def say(line: str) -> None:
+        if line.startswith("put aside"):
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        train_run(settings(data), tmp_path / "run", say=say)
+    assert (tmp_path / "run" / "model" / "config.json").is_file()
+
+
+def test_other_sizes_of_the_model_are_refused_in_words_for_the_command_line(
+    data: Path, tmp_path: Path
+) -> None:
+    train_run(settings(data), tmp_path / "run")
+    wider = replace(settings(data).model, ffn_dim=17)
+    with pytest.raises(UserError, match="a run keeps the sizes of its model") as found:
+        go_on(tmp_path / "run", model=wider)
+    assert "do not fit, the first: " in str(found.value)
+    assert "strict" not in str(found.value)
+
+
+def test_the_card_says_whose_work_a_corpus_is(tmp_path: Path) -> None:
+    written = card(tmp_path, load_recipe("multi30k-de-en-small"), None)
+    assert find_corpus("multi30k-de-en").citation in written

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid import kernels
+from pellucid.core.errors import UsageError, UserError
+from pellucid.nn.module import Parameter
+from pellucid.training.optimizers import (
+    Adam,
+    DivergedError,
+    Moments,
+    OptimizerConfig,
+    adam,
+    clip_factor,
+    global_norm,
+)
+
+SHAPES = {"weight": (3, 5), "bias": (7,), "scalar": ()}
+
+
+def parameters(dtype: type = np.float64) -> dict[str, Parameter]:
+    g = np.random.default_rng(0)
+    made = {name: Parameter(shape, lambda *_: np.zeros(1), dtype) for name, shape in SHAPES.items()}
+    for parameter in made.values():
+        parameter.data = np.asarray(g.standard_normal(parameter.shape), dtype)
+    return made
+
+
+def gradients(step: int) -> dict[str, np.ndarray]:
+    g = np.random.default_rng(step)
+    return {name: np.asarray(g.standard_normal(shape)) for name, shape in SHAPES.items()}
+
+
+def test_adam_by_hand() -> None:
+    theta, moments = np.array([2.0]), Moments(np.array([0.0]), np.array([0.0]))
+    first, moments = adam(theta, np.array([3.0]), moments, step=1, lr=0.1, eps=0.5)
+    # m = 0.3, v = 0.009; m̂ = 3, v̂ = 9; θ = 2 − 0.1 · 3 / (3 + 0.5)
+    np.testing.assert_allclose(moments.exp_avg, [0.3], rtol=1e-12)
+    np.testing.assert_allclose(moments.exp_avg_sq, [0.009], rtol=1e-12)
+    np.testing.assert_allclose(first, [2 - 0.3 / 3.5], rtol=1e-12)
+    second, moments = adam(first, np.array([-1.0]), moments, step=2, lr=0.1, eps=0.5)
+    # m = 0.27 − 0.1 = 0.17, v = 0.008991 + 0.001 = 0.009991
+    m_hat, v_hat = 0.17 / (1 - 0.9**2), 0.009991 / (1 - 0.999**2)
+    np.testing.assert_allclose(second, first - 0.1 * m_hat / (v_hat**0.5 + 0.5), rtol=1e-12)
+
+
+def test_decay_by_hand() -> None:
+    zero = Moments(np.zeros(1), np.zeros(1))
+    none = np.zeros(1)
+    # Without a gradient AdamW only shrinks; Adam takes λθ for a gradient, and steps by lr.
+    decoupled, _ = adam(
+        np.array([2.0]), none, zero, step=1, lr=0.1, weight_decay=0.5, decoupled=True
+    )
+    np.testing.assert_allclose(decoupled, [2 * (1 - 0.05)])
+    coupled, _ = adam(np.array([2.0]), none, zero, step=1, lr=0.1, weight_decay=0.5)
+    np.testing.assert_allclose(coupled, [1.9], rtol=1e-7)
+
+
+def test_adam_writes_into_no_argument() -> None:
+    arrays = [np.full(3, 1.0) for _ in range(4)]
+    before = [a.copy() for a in arrays]
+    theta, gradient, m, v = arrays
+    adam(theta, gradient, Moments(m, v), step=1, lr=0.1, weight_decay=0.1, decoupled=True)
+    for array, was in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(array, was)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+@pytest.mark.parametrize("weight_decay", [None, 0.0, 0.1])
+def test_ten_steps_equal_torch(name: str, weight_decay: float | None) -> None:
+    torch = pytest.importorskip("torch")
+    config = OptimizerConfig(name=name, betas=(0.8, 0.97), eps=1e-6, weight_decay=weight_decay)
+    ours = parameters()
+    theirs = {k: torch.nn.Parameter(torch.tensor(p.data)) for k, p in ours.items()}
+    options = {} if weight_decay is None else {"weight_decay": weight_decay}
+    kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
+    reference = kind(theirs.values(), lr=0.03, betas=(0.8, 0.97), eps=1e-6, **options)
+    optimizer = Adam(ours, config)
+    for step in range(10):
+        for key, gradient in gradients(step).items():
+            ours[key].grad = None if key == "bias" and step == 4 else gradient
+            theirs[key].grad = None if key == "bias" and step == 4 else torch.tensor(gradient)
+        optimizer.step(lr=0.03)
+        reference.step()
+    for key, parameter in ours.items():
+        np.testing.assert_allclose(parameter.data, theirs[key].detach().numpy(), rtol=1e-12)
+
+
+def test_clipping_equals_torch() -> None:
+    torch = pytest.importorskip("torch")
+    ours = parameters()
+    theirs = [torch.nn.Parameter(torch.tensor(p.data)) for p in ours.values()]
+    for (key, gradient), other in zip(gradients(3).items(), theirs, strict=True):
+        ours[key].grad, other.grad = gradient, torch.tensor(gradient)
+    expected = float(torch.nn.utils.clip_grad_norm_(theirs, 0.7))
+    norm = Adam(ours).norm()
+    np.testing.assert_allclose(norm, expected, rtol=1e-12)
+    factor = clip_factor(norm, 0.7)
+    for parameter, other in zip(ours.values(), theirs, strict=True):
+        np.testing.assert_allclose(parameter.grad * factor, other.grad.numpy(), rtol=1e-12)
+
+
+def test_norm_survives_squares_beyond_float32() -> None:
+    assert global_norm([np.full((2, 2), 1e30, np.float32)]) == pytest.approx(2e30, rel=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_is_named(bad: float) -> None:
+    made = parameters()
+    for key, gradient in gradients(0).items():
+        made[key].grad = gradient
+    made["bias"].grad = np.full(7, bad)
+    optimizer = Adam(made)
+    assert not np.isfinite(optimizer.norm())
+    assert optimizer.not_finite() == ["bias"]
+
+
+def test_a_norm_that_is_no_number_makes_the_factor_none() -> None:
+    """As in torch; 1 would step along a gradient that nobody has measured."""
+    assert np.isnan(clip_factor(float("nan"), 1.0))
+
+
+def test_no_limit_leaves_the_gradient() -> None:
+    assert clip_factor(1e9, float("inf")) == 1.0
+
+
+def test_a_tied_parameter_is_stepped_once() -> None:
+    shared = parameters()["weight"]
+    shared.grad = np.ones(shared.shape)
+    before = shared.data.copy()
+    optimizer = Adam({"input": shared, "output": shared})
+    optimizer.step(lr=0.1)
+    np.testing.assert_allclose(before - shared.data, 0.1, rtol=1e-6)
+    assert sorted(optimizer.state_dict()) == ["exp_avg.input", "exp_avg_sq.input", "step.input"]
+
+
+def test_scale_multiplies_the_gradient() -> None:
+    a, b = parameters(), parameters()
+    for key, gradient in gradients(0).items():
+        a[key].grad, b[key].grad = gradient, gradient * 0.25
+    Adam(a, OptimizerConfig(eps=0.1)).step(lr=0.1, scale=0.25)
+    Adam(b, OptimizerConfig(eps=0.1)).step(lr=0.1)
+    for key in SHAPES:
+        np.testing.assert_array_equal(a[key].data, b[key].data)
+
+
+def test_float32_stays_float32() -> None:
+    made = parameters(np.float32)
+    for key, gradient in gradients(0).items():
+        made[key].grad = gradient.astype(np.float32)
+    optimizer = Adam(made, OptimizerConfig(name="adamw"))
+    optimizer.step(lr=np.float64(0.1), scale=0.5)
+    assert {p.data.dtype for p in made.values()} == {np.dtype(np.float32)}
+    moments = {k: a for k, a in optimizer.state_dict().items() if not k.startswith("step")}
+    assert {a.dtype for a in moments.values()} == {np.dtype(np.float32)}
+
+
+def test_a_gradient_of_another_shape_is_refused_and_nothing_is_stepped() -> None:
+    made = {"first": parameters()["bias"], "row": Parameter((1, 5), lambda *_: np.zeros(1))}
+    made["first"].grad, made["row"].grad = np.ones(7), np.ones((3, 5), np.float32)
+    before, optimizer = made["first"].data.copy(), Adam(made)
+    with pytest.raises(ValueError, match=r"row: expected \(1, 5\), got \(3, 5\)"):
+        optimizer.step(lr=0.1)
+    np.testing.assert_array_equal(made["first"].data, before)
+    assert optimizer.state_dict()["step.first"] == 0
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_gradient_of_another_dtype_leaves_the_parameter_its_own(dtype: Any, fused: bool) -> None:
+    made, other = parameters(dtype), np.float64 if dtype == np.float32 else np.float32
+    for key, gradient in gradients(0).items():
+        made[key].grad = gradient.astype(other)
+    optimizer = Adam(made)
+    with contextlib.nullcontext() if fused else kernels.reference():
+        optimizer.step(lr=0.1, scale=0.5)
+    moments = {k: a for k, a in optimizer.state_dict().items() if not k.startswith("step")}
+    assert {a.dtype for a in (*moments.values(), *(p.data for p in made.values()))} == {
+        np.dtype(dtype)
+    }
+    Adam(made).load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_step_writes_into_the_arrays_that_there_are(dtype: Any, fused: bool) -> None:
+    made = parameters(dtype)
+    optimizer, held = Adam(made), {key: parameter.data for key, parameter in made.items()}
+    state = optimizer.state_dict()
+    for key, gradient in gradients(0).items():
+        made[key].grad = gradient.astype(dtype)
+    with contextlib.nullcontext() if fused else kernels.reference():
+        optimizer.step(lr=0.1)
+    assert all(made[key].data is array for key, array in held.items())
+    assert all(state[f"exp_avg.{key}"].any() for key in SHAPES)
+
+
+def test_an_array_that_cannot_be_written_to_is_left_as_it_is() -> None:
+    weight = Parameter((3, 5), lambda *_: np.zeros(1))
+    weight.data, weight.grad = np.broadcast_to(np.float32(2.0), (3, 5)), np.ones((3, 5), np.float32)
+    given = weight.data
+    Adam({"weight": weight}).step(lr=0.5)
+    np.testing.assert_allclose(weight.data, 1.5)
+    np.testing.assert_array_equal(given, 2.0)
+
+
+def test_state_goes_on_where_it_was() -> None:
+    straight, broken = parameters(), parameters()
+    one, two = Adam(straight), Adam(broken)
+    for step in range(6):
+        if step == 3:
+            state = {name: array.copy() for name, array in two.state_dict().items()}
+            two = Adam(broken)
+            two.load_state_dict(state)
+        for key, gradient in gradients(step).items():
+            straight[key].grad = broken[key].grad = gradient
+        one.step(lr=0.1)
+        two.step(lr=0.1)
+    for key in SHAPES:
+        np.testing.assert_array_equal(straight[key].data, broken[key].data)
+
+
+def test_a_foreign_state_is_refused_by_name() -> None:
+    optimizer = Adam(parameters())
+    state = optimizer.state_dict()
+    state["exp_avg.other"] = state.pop("exp_avg.bias")
+    state["exp_avg.weight"] = np.zeros((5, 3))
+    with pytest.raises(UserError) as fault:
+        optimizer.load_state_dict(state)
+    said = str(fault.value)
+    assert "exp_avg.bias: missing" in said
+    assert "exp_avg.other: unexpected" in said
+    assert "(3, 5), got float64(5, 3)" in said
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "sgd"},
+        {"betas": (0.9, 1.0)},
+        {"betas": (0.9,)},
+        {"eps": 0.0},
+        {"weight_decay": -0.1},
+        {"clip": 0.0},
+        {"clip": float("nan")},
+    ],
+)
+def test_settings_out_of_range(wrong: dict) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        OptimizerConfig(**wrong)
+
+
+def test_torch_defaults() -> None:
+    assert OptimizerConfig("adam").decay == 0.0
+    assert OptimizerConfig("adamw").decay == 0.01
+
+
+def test_divergence_says_where_and_what_to_try() -> None:
+    said = str(DivergedError("the loss is nan", 17, 0.25))
+    assert "step 17" in said
+    assert "0.25" in said
+    assert "lower learning rate" in said
