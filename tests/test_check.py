@@ -80,7 +80,7 @@ def test_layer_keeps_dtype_and_arguments(case: LayerCase) -> None:
     given = [*arrays, *(p.data for p in layer.parameters())]
     given += [v for v in fixed.values() if isinstance(v, np.ndarray)]
     before = [a.copy() for a in given]
-    y, backward = getattr(layer, case.method)(*arrays, **fixed)
+    y, backward = case.call(layer, *arrays, **fixed)
     dys = projections(y)
     dys_before = [None if d is None else d.copy() for d in dys]
     dx = backward(*dys)
@@ -102,12 +102,12 @@ def test_layer_used_twice(case: LayerCase) -> None:
     alone = []
     for arrays in inputs:
         layer = case.built()
-        y, backward = getattr(layer, case.method)(*arrays, **case.fixed)
+        y, backward = case.call(layer, *arrays, **case.fixed)
         dx = backward(*projections(y))
         alone.append((listed(y), listed(dx), [p.grad for p in layer.parameters()]))
 
     layer = case.built()
-    uses = [getattr(layer, case.method)(*arrays, **case.fixed) for arrays in inputs]
+    uses = [case.call(layer, *arrays, **case.fixed) for arrays in inputs]
     both = [(listed(y), listed(backward(*projections(y)))) for y, backward in uses]
     for (y, dx), (y_alone, dx_alone, _) in zip(both, alone, strict=True):
         for a, b in zip([*y, *dx], [*y_alone, *dx_alone], strict=True):
@@ -122,10 +122,10 @@ def test_layer_used_twice(case: LayerCase) -> None:
 def test_a_gradient_of_another_shape_is_refused(case: LayerCase, fused: bool) -> None:
     with contextlib.nullcontext() if fused else kernels.reference():
         layer, arrays = float32(case)
-        ys = listed(getattr(layer, case.method)(*arrays, **case.fixed)[0])
+        ys = listed(case.call(layer, *arrays, **case.fixed)[0])
         shapes = [() if y is None else compare.other_shapes(y.shape) for y in ys]
         for i, shape in ((i, shape) for i, others in enumerate(shapes) for shape in others):
-            _, backward = getattr(layer, case.method)(*arrays, **case.fixed)
+            _, backward = case.call(layer, *arrays, **case.fixed)
             dys = projections(tuple(ys))
             dys[i] = np.ones(shape, np.float32)
             with pytest.raises(ValueError, match=f"gradient.* {re.escape(str(ys[i].shape))}"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.models.whole_model import check_every_gradient, shake
 
-from pellucid import Rng
+from pellucid import Rng, nn
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.models import MaskedLM, MaskedLMConfig
@@ -62,7 +62,7 @@ def test_packed_rows_and_torchs_padded_road_are_equal() -> None:
     padding = np.arange(7) >= text.lengths[:, None]
     padded = np.zeros((3, 7, 12))
     padded[~padding] = x
-    packed, _ = model.encoder.forward_packed(x, text.cu_seqlens, rng=rng.at(text.rows))
+    packed, _ = model.encoder.run(x, nn.Context(cu_seqlens=text.cu_seqlens, rng=rng.at(text.rows)))
     out, _ = model.encoder.forward(padded, src_key_padding_mask=padding, rng=rng)
     np.testing.assert_allclose(out[~padding], packed, rtol=0, atol=1e-13)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.models.whole_model import check_every_gradient, shake
 
-from pellucid import Rng, ops
+from pellucid import Rng, nn, ops
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError
 from pellucid.models import Seq2Seq, Seq2SeqConfig
@@ -132,8 +132,8 @@ def test_packed_rows_and_torchs_padded_road_are_equal(variant: str) -> None:
     padding = np.arange(7) >= source.lengths[:, None]
     padded = np.zeros((3, 7, 12))
     padded[~padding] = x
-    packed, packed_backward = model.encoder.forward_packed(
-        x, source.cu_seqlens, rng=rng.at(source.rows)
+    packed, packed_backward = model.encoder.run(
+        x, nn.Context(cu_seqlens=source.cu_seqlens, rng=rng.at(source.rows))
     )
     out, out_backward = model.encoder.forward(padded, src_key_padding_mask=padding, rng=rng)
     np.testing.assert_allclose(out[~padding], packed, rtol=0, atol=1e-13)

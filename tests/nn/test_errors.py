@@ -428,8 +428,9 @@ def test_rows_named_for_another_batch(rows: tuple[int, ...], first: bool) -> Non
         nn.TransformerEncoderLayer(E, H, 11, 0.1, batch_first=first)(x, rng=rng)
 
 
-def test_packed_rows_need_plain_attention() -> None:
-    x, cu = our_ones(L, E), np.array([0, 2, L])
-    for build in ({"kdim": 7}, {"add_bias_kv": True}, {"add_zero_attn": True}):
-        with pytest.raises(ValueError, match="use forward for the others"):
-            nn.MultiheadAttention(E, H, **build).forward_packed(x, None, cu, cu)
+def test_rows_need_one_projection_and_cross_attention_a_memory() -> None:
+    x, context = our_ones(L, E), nn.Context(cu_seqlens=np.array([0, 2, L]))
+    with pytest.raises(ValueError, match="kdim = vdim = embed_dim; use forward"):
+        nn.MultiheadAttention(E, H, kdim=7).run(x, context)
+    with pytest.raises(ValueError, match=r"needs context\.memory"):
+        nn.MultiheadAttention(E, H).run_cross(x, context)

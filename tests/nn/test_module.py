@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import pickle
+import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -270,3 +273,58 @@ def test_first_values_depend_on_the_name_alone() -> None:
     assert not np.array_equal(
         small.encoder.layers[0].linear1.weight.data, other.encoder.layers[0].linear1.weight.data
     )
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Transformer(6, 2, 1, 1, 11, activation=nn.functional.gelu),
+        nn.TransformerEncoderLayer(6, 2, 11, activation=nn.GELU("tanh")),
+        nn.TransformerEncoderLayer(6, 2, 11, activation=pellucid.pair(ops.silu, ops.silu_backward)),
+        nn.MultiheadAttention(6, 2, add_bias_kv=True, scale="learned"),
+        nn.Embedding(5, 3, padding_idx=1),
+        nn.CrossEntropyLoss(np.ones(3)),
+    ],
+)
+def test_a_pickled_module_is_small_and_computes_the_same(module: nn.Module) -> None:
+    pickled = pickle.dumps(module)
+    weights = sum(value.nbytes for value in module.state_dict().values())
+    assert len(pickled) < weights + 400 * (len(list(module.modules())) + 2)
+    copied = pickle.loads(pickled)
+    for name, value in module.state_dict().items():
+        np.testing.assert_array_equal(copied.state_dict()[name], value)
+    copied.initialise(1)
+    module.initialise(1)
+    for name, value in module.state_dict().items():
+        np.testing.assert_array_equal(copied.state_dict()[name], value)
+
+
+def test_a_pickled_tied_model_stays_tied() -> None:
+    model = pickle.loads(pickle.dumps(nn.Linear(3, 2)))
+    tied = nn.ModuleList([model, nn.Linear(3, 2)])
+    tied[1].weight = model.weight
+    copied = pickle.loads(pickle.dumps(tied))
+    assert copied[0].weight is copied[1].weight
+
+
+def test_threads_lose_no_gradient() -> None:
+    """Four threads run backward through one parameter; every contribution arrives."""
+    layer, x = nn.Linear(3, 2), np.ones((5, 3), np.float32)
+
+    def work() -> None:
+        for _ in range(100):
+            y, backward = layer.forward(x)
+            backward(np.ones_like(y))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert layer.weight.grad is not None
+    np.testing.assert_array_equal(layer.weight.grad, np.full((2, 3), 5 * 400))

@@ -41,14 +41,21 @@ def test_packed_equals_padded_with_dropout(dtype: str, norm_first: bool, is_caus
     m.zero_grad()
 
     cu_source, cu_target = (np.concatenate([[0], np.cumsum(n)]) for n in (source, target))
-    memory, encoder_backward = m.encoder.forward_packed(
-        src[~src_padding], cu_source, is_causal=is_causal, rng=rows_of(source).fold(0)
+    memory, encoder_backward = m.encoder.run(
+        src[~src_padding],
+        nn.Context(cu_seqlens=cu_source, causal=is_causal, rng=rows_of(source).fold(0)),
     )
-    packed, decoder_backward = m.decoder.forward_packed(
-        tgt[~tgt_padding], memory, cu_target, cu_source, rng=rows_of(target).fold(1)
+    packed, decoder_backward = m.decoder.run(
+        tgt[~tgt_padding],
+        nn.Context(
+            cu_seqlens=cu_target,
+            causal=True,
+            memory=nn.Memory(memory, cu_source),
+            rng=rows_of(target).fold(1),
+        ),
     )
     dpacked, dmemory = decoder_backward(dy[~tgt_padding])
-    dpacked_src = encoder_backward(dmemory)
+    dpacked_src, _ = encoder_backward(dmemory)
     found = {"y": packed, "dtgt": dpacked, "dsrc": dpacked_src}
     expected = {"y": y[~tgt_padding], "dtgt": dtgt[~tgt_padding], "dsrc": dsrc[~src_padding]}
     for name, parameter in m.named_parameters():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 import pellucid.nn.attention
-from pellucid import Rng, kernels, nn, ops
-from pellucid.core.vjp import Pair, pair_of
+import pellucid.ops.packed_attention
+from pellucid import Rng, nn, ops
+from pellucid.core.vjp import dispatch
 
 N, L, S, E, H = 2, 3, 5, 6, 2
+packed_attention = sys.modules["pellucid.ops.packed_attention"]  # the page, not its function
 NAMES = [
     "encoder.layers.0.self_attn",
     "encoder.layers.1.self_attn",
@@ -77,15 +80,15 @@ def test_gradients_by_moving_the_map_itself(
         values = []
         for step in (1e-6, -1e-6):
             with monkeypatch.context() as patch:
-                patch.setattr(pellucid.nn.attention, "pair_of", moving(name, where, place, step))
+                patch.setattr(packed_attention, "attention", moving(name, where, place, step))
                 y, _ = m.forward(src, tgt, tgt_is_causal=True, rng=Rng(3), recorder=nn.Recorder())
             values.append((y * dy).sum())
         difference = (values[0] - values[1]) / 2e-6
         np.testing.assert_allclose(gradient[place], difference, rtol=1e-5, atol=1e-8)
 
 
-def moving(name: str, where: str, place: tuple[int, ...], step: float) -> Callable[[Any], Pair]:
-    """`pair_of` whose attention moves one number of its map when the layer `name` runs."""
+def moving(name: str, where: str, place: tuple[int, ...], step: float) -> Callable[..., Any]:
+    """An attention that moves one number of its map when the layer `name` runs."""
     order = iter(NAMES)  # the order in which they run
 
     def attention(q: Any, k: Any, v: Any, **options: Any) -> Any:
@@ -109,7 +112,7 @@ def moving(name: str, where: str, place: tuple[int, ...], step: float) -> Callab
             weights[place] += step
         return weights @ v, saved
 
-    return lambda f: Pair(attention, ops.attention_backward) if f is ops.attention else pair_of(f)
+    return attention
 
 
 def test_packed_rows_record_the_same_maps() -> None:
@@ -119,7 +122,7 @@ def test_packed_rows_record_the_same_maps() -> None:
     cu = np.array([0, S, S + 3])
     rows = np.concatenate([src[0], src[1, :3]])
     packed, padded = nn.Recorder(), nn.Recorder()
-    y, backward = layer.forward_packed(rows, cu, recorder=packed)
+    y, backward = layer.run(rows, nn.Context(cu_seqlens=cu, recorder=packed))
     backward(np.ones_like(y))
     padding = np.arange(S) >= np.array([[S], [3]])
     y, backward = layer.forward(src, None, padding, recorder=padded)
@@ -135,24 +138,25 @@ def test_packed_rows_record_the_same_maps() -> None:
 def test_recording_changes_nothing_and_nothing_is_recorded_unasked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Unasked, every attention goes through `kernels.best`; asked, none does."""
+    """Without a recorder every attention goes through `dispatch`; with one, none does."""
     chosen: list[str] = []
-    best = kernels.best
 
-    def spy(f: Callable[..., Any], *args: Any, **options: Any) -> Pair:
+    def spy(f: Callable[..., Any], *args: Any, **options: Any) -> Any:
         chosen.append(f.__name__)
-        return best(f, *args, **options)
+        return dispatch(f, *args, **options)
 
-    monkeypatch.setattr(kernels, "best", spy)
+    monkeypatch.setattr(pellucid.nn.attention, "dispatch", spy)
     m, (src, tgt, _) = model().eval(), inputs()
     rows, cu = src.reshape(-1, E), np.array([0, S, 2 * S])
-    plain = m(src, tgt), m.encoder.forward_packed(rows, cu)[0]
-    assert chosen.count("attention") == len(NAMES)
-    assert chosen.count("packed_attention") == 2
+    plain = m(src, tgt), m.encoder.run(rows, nn.Context(cu_seqlens=cu))[0]
+    assert chosen.count("packed_attention") == len(NAMES) + 2
     chosen.clear()
     seen = nn.Recorder()
-    recorded = m(src, tgt, recorder=seen), m.encoder.forward_packed(rows, cu, recorder=seen)[0]
-    assert not {"attention", "packed_attention"} & set(chosen)
+    recorded = (
+        m(src, tgt, recorder=seen),
+        m.encoder.run(rows, nn.Context(cu_seqlens=cu, recorder=seen))[0],
+    )
+    assert "packed_attention" not in chosen
     for a, b in zip(plain, recorded, strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -50,7 +50,7 @@ class OpCase:
 class LayerCase:
     """A layer: `build(dtype)` makes it, `arrays` and its parameters have gradients.
 
-    The parameters are moved off their first values, so that no norm weight is 1 and no bias 0.
+    The parameters are moved off their initial values, so that no norm weight is 1 and no bias 0.
     """
 
     kind: ClassVar[str] = "layer"
@@ -59,7 +59,7 @@ class LayerCase:
     build: Callable[[Any], Module]
     arrays: tuple[Array, ...]
     fixed: dict[str, Any]
-    method: str = "forward"
+    call: Callable[..., Any] = lambda layer, *arrays, **fixed: layer.forward(*arrays, **fixed)
 
     @property
     def name(self) -> str:
@@ -86,7 +86,7 @@ class LayerCase:
         parameters = list(layer.parameters())
         for parameter, value in zip(parameters, inputs[count:], strict=True):
             parameter.data = value
-        y, back = getattr(layer, self.method)(*inputs[:count], **self.fixed)
+        y, back = self.call(layer, *inputs[:count], **self.fixed)
 
         def backward(*dys: Array) -> tuple[Array, ...]:
             dx = [d for d in listed(back(*dys)) if d is not None]

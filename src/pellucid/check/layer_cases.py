@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pellucid import nn
 from pellucid.check.cases import LayerCase
+from pellucid.check.gradient import Array
 from pellucid.check.op_cases import normal, off_the_kink
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Pair
@@ -15,6 +17,16 @@ from pellucid.core.vjp import Pair
 N, L, S, V = 2, 5, 7, 19
 H, E, F = 3, 6, 17  # the width must be a multiple of the heads
 P = 0.3  # dropout
+
+
+def _on_rows(
+    layer: Any, x: Array, memory: Array | None = None, *, context: nn.Context, cu_k: Any = None
+) -> Any:
+    """Call `run` on packed rows; `memory` is what cross-attention looks at."""
+    if memory is not None:
+        context = replace(context, memory=nn.Memory(memory, cu_k))
+    cross = memory is not None and isinstance(layer, nn.MultiheadAttention)
+    return (layer.run_cross if cross else layer.run)(x, context)
 
 
 def layer_cases() -> list[LayerCase]:
@@ -59,7 +71,8 @@ def _attention() -> list[LayerCase]:
         return LayerCase("MultiheadAttention", note, build, arrays, call)
 
     all_heads = {"average_attn_weights": False, "rng": Rng(5)}
-    packed: dict[str, Any] = {"cu_q": np.array([0, 2, 5]), "rng": Rng(5)}
+    packed = nn.Context(cu_seqlens=np.array([0, 2, 5]), rng=Rng(5))
+    causal = {"context": replace(packed, causal=True)}
     three = (x, memory, memory[::-1])
     return [
         attend("", {}, *three),
@@ -71,15 +84,16 @@ def _attention() -> list[LayerCase]:
         attend("kdim, vdim", {}, x, wide, memory, kdim=F, vdim=E),
         LayerCase("MultiheadAttention", "packed, causal",
                   lambda t: nn.MultiheadAttention(E, H, P, dtype=t), (x[0],),
-                  {**packed, "memory": None, "cu_k": packed["cu_q"], "is_causal": True},
-                  "forward_packed"),
+                  causal, _on_rows),
         LayerCase("MultiheadAttention", "packed, memory",
                   lambda t: nn.MultiheadAttention(E, H, P, dtype=t), (x[0], memory[0]),
-                  {**packed, "cu_k": np.array([0, 4, 7])}, "forward_packed"),
+                  {"context": packed, "cu_k": np.array([0, 4, 7])}, _on_rows),
         LayerCase("MultiheadAttention", "packed, learned scale",
                   lambda t: nn.MultiheadAttention(E, H, P, dtype=t, scale="learned"), (x[0],),
-                  {**packed, "memory": None, "cu_k": packed["cu_q"], "is_causal": True},
-                  "forward_packed"),
+                  causal, _on_rows),
+        LayerCase("MultiheadAttention", "packed, causal, extra keys",
+                  lambda t: nn.MultiheadAttention(E, H, P, dtype=t, add_bias_kv=True,
+                                                  add_zero_attn=True), (x[0],), causal, _on_rows),
     ]  # fmt: skip
 
 
@@ -103,7 +117,7 @@ def _square(dtype: Any) -> nn.TransformerEncoderLayer:
 def _encoder(name: str = "TransformerEncoderLayer") -> list[LayerCase]:
     x, drawn = normal(N, S, E), {"rng": Rng(5)}
     padding = {"src_key_padding_mask": np.arange(S) >= np.array([[S - 2], [S]])}
-    packed = {"cu_seqlens": np.array([0, 2, 7]), **drawn}
+    packed = {"context": nn.Context(cu_seqlens=np.array([0, 2, 7]), rng=Rng(5))}
 
     def stack(dtype: Any) -> nn.TransformerEncoder:
         norm = nn.LayerNorm(E, dtype=dtype)
@@ -113,16 +127,17 @@ def _encoder(name: str = "TransformerEncoderLayer") -> list[LayerCase]:
         LayerCase(name, "", _encoder_layer, (x,), drawn | padding),
         LayerCase(name, "norm first", lambda t: _encoder_layer(t, norm_first=True), (x,), drawn),
         LayerCase(name, "own activation, no bias", _square, (x,), drawn),
-        LayerCase(name, "packed", _encoder_layer, (x[0],), packed, "forward_packed"),
+        LayerCase(name, "packed", _encoder_layer, (x[0],), packed, _on_rows),
         LayerCase("TransformerEncoder", "", stack, (x,), drawn | padding),
-        LayerCase("TransformerEncoder", "packed", stack, (x[0],), packed, "forward_packed"),
+        LayerCase("TransformerEncoder", "packed", stack, (x[0],), packed, _on_rows),
     ]
 
 
 def _decoder(name: str = "TransformerDecoderLayer") -> list[LayerCase]:
     x, memory, drawn = normal(N, L, E), normal(N, S, E), {"rng": Rng(5)}
     causal = {"tgt_is_causal": True, **drawn}
-    packed = {"cu_tgt": np.array([0, 2, 5]), "cu_memory": np.array([0, 4, 7]), **drawn}
+    own = nn.Context(cu_seqlens=np.array([0, 2, 5]), causal=True, rng=Rng(5))
+    packed = {"context": own, "cu_k": np.array([0, 4, 7])}
     rows = (x[0], memory[0])
 
     def stack(dtype: Any) -> nn.TransformerDecoder:
@@ -133,9 +148,9 @@ def _decoder(name: str = "TransformerDecoderLayer") -> list[LayerCase]:
         LayerCase(
             name, "norm first", lambda t: _decoder_layer(t, norm_first=True), (x, memory), causal
         ),
-        LayerCase(name, "packed", _decoder_layer, rows, packed, "forward_packed"),
+        LayerCase(name, "packed", _decoder_layer, rows, packed, _on_rows),
         LayerCase("TransformerDecoder", "", stack, (x, memory), causal),
-        LayerCase("TransformerDecoder", "packed", stack, rows, packed, "forward_packed"),
+        LayerCase("TransformerDecoder", "packed", stack, rows, packed, _on_rows),
     ]
 
 

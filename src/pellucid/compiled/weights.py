@@ -17,7 +17,7 @@ from pellucid.kernels.backend.matmul import WIDTH, panels
 from pellucid.kernels.backend.simd import LANES
 from pellucid.models.config import StackConfig
 from pellucid.nn import LayerNorm, MultiheadAttention, TransformerDecoderLayer
-from pellucid.nn.stack import Stack
+from pellucid.nn.transformer import Stack
 
 Array = np.ndarray
 

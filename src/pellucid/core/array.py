@@ -17,6 +17,15 @@ import numpy as np
 Array = Any
 """An array of any library that follows the array API standard."""
 
+host = np
+"""The library of arrays that describe a batch (token ids, spans, positions, masks, random bits).
+
+They stay on the host whatever library computes; `like` moves one to where it is needed.
+"""
+
+float32 = np.float32
+"""The dtype of parameters unless another is given."""
+
 LEAST_NORMAL = float(np.finfo(np.float32).tiny)
 """The least normal number of float32, 2⁻¹²⁶; below it bits are lost, and quick roots are wrong."""
 
@@ -45,6 +54,46 @@ def like(values: np.ndarray, x: Array) -> Array:
     if xp is np:
         return values
     return xp.asarray(values, device=array_api_compat.device(x))
+
+
+def to_host(x: Array) -> np.ndarray:
+    """Return an array of any library as NumPy's; NumPy's own is returned as it is.
+
+    >>> to_host(np.ones(2))
+    array([1., 1.])
+    """
+    if isinstance(x, np.ndarray):
+        return x
+    x = x.detach().cpu() if array_api_compat.is_torch_array(x) else x
+    return np.asarray(x.get() if array_api_compat.is_cupy_array(x) else x)
+
+
+def host_dtype(x: Array) -> Any:
+    """Return NumPy's dtype of the same name as that of an array of any library.
+
+    >>> host_dtype(np.ones(1, np.float32))
+    dtype('float32')
+    """
+    return np.dtype(str(x.dtype).rpartition(".")[2])
+
+
+def locked(x: Array) -> Array:
+    """Return a read-only view of what a backward reads: writing to it would change gradients.
+
+    Only NumPy has read-only arrays; an array of another library is returned as it is.
+    """
+    if not isinstance(x, np.ndarray):
+        return x
+    view = x.view()
+    view.flags.writeable = False
+    return view
+
+
+def unlocked(y: Any) -> Any:
+    """Return an output, or a tuple of them, whose backward is not kept, so that it is writeable."""
+    if type(y) is tuple:
+        return tuple(map(unlocked, y))
+    return y.copy("K") if isinstance(y, np.ndarray) and not y.flags.writeable else y
 
 
 def own_number(value: Any) -> Any:
@@ -107,6 +156,25 @@ def scatter_add(index: Array, updates: Array, rows: int) -> Array:
     one_hot = xp.astype(numbers[:, None] == index[None, :], updates.dtype)
     flat = xp.reshape(updates, (updates.shape[0], math.prod(shape[1:])))
     return xp.reshape(one_hot @ flat, shape)
+
+
+def spread(x: Array, index: np.ndarray, rows: int) -> Array:
+    """Return y (rows, …) with y[index[i]] = x[i] and zeros elsewhere; no index comes twice.
+
+    It is the gradient of taking the rows `index`.
+
+    >>> spread(np.array([1.0, 2.0]), np.array([2, 0]), 4)
+    array([2., 0., 1., 0.])
+    """
+    xp = namespace(x)
+    if xp is np:
+        y = np.zeros((rows, *x.shape[1:]), x.dtype)
+        y[index] = x
+        return y
+    source = np.full(rows, x.shape[0])  # the row of zeros added at the end
+    source[index] = np.arange(x.shape[0])
+    zero = xp.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
+    return xp.take(xp.concat([x, zero]), like(source, x), axis=0)
 
 
 # Small x: the series erf(x) = (2/√π) Σ (−1)ⁿ x²ⁿ⁺¹ / (n! (2n + 1)) as x + x R(x²), so that only the

@@ -1,6 +1,6 @@
 """A batch of sequences without padding: rows one after another, and where each sequence begins.
 
-`Packed` is the one definition of a batch for every road. A padded array is a view made from it.
+`Packed` is the one definition of a batch for every use. A padded array is a view made from it.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ class Packed:
     @cached_property
     def positions(self) -> np.ndarray:
         """(T,) place of each row inside its sequence, from 0."""
-        starts = np.repeat(self.cu_seqlens[:-1], self.lengths)
-        positions: np.ndarray = np.arange(len(self.tokens)) - starts
-        return positions
+        return positions_of(self.cu_seqlens)
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -99,15 +97,9 @@ class Packed:
         >>> Packed.of([[5], []]).followed_by(Packed.of([[6, 7], [8]])).tokens
         array([5, 6, 7, 8])
         """
-        if not len(self.tokens):
-            return Packed(other.tokens, other.cu_seqlens, self.examples)
-        # Where each row goes: its own sequence's rows stand before the other's.
-        starts = self.cu_seqlens + other.cu_seqlens
-        tokens = np.empty(int(starts[-1]), self.tokens.dtype)
-        tokens[np.repeat(starts[:-1], self.lengths) + self.positions] = self.tokens
-        after = starts[:-1] + self.lengths
-        tokens[np.repeat(after, other.lengths) + other.positions] = other.tokens
-        return Packed(tokens, starts, self.examples)
+        rows = followed(self.cu_seqlens, other.cu_seqlens)
+        tokens = np.concatenate([self.tokens, other.tokens])[rows]
+        return Packed(tokens, self.cu_seqlens + other.cu_seqlens, self.examples)
 
     def select(self, index: np.ndarray | Sequence[int]) -> Packed:
         """Return the sequences `index`, in that order; they keep their example numbers.
@@ -116,10 +108,7 @@ class Packed:
         Raises `IndexError` for numbers outside, or that are not whole.
         """
         index = np.arange(len(self))[index if isinstance(index, np.ndarray) else list(index)]
-        lengths = self.lengths[index]
-        cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
-        starts = np.repeat(self.cu_seqlens[index] - cu_seqlens[:-1], lengths)
-        rows = starts + np.arange(cu_seqlens[-1])
+        rows, cu_seqlens = selected(self.cu_seqlens, index)
         return Packed(self.tokens[rows], cu_seqlens, self.examples[index])
 
 
@@ -139,12 +128,66 @@ class Batch:
         return len(self.source.tokens) + len(self.target.tokens) - len(self.target)
 
 
+def one_length(n: int, length: int) -> np.ndarray:
+    """Return the cu_seqlens of n sequences of one length: a padded batch, reshaped to rows.
+
+    >>> one_length(2, 3)
+    array([0, 3, 6])
+    """
+    return np.arange(n + 1, dtype=np.int64) * length
+
+
+def positions_of(cu_seqlens: np.ndarray) -> np.ndarray:
+    """Return (T,) the place of each row inside its sequence, from 0.
+
+    >>> positions_of(np.array([0, 2, 5]))
+    array([0, 1, 0, 1, 2])
+    """
+    starts = np.repeat(cu_seqlens[:-1], np.diff(cu_seqlens))
+    positions: np.ndarray = np.arange(int(cu_seqlens[-1])) - starts
+    return positions
+
+
+def selected(cu_seqlens: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (the rows of the sequences `index`, in that order; their own cu_seqlens).
+
+    >>> selected(np.array([0, 2, 5]), np.array([1, 0]))
+    (array([2, 3, 4, 0, 1]), array([0, 3, 5]))
+    """
+    lengths = np.diff(cu_seqlens)[index]
+    cu = np.concatenate([[0], np.cumsum(lengths)])
+    return np.repeat(cu_seqlens[index] - cu[:-1], lengths) + np.arange(cu[-1]), cu
+
+
+def followed(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return where each row comes from when every sequence is followed by another's rows.
+
+    Rows of the second batch are counted after all of the first: the result indexes the two batches'
+    rows joined end to end. Its cu_seqlens are `first + second`.
+
+    >>> followed(np.array([0, 1, 2]), np.array([0, 2, 3]))  # a b, then cd e: a cd b e
+    array([0, 2, 3, 1, 4])
+    """
+    starts = first + second
+    rows = np.empty(int(starts[-1]), np.int64)
+    own, other = int(first[-1]), int(second[-1])
+    rows[np.repeat(starts[:-1], np.diff(first)) + positions_of(first)] = np.arange(own)
+    after = starts[:-1] + np.diff(first)
+    rows[np.repeat(after, np.diff(second)) + positions_of(second)] = own + np.arange(other)
+    return rows
+
+
 def _slots(cu_seqlens: np.ndarray, length: int) -> np.ndarray:
     """Return where each packed row stands among the N · length places of the padded array."""
     lengths = np.diff(cu_seqlens)
     starts = np.repeat(np.arange(len(lengths)) * length - cu_seqlens[:-1], lengths)
     slots: np.ndarray = np.arange(int(cu_seqlens[-1])) + starts
     return slots
+
+
+def _is_padded(cu_seqlens: np.ndarray, length: int) -> bool:
+    """Whether every sequence has this length, so that rows and padded array are one reshape."""
+    return int(cu_seqlens[-1]) == length * (len(cu_seqlens) - 1)
 
 
 def pad_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
@@ -156,6 +199,8 @@ def pad_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
     """
     xp = namespace(x)
     n, longest = len(cu_seqlens) - 1, int(np.diff(cu_seqlens).max(initial=0))
+    if _is_padded(cu_seqlens, longest):
+        return xp.reshape(x, (n, longest, *x.shape[1:]))
     source = np.full(n * longest, x.shape[0])  # the row of zeros added at the end
     source[_slots(cu_seqlens, longest)] = np.arange(x.shape[0])
     zero = xp.zeros((1, *x.shape[1:]), dtype=x.dtype, device=x.device)
@@ -172,4 +217,6 @@ def pack_rows(x: Array, cu_seqlens: np.ndarray) -> Array:
     xp = namespace(x)
     n, length = x.shape[:2]
     flat = xp.reshape(x, (n * length, *x.shape[2:]))
+    if _is_padded(cu_seqlens, length):
+        return flat
     return xp.take(flat, like(_slots(cu_seqlens, length), x), axis=0)

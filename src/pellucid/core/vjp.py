@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pellucid.core.array import locked
+
 Backward = Callable[..., Any]
 Run = Callable[[], tuple[Any, Backward]]
 """A planned call: runs once and returns (y, backward)."""
@@ -54,7 +56,8 @@ def register_kernels(planner: Planner) -> Planner:
 def dispatch(f: Callable[..., tuple[Any, Any]], *args: Any, **options: Any) -> tuple[Any, Backward]:
     """Run an ops function; return (y, backward), where backward(dy) gives the inputs' gradients.
 
-    The first kernel family whose plan is not None runs; otherwise the page of `ops` itself.
+    A y that backward reads again is read-only. The first kernel family whose plan is not None runs;
+    otherwise the page of `ops` itself.
 
     >>> from pellucid import ops
     >>> y, backward = dispatch(ops.relu, np.array([-1.0, 2.0]))
@@ -67,7 +70,15 @@ def dispatch(f: Callable[..., tuple[Any, Any]], *args: Any, **options: Any) -> t
             return run()
     forward, f_backward = pair_of(f)
     y, saved = forward(*args, **options)
+    y = locked(y) if _is_among(saved, y, getattr(y, "base", None)) else y
     return y, lambda *gradients: f_backward(gradients[0], saved, *gradients[1:])
+
+
+def _is_among(saved: Any, y: Any, base: Any) -> bool:
+    """Whether y, or the array that it is a view of, was saved."""
+    if isinstance(saved, tuple):
+        return any(_is_among(part, y, base) for part in saved)
+    return saved is not None and (saved is y or saved is base)
 
 
 def check_gradient(dy: Any, shape: tuple[int, ...], of: str = "the output") -> None:

@@ -44,6 +44,7 @@ def accepts(
     weight: Array | None = None,
     bias: Array | None = None,
     *,
+    norm: str = "layer_norm",
     eps: float = 1e-5,
     dropout: float = 0.0,
     rng: Rng | None = None,
@@ -55,7 +56,8 @@ def accepts(
     """
     width = x.shape[-1]
     return (
-        width > 1
+        norm == "layer_norm"
+        and width > 1
         and eps >= LEAST_NORMAL  # 1 / √x is approximated
         and plain_rows(x)
         and plain_rows(residual)
@@ -72,6 +74,7 @@ def add_dropout_norm(
     weight: Array | None = None,
     bias: Array | None = None,
     *,
+    norm: str = "layer_norm",
     eps: float = 1e-5,
     dropout: float = 0.0,
     rng: Rng | None = None,

@@ -17,6 +17,7 @@ def accepts(
     cu_q: Array,
     cu_k: Array,
     *,
+    mask: Array | None = None,
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
@@ -35,6 +36,7 @@ def accepts(
         and len(cu_q) == len(cu_k)
         and _bounds(cu_q, len(q))
         and _bounds(cu_k, len(k))
+        and _sources(mask, cu_q, cu_k) is not None
     )
 
 
@@ -48,6 +50,25 @@ def _bounds(cu: Array, rows: int) -> bool:
     )
 
 
+def _sources(mask: Array | None, cu_q: Array, cu_k: Array) -> Array | None:
+    """Return how many keys each sequence has, (N,), less those that a padding mask hides.
+
+    None for any other mask than one of key padding, (N, 1, 1, S), True from some key on.
+    """
+    lengths = np.diff(cu_k)
+    if mask is None:
+        return lengths
+    n, longest = len(lengths), int(lengths.max(initial=0))
+    if mask.dtype != np.bool_ or mask.shape != (n, 1, 1, longest):
+        return None
+    hidden = mask[:, 0, 0]
+    sources = longest - np.count_nonzero(hidden, axis=1)
+    if not np.array_equal(hidden, np.arange(longest) >= sources[:, None]):
+        return None
+    kept: Array = np.minimum(sources, lengths)
+    return kept
+
+
 def packed_attention(
     q: Array,
     k: Array,
@@ -55,26 +76,31 @@ def packed_attention(
     cu_q: Array,
     cu_k: Array,
     *,
+    mask: Array | None = None,
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
 ) -> tuple[Array, Saved]:
     """See `ops.packed_attention`."""
-    spans = Spans(cu_q[:-1].copy(), np.diff(cu_q), cu_k[:-1].copy(), np.diff(cu_k))
+    sources = _sources(mask, cu_q, cu_k)
+    assert sources is not None
+    spans = Spans(cu_q[:-1].copy(), np.diff(cu_q), cu_k[:-1].copy(), sources)
     return attend(q, k, v, spans, causal, scale, dropout_of(dropout, rng))
 
 
 def packed_attention_backward(dout: Array, saved: Saved) -> tuple[Array, Array, Array]:
     """Return dq, dk, dv: parts of one array if q, k and v were, so that nobody has to join them."""
     q, k, v = saved.q, saved.k, saved.v
+    # keys in the padding belong to no sequence: nobody writes their gradients
+    new = np.zeros if int(saved.spans.sources.sum()) < len(k) else np.empty
     if k.shape != v.shape:
-        dq, dk, dv = (np.empty(x.shape, np.float32) for x in (q, k, v))
+        dq, dk, dv = (new(x.shape, np.float32) for x in (q, k, v))
     elif q.shape == k.shape and q.base is not None and q.base is k.base:
-        side_by_side = np.empty((len(q), 3, *q.shape[1:]), np.float32)
+        side_by_side = new((len(q), 3, *q.shape[1:]), np.float32)
         dq, dk, dv = side_by_side.swapaxes(0, 1)
     else:
-        side_by_side = np.empty((len(k), 2, *k.shape[1:]), np.float32)
+        side_by_side = new((len(k), 2, *k.shape[1:]), np.float32)
         dq = np.empty(q.shape, np.float32)
         dk, dv = side_by_side.swapaxes(0, 1)
     attend_backward(dout, saved, dq, dk, dv)

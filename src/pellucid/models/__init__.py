@@ -1,11 +1,11 @@
 """What people train."""
 
-from pellucid.models.cache import State
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
 from pellucid.models.masked_lm import MaskedLM
 from pellucid.models.output import LossSum
 from pellucid.models.seq2seq import Seq2Seq
+from pellucid.models.state import State
 
 __all__ = [
     "CausalLM",

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from pellucid import nn, ops
+from pellucid import nn
+from pellucid.core.array import Array, float32, host, like, namespace, spread
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
-from pellucid.models.cache import Cache, Keys, State, no_keys, padding_of, run_step
 from pellucid.models.config import CausalLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
 from pellucid.models.layers import EncoderLayer
 from pellucid.models.output import LossSum, output_layer, output_loss
-from pellucid.nn.module import Array, Forward, single_use
-from pellucid.nn.recorder import Recorder, inside
+from pellucid.models.state import State, decode_step
+from pellucid.nn.module import Forward, single_use
+from pellucid.nn.recorder import Recorder
 
 
 class CausalLM(nn.Module):
@@ -26,7 +25,7 @@ class CausalLM(nn.Module):
     A decoder layer without a memory to look at is an encoder layer under a causal mask. A training
     pair is read as one text, source then target; the target's tokens after its first are predicted.
     With empty sources it is a plain language model, with others it answers as a `Seq2Seq` does.
-    Source: Radford et al. 2018, 2019 (GPT, GPT-2); seed 001.
+    Source: Radford et al. 2018, 2019 (GPT, GPT-2); article 001.
 
     >>> config = CausalLMConfig(vocab_size=11, d_model=8, num_attention_heads=2, ffn_dim=17)
     >>> model = CausalLM(config, seed=0).eval()
@@ -34,7 +33,7 @@ class CausalLM(nn.Module):
     (5, 11)
     """
 
-    def __init__(self, config: CausalLMConfig, seed: int = 0, dtype: Any = np.float32) -> None:
+    def __init__(self, config: CausalLMConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
         self.embed = Embed(config, config.vocab_size, dtype)
         norm = nn.LayerNorm(config.d_model, config.layer_norm_eps, dtype=dtype)
@@ -53,23 +52,38 @@ class CausalLM(nn.Module):
         return self.output.weight.data.dtype
 
     def rows(
-        self, text: Packed, rng: Rng | None = None, recorder: Recorder | None = None
+        self,
+        text: Packed,
+        rng: Rng | None = None,
+        recorder: Recorder | None = None,
+        cache: nn.Cache | None = None,
     ) -> Forward:
-        """Return (rows (T, E), each of which predicts the token after it; backward)."""
+        """Return (rows (T, E), each of which predicts the token after it; backward).
+
+        With a cache the keys and values of the text are kept in it, and dropout is off.
+        """
         named = None if rng is None else rng.at(text.rows)
         sites = [None if named is None else named.fold(i) for i in range(2)]
-        x, embed_backward = self.embed.forward(text.tokens, text.positions, rng=sites[0])
-        rows, decoder_backward = self.decoder.forward_packed(
+        inference = cache is not None
+        x, embed_backward = self.embed.forward(
+            text.tokens, text.positions, rng=sites[0], inference=inference
+        )
+        rows, decoder_backward = self.decoder.run(
             x,
-            text.cu_seqlens,
-            is_causal=True,
-            rng=sites[1],
-            recorder=inside(recorder, "decoder"),
+            nn.Context(
+                cu_seqlens=text.cu_seqlens,
+                causal=True,
+                rng=sites[1],
+                recorder=recorder,
+                cache=cache,
+                inference=inference,
+                path="decoder",
+            ),
         )
 
         @single_use
         def backward(drows: Array) -> None:
-            embed_backward(decoder_backward(drows))
+            embed_backward(decoder_backward(drows)[0])
 
         return rows, backward
 
@@ -93,23 +107,22 @@ class CausalLM(nn.Module):
         label_smoothing: float = 0.0,
         recorder: Recorder | None = None,
     ) -> tuple[LossSum, Callable[[float], None]]:
-        """Return the summed cross-entropy of the targets, and its way back.
+        """Return the summed cross-entropy of the targets, and its backward.
 
         `backward(scale)` adds the gradients of scale · loss to every parameter. While training
         with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
         """
         text = batch.source.followed_by(batch.target.without_last())
         rows, rows_backward = self.rows(text, rng, recorder)
-        sources = np.repeat(batch.source.lengths, text.lengths)
-        asked = np.flatnonzero(text.positions >= sources)
+        sources = host.repeat(batch.source.lengths, text.lengths)
+        asked = host.flatnonzero(text.positions >= sources)
         wanted = batch.target.without_first().tokens
-        loss, loss_backward = output_loss(self.output, rows[asked], wanted, label_smoothing)
+        asked_rows = namespace(rows).take(rows, like(asked, rows), axis=0)
+        loss, loss_backward = output_loss(self.output, asked_rows, wanted, label_smoothing)
 
         @single_use
         def backward(scale: float = 1.0) -> None:
-            drows = np.zeros_like(rows)
-            drows[asked] = loss_backward(scale)
-            rows_backward(drows)
+            rows_backward(spread(loss_backward(scale), asked, rows.shape[0]))
 
         return loss, backward
 
@@ -125,25 +138,14 @@ class CausalLM(nn.Module):
 
         Raises `ValueError` past the last position.
         """
-        if not len(source.tokens):
-            own = no_keys(self.decoder, len(source), self.dtype)
-        else:
-            recorder, depth = Recorder(), len(self.decoder.layers)
-            self.rows(source, recorder=recorder)
-            layers = [recorder.maps[f"decoder.layers.{i}.self_attn"] for i in range(depth)]
-            own = Keys(
-                tuple(layer.k for layer in layers),
-                tuple(layer.v for layer in layers),
-                padding_of(source.cu_seqlens),
-            )
-        return State(Cache(own), source.lengths)
+        cache = nn.Cache()
+        if len(source.tokens):
+            self.rows(source, cache=cache)
+        return State(cache, source.lengths)
 
     def step(self, state: State, tokens: Array) -> tuple[Array, State]:
-        """Say one token to every text; return (log-probabilities of the next (B, V), state).
+        """Feed one token to every text; return (log-probabilities (B, V) of the next, state).
 
         tokens: (B,). Raises `ValueError` past the last position.
         """
-        x = self.embed(np.asarray(tokens), state.positions)
-        rows, cache = run_step(self.decoder, x, state.cache)
-        log_p, _ = ops.log_softmax(self.output(rows))
-        return log_p, State(cache, state.positions + 1)
+        return decode_step(self.decoder, self.embed, self.output, state, tokens)

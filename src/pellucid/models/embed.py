@@ -1,14 +1,17 @@
-"""What enters a stack: tokens and where they stand, as rows."""
+"""What enters a stack: tokens and their positions, as rows."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pellucid import nn, ops
+from pellucid.core.array import Array, like
 from pellucid.core.rng import Rng
+from pellucid.core.vjp import dispatch
 from pellucid.models.config import StackConfig
 from pellucid.models.inits import table_init
-from pellucid.nn.module import Array, Forward, single_use
+from pellucid.models.positions import POSITIONS
+from pellucid.nn.module import Forward, single_use
 
 
 class Embed(nn.Module):
@@ -22,20 +25,24 @@ class Embed(nn.Module):
         self.tokens.init_with(table_init(config.token_init, e))
         self.tokens.weight.fixed_row = padding  # an output layer may share the table
         longest = config.max_position_embeddings
+        scheme = POSITIONS[config.positions]
         self.positions: nn.Embedding | None = None
         self.table: Array | None = None
-        if config.positions == "learned":
+        if scheme.learned:
             self.positions = nn.Embedding(longest, e, dtype=dtype, seed=None)
             self.positions.init_with(table_init(config.position_init, e))
-        else:
-            self.table = ops.sinusoidal(longest, e).astype(dtype)
+        elif scheme.table is not None:
+            self.table = scheme.table(longest, e).astype(dtype)
         p = config.embedding_dropout
         self.dropout = nn.Dropout(config.dropout if p is None else p)
 
-    def forward(self, tokens: Array, positions: Array, *, rng: Rng | None = None) -> Forward:
+    def forward(
+        self, tokens: Array, positions: Array, *, rng: Rng | None = None, inference: bool = False
+    ) -> Forward:
         """Return (rows (T, E), backward). Raises `ValueError` for a position past the last."""
         x, sum_backward = self.sum(tokens, positions)
-        y, dropout_backward = self.dropout.forward(x, rng=rng)
+        p = 0.0 if inference else self.dropout.active(rng)
+        y, dropout_backward = dispatch(ops.dropout, x, p, rng)
 
         @single_use
         def backward(dy: Array) -> None:
@@ -44,33 +51,31 @@ class Embed(nn.Module):
         return y, backward
 
     def sum(self, tokens: Array, positions: Array) -> Forward:
-        """Return (token · s + position · p, backward): what stands before dropout."""
+        """Return (token · s + position · p, backward): the rows before dropout."""
         self.check(positions)
         s, p = self.config.token_factor, self.config.position_factor
-        token_rows, tokens_backward = self.tokens.forward(tokens)
-        positions_backward = None
+        weight = self.tokens.weight.data
+        token_rows, tokens_backward = self.tokens.forward(like(tokens, weight))
+        x, positions_backward = token_rows * s, None
+        at = like(positions, weight)
         if self.positions is not None:
-            position_rows, positions_backward = self.positions.forward(positions)
-        else:
-            position_rows = self.places[positions]
-        dtype = token_rows.dtype.type
-        x = token_rows * dtype(s) + position_rows * dtype(p)
+            rows, positions_backward = self.positions.forward(at)
+            x = x + rows * p
+        elif self.table is not None:
+            x = x + ops.embedding(at, like(self.table, weight))[0] * p
 
         @single_use
         def backward(dx: Array) -> None:
-            tokens_backward(dx * dtype(s))
+            tokens_backward(dx * s)
             if positions_backward is not None:
-                positions_backward(dx * dtype(p))
+                positions_backward(dx * p)
 
         return x, backward
 
     @property
     def places(self) -> Array:
-        """The table of positions (longest, E), learned or not."""
-        if self.positions is not None:
-            return self.positions.weight.data
-        assert self.table is not None
-        return self.table
+        """The table of positions (longest, E), learned or not; None where nothing is added."""
+        return self.table if self.positions is None else self.positions.weight.data
 
     def check(self, positions: Array) -> None:
         """Raise `ValueError` for a position past the last."""

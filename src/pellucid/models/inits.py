@@ -1,21 +1,21 @@
-"""How a model's weights are first drawn."""
+"""How a model's weights are initialised."""
 
 from __future__ import annotations
 
 from pellucid import nn
 from pellucid.models.config import StackConfig
-from pellucid.nn.module import Init, normal, uniform, xavier_uniform
+from pellucid.nn.init import Init, normal, uniform, xavier_uniform
 
 
 def table_init(how: str | float, width: int) -> Init:
-    """Return how a table of embeddings gets its first values."""
+    """Return the initialiser of a table of embeddings."""
     if how == "xavier":
         return xavier_uniform
     return normal(width**-0.5 if isinstance(how, str) else how)
 
 
 def choose_inits(config: StackConfig, *stacks: nn.Module) -> None:
-    """Xavier for every matrix of the stacks, as torch's Transformer and seed 003 do."""
+    """Xavier for every matrix of the stacks, as torch's Transformer and article 003 do."""
     for stack in stacks:
         for parameter in stack.parameters():
             if len(parameter.shape) > 1:
@@ -27,7 +27,7 @@ def choose_inits(config: StackConfig, *stacks: nn.Module) -> None:
 
 
 def _separate(attention: nn.MultiheadAttention) -> None:
-    """Draw q, k and v apart: each Xavier by itself, biases like a Linear's (seed 003)."""
+    """Draw q, k and v apart: each Xavier by itself, biases like a Linear's (article 003)."""
     weight, bias = attention.in_proj_weight, attention.in_proj_bias
     assert weight is not None
     e = attention.embed_dim

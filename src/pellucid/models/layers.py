@@ -6,11 +6,12 @@ from typing import Any
 
 from pellucid import nn
 from pellucid.models.config import StackConfig
-from pellucid.nn.blocks import Block, Sublayer, feed_forward
+from pellucid.models.positions import POSITIONS
+from pellucid.nn.blocks import Block, feed_forward
 
 
 class FeedForward(nn.Module):
-    """One more position-wise network with its own norm; seed 004's exercise."""
+    """One more position-wise network with its own norm; article 004's exercise."""
 
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         e, f = config.d_model, config.ffn_dim
@@ -24,7 +25,7 @@ class FeedForward(nn.Module):
     def block(self) -> Block:
         """Return the residual step."""
         network = feed_forward(self.linear1, self.activation, self.dropout, self.linear2)
-        return Block(network, self.norm, self.dropout1)
+        return Block("", network, self.norm, self.dropout1)
 
 
 def _or(value: float | None, default: float) -> float:
@@ -60,14 +61,15 @@ class EncoderLayer(nn.TransformerEncoderLayer):
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         super().__init__(**_arguments(config, dtype))
         self.self_attn.dropout = _or(config.attention_dropout, config.dropout)
+        self.self_attn.rotate = POSITIONS[config.positions].rotate
         self.dropout.p = _or(config.activation_dropout, config.dropout)
         self.before, self.after = _extras(config, dtype)
 
-    def blocks(self, self_attention: Sublayer) -> list[Block]:
+    def blocks(self) -> list[Block]:
         """Return the residual steps in order."""
         return [
             *(ffn.block() for ffn in self.before),
-            *super().blocks(self_attention),
+            *super().blocks(),
             *(ffn.block() for ffn in self.after),
         ]
 
@@ -79,13 +81,14 @@ class DecoderLayer(nn.TransformerDecoderLayer):
         super().__init__(**_arguments(config, dtype))
         for attention in (self.self_attn, self.multihead_attn):
             attention.dropout = _or(config.attention_dropout, config.dropout)
+        self.self_attn.rotate = POSITIONS[config.positions].rotate
         self.dropout.p = _or(config.activation_dropout, config.dropout)
         self.before, self.after = _extras(config, dtype)
 
-    def blocks(self, self_attention: Sublayer, cross_attention: Sublayer) -> list[Block]:
+    def blocks(self) -> list[Block]:
         """Return the residual steps in order."""
         return [
             *(ffn.block() for ffn in self.before),
-            *super().blocks(self_attention, cross_attention),
+            *super().blocks(),
             *(ffn.block() for ffn in self.after),
         ]

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-import numpy as np
-
 from pellucid import nn, ops
-from pellucid.core.array import scatter_add
+from pellucid.core.array import (
+    Array,
+    float32,
+    host,
+    like,
+    namespace,
+    scatter_add,
+    spread,
+    to_host,
+)
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.core.rng import Rng
+from pellucid.core.vjp import dispatch
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits, table_init
 from pellucid.models.layers import EncoderLayer
 from pellucid.models.masking import mask_tokens
 from pellucid.models.output import LossSum, output_layer, output_loss
-from pellucid.nn.function import apply_pair
-from pellucid.nn.module import Array, Forward, single_use
-from pellucid.nn.recorder import Recorder, inside
+from pellucid.nn.module import Forward, single_use
+from pellucid.nn.recorder import Recorder
 
 Pooling = Literal["mean", "first", "pooler"]
 
@@ -44,22 +51,25 @@ class SegmentEmbed(Embed):
         self,
         tokens: Array,
         positions: Array,
-        segments: Array | None = None,
         *,
         rng: Rng | None = None,
+        inference: bool = False,
+        segments: Array | None = None,
     ) -> Forward:
         """Return (rows (T, E), backward). `segments` (T,) are 0 unless given."""
         x, sum_backward = self.sum(tokens, positions)
         segments_backward = norm_backward = None
         if self.segments is not None:
-            given = np.zeros_like(tokens) if segments is None else segments
-            rows, segments_backward = self.segments.forward(given)
+            given = host.zeros_like(tokens) if segments is None else segments
+            rows, segments_backward = self.segments.forward(like(given, x))
             x = x + rows
         elif segments is not None:
             raise ValueError("segments were given, but the model has none (type_vocab_size = 0)")
         if self.norm is not None:
             x, norm_backward = self.norm.forward(x)
-        y, dropout_backward = self.dropout.forward(x, rng=rng)
+        y, dropout_backward = dispatch(
+            ops.dropout, x, 0.0 if inference else self.dropout.active(rng), rng
+        )
 
         @single_use
         def backward(dy: Array) -> None:
@@ -84,13 +94,13 @@ class MaskedHead(nn.Module):
     def forward(self, input: Array) -> Forward:
         """Return (y, backward)."""
         h, dense_backward = self.dense.forward(input)
-        a, act_backward = apply_pair(ops.bias_act_dropout, h, None, activation=self.activation)
+        a, act_backward = dispatch(ops.bias_act_dropout, h, None, activation=self.activation)
         y, norm_backward = self.norm.forward(a)
 
         @single_use
         def backward(dy: Array) -> Array:
             dh, _ = act_backward(norm_backward(dy))
-            return np.asarray(dense_backward(dh))
+            return dense_backward(dh)
 
         return y, backward
 
@@ -100,7 +110,7 @@ class MaskedLM(nn.Module):
 
     Of a training pair the target is the text, with its begin and end; the source is not read. With
     `config.head` off it gives rows and embeddings only.
-    Source: Devlin et al. 2019 (BERT); seed 001.
+    Source: Devlin et al. 2019 (BERT); article 001.
 
     >>> config = MaskedLMConfig(vocab_size=11, d_model=8, num_attention_heads=2, ffn_dim=17)
     >>> model = MaskedLM(config, seed=0).eval()
@@ -109,7 +119,7 @@ class MaskedLM(nn.Module):
     ((7, 11), (2, 8))
     """
 
-    def __init__(self, config: MaskedLMConfig, seed: int = 0, dtype: Any = np.float32) -> None:
+    def __init__(self, config: MaskedLMConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
         e = config.d_model
         self.embed = SegmentEmbed(config, dtype)
@@ -141,14 +151,17 @@ class MaskedLM(nn.Module):
         """Return (the encoder's rows (T, E), backward). segments: (T,), 0 unless given."""
         named = None if rng is None else rng.at(text.rows)
         sites = [None if named is None else named.fold(i) for i in range(2)]
-        x, embed_backward = self.embed.forward(text.tokens, text.positions, segments, rng=sites[0])
-        rows, encoder_backward = self.encoder.forward_packed(
-            x, text.cu_seqlens, rng=sites[1], recorder=inside(recorder, "encoder")
+        x, embed_backward = self.embed.forward(
+            text.tokens, text.positions, rng=sites[0], segments=segments
+        )
+        rows, encoder_backward = self.encoder.run(
+            x,
+            nn.Context(cu_seqlens=text.cu_seqlens, rng=sites[1], recorder=recorder, path="encoder"),
         )
 
         @single_use
         def backward(drows: Array) -> None:
-            embed_backward(encoder_backward(drows))
+            embed_backward(encoder_backward(drows)[0])
 
         return rows, backward
 
@@ -179,7 +192,7 @@ class MaskedLM(nn.Module):
         label_smoothing: float = 0.0,
         recorder: Recorder | None = None,
     ) -> tuple[LossSum, Callable[[float], None]]:
-        """Hide some tokens of the targets; return their summed cross-entropy, and its way back.
+        """Hide some tokens of the targets; return their summed cross-entropy, and its backward.
 
         What is hidden is keyed by `rng` and the batch's example numbers and positions; without an
         rng it is the same every time. `backward(scale)` adds the gradients of scale · loss.
@@ -187,14 +200,13 @@ class MaskedLM(nn.Module):
         head, output = self._predictor()
         text, chosen, wanted = mask_tokens(batch.target, self.config, (rng or Rng(0)).fold(2))
         rows, rows_backward = self.rows(text, None, rng, recorder)
-        y, head_backward = head.forward(rows[chosen])
+        y, head_backward = head.forward(_take(rows, chosen))
         loss, loss_backward = output_loss(output, y, wanted, label_smoothing)
 
         @single_use
         def backward(scale: float = 1.0) -> None:
-            drows = np.zeros_like(rows)
-            drows[chosen] = head_backward(loss_backward(scale))
-            rows_backward(drows)
+            drows = head_backward(loss_backward(scale))
+            rows_backward(spread(drows, chosen, rows.shape[0]))
 
         return loss, backward
 
@@ -206,7 +218,8 @@ class MaskedLM(nn.Module):
         head, output = self._predictor()
         text, chosen, wanted = mask_tokens(batch.target, self.config, Rng(0).fold(2))
         rows, _ = self.rows(text)
-        likeliest = output(head(rows[chosen])).argmax(axis=1)
+        logits = output(head(_take(rows, chosen)))
+        likeliest = to_host(namespace(logits).argmax(logits, axis=1))
         return int((likeliest == wanted).sum()), len(wanted)
 
     def embeddings(
@@ -221,15 +234,17 @@ class MaskedLM(nn.Module):
             raise ValueError(f"sequence {int(text.lengths.argmin())} has no tokens to pool")
         rows, _ = self.rows(text, segments)
         if pooling == "mean":
-            sequence = np.repeat(np.arange(len(text)), text.lengths)
-            total = scatter_add(sequence, rows, len(text))
-            return np.asarray(total / text.lengths[:, None].astype(rows.dtype))
-        first = rows[text.cu_seqlens[:-1]]
+            sequence = host.repeat(host.arange(len(text)), text.lengths)
+            total = scatter_add(like(sequence, rows), rows, len(text))
+            lengths = like(text.lengths[:, None], rows)
+            return total / namespace(rows).astype(lengths, rows.dtype)
+        first = _take(rows, text.cu_seqlens[:-1])
         if pooling == "first":
-            return np.asarray(first)
+            return first
         if self.pooler is None:
             raise UserError('this model has no pooler; ask for "mean" or "first"')
-        return np.asarray(np.tanh(self.pooler(first)))
+        pooled = self.pooler(first)
+        return namespace(pooled).tanh(pooled)
 
     def _predictor(self) -> tuple[MaskedHead, nn.Linear]:
         if self.head is None or self.output is None:
@@ -238,3 +253,7 @@ class MaskedLM(nn.Module):
                 "and embeddings"
             )
         return self.head, self.output
+
+
+def _take(rows: Array, index: Array) -> Array:
+    return namespace(rows).take(rows, like(index, rows), axis=0)

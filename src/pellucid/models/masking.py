@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
+from pellucid.core.array import Array, host
 from pellucid.core.batch import Packed
 from pellucid.core.rng import Rng, random_bits
 from pellucid.models.config import MaskedLMConfig
@@ -18,9 +17,9 @@ class Masked(NamedTuple):
     """A text with some of its tokens hidden."""
 
     text: Packed
-    chosen: np.ndarray
+    chosen: Array
     """(M,) the rows to predict, ascending."""
-    wanted: np.ndarray
+    wanted: Array
     """(M,) the tokens that stood there."""
 
 
@@ -38,21 +37,21 @@ def mask_tokens(text: Packed, config: MaskedLMConfig, rng: Rng) -> Masked:
     1
     """
     kept_apart = [config.pad_token_id, config.bos_token_id, config.eos_token_id]
-    rows = np.flatnonzero(~np.isin(text.tokens, kept_apart))
+    rows = host.flatnonzero(~host.isin(text.tokens, kept_apart))
     bits = random_bits(rng.at(text.rows[rows]), (len(rows), 3))
-    sequence = np.repeat(np.arange(len(text)), text.lengths)[rows]
-    counts = np.bincount(sequence, minlength=len(text))
-    asked = np.maximum(np.rint(config.masked_share * counts), 1)
-    order = np.lexsort((bits[:, 0], sequence))  # by sequence, smallest bits first
-    rank = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    chosen = np.sort(order[rank < asked[sequence]])
+    sequence = host.repeat(host.arange(len(text)), text.lengths)[rows]
+    counts = host.bincount(sequence, minlength=len(text))
+    asked = host.maximum(host.rint(config.masked_share * counts), 1)
+    order = host.lexsort((bits[:, 0], sequence))  # by sequence, smallest bits first
+    rank = host.arange(len(rows)) - host.repeat(host.cumsum(counts) - counts, counts)
+    chosen = host.sort(order[rank < asked[sequence]])
     share = bits[chosen, 1] / 2.0**32
-    others = np.setdiff1d(np.arange(config.vocab_size), [*kept_apart, config.mask_id])
-    at_random = others[(bits[chosen, 2].astype(np.uint64) * len(others)) >> np.uint64(32)]
+    others = host.setdiff1d(host.arange(config.vocab_size), [*kept_apart, config.mask_id])
+    at_random = others[(bits[chosen, 2].astype(host.uint64) * len(others)) >> host.uint64(32)]
     at = rows[chosen]
     wanted = text.tokens[at]
     tokens = text.tokens.copy()
-    tokens[at] = np.where(
-        share < MASKED, config.mask_id, np.where(share < MASKED + CHANGED, at_random, wanted)
+    tokens[at] = host.where(
+        share < MASKED, config.mask_id, host.where(share < MASKED + CHANGED, at_random, wanted)
     )
     return Masked(Packed(tokens, text.cu_seqlens, text.examples), at, wanted)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from pellucid import kernels, nn, ops
+from pellucid import nn, ops
+from pellucid.core.array import Array, like, namespace
+from pellucid.core.vjp import dispatch
 from pellucid.models.config import LanguageConfig
 from pellucid.models.inits import table_init
-from pellucid.nn.module import Array, single_use, zeros
+from pellucid.nn.init import zeros
+from pellucid.nn.module import single_use
 
 
 class LossSum(NamedTuple):
@@ -36,23 +37,29 @@ def output_layer(config: LanguageConfig, tokens: nn.Embedding, dtype: Any) -> nn
 def output_loss(
     output: nn.Linear, rows: Array, wanted: Array, label_smoothing: float
 ) -> tuple[LossSum, Callable[[float], Array]]:
-    """Return the summed cross-entropy of output(rows) with the tokens wanted, and its way back.
+    """Return the summed cross-entropy of output(rows) with the tokens wanted, and its backward.
 
     rows: (T, E), wanted: (T,). `backward(scale)` returns drows of scale · loss and adds the output
     layer's gradients.
     """
     bias = None if output.bias is None else output.bias.data
-    args = (rows, output.weight.data, bias, wanted)
-    options = {"label_smoothing": label_smoothing}
-    cross_entropy, cross_entropy_backward = kernels.best(ops.linear_cross_entropy, *args, **options)
-    total, saved = cross_entropy(*args, **options)
+    weight = output.weight.data
+    total, inner = dispatch(
+        ops.linear_cross_entropy,
+        rows,
+        weight,
+        bias,
+        like(wanted, rows),
+        label_smoothing=label_smoothing,
+    )
 
     @single_use
     def backward(scale: float) -> Array:
-        drows, dweight, dbias = cross_entropy_backward(np.asarray(scale, rows.dtype), saved)
+        xp = namespace(rows)
+        drows, dweight, dbias = inner(xp.asarray(scale, dtype=rows.dtype, device=rows.device))
         output.weight.accumulate(dweight)
         if output.bias is not None:
             output.bias.accumulate(dbias)
-        return np.asarray(drows)
+        return drows
 
     return LossSum(float(total), len(wanted)), backward

@@ -28,6 +28,7 @@ def reduced(state: Mapping[str, Array], store: Store) -> dict[str, Array]:
 
     Raises `StorageError` when a weight is too large for float16.
 
+    >>> import numpy as np
     >>> {k: v.dtype.name for k, v in reduced({"w": np.eye(2)}, "int8").items()}
     {'w': 'int8', 'w.int8_scale': 'float32'}
     """
@@ -66,6 +67,7 @@ def restored(stored: Mapping[str, Array]) -> dict[str, Array]:
     Raises `StorageError` naming an int8 array that is no matrix, or whose scale is missing or does
     not fit.
 
+    >>> import numpy as np
     >>> restored(reduced({"w": np.float32([[1, -0.5]])}, "int8"))["w"].round(1)
     array([[ 1. , -0.5]], dtype=float32)
     """

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from pellucid import nn, ops
+from pellucid import nn
+from pellucid.core.array import Array, float32, host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
-from pellucid.models.cache import Cache, State, no_keys, project_memory, run_step
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
 from pellucid.models.layers import DecoderLayer, EncoderLayer
 from pellucid.models.output import LossSum, output_loss
-from pellucid.nn.module import Array, Forward, single_use, xavier_uniform
-from pellucid.nn.recorder import Recorder, inside
+from pellucid.models.state import State, decode_step
+from pellucid.nn.init import xavier_uniform
+from pellucid.nn.module import Forward, single_use
+from pellucid.nn.recorder import Recorder
 
 
 class Seq2Seq(nn.Module):
     """An encoder-decoder Transformer over packed batches.
 
-    Every parameter is drawn from (seed, its full name). Source: Vaswani et al. 2017; seed 003.
+    Every parameter is initialised from (seed, its full name). Source: Vaswani et al. 2017; article
+    003.
 
     >>> config = Seq2SeqConfig(11, 13, d_model=8, num_attention_heads=2, ffn_dim=17)
     >>> model = Seq2Seq(config, seed=0).eval()
@@ -33,7 +34,7 @@ class Seq2Seq(nn.Module):
     2
     """
 
-    def __init__(self, config: Seq2SeqConfig, seed: int = 0, dtype: Any = np.float32) -> None:
+    def __init__(self, config: Seq2SeqConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
         e = config.d_model
         self.source = Embed(config, config.source_vocab_size, dtype)
@@ -77,17 +78,23 @@ class Seq2Seq(nn.Module):
             for i, side in enumerate((source, target, source, target))
         ]
         x, source_backward = self.source.forward(source.tokens, source.positions, rng=sites[0])
-        memory, encoder_backward = self.encoder.forward_packed(
-            x, source.cu_seqlens, rng=sites[2], recorder=inside(recorder, "encoder")
+        memory, encoder_backward = self.encoder.run(
+            x,
+            nn.Context(
+                cu_seqlens=source.cu_seqlens, rng=sites[2], recorder=recorder, path="encoder"
+            ),
         )
         y, target_backward = self.target.forward(target.tokens, target.positions, rng=sites[1])
-        rows, decoder_backward = self.decoder.forward_packed(
+        rows, decoder_backward = self.decoder.run(
             y,
-            memory,
-            target.cu_seqlens,
-            source.cu_seqlens,
-            rng=sites[3],
-            recorder=inside(recorder, "decoder"),
+            nn.Context(
+                cu_seqlens=target.cu_seqlens,
+                causal=True,
+                memory=nn.Memory(memory, source.cu_seqlens),
+                rng=sites[3],
+                recorder=recorder,
+                path="decoder",
+            ),
         )
 
         @single_use
@@ -95,7 +102,7 @@ class Seq2Seq(nn.Module):
             dy, dmemory = decoder_backward(drows)
             target_backward(dy)
             if dmemory is not None:
-                source_backward(encoder_backward(dmemory))
+                source_backward(encoder_backward(dmemory)[0])
 
         return rows, backward
 
@@ -106,7 +113,7 @@ class Seq2Seq(nn.Module):
         label_smoothing: float = 0.0,
         recorder: Recorder | None = None,
     ) -> tuple[LossSum, Callable[[float], None]]:
-        """Return the summed cross-entropy of a batch, and its way back.
+        """Return the summed cross-entropy of a batch, and its backward.
 
         `backward(scale)` adds the gradients of scale · loss to every parameter. While training
         with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
@@ -125,25 +132,22 @@ class Seq2Seq(nn.Module):
 
     def room(self, source: Packed) -> Array:
         """Return the most tokens that the answer to each of these can have: (N,)."""
-        return np.full(len(source), self.config.max_position_embeddings - 1)
+        return host.full(len(source), self.config.max_position_embeddings - 1)
 
     def encode(self, source: Packed) -> Array:
         """Return the encoder's memory, packed rows (U, E)."""
-        x = self.source(source.tokens, source.positions)
-        return np.asarray(self.encoder.forward_packed(x, source.cu_seqlens)[0])
+        x, _ = self.source.forward(source.tokens, source.positions, inference=True)
+        context = nn.Context(cu_seqlens=source.cu_seqlens, inference=True, path="encoder")
+        return self.encoder.run(x, context)[0]
 
     def start(self, source: Packed) -> State:
         """Return the decoder's state before the first token, one hypothesis per source."""
-        memory = project_memory(self.decoder, self.encode(source), source.cu_seqlens)
-        own = no_keys(self.decoder, len(source), self.dtype)
-        return State(Cache(own, memory), np.zeros(len(source), np.int64))
+        memory = nn.Memory(self.encode(source), source.cu_seqlens)
+        return State(nn.Cache(), host.zeros(len(source), host.int64), memory)
 
     def step(self, state: State, tokens: Array) -> tuple[Array, State]:
-        """Say one token to every hypothesis; return (log-probabilities of the next (B, V), state).
+        """Feed one token to every hypothesis; return (log-probabilities (B, V) of the next, state).
 
         tokens: (B,). The first are the begin tokens. Raises `ValueError` past the last position.
         """
-        x = self.target(np.asarray(tokens), state.positions)
-        rows, cache = run_step(self.decoder, x, state.cache)
-        log_p, _ = ops.log_softmax(self.output(rows))
-        return log_p, State(cache, state.positions + 1)
+        return decode_step(self.decoder, self.target, self.output, state, tokens)

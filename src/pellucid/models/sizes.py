@@ -20,6 +20,7 @@ def size_faults(config: StackConfig, state: Mapping[str, Array]) -> list[str]:
 
     Names or shapes that no such model has are left for `load_state_dict` to tell.
 
+    >>> import numpy as np
     >>> from pellucid.models.config import CausalLMConfig
     >>> table = {"embed.tokens.weight": np.zeros((11, 256))}
     >>> size_faults(CausalLMConfig(vocab_size=13, num_hidden_layers=0), table)

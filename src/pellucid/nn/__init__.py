@@ -1,9 +1,8 @@
-"""torch.nn's names and arguments over NumPy arrays; `layer.forward(x) -> (y, backward)`."""
+"""torch.nn's names and arguments; `layer.forward(x) -> (y, backward)`."""
 
 from pellucid.nn import functional
 from pellucid.nn.attention import MultiheadAttention
-from pellucid.nn.decoder import TransformerDecoder, TransformerDecoderLayer
-from pellucid.nn.encoder import TransformerEncoder, TransformerEncoderLayer
+from pellucid.nn.context import Cache, Context, Memory
 from pellucid.nn.explain import explain_mask
 from pellucid.nn.layers import (
     GELU,
@@ -19,18 +18,27 @@ from pellucid.nn.layers import (
 from pellucid.nn.masks import generate_square_subsequent_mask, valid_lens_mask
 from pellucid.nn.module import Buffer, Module, ModuleList, Parameter, StateError, single_use
 from pellucid.nn.recorder import AttentionMap, Recorder
-from pellucid.nn.transformer import Transformer
+from pellucid.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 __all__ = [
     "GELU",
     "AttentionMap",
     "Buffer",
+    "Cache",
+    "Context",
     "CrossEntropyLoss",
     "Dropout",
     "Embedding",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "Memory",
     "Module",
     "ModuleList",
     "MultiheadAttention",

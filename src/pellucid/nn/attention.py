@@ -1,49 +1,32 @@
-"""Multi-head attention with torch's arguments, on padded batches and on packed ones."""
+"""Multi-head attention: torch's arguments over one body, `run`, which works on rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
-from pellucid import kernels, ops
-from pellucid.core.batch import pad_rows
-from pellucid.core.rng import Rng, row_keys
-from pellucid.core.vjp import check_gradient, pair_of
+from pellucid import ops
+from pellucid.core.array import Array, float32, host, host_dtype, like, locked, namespace
+from pellucid.core.batch import followed, one_length, pad_rows
+from pellucid.core.rng import Rng
+from pellucid.core.vjp import check_gradient, dispatch
+from pellucid.nn.arrange import Arrangement, check_attention_inputs
+from pellucid.nn.context import Context, KeysValues, cached_mask
 from pellucid.nn.function import active_dropout, check_probability
+from pellucid.nn.init import constant, xavier_normal, xavier_uniform, zeros
 from pellucid.nn.layers import Linear
-from pellucid.nn.layout import (
-    batch_first,
-    check_inputs,
-    joined,
-    merge_heads,
-    rows_to_heads,
-    side_by_side,
-    split_heads,
-    to_every_head,
-    undo_batch_first,
-)
 from pellucid.nn.masks import combine, with_free_keys
-from pellucid.nn.module import (
-    Array,
-    Forward,
-    Module,
-    Parameter,
-    constant,
-    locked,
-    single_use,
-    xavier_normal,
-    xavier_uniform,
-    zeros,
-)
+from pellucid.nn.module import Forward, Module, Parameter, single_use
 from pellucid.nn.recorder import Recorder, record
 
 Backward = Callable[..., Any]
+Heads = tuple[Array, Array, Array]
+"""q (T, H, D), k and v (U, H, D)."""
 
 
 class Projection(NamedTuple):
-    """One of the three maps in front of the heads, as views: writing to them writes the layer's."""
+    """One of the three projections before the heads, as views of the layer's own arrays."""
 
     weight: Array
     bias: Array | None
@@ -63,12 +46,15 @@ class MultiheadAttention(Module):
     torch.nn.MultiheadAttention's arguments, and one of ours: `scale` multiplies the scores
     (default 1/√D); "learned" makes it a parameter, `head_scale` (H,), one number for each head,
     which begins at 1/√D and is put into the queries (`ops.head_scale`).
-    `forward` returns `((output, weights or None), backward)` and
+    `run` attends from rows to themselves, `run_cross` to a memory; both return (y, backward).
+    `rotate`, if set, is an op for the queries and keys of `run`: rotary positions.
+    `forward`, torch's call, returns `((output, weights or None), backward)` and
     `backward(doutput, dweights=None)` returns the gradients of query, key and value.
     A query with every key forbidden gets out_proj.bias and gives zero gradient.
     Raises `ValueError` when num_heads does not divide embed_dim, and for a scale of another word.
     Source: Vaswani et al. 2017, 3.2.2; seeds 000 and 004.
 
+    >>> import numpy as np
     >>> mha = MultiheadAttention(8, 2, batch_first=True)
     >>> x = np.ones((3, 5, 8), np.float32)
     >>> out, weights = mha(x, x, x)
@@ -88,7 +74,7 @@ class MultiheadAttention(Module):
         vdim: int | None = None,
         batch_first: bool = False,
         *,
-        dtype: Any = np.float32,
+        dtype: Any = float32,
         scale: float | Literal["learned"] | None = None,
         seed: int | None = 0,
     ) -> None:
@@ -108,6 +94,7 @@ class MultiheadAttention(Module):
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
         self.add_zero_attn, self.batch_first = add_zero_attn, batch_first
+        self.rotate: Callable[..., tuple[Any, Any]] | None = None
         self.scale = 1.0 if isinstance(scale, str) else scale
         self.in_proj_weight: Parameter | None = None
         self.q_proj_weight: Parameter | None = None
@@ -130,40 +117,39 @@ class MultiheadAttention(Module):
             self.out_proj.bias.init = zeros
         self.initialise(seed)
 
-    # The three projections. Their weights stand one upon another, q, k, v, as torch packs them.
+    # the three projections: one above the other in one matrix, q, k, v, as torch packs them
 
-    def _thirds(self) -> tuple[slice, slice, slice]:
+    def _rows_of(self, first: int, end: int) -> Projection:
+        """Return the projections number `first` to `end` (0 q, 1 k, 2 v), as one."""
         e = self.embed_dim
-        return slice(0, e), slice(e, 2 * e), slice(2 * e, 3 * e)
+        rows = slice(first * e, end * e)
+        if self.in_proj_weight is not None:
+            weight = self.in_proj_weight.data[rows, :]
+        else:
+            weight = self._separate()[first].data
+        bias = None if self.in_proj_bias is None else self.in_proj_bias.data[rows]
+        return Projection(weight, bias)
 
     def _separate(self) -> list[Parameter]:
         """The weights of q, k and v where kdim or vdim keeps them apart, else none."""
         apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         return [p for p in apart if p is not None]
 
-    def _rows(self, rows: slice) -> Projection:
-        if self.in_proj_weight is not None:
-            weight = self.in_proj_weight.data[rows]
-        else:
-            weight = self._separate()[rows.start // self.embed_dim].data
-        return Projection(
-            weight, None if self.in_proj_bias is None else self.in_proj_bias.data[rows]
-        )
-
     def projections(self) -> Projections:
-        """Return (weight, bias) of q, k and v apart, as seed 000 has them: views, not copies.
+        """Return (weight, bias) of q, k and v apart, as article 000 has them: views, not copies.
 
+        >>> import numpy as np
         >>> mha = MultiheadAttention(8, 2)
         >>> np.shares_memory(mha.projections().k.weight, mha.in_proj_weight.data)
         True
         """
-        return Projections(*(self._rows(rows) for rows in self._thirds()))
+        return Projections(*(self._rows_of(i, i + 1) for i in range(3)))
 
     def folded_projections(self) -> Projections:
         """Return the projections with a learned scale inside q's: s_h W_q and s_h b_q.
 
-        Attention over what they make needs `scale` alone, so whoever copies weights to compute by
-        other means copies these. Without a learned scale they are `projections`.
+        Attention over what they make needs `scale` alone, so exporters copy these. Without a
+        learned scale they are `projections`.
 
         >>> mha = MultiheadAttention(8, 2, scale="learned")
         >>> mha.head_scale.data[:] = 1.0, 3.0
@@ -172,47 +158,210 @@ class MultiheadAttention(Module):
         """
         q, k, v = self.projections()
         if self.head_scale is not None:
-            each = np.repeat(self.head_scale.data, self.head_dim)
+            each = namespace(q.weight).repeat(self.head_scale.data, self.head_dim)
             q = Projection(each[:, None] * q.weight, None if q.bias is None else each * q.bias)
         return Projections(q, k, v)
 
-    def _scaled(self, q: Array) -> tuple[Array, Backward]:
-        """Put a learned scale into queries (…, E); their gradient may come with heads apart."""
-        if self.head_scale is None:
-            return q, lambda dq: dq
-        parameter, apart = self.head_scale, (*q.shape[:-1], self.num_heads, self.head_dim)
-        y, saved = ops.head_scale(q.reshape(apart), parameter.data)
+    def _project(self, *inputs: Array) -> tuple[Heads, Backward]:
+        """Return q, k and v, heads apart, of (x,), of (x, memory) or of (query, key, value) rows.
 
-        def backward(dq: Array) -> Array:
-            d, dscale = ops.head_scale_backward(dq.reshape(apart), saved)
-            parameter.accumulate(dscale)
-            return np.asarray(d.reshape(dq.shape))
+        One product makes all that one input gives. `backward(dq, dk, dv)` returns the inputs'
+        gradients.
+        """
+        e, h = self.embed_dim, self.num_heads
+        spans = {1: [(0, 3)], 2: [(0, 1), (1, 3)], 3: [(0, 1), (1, 2), (2, 3)]}[len(inputs)]
+        parts, backwards = [], []
+        for x, (first, end) in zip(inputs, spans, strict=True):
+            y, back = dispatch(ops.linear, x, *self._rows_of(first, end))
+            apart = (y.shape[0], h, self.head_dim)
+            xp = namespace(y)
+            parts += [xp.reshape(y[:, i * e : (i + 1) * e], apart) for i in range(end - first)]
+            backwards.append(back)
 
-        return y.reshape(q.shape), backward
-
-    def _project(self, *inputs: tuple[Array, slice]) -> tuple[list[Array], Backward]:
-        """Multiply each input by its rows of the weights; together the rows are all of them."""
-        outputs, saves, backwards = [], [], []
-        for x, rows in inputs:
-            projection = self._rows(rows)
-            linear, linear_backward = kernels.best(ops.linear, x, *projection)
-            y, saved = linear(x, *projection)
-            outputs.append(y)
-            saves.append(saved)
-            backwards.append(linear_backward)
-
-        def backward(*douts: Array) -> list[Array]:
-            grads = [b(d, s) for b, d, s in zip(backwards, douts, saves, strict=True)]
-            dinputs, dweights, dbiases = (list(parts) for parts in zip(*grads, strict=True))
+        def backward(*dheads: Array) -> tuple[Array, ...]:
+            given = (side_by_side(*dheads[first:end]) for first, end in spans)
+            grads = [back(d) for back, d in zip(backwards, given, strict=True)]
+            dinputs, dweights, dbiases = (list(part) for part in zip(*grads, strict=True))
             if self.in_proj_weight is not None:
-                self.in_proj_weight.accumulate(joined(dweights))
+                self.in_proj_weight.accumulate(_joined(dweights))
             for parameter, dweight in zip(self._separate(), dweights, strict=False):
                 parameter.accumulate(dweight)
             if self.in_proj_bias is not None:
-                self.in_proj_bias.accumulate(joined(dbiases))
-            return dinputs
+                self.in_proj_bias.accumulate(_joined(dbiases))
+            return tuple(dinputs)
 
-        return outputs, backward
+        q, k, v = parts
+        return (q, k, v), backward
+
+    # the one body
+
+    def run(self, x: Array, context: Context) -> Forward:
+        """Attend from rows x (T, E) to the rows of the same sequence; backward(dy) -> (dx, None).
+
+        With a cache, to the rows of earlier steps too. Raises `ValueError` when kdim or vdim is
+        another width than embed_dim.
+        """
+        self._check_packed()
+        (q, k, v), project_backward = self._project(x)
+        q, k, rotate_backward = self._rotated(q, k, context)
+        cu_k, mask, causal = context.cu_seqlens, context.mask, context.causal
+        if context.cache is not None:
+            k, v, cu_k = context.cache.append(context.path, KeysValues(k, v, cu_k))
+            if causal and cu_k[-1] > context.cu_seqlens[-1]:
+                mask, causal = like_mask(cached_mask(context.cu_seqlens, cu_k), x), False
+        (y, _), attend_backward = self._attend((q, k, v), cu_k, mask, causal, context)
+
+        @single_use
+        def backward(dy: Array) -> tuple[Array, None]:
+            if context.cache is not None:
+                raise RuntimeError("a run with a cache keeps nothing for a backward; use no cache")
+            dq, dk, dv = attend_backward(dy)
+            return project_backward(*rotate_backward(dq, dk), dv)[0], None
+
+        return y, backward
+
+    def run_cross(self, x: Array, context: Context) -> Forward:
+        """Attend from rows x (T, E) to `context.memory`; backward(dy) -> (dx, dmemory).
+
+        With a cache the memory's keys and values are computed in the first step only.
+        """
+        self._check_packed()
+        memory, cache = context.memory, context.cache
+        if memory is None:
+            raise ValueError("cross-attention needs context.memory, the rows to attend to")
+        kept = None if cache is None else cache.layers.get(context.path)
+        if kept is None:
+            heads, project_backward = self._project(x, memory.rows)
+            if cache is not None:
+                cache.append(context.path, KeysValues(heads[1], heads[2], memory.cu_seqlens))
+        else:
+            q, _ = dispatch(ops.linear, x, *self._rows_of(0, 1))
+            q = namespace(q).reshape(q, (q.shape[0], self.num_heads, self.head_dim))
+            heads = q, kept.k, kept.v
+        attended = heads, memory.cu_seqlens, memory.mask, memory.causal
+        (y, _), attend_backward = self._attend(*attended, context)
+
+        @single_use
+        def backward(dy: Array) -> Any:
+            return project_backward(*attend_backward(dy))
+
+        return y, backward
+
+    def _attend(
+        self,
+        heads: Heads,
+        cu_k: Array,
+        mask: Array | None,
+        causal: bool,
+        context: Context,
+        need_weights: bool = False,
+    ) -> Forward:
+        """Attend and project out; return ((y (T, E), weights (N, H, L, S) or None), backward).
+
+        `backward(dy, dweights=None)` returns dq, dk, dv.
+        """
+        q, k, v = heads
+        unscaled, cu_q = q, context.cu_seqlens
+        q, scale_backward = self._scaled(q)
+        if self.bias_k is not None or self.add_zero_attn:
+            lengths = host.diff(cu_q), host.diff(cu_k)
+            k, v, cu_k, extend_backward = self._extend(k, v, cu_k)
+            extra = int(cu_k[-1] - lengths[1].sum()) // max(len(cu_k) - 1, 1)
+            mask, causal = like_mask(with_free_keys(mask, causal, *lengths, extra), q), False
+        training = self.training and not context.inference
+        dropout = active_dropout(self.dropout, training, context.rng, "attention dropout")
+        options: dict[str, Any] = {
+            "mask": mask,
+            "causal": causal,
+            "scale": self.scale,
+            "dropout": dropout,
+            "rng": context.rng if dropout else None,
+        }
+        weights, seen, recorder = None, None, context.recorder
+        if need_weights or recorder is not None:  # only the page itself has the probabilities
+            z, saved = ops.packed_attention(q, k, v, cu_q, cu_k, **options)
+            z_backward: Backward = partial(_page_backward, saved)
+            weights = saved.attention.weights
+            if recorder is not None:
+                before = None
+                if self.head_scale is not None:
+                    before = _padded_heads(unscaled, cu_q), self.head_scale.data + 0.0
+                seen = record(recorder, context.path, saved.attention, causal, before)
+        else:
+            z, z_backward = dispatch(ops.packed_attention, q, k, v, cu_q, cu_k, **options)
+        xp = namespace(z)
+        y, out_backward = self.out_proj.forward(xp.reshape(z, (z.shape[0], self.embed_dim)))
+
+        def backward(dy: Array, dweights: Array | None = None) -> Heads:
+            dz = xp.reshape(out_backward(dy), z.shape)
+            also = () if dweights is None else (dweights,)
+            if seen is not None:
+                seen.take_gradients(_padded_heads(dz, cu_q), saved.attention, *also)
+            dq, dk, dv = z_backward(dz, *also)
+            if self.bias_k is not None or self.add_zero_attn:
+                dk, dv = extend_backward(dk, dv)
+            return scale_backward(dq), dk, dv
+
+        return (y, weights), backward
+
+    def _rotated(self, q: Array, k: Array, context: Context) -> tuple[Array, Array, Backward]:
+        """Rotate queries and keys by their positions, where the layer's `rotate` says so."""
+        if self.rotate is None:
+            return q, k, lambda dq, dk: (dq, dk)
+        positions = like(context.row_positions(), q)
+        (q, q_backward), (k, k_backward) = (dispatch(self.rotate, x, positions) for x in (q, k))
+        return q, k, lambda dq, dk: (q_backward(dq), k_backward(dk))
+
+    def _scaled(self, q: Array) -> tuple[Array, Backward]:
+        """Put a learned scale into the queries (T, H, D)."""
+        if self.head_scale is None:
+            return q, lambda dq: dq
+        parameter = self.head_scale
+        y, back = dispatch(ops.head_scale, q, parameter.data)
+
+        def backward(dy: Array) -> Array:
+            dq, dscale = back(dy)
+            parameter.accumulate(dscale)
+            return dq
+
+        return y, backward
+
+    def _extend(self, k: Array, v: Array, cu_k: Array) -> tuple[Array, Array, Array, Backward]:
+        """Append to the keys and values of every sequence the learnt ones, then zeros.
+
+        `add_bias_kv` adds `bias_k` and `bias_v`, `add_zero_attn` a row of zeros.
+        """
+        xp, rows = namespace(k), k.shape[0]
+        learnt = [] if self.bias_k is None or self.bias_v is None else [(self.bias_k, self.bias_v)]
+        extra = len(learnt) + self.add_zero_attn
+        new = xp.zeros((int(self.add_zero_attn), *k.shape[1:]), dtype=k.dtype, device=k.device)
+        one = (1, self.num_heads, self.head_dim)
+        own = [[xp.reshape(b.data, one) for b in side] for side in zip(*learnt, strict=True)]
+        keys, values = own or ([], [])
+        order = followed(cu_k, one_length(len(cu_k) - 1, extra))
+        order = host.where(order < rows, order, rows + (order - rows) % max(extra, 1))
+        index = like(order, k)
+        k, v = (
+            xp.take(xp.concat([x, *added, new]), index, axis=0)
+            for x, added in ((k, keys), (v, values))
+        )
+        kept, biased = (like(host.flatnonzero(at), k) for at in (order < rows, order == rows))
+
+        def backward(dk: Array, dv: Array) -> tuple[Array, Array]:
+            for pair in learnt:
+                for bias, d in zip(pair, (dk, dv), strict=True):
+                    total = xp.sum(xp.take(d, biased, axis=0), axis=0)
+                    bias.accumulate(xp.reshape(total, bias.shape))
+            return xp.take(dk, kept, axis=0), xp.take(dv, kept, axis=0)
+
+        return k, v, cu_k + one_length(len(cu_k) - 1, extra), backward
+
+    def _check_packed(self) -> None:
+        if self.in_proj_weight is None:
+            raise ValueError(
+                "rows are projected by one matrix, which needs kdim = vdim = embed_dim; use "
+                "forward(query, key, value) for other widths"
+            )
 
     # torch's call
 
@@ -238,171 +387,76 @@ class MultiheadAttention(Module):
         Weights are those after dropout, (N, L, S), or (N, H, L, S) if not averaged.
         Raises `ValueError` and `TypeError` on shapes and dtypes that do not conform.
         """
-        check_inputs(query, key, value, (self.embed_dim, self.kdim, self.vdim), self.batch_first)
-        unbatched, shape = query.ndim == 2, query.shape
-        first = self.batch_first and not unbatched
-        query, key, value = (batch_first(x, first, unbatched) for x in (query, key, value))
-        n, length, source_length = *query.shape[:2], key.shape[1]
-        sizes = (None if unbatched else n, self.num_heads, length, source_length)
-        mask = combine(attn_mask, key_padding_mask, *sizes, query.dtype)
-        parts = zip((query, key, value), self._thirds(), strict=True)
-        (q, k, v), project_backward = self._project(*parts)
-        unscaled = q
-        q, scale_backward = self._scaled(q)
-        k, v, extend_backward = self._extend(k, v)
-        extra = k.shape[1] - source_length  # keys that every query may attend to
-        if extra:
-            mask = with_free_keys(mask, is_causal, length, source_length, extra)
-        args = tuple(split_heads(x, self.num_heads) for x in (q, k, v))
-        dropout = self._active_dropout(rng)
-        options = {
-            "mask": mask,
-            "causal": is_causal and not extra,
-            "scale": self.scale,
-            "dropout": dropout,
-            "rng": self._name_rows(rng, n, length, first, unbatched) if dropout else None,
-        }
-        plain = need_weights or recorder is not None  # only the plain pair has the weights
-        attend, attend_backward = (
-            pair_of(ops.attention) if plain else kernels.best(ops.attention, *args, **options)
-        )
-        z, saved = attend(*args, **options)
-        out, out_backward = self.out_proj.forward(merge_heads(z))
-        weights = None
+        widths = (self.embed_dim, self.kdim, self.vdim)
+        check_attention_inputs(query, key, value, widths, self.batch_first)
+        here, there = (Arrangement.of(x, self.batch_first) for x in (query, key))
+        sizes = here.batch, self.num_heads, here.length, there.length
+        mask = combine(attn_mask, key_padding_mask, *sizes, host_dtype(query))
+        rng = here.rng(rng) if self.training and self.dropout else None
+        context = Context(cu_seqlens=here.cu_seqlens, rng=rng, recorder=recorder)
+        rows = here.rows(query), there.rows(key), there.rows(value)
+        heads, project_backward = self._project(*rows)
+        attended = heads, there.cu_seqlens, like_mask(mask, query), is_causal
+        (y, kept), attend_backward = self._attend(*attended, context, need_weights)
+        weights: Array | None = None
         if need_weights:
-            kept = saved.weights  # backward reads them too
-            weights = kept.mean(axis=1) if average_attn_weights else locked(kept)
-            weights = weights[0] if unbatched else weights
-        seen = None
-        if recorder is not None:
-            before = self._before_scale(split_heads(unscaled, self.num_heads))
-            seen = record(recorder, saved, is_causal, before)
+            assert kept is not None
+            extra = (self.bias_k is not None) + self.add_zero_attn
+            sizes_of = (here.n, self.num_heads, here.length, there.length + extra)
+            kept = namespace(kept).reshape(kept, sizes_of)  # of 0 sequences, rows know no lengths
+            # backward reads the weights of every head too
+            weights = namespace(kept).mean(kept, axis=1) if average_attn_weights else locked(kept)
+            weights = weights[0, ...] if here.unbatched else weights
+        shape = query.shape
 
         @single_use
         def backward(dout: Array, dweights: Array | None = None) -> tuple[Array, ...]:
             check_gradient(dout, shape)
-            dz = split_heads(out_backward(batch_first(dout, first, unbatched)), self.num_heads)
-            also: tuple[Array, ...] = ()
             if dweights is not None:
                 if weights is None:
                     raise ValueError(
                         "dweights was given, but need_weights=False handed out no weights"
                     )
                 check_gradient(dweights, weights.shape)
-                also = (to_every_head(dweights, self.num_heads, average_attn_weights, unbatched),)
-            if seen is not None:
-                seen.take_gradients(dz, saved, *also)
-            dq, dk, dv = attend_backward(dz, saved, *also)
-            dk, dv = extend_backward(merge_heads(dk), merge_heads(dv))
-            grads = project_backward(scale_backward(merge_heads(dq)), dk, dv)
-            return tuple(undo_batch_first(d, first, unbatched) for d in grads)
+                dweights = dweights[None, ...] if here.unbatched else dweights
+                if average_attn_weights:
+                    each = (dweights / self.num_heads)[:, None, ...]
+                    dweights = namespace(each).repeat(each, self.num_heads, axis=1)
+            dquery, dkey, dvalue = project_backward(*attend_backward(here.rows(dout), dweights))
+            return here.undo(dquery), there.undo(dkey), there.undo(dvalue)
 
-        return (undo_batch_first(out, first, unbatched), weights), backward
+        return (here.undo(y), weights), backward
 
-    # the packed call
 
-    def forward_packed(
-        self,
-        x: Array,
-        memory: Array | None,
-        cu_q: Array,
-        cu_k: Array,
-        *,
-        is_causal: bool = False,
-        rng: Rng | None = None,
-        recorder: Recorder | None = None,
-    ) -> Forward:
-        """Attend from packed rows x (T, E) to themselves (`memory` None) or to memory (U, E).
+def _page_backward(saved: Any, dz: Array, dweights: Array | None = None) -> Heads:
+    return ops.packed_attention_backward(dz, saved, dweights)
 
-        Sequence n of x looks at sequence n of memory only. Returns (out (T, E), backward);
-        backward(dout) returns dx, or (dx, dmemory). One product makes q, k and v together, which
-        asks for kdim = vdim = embed_dim and neither add_bias_kv nor add_zero_attn (`ValueError`).
-        """
-        if self.in_proj_weight is None or self.bias_k is not None or self.add_zero_attn:
-            raise ValueError(
-                "packed attention needs kdim = vdim = embed_dim, add_bias_kv=False and "
-                "add_zero_attn=False; use forward for the others"
-            )
-        e = self.embed_dim
-        if memory is None:
-            (qkv,), project_backward = self._project((x, slice(0, 3 * e)))
-            q, k, v = (qkv[:, rows] for rows in self._thirds())
-        else:
-            (q, kv), project_backward = self._project((x, slice(0, e)), (memory, slice(e, 3 * e)))
-            k, v = kv[:, :e], kv[:, e:]
-        unscaled = q
-        q, scale_backward = self._scaled(q)
-        args = (*(rows_to_heads(y, self.num_heads) for y in (q, k, v)), cu_q, cu_k)
-        options = {
-            "causal": is_causal,
-            "scale": self.scale,
-            "dropout": self._active_dropout(rng),
-            "rng": rng,
-        }
-        attend, attend_backward = (
-            kernels.best(ops.packed_attention, *args, **options)
-            if recorder is None
-            else pair_of(ops.packed_attention)
-        )
-        z, saved = attend(*args, **options)
-        out, out_backward = self.out_proj.forward(z.reshape(-1, e))
-        seen = None
-        if recorder is not None:
-            rows = pad_rows(rows_to_heads(unscaled, self.num_heads), cu_q)
-            before = self._before_scale(rows.transpose(0, 2, 1, 3))
-            seen = record(recorder, saved.attention, is_causal, before)
 
-        @single_use
-        def backward(dout: Array) -> Any:
-            dz = rows_to_heads(out_backward(dout), self.num_heads)
-            if seen is not None:
-                seen.take_gradients(pad_rows(dz, cu_q).transpose(0, 2, 1, 3), saved.attention)
-            dq, dk, dv = attend_backward(dz, saved)
-            dq = scale_backward(dq)
-            if memory is None:
-                return project_backward(side_by_side(dq, dk, dv))[0]
-            return tuple(project_backward(dq.reshape(-1, e), side_by_side(dk, dv)))
+def _padded_heads(x: Array, cu_seqlens: Array) -> Array:
+    """(T, H, D) -> (N, H, L, D)."""
+    return namespace(x).permute_dims(pad_rows(x, cu_seqlens), (0, 2, 1, 3))
 
-        return out, backward
 
-    # parts
+def like_mask(mask: Array | None, x: Array) -> Array | None:
+    """Return a host mask where `x` is; None stays None."""
+    return None if mask is None else like(mask, x)
 
-    def _before_scale(self, q: Array) -> tuple[Array, Array] | None:
-        """Return the queries before a learned scale, and it, for the recorder."""
-        return None if self.head_scale is None else (q, self.head_scale.data.copy())
 
-    def _active_dropout(self, rng: Rng | None) -> float:
-        return active_dropout(self.dropout, self.training, rng, "attention dropout")
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)
 
-    def _name_rows(
-        self, rng: Rng | None, n: int, length: int, first: bool, unbatched: bool
-    ) -> Rng | None:
-        """Name the queries, (N, 1, L), as the caller did or by their place in the batch."""
-        if rng is None:
-            return None
-        if rng.rows is None:
-            rows = row_keys(np.arange(n)[:, None], np.arange(length))
-        else:
-            shape = (length,) if unbatched else (n, length) if first else (length, n)
-            rows = batch_first(rng.row_names(shape), first, unbatched)
-        return rng.at(rows[:, None, :])
 
-    def _extend(self, k: Array, v: Array) -> tuple[Array, Array, Backward]:
-        """Append the learnt key and value (`add_bias_kv`), then zeros (`add_zero_attn`)."""
-        source_length = k.shape[1]
-        if self.bias_k is not None and self.bias_v is not None:
-            row = (k.shape[0], 1, k.shape[2])
-            k = np.concatenate([k, np.broadcast_to(self.bias_k.data, row)], axis=1)
-            v = np.concatenate([v, np.broadcast_to(self.bias_v.data, row)], axis=1)
-        if self.add_zero_attn:
-            zero = np.zeros((k.shape[0], 1, k.shape[2]), k.dtype)
-            k, v = np.concatenate([k, zero], axis=1), np.concatenate([v, zero], axis=1)
-
-        def backward(dk: Array, dv: Array) -> tuple[Array, Array]:
-            if self.bias_k is not None and self.bias_v is not None:
-                at = slice(source_length, source_length + 1)
-                self.bias_k.accumulate(dk[:, at].sum(axis=0, keepdims=True))
-                self.bias_v.accumulate(dv[:, at].sum(axis=0, keepdims=True))
-            return dk[:, :source_length], dv[:, :source_length]
-
-        return k, v, backward
+def side_by_side(*parts: Array) -> Array:
+    """Return (T, H, D) arrays as one (T, n·H·D); no copy when a kernel laid them out so."""
+    t, heads, width = parts[0].shape
+    n, xp = len(parts), namespace(*parts)
+    if n == 1:
+        return xp.reshape(parts[0], (t, heads * width))
+    base = getattr(parts[0], "base", None)  # NumPy's name for the array that a view is of
+    if (
+        base is not None
+        and getattr(base, "shape", None) == (t, n, heads, width)
+        and all(part.base is base for part in parts)
+    ):
+        return xp.reshape(base, (t, n * heads * width))
+    return xp.concat([xp.reshape(part, (t, heads * width)) for part in parts], axis=1)

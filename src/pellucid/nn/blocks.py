@@ -1,49 +1,51 @@
 """What a Transformer layer is made of: sublayers, each inside a residual step with its norm.
 
 A layer is a list of blocks run in order, so another list is another layer (`models.layers` puts
-more feed-forward networks before or after attention, seed 004's exercise).
+more feed-forward networks before or after attention, the exercise of article 004).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
-from pellucid import kernels, ops
+from pellucid import ops
+from pellucid.core.array import Array
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import Pair, check_gradient
+from pellucid.core.vjp import Pair, check_gradient, dispatch
 from pellucid.nn import functional
+from pellucid.nn.attention import MultiheadAttention
+from pellucid.nn.context import Context
 from pellucid.nn.differences import rule
-from pellucid.nn.function import Function
-from pellucid.nn.layers import Dropout, LayerNorm, Linear
-from pellucid.nn.module import Array, Forward, Module, single_use
+from pellucid.nn.function import Function, active_dropout
+from pellucid.nn.layers import Dropout, Linear, Norm
+from pellucid.nn.module import Forward, Module, single_use
 from pellucid.ops.bias_act_dropout import ACTIVATIONS
 
-Sublayer = Callable[[Array, Rng | None], tuple[Array, Callable[[Array], Any]]]
-"""x, rng -> y and a way back that returns dx, or (dx, dmemory)."""
+Sublayer = Callable[[Array, Context], tuple[Array, Callable[[Array], tuple[Array, Array | None]]]]
+"""rows, context -> y and backward(dy) -> (dx, dmemory), dmemory None if it has no memory."""
 
 
 class Block(NamedTuple):
-    """One residual step: the function in the middle, and what stands around it."""
+    """One residual step: the sublayer, the norm and the dropout around it."""
 
+    name: str
+    """The attribute that the sublayer is of its layer: what a recorder and a cache know it by."""
     sublayer: Sublayer
-    norm: LayerNorm
+    norm: Norm
     dropout: Dropout
 
 
-def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, rng: Rng | None) -> Forward:
-    """Pass x through the blocks; `backward(dy)` returns (dx, dmemory), dmemory None if unused.
+def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, context: Context) -> Forward:
+    """Pass rows through the blocks; `backward(dy)` returns (dx, dmemory), dmemory None if unused.
 
     norm_first:  x ← x + dropout(sublayer(norm(x)))      Xiong et al. 2020
-    otherwise:   x ← norm(x + dropout(sublayer(x)))      Vaswani et al. 2017, 3.1; seed 001
+    otherwise:   x ← norm(x + dropout(sublayer(x)))      Vaswani et al. 2017, 3.1; article 001
     """
     step = _pre_norm if norm_first else _post_norm
     backwards, shape = [], x.shape
     for i, block in enumerate(blocks):
-        x, back = step(x, block, None if rng is None else rng.fold(i))
+        x, back = step(x, block, context.part(block.name, site=i))
         backwards.append(back)
 
     @single_use
@@ -55,61 +57,54 @@ def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, rng: Rng | N
 
 
 def unwind(backwards: list[Callable[..., Any]], dy: Array) -> tuple[Array, Array | None]:
-    """Go the ways back, last first; return (dx, dmemory), what each has for memory added up.
+    """Run the backwards, last first; return (dx, dmemory), the sum of what each has for memory.
 
     dmemory is None where none looked at a memory.
     """
     dmemory: Array | None = None
-    while backwards:  # popped, so that what a part kept dies with it
-        dy, more = _split(backwards.pop()(dy))
+    while backwards:  # popped, so that what a part kept is freed with it
+        dy, more = backwards.pop()(dy)
         if more is not None:
             dmemory = more if dmemory is None else dmemory + more
     return dy, dmemory
 
 
-def _sites(block: Block, rng: Rng | None) -> tuple[Rng | None, float, Rng | None]:
-    inner, outer = (None, None) if rng is None else (rng.fold(0), rng.fold(1))
-    return inner, block.dropout.active(outer), outer
-
-
-def _post_norm(x: Array, block: Block, rng: Rng | None) -> Forward:
-    inner, p, outer = _sites(block, rng)
-    y, sublayer_backward = block.sublayer(x, inner)  # 1
+def _post_norm(x: Array, block: Block, context: Context) -> Forward:
+    y, sublayer_backward = block.sublayer(x, context.part("", site=0))  # 1
     norm = block.norm
-    args = (y, x, *norm.arrays())
-    options = {"eps": norm.eps, "dropout": p, "rng": outer}
-    add_norm, add_norm_backward = kernels.best(ops.add_dropout_norm, *args, **options)
-    z, saved = add_norm(*args, **options)  # 2
+    p, rng = dropout_of(block.dropout, context.part("", site=1))
+    z, add_norm_backward = dispatch(
+        ops.add_dropout_norm, y, x, *norm.arrays(), norm=norm.kind, eps=norm.eps, dropout=p, rng=rng
+    )  # 2
 
-    @single_use
     def backward(dz: Array) -> tuple[Array, Array | None]:
-        dy, dx, dweight, dbias = add_norm_backward(dz, saved)  # 2
+        dy, dx, dweight, dbias = add_norm_backward(dz)  # 2
         norm.accumulate(dweight, dbias)
-        through, dmemory = _split(sublayer_backward(dy))  # 1
+        through, dmemory = sublayer_backward(dy)  # 1
         return dx + through, dmemory
 
     return z, backward
 
 
-def _pre_norm(x: Array, block: Block, rng: Rng | None) -> Forward:
-    inner, p, outer = _sites(block, rng)
-    n, norm_backward = block.norm.forward(x)  # 1
-    y, sublayer_backward = block.sublayer(n, inner)  # 2
-    args = (y, p, outer)
-    drop, drop_backward = kernels.best(ops.dropout, *args)
-    dropped, saved = drop(*args)  # 3
+def _pre_norm(x: Array, block: Block, context: Context) -> Forward:
+    n, norm_backward = block.norm.run(x)  # 1
+    y, sublayer_backward = block.sublayer(n, context.part("", site=0))  # 2
+    dropped, drop_backward = dispatch(
+        ops.dropout, y, *dropout_of(block.dropout, context.part("", site=1))
+    )  # 3
     z = x + dropped
 
-    @single_use
     def backward(dz: Array) -> tuple[Array, Array | None]:
-        dn, dmemory = _split(sublayer_backward(drop_backward(dz, saved)))  # 3, 2
+        dn, dmemory = sublayer_backward(drop_backward(dz))  # 3, 2
         return dz + norm_backward(dn), dmemory  # 1
 
     return z, backward
 
 
-def _split(gradients: Any) -> tuple[Array, Array | None]:
-    return gradients if isinstance(gradients, tuple) else (gradients, None)
+def dropout_of(dropout: Dropout, context: Context) -> tuple[float, Rng | None]:
+    """Return the probability in force and the rng; `ValueError` where it needs one."""
+    training = dropout.training and not context.inference
+    return active_dropout(dropout.p, training, context.rng), context.rng
 
 
 def feed_forward(
@@ -117,43 +112,82 @@ def feed_forward(
 ) -> Sublayer:
     """Return the position-wise network: linear2(dropout(activation(linear1(x)))).
 
-    A named activation goes through the fused middle, `ops.bias_act_dropout`; a module by itself.
-    Source: Vaswani et al. 2017, 3.3; seed 004.
+    A named activation runs in the fused middle, `ops.bias_act_dropout`; a module by itself.
+    Source: Vaswani et al. 2017, 3.3; article 004.
     """
 
-    def named(x: Array, rng: Rng | None) -> Forward:
-        args = (x, linear1.weight.data)
-        linear, linear_backward = kernels.best(ops.linear, *args)
-        h, saved_linear = linear(*args)  # 1
-        middle = (h, linear1.bias and linear1.bias.data)
-        options = {"activation": activation, "dropout": dropout.active(rng), "rng": rng}
-        act, act_backward = kernels.best(ops.bias_act_dropout, *middle, **options)
-        a, saved_act = act(*middle, **options)  # 2
+    def named(x: Array, context: Context) -> Forward:
+        h, linear_backward = dispatch(ops.linear, x, linear1.weight.data)  # 1
+        bias = None if linear1.bias is None else linear1.bias.data
+        p, rng = dropout_of(dropout, context)
+        a, act_backward = dispatch(
+            ops.bias_act_dropout, h, bias, activation=activation, dropout=p, rng=rng
+        )  # 2
         y, out_backward = linear2.forward(a)  # 3
 
-        def backward(dy: Array) -> Array:
-            dh, dbias = act_backward(out_backward(dy), saved_act)  # 3, 2
-            dx, dweight, _ = linear_backward(dh, saved_linear)  # 1
+        def backward(dy: Array) -> tuple[Array, None]:
+            dh, dbias = act_backward(out_backward(dy))  # 3, 2
+            dx, dweight, _ = linear_backward(dh)  # 1
             linear1.weight.accumulate(dweight)
             if linear1.bias is not None:
                 linear1.bias.accumulate(dbias)
-            return np.asarray(dx)
+            return dx, None
 
         return y, backward
 
-    def by_module(x: Array, rng: Rng | None) -> Forward:
+    def by_module(x: Array, context: Context) -> Forward:
         assert isinstance(activation, Module)
         h, in_backward = linear1.forward(x)  # 1
         a, act_backward = activation.forward(h)  # 2
-        d, drop_backward = dropout.forward(a, rng=rng)  # 3
+        d, drop_backward = dispatch(ops.dropout, a, *dropout_of(dropout, context))  # 3
         y, out_backward = linear2.forward(d)  # 4
 
-        def backward(dy: Array) -> Array:
-            return np.asarray(in_backward(act_backward(drop_backward(out_backward(dy)))))
+        def backward(dy: Array) -> tuple[Array, None]:
+            return in_backward(act_backward(drop_backward(out_backward(dy)))), None
 
         return y, backward
 
     return named if isinstance(activation, str) else by_module
+
+
+class TransformerLayer(Module):
+    """What encoder and decoder layers share: self-attention and a feed-forward network."""
+
+    activation: str | Module
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int,
+        dropout: float,
+        batch_first: bool,
+        norm_first: bool,
+        bias: bool,
+        dtype: Any,
+        scale: float | Literal["learned"] | None,
+        attends_to_memory: bool,
+    ) -> None:
+        self.norm_first, self.batch_first = norm_first, batch_first
+        attention = {"batch_first": batch_first, "dtype": dtype, "scale": scale, "seed": None}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, **attention)
+        if attends_to_memory:
+            self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, **attention)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, dtype=dtype, seed=None)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype, seed=None)
+
+    def feed_forward(self) -> Sublayer:
+        """Return linear2(dropout(activation(linear1(x)))) as a sublayer."""
+        return feed_forward(self.linear1, self.activation, self.dropout, self.linear2)
+
+    def blocks(self) -> list[Block]:
+        """Return the residual steps in order. Every layer defines its own."""
+        raise TypeError(f"{type(self).__name__} has no blocks; define them")
+
+    def run(self, x: Array, context: Context) -> Forward:
+        """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, dmemory or None)."""
+        return run_blocks(x, self.blocks(), self.norm_first, context)
 
 
 def as_activation(activation: Any) -> str | Module:
@@ -175,28 +209,27 @@ def as_activation(activation: Any) -> str | Module:
     if isinstance(activation, Function):
         named = getattr(functional, activation.__name__) is activation
         known = named and activation.__name__ in ACTIVATIONS
-        return activation.__name__ if known else Elementwise(activation.forward)
+        return activation.__name__ if known else Elementwise(activation)
     if isinstance(activation, Pair):
-        return Elementwise(partial(_run_pair, activation))
+        return Elementwise(activation)
     raise TypeError(f"activation {activation!r} has no derivative. {rule('activation')}")
 
 
-def _run_pair(pair: Pair, input: Array) -> Forward:
-    y, saved = pair.forward(input)
-
-    @single_use
-    def backward(dy: Array) -> Any:
-        return pair.backward(dy, saved)
-
-    return y, backward
-
-
 class Elementwise(Module):
-    """A function with its way back as a layer."""
+    """A function of one array, with its backward, as a layer."""
 
-    def __init__(self, f: Callable[[Array], Forward]) -> None:
+    def __init__(self, f: Function[Any] | Pair) -> None:
         self.f = f
 
     def forward(self, input: Array) -> Forward:
         """Return (y, backward)."""
-        return self.f(input)
+        if isinstance(self.f, Function):
+            return self.f.forward(input)
+        y, saved = self.f.forward(input)
+        derivative = self.f.backward
+
+        @single_use
+        def backward(dy: Array) -> Any:
+            return derivative(dy, saved)
+
+        return y, backward

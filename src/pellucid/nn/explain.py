@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
+from pellucid.core.array import Array, host
 from pellucid.nn.masks import combine, valid_lens_mask
-from pellucid.nn.module import Array
 from pellucid.ops.attention import causal_mask
 
 OPEN, SEVERAL, WEIGHED = ".", "+", "~"
@@ -43,6 +41,7 @@ def explain_mask(
     picture share one. `queries` and `keys` are labels. Raises `ValueError` and `TypeError` as the
     attention would.
 
+    >>> import numpy as np
     >>> print(explain_mask(3, is_causal=True, valid_lens=np.array([2])))
     3 queries over 3 keys
     query 0  . c +   sees 1: key 0
@@ -51,8 +50,8 @@ def explain_mask(
     . may look   c is_causal   v valid_lens   + several forbid it
     """
     source_length = length if source_length is None else source_length
-    if key_padding_mask is not None and np.ndim(key_padding_mask) == 1:
-        key_padding_mask = np.asarray(key_padding_mask)[None]
+    if key_padding_mask is not None and host.ndim(key_padding_mask) == 1:
+        key_padding_mask = host.asarray(key_padding_mask)[None]
     n = _examples(attn_mask, key_padding_mask, valid_lens, num_heads)
     shape = (n, num_heads, length, source_length)
     reasons = _reasons(shape, attn_mask, key_padding_mask, is_causal, valid_lens)
@@ -82,7 +81,7 @@ def _examples(
         return len(key_padding_mask)
     if valid_lens is not None:
         return len(valid_lens)
-    if attn_mask is not None and np.ndim(attn_mask) == 3:
+    if attn_mask is not None and host.ndim(attn_mask) == 3:
         return len(attn_mask) // heads
     return 1
 
@@ -107,9 +106,9 @@ def _reasons(
     reasons = []
     for (letter, name), mask in given.items():
         if mask is not None:
-            mask = np.broadcast_to(mask, shape)
-            forbids = mask if mask.dtype == np.bool_ else np.isneginf(mask)
-            adds = np.where(forbids | (mask.dtype == np.bool_), 0.0, mask)
+            mask = host.broadcast_to(mask, shape)
+            forbids = mask if mask.dtype == host.bool_ else host.isneginf(mask)
+            adds = host.where(forbids | (mask.dtype == host.bool_), 0.0, mask)
             reasons.append(Reason(letter, name, forbids, adds))
     return reasons
 
@@ -118,8 +117,8 @@ def _picture(
     reasons: list[Reason], rows: list[str], columns: list[str] | None, shape: tuple[int, int]
 ) -> str:
     """One example, one head: a line for every query."""
-    forbidden = np.zeros(shape, int)
-    marks = np.full(shape, OPEN)
+    forbidden = host.zeros(shape, int)
+    marks = host.full(shape, OPEN)
     for reason in reasons:
         forbidden += reason.forbids
         marks[reason.forbids] = reason.letter
@@ -133,7 +132,7 @@ def _picture(
         lines.append(" " * (left + 8) + " ".join(name.rjust(cell) for name in names))
     for label, line, closed in zip(rows, marks, forbidden > 0, strict=True):
         drawn = " ".join(mark.rjust(cell) for mark in line)
-        seen = _seen(np.flatnonzero(~closed), names, runs=columns is None)
+        seen = _seen(host.flatnonzero(~closed), names, runs=columns is None)
         lines.append(f"query {label.rjust(left)}  {drawn}   {seen}")
     return "\n".join(lines)
 
@@ -141,7 +140,11 @@ def _picture(
 def _seen(open_keys: Array, names: list[str], runs: bool) -> str:
     if not len(open_keys):
         return "sees nothing: dead, gets zeros and gives zero gradient"
-    parts = np.split(open_keys, np.flatnonzero(np.diff(open_keys) > 1) + 1) if runs else [open_keys]
+    parts = (
+        host.split(open_keys, host.flatnonzero(host.diff(open_keys) > 1) + 1)
+        if runs
+        else [open_keys]
+    )
     said = [
         f"{names[part[0]]}-{names[part[-1]]}"
         if runs and len(part) > 1

@@ -1,4 +1,4 @@
-"""What every function of torch's names shares: its way back, and what it refuses."""
+"""What every function of torch's names shares: a checked call of an op, and what it refuses."""
 
 from __future__ import annotations
 
@@ -6,50 +6,29 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec
 
-import numpy as np
-
-from pellucid import kernels
+from pellucid.core.array import Array, namespace, unlocked
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import check_gradient
+from pellucid.core.vjp import check_gradient, dispatch
 from pellucid.nn.differences import rule
-from pellucid.nn.module import Array, Forward, locked, refuse_half, single_use, unlocked
+from pellucid.nn.module import Forward, refuse_half, single_use
 
 P = ParamSpec("P")
 
 
-def apply_pair(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Forward:
-    """Run the best pair for an ops function; the way back keeps what it saved."""
-    y, _, backward = _run(f, *inputs, **options)
-    return y, backward
-
-
-def hand_out(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Forward:
-    """Run a pair whose way back may read the output again; the output is then read-only."""
-    y, saved, backward = _run(f, *inputs, **options)
-    return (locked(y) if _is_among(saved, y, y.base) else y), backward
-
-
-def _run(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Any:
+def apply(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Forward:
+    """Run an op; float16 is refused, the gradient's shape checked, backward used once."""
     for x in inputs[:2]:  # where the numbers are: the array, or the table that it looks up
-        if isinstance(x, np.ndarray):
+        if hasattr(x, "dtype"):
             refuse_half(x.dtype)
-    forward, f_backward = kernels.best(f, *inputs, **options)
-    y, saved = forward(*inputs, **options)
+    y, inner = dispatch(f, *inputs, **options)
     shape = y.shape
 
     @single_use
     def backward(dy: Array) -> Any:
         check_gradient(dy, shape)
-        return f_backward(dy, saved)
+        return inner(dy)
 
-    return y, saved, backward
-
-
-def _is_among(saved: Any, y: Any, base: Any) -> bool:
-    """Whether y, or the array that it is a view of, was saved."""
-    if isinstance(saved, tuple):
-        return any(_is_among(part, y, base) for part in saved)
-    return saved is not None and (saved is y or saved is base)
+    return y, backward
 
 
 def active_dropout(p: float, training: bool, rng: Rng | None, what: str = "dropout") -> float:
@@ -71,9 +50,9 @@ def check_probability(p: float, what: str = "dropout") -> None:
 
 
 def check_numbers(x: Array, what: str) -> None:
-    """Raise `TypeError` unless x holds float32 or float64."""
+    """Raise `TypeError` unless x holds floating-point numbers that are not float16."""
     refuse_half(x.dtype)
-    if x.dtype.kind != "f":
+    if not namespace(x).isdtype(x.dtype, "real floating"):
         raise TypeError(
             f"{what} must be float32 or float64, got {x.dtype}; convert it with .astype(np.float32)"
         )
@@ -86,13 +65,16 @@ def refuse_inplace(inplace: bool) -> None:
 
 
 class Function(Generic[P]):
-    """A function with its way back: `f(x)` is the output, `f.forward(x)` (output, backward)."""
+    """A function with its backward: `f(x)` is the output, `f.forward(x)` (output, backward)."""
 
     __name__: str
 
     def __init__(self, forward: Callable[P, Forward]) -> None:
         self.forward = forward
         update_wrapper(self, forward)
+
+    def __reduce__(self) -> str:
+        return self.__name__  # pickled by its name in its module
 
     def __call__(self, *inputs: P.args, **options: P.kwargs) -> Any:
         return unlocked(self.forward(*inputs, **options)[0])

@@ -11,24 +11,23 @@ True in `attn_mask` means *may attend*. Everywhere else in `pellucid.nn`, as in 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from pellucid import ops
+from pellucid.core.array import Array, host, like, namespace, to_host
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import check_gradient
 from pellucid.nn.differences import rule
 from pellucid.nn.function import (
     Function,
     active_dropout,
-    apply_pair,
+    apply,
     check_probability,
-    hand_out,
     refuse_inplace,
 )
-from pellucid.nn.module import Array, Forward, single_use
+from pellucid.nn.module import Forward, single_use
 from pellucid.nn.sdpa import scaled_dot_product_attention
 
 __all__ = [
@@ -41,48 +40,51 @@ __all__ = [
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Forward:
     """Return x Wᵀ + b; backward returns (dx, dweight, dbias). See `ops.linear`.
 
+    >>> import numpy as np
     >>> linear(np.ones((5, 3)), np.ones((2, 3))).shape
     (5, 2)
     """
-    return apply_pair(ops.linear, input, weight, bias)
+    return apply(ops.linear, input, weight, bias)
 
 
 @Function
 def relu(input: Array, inplace: bool = False) -> Forward:
     """Return max(0, x). See `ops.relu`.
 
+    >>> import numpy as np
     >>> y, backward = relu.forward(np.array([-1.0, 2.0]))
     >>> y, backward(np.ones(2))
     (array([0., 2.]), array([0., 1.]))
     """
     refuse_inplace(inplace)
-    return apply_pair(ops.relu, input)
+    return apply(ops.relu, input)
 
 
 @Function
 def leaky_relu(input: Array, negative_slope: float = 0.01, inplace: bool = False) -> Forward:
     """Return x, or `negative_slope` · x below 0. See `ops.leaky_relu`."""
     refuse_inplace(inplace)
-    return apply_pair(ops.leaky_relu, input, negative_slope)
+    return apply(ops.leaky_relu, input, negative_slope)
 
 
 @Function
 def gelu(input: Array, approximate: str = "none") -> Forward:
     """Return x Φ(x), exact or approximate="tanh". See `ops.gelu`."""
-    return apply_pair(ops.gelu, input, approximate)
+    return apply(ops.gelu, input, approximate)
 
 
 @Function
 def silu(input: Array, inplace: bool = False) -> Forward:
     """Return x σ(x). See `ops.silu`."""
     refuse_inplace(inplace)
-    return apply_pair(ops.silu, input)
+    return apply(ops.silu, input)
 
 
 @Function
 def softmax(input: Array, dim: int) -> Forward:
     """Return exp(x) / Σ exp(x) along axis `dim`. See `ops.softmax`.
 
+    >>> import numpy as np
     >>> softmax(np.zeros((2, 4)), dim=0)[0]
     array([0.5, 0.5, 0.5, 0.5])
     """
@@ -96,17 +98,17 @@ def log_softmax(input: Array, dim: int) -> Forward:
 
 
 def _along(f: Callable[..., tuple[Any, Any]], input: Array, dim: int) -> Forward:
-    shape, axes = input.shape, input.ndim
+    shape, axes, xp = input.shape, input.ndim, namespace(input)
     if not -axes <= dim < axes:
         raise ValueError(f"dim must be an axis of input, which has shape {shape}; got {dim}")
-    y, back = hand_out(f, np.moveaxis(input, dim, -1))
+    y, back = apply(f, xp.moveaxis(input, dim, -1))
 
     @single_use
     def backward(dy: Array) -> Array:
         check_gradient(dy, shape)
-        return np.moveaxis(back(np.moveaxis(dy, dim, -1)), -1, dim)
+        return xp.moveaxis(back(xp.moveaxis(dy, dim, -1)), -1, dim)
 
-    return np.moveaxis(y, -1, dim), backward
+    return xp.moveaxis(y, -1, dim), backward
 
 
 @Function
@@ -124,7 +126,7 @@ def dropout(
     """
     refuse_inplace(inplace)
     check_probability(p)
-    return apply_pair(ops.dropout, input, active_dropout(p, training, rng), rng)
+    return apply(ops.dropout, input, active_dropout(p, training, rng), rng)
 
 
 @Function
@@ -140,7 +142,7 @@ def layer_norm(
     Raises `ValueError` when the last axes, weight or bias are not of normalized_shape. See
     `ops.layer_norm`.
     """
-    if np.ndim(normalized_shape) != 1:
+    if not isinstance(normalized_shape, Sequence):
         raise ValueError(
             "normalized_shape must be the sizes of the last axes, such as "
             f"({normalized_shape},); got {normalized_shape}"
@@ -154,18 +156,19 @@ def layer_norm(
     for name, p in (("weight", weight), ("bias", bias)):
         if p is not None and p.shape != shape:
             raise ValueError(f"LayerNorm expects a {name} of shape {shape}, got {p.shape}")
-    rows = input.reshape(*input.shape[: input.ndim - axes], math.prod(shape))
-    flat = (None if p is None else p.reshape(-1) for p in (weight, bias))
-    y, back = hand_out(ops.layer_norm, rows, *flat, eps)
+    xp = namespace(input)
+    wide = (*input.shape[: input.ndim - axes], math.prod(shape))
+    flat = (None if p is None else xp.reshape(p, (-1,)) for p in (weight, bias))
+    y, back = apply(ops.layer_norm, xp.reshape(input, wide), *flat, eps)
 
     @single_use
     def backward(dy: Array) -> tuple[Array, Array | None, Array | None]:
         check_gradient(dy, input.shape)
-        dx, dweight, dbias = back(dy.reshape(rows.shape))
-        dweight, dbias = (None if d is None else d.reshape(shape) for d in (dweight, dbias))
-        return dx.reshape(input.shape), dweight, dbias
+        dx, dweight, dbias = back(xp.reshape(dy, wide))
+        dweight, dbias = (None if d is None else xp.reshape(d, shape) for d in (dweight, dbias))
+        return xp.reshape(dx, input.shape), dweight, dbias
 
-    return y.reshape(input.shape), backward
+    return xp.reshape(y, input.shape), backward
 
 
 @Function
@@ -186,23 +189,32 @@ def embedding(
     `ValueError` when weight is no table and for a padding_idx outside it; a negative one counts
     from its end.
     """
-    input = np.asarray(input)
+    input = input if hasattr(input, "dtype") else host.asarray(input)
     if max_norm is not None:
         raise ValueError(f"max_norm: leave it out. {rule('max_norm')}")
-    if not np.issubdtype(input.dtype, np.integer):
+    xp = namespace(input)
+    if not xp.isdtype(input.dtype, "integral"):
         raise TypeError(f"embedding expects integers to look up, got {input.dtype}")
     padding_idx = padding_row(padding_idx, weight.shape[0])
-    y, back = apply_pair(ops.embedding, input, weight, padding_idx)
+    y, back = apply(ops.embedding, input, weight, padding_idx)
 
     @single_use
     def backward(dy: Array) -> Array:
         dweight: Array = back(dy)
         if scale_grad_by_freq:
-            times = np.bincount(input.reshape(-1), minlength=weight.shape[0])
-            dweight = dweight / np.maximum(times, 1).astype(dweight.dtype)[:, None]
+            flat = to_host(input).reshape(-1)
+            times = host.maximum(host.bincount(flat, minlength=weight.shape[0]), 1)
+            dweight = dweight / xp.astype(like(times, dweight), dweight.dtype)[:, None]
         return dweight
 
     return y, backward
+
+
+def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes of the last axes; a number, of any integer type, means one axis."""
+    if isinstance(normalized_shape, Sequence):
+        return tuple(normalized_shape)
+    return (operator.index(normalized_shape),)
 
 
 def padding_row(padding_idx: int | None, rows: int) -> int | None:
@@ -235,23 +247,24 @@ def cross_entropy(
     """
     if size_average is not None or reduce is not None:
         reduction = _reduction_of_old(size_average, reduce)
-    target = np.asarray(target)
+    xp = namespace(input)
+    target = target if hasattr(target, "dtype") else host.asarray(target)
     probabilities = target.shape == input.shape
     if not probabilities and target.shape != input.shape[:1] * (input.ndim > 1) + input.shape[2:]:
         raise ValueError(
             f"target must have the shape of input without its classes, or that of input; got "
             f"input {input.shape} and target {target.shape}"
         )
-    if weight is not None and np.shape(weight) != (input.shape[min(1, input.ndim - 1)],):
+    if weight is not None and host.shape(weight) != (input.shape[min(1, input.ndim - 1)],):
         raise ValueError(
             f"weight must hold one number for each of the {input.shape[min(1, input.ndim - 1)]} "
-            f"classes, got shape {np.shape(weight)}"
+            f"classes, got shape {host.shape(weight)}"
         )
-    loss, back = apply_pair(
+    loss, back = apply(
         ops.cross_entropy,
         _classes_last(input),
         _classes_last(target) if probabilities else target,
-        weight=None if weight is None else np.asarray(weight, input.dtype),
+        weight=None if weight is None else xp.astype(xp.asarray(weight), input.dtype),
         ignore_index=ignore_index,
         label_smoothing=label_smoothing,
         reduction=reduction,
@@ -259,16 +272,16 @@ def cross_entropy(
 
     @single_use
     def backward(dloss: Any = None) -> Array:
-        if dloss is None and loss.size == 1:
-            dloss = np.ones(loss.shape)
-        dx: Array = back(np.asarray(dloss, input.dtype))
-        return dx if input.ndim < 3 else np.moveaxis(dx, -1, 1)
+        if dloss is None and math.prod(loss.shape) == 1:
+            dloss = xp.ones_like(loss)
+        dx: Array = back(xp.astype(xp.asarray(dloss), input.dtype))
+        return dx if input.ndim < 3 else xp.moveaxis(dx, -1, 1)
 
     return loss, backward
 
 
 def _classes_last(x: Array) -> Array:
-    return x if x.ndim < 3 else np.moveaxis(x, 1, -1)
+    return x if x.ndim < 3 else namespace(x).moveaxis(x, 1, -1)
 
 
 def _reduction_of_old(size_average: bool | None, reduce: bool | None) -> str:

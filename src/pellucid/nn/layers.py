@@ -5,30 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from pellucid.core.array import Array, float32, host, to_host
 from pellucid.core.rng import Rng
+from pellucid.core.vjp import dispatch
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
 from pellucid.nn.function import active_dropout, check_probability, refuse_inplace
-from pellucid.nn.module import (
-    Array,
-    Buffer,
-    Forward,
-    Init,
-    Module,
-    Parameter,
-    normal,
-    ones,
-    single_use,
-    uniform,
-    zeros,
-)
+from pellucid.nn.init import Init, normal, ones, uniform, zero_row, zeros
+from pellucid.nn.module import Buffer, Forward, Module, Parameter, single_use
+from pellucid.ops.norms import NORMS
 
 
 class Linear(Module):
     """y = x Wᵀ + b; x (…, in_features), y (…, out_features). `ops.linear`, torch.nn.Linear.
 
+    >>> import numpy as np
     >>> Linear(3, 2)(np.ones((5, 3), np.float32)).shape
     (5, 2)
     """
@@ -39,7 +30,7 @@ class Linear(Module):
         out_features: int,
         bias: bool = True,
         *,
-        dtype: Any = np.float32,
+        dtype: Any = float32,
         seed: int | None = 0,
     ) -> None:
         self.in_features, self.out_features = in_features, out_features
@@ -59,38 +50,19 @@ class Linear(Module):
             self.weight.accumulate(dweight)
             if self.bias is not None:
                 self.bias.accumulate(dbias)
-            return np.asarray(dx)
+            return dx
 
         return y, backward
 
 
-class LayerNorm(Module):
-    """Normalise over the last axes, `normalized_shape`. `ops.layer_norm`, torch.nn.LayerNorm.
+class Norm(Module):
+    """A norm over the last axes; `kind` is its row in `ops.norms.NORMS`."""
 
-    >>> y = LayerNorm(4)(np.arange(8, dtype=np.float32).reshape(2, 4))
-    >>> bool(np.allclose(y.mean(-1), 0, atol=1e-6))
-    True
-    """
-
-    def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        *,
-        dtype: Any = np.float32,
-    ) -> None:
-        if isinstance(normalized_shape, int | np.integer):
-            normalized_shape = (int(normalized_shape),)
-        self.normalized_shape = tuple(normalized_shape)
-        self.eps = eps
-        self.elementwise_affine = elementwise_affine
-        self.weight, self.bias = None, None
-        if elementwise_affine:
-            self.weight = Parameter(self.normalized_shape, ones, dtype)
-            self.bias = Parameter(self.normalized_shape, zeros, dtype) if bias else None
-        self.initialise(0)
+    kind: str
+    normalized_shape: tuple[int, ...]
+    eps: float
+    weight: Parameter | None
+    bias: Parameter | None
 
     def arrays(self) -> tuple[Array | None, Array | None]:
         """Return the arrays of weight and bias, or None."""
@@ -104,6 +76,48 @@ class LayerNorm(Module):
         if self.bias is not None:
             self.bias.accumulate(dbias)
 
+    def run(self, x: Array) -> Forward:
+        """Return (y, backward) for rows (T, E), without the checks of `forward`."""
+        y, back = dispatch(NORMS[self.kind].op.forward, x, *self.arrays(), self.eps)
+
+        @single_use
+        def backward(dy: Array) -> Array:
+            dx, dweight, dbias = back(dy)
+            self.accumulate(dweight, dbias)
+            return dx
+
+        return y, backward
+
+
+class LayerNorm(Norm):
+    """Normalise over the last axes, `normalized_shape`. `ops.layer_norm`, torch.nn.LayerNorm.
+
+    >>> import numpy as np
+    >>> y = LayerNorm(4)(np.arange(8, dtype=np.float32).reshape(2, 4))
+    >>> bool(np.allclose(y.mean(-1), 0, atol=1e-6))
+    True
+    """
+
+    kind = "layer_norm"
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        *,
+        dtype: Any = float32,
+    ) -> None:
+        self.normalized_shape = functional.shape_of(normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        self.weight, self.bias = None, None
+        if elementwise_affine:
+            self.weight = Parameter(self.normalized_shape, ones, dtype)
+            self.bias = Parameter(self.normalized_shape, zeros, dtype) if bias else None
+        self.initialise(0)
+
     def forward(self, input: Array) -> Forward:
         """Return (y, backward). Raises `ValueError` when the last axes are not normalized_shape."""
         y, back = functional.layer_norm.forward(
@@ -114,7 +128,7 @@ class LayerNorm(Module):
         def backward(dy: Array) -> Array:
             dx, dweight, dbias = back(dy)
             self.accumulate(dweight, dbias)
-            return np.asarray(dx)
+            return dx
 
         return y, backward
 
@@ -124,6 +138,7 @@ class Dropout(Module):
 
     While training with p > 0 an `rng` must be given: nothing reads global state.
 
+    >>> import numpy as np
     >>> Dropout(0.5).eval()(np.ones(3))
     array([1., 1., 1.])
     """
@@ -197,6 +212,7 @@ class Embedding(Module):
     `sparse` chooses torch's storage and does nothing. `_weight` is copied in as the table and gives
     the dtype; `_freeze` keeps it from getting gradients.
 
+    >>> import numpy as np
     >>> Embedding(7, 3)(np.array([[1, 2]])).shape
     (1, 2, 3)
     """
@@ -213,7 +229,7 @@ class Embedding(Module):
         _weight: Array | None = None,
         _freeze: bool = False,
         *,
-        dtype: Any = np.float32,
+        dtype: Any = float32,
         seed: int | None = 0,
     ) -> None:
         if max_norm is not None:
@@ -221,7 +237,7 @@ class Embedding(Module):
         padding_idx = functional.padding_row(padding_idx, num_embeddings)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx, self.scale_grad_by_freq = padding_idx, scale_grad_by_freq
-        dtype = dtype if _weight is None else np.asarray(_weight).dtype
+        dtype = dtype if _weight is None else to_host(_weight).dtype
         self.weight = Parameter((num_embeddings, embedding_dim), zeros, dtype)
         self.weight.requires_grad = not _freeze
         self.init_with(normal(1.0))
@@ -231,15 +247,9 @@ class Embedding(Module):
             self.load_state_dict({"weight": _weight})
 
     def init_with(self, init: Init) -> None:
-        """Draw the table by `init` from now on, the padding row zero."""
-
-        def draw(g: np.random.Generator, shape: tuple[int, ...]) -> Array:
-            table = init(g, shape)
-            if self.padding_idx is not None:
-                table[self.padding_idx] = 0.0
-            return table
-
-        self.weight.init = draw
+        """Initialise the table by `init` from now on, the padding row zero."""
+        row = self.padding_idx
+        self.weight.init = init if row is None else zero_row(init, row)
 
     def forward(self, input: Array) -> Forward:
         """Return (rows, backward); backward returns None, since tokens have no gradient."""
@@ -263,6 +273,7 @@ class CrossEntropyLoss(Module):
     input: (N, C), (C,) or torch's (N, C, d₁, …), target: class numbers of the shape without C, or
     class probabilities of the shape of input. The gradient of `target` is not taken.
 
+    >>> import numpy as np
     >>> round(float(CrossEntropyLoss()(np.zeros((2, 4)), np.array([1, 3]))), 4)
     1.3863
     """
@@ -276,7 +287,7 @@ class CrossEntropyLoss(Module):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        self.weight = None if weight is None else Buffer(np.asarray(weight))
+        self.weight = None if weight is None else Buffer(host.asarray(weight))
         self.size_average, self.reduce = size_average, reduce
         self.ignore_index = ignore_index
         self.reduction = reduction

@@ -1,21 +1,22 @@
-"""The base of every layer: parameters with names, and a way back that is used once."""
+"""The base of every layer: parameters with names, and a backward that is used once."""
 
 from __future__ import annotations
 
-import hashlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-
+from pellucid.core.array import Array, float32, host, like, namespace, to_host, unlocked
 from pellucid.core.errors import UserError
 from pellucid.core.vjp import check_gradient
 from pellucid.nn.differences import rule
+from pellucid.nn.init import Init, generator
 
-Array = np.ndarray
-Init = Callable[[np.random.Generator, tuple[int, ...]], Array]
 Forward = tuple[Any, Callable[..., Any]]
-"""What `forward` returns: the output (one array, or a tuple) and the way back."""
+"""What `forward` returns: the output (one array, or a tuple) and its backward."""
+
+_accumulating = threading.Lock()
+"""Held while a gradient is added: threads may run backward through one parameter."""
 
 
 class StateError(UserError, KeyError):
@@ -27,7 +28,7 @@ class StateError(UserError, KeyError):
 
 def refuse_half(dtype: Any) -> None:
     """Raise `TypeError` for float16."""
-    if dtype == np.float16:
+    if str(dtype).rpartition(".")[2] == "float16":
         raise TypeError(f"float16: {rule('float16')}")
 
 
@@ -40,15 +41,16 @@ class Buffer:
 
 
 class Parameter(Buffer):
-    """An array that is learnt, and the gradient that has reached it so far (None: none yet).
+    """An array that is learnt, and the sum of the gradients that reached it (None: none yet).
 
-    `init(generator, shape)` draws its first value. `requires_grad = False` freezes it: gradients
+    `init(generator, shape)` initialises it. `requires_grad = False` freezes it: gradients
     are not kept, and an optimiser leaves a parameter without a gradient as it is. `fixed_row` is a
-    row of a table that gets no gradient, whoever uses the table. Raises `TypeError` for float16.
+    row of a table that gets no gradient, whichever layer uses the table. Raises `TypeError` for
+    float16.
     """
 
-    def __init__(self, shape: tuple[int, ...], init: Init, dtype: Any = np.float32) -> None:
-        super().__init__(np.zeros(shape, dtype))
+    def __init__(self, shape: tuple[int, ...], init: Init, dtype: Any = float32) -> None:
+        super().__init__(host.zeros(shape, dtype))
         refuse_half(self.data.dtype)
         self.init = init
         self.grad: Array | None = None
@@ -58,18 +60,22 @@ class Parameter(Buffer):
     def accumulate(self, gradient: Array | None) -> None:
         """Add a gradient to those that came before: the only place in the code that does.
 
-        Raises `ValueError` when it has another shape than the parameter.
+        Safe when several threads run backward through one parameter. Raises `ValueError` when the
+        gradient has another shape than the parameter.
         """
-        if gradient is not None and self.requires_grad:
-            check_gradient(gradient, self.shape, "its parameter")
-            if self.fixed_row is not None:
-                gradient = gradient.copy()  # it may be what a way back has saved
-                gradient[self.fixed_row] = 0.0
+        if gradient is None or not self.requires_grad:
+            return
+        check_gradient(gradient, self.shape, "its parameter")
+        if self.fixed_row is not None:
+            xp = namespace(gradient)
+            fixed = like((host.arange(self.shape[0]) == self.fixed_row)[:, None], gradient)
+            gradient = xp.where(fixed, xp.zeros_like(gradient), gradient)
+        with _accumulating:
             self.grad = gradient if self.grad is None else self.grad + gradient
 
 
 class single_use:  # noqa: N801 - reads as what it marks: `@single_use def backward(dy)`
-    """Mark a layer's backward closure as single-use: it lets go of its arrays when it is called.
+    """Mark a layer's backward as single-use: its arrays are freed when it has run.
 
     Raises `RuntimeError` on the second call.
     """
@@ -86,20 +92,6 @@ class single_use:  # noqa: N801 - reads as what it marks: `@single_use def backw
         return backward(*gradients, **named)
 
 
-def locked(x: Array) -> Array:
-    """Return a read-only view of what a way back reads: writing to it would change gradients."""
-    view = x.view()
-    view.flags.writeable = False
-    return view
-
-
-def unlocked(y: Any) -> Any:
-    """Return an output whose way back is let go of, so that it can be written to."""
-    if type(y) is tuple:
-        return tuple(map(unlocked, y))
-    return y.copy("K") if isinstance(y, np.ndarray) and not y.flags.writeable else y
-
-
 class Module:
     """A layer: parameters, parts, `forward(x) -> (y, backward)`.
 
@@ -108,6 +100,7 @@ class Module:
     Parameters and parts are found as attributes, in the order they were set, torch's order:
     a module's own parameters first, then its parts.
 
+    >>> import numpy as np
     >>> from pellucid import nn
     >>> layer = nn.Linear(3, 2)
     >>> y, backward = layer.forward(np.ones((5, 3), np.float32))
@@ -118,7 +111,7 @@ class Module:
     training: bool = True
 
     def forward(self, *inputs: Any, **options: Any) -> Forward:
-        """Return the output and the way back. Every layer defines its own."""
+        """Return the output and its backward. Every layer defines its own."""
         raise TypeError(f"{type(self).__name__} has no forward of its own; define one")
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
@@ -178,7 +171,22 @@ class Module:
         if seed is not None:
             for name, parameter in self.named_parameters():
                 value = parameter.init(generator(seed, name), parameter.shape)
-                parameter.data = np.ascontiguousarray(value, parameter.data.dtype)
+                _assign(parameter, value)
+        return self
+
+    def to(self, like_this: Array) -> Self:
+        """Move every array to the library and the device of `like_this`; dtypes stay.
+
+        Gradients are dropped. The same layers then compute in that library.
+
+        >>> import numpy as np
+        >>> from pellucid import nn
+        >>> layer = nn.Linear(3, 2).to(np.ones(1))
+        """
+        for _, value in self._state():
+            value.data = like(to_host(value.data).copy(), like_this)
+            if isinstance(value, Parameter):
+                value.grad = None
         return self
 
     def state_dict(self) -> dict[str, Array]:
@@ -207,9 +215,19 @@ class Module:
             )
         for name, value in own.items():
             if name in mapping:
-                # row by row: the kernels take no other order, and loaded arrays may be transposed
-                value.data = np.array(mapping[name], value.data.dtype, order="C")
+                _assign(value, to_host(mapping[name]))
         return Incompatible(missing, unexpected)
+
+
+def _assign(buffer: Buffer, value: Array) -> None:
+    """Copy host values into a buffer, in its own library and dtype."""
+    old = buffer.data
+    if isinstance(old, host.ndarray):
+        # row by row: the kernels take no other order, and loaded arrays may be transposed
+        buffer.data = host.array(value, old.dtype, order="C")
+    else:
+        xp = namespace(old)
+        buffer.data = xp.astype(like(host.array(value, order="C"), old), old.dtype)
 
 
 class Incompatible(NamedTuple):
@@ -224,12 +242,12 @@ def _value_faults(own: Mapping[str, Buffer], given: Mapping[str, Array]) -> list
     faults = []
     first_name: dict[int, str] = {}
     for name in own.keys() & given.keys():
-        shape = np.shape(given[name])
+        shape = host.shape(given[name])
         if shape != own[name].shape:
             faults.append(f"{name}: expected shape {own[name].shape}, got {shape}")
             continue
         other = first_name.setdefault(id(own[name]), name)
-        if not np.array_equal(given[other], given[name], equal_nan=True):
+        if not host.array_equal(to_host(given[other]), to_host(given[name]), equal_nan=True):
             both = " and ".join(sorted((other, name)))
             faults.append(f"{both}: one tied parameter, but two values; make them equal")
     return faults
@@ -253,56 +271,3 @@ class ModuleList(Module):
 
     def __getitem__(self, i: int) -> Any:
         return self._list[i]
-
-
-def generator(seed: int, name: str) -> np.random.Generator:
-    """Return the generator that draws the parameter `name`: its own, whatever else is built.
-
-    >>> generator(0, "a").random() == generator(0, "a").random()
-    True
-    """
-    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-    return np.random.Generator(np.random.Philox(int.from_bytes(digest[:16], "little")))
-
-
-# First values. Each takes (generator, shape).
-
-
-def zeros(_: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """All 0."""
-    return np.zeros(shape)
-
-
-def ones(_: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """All 1."""
-    return np.ones(shape)
-
-
-def constant(value: float) -> Init:
-    """All the same."""
-    return lambda _, shape: np.full(shape, value)
-
-
-def uniform(bound: float) -> Init:
-    """Uniform on [−bound, bound)."""
-    return lambda g, shape: g.uniform(-bound, bound, shape)
-
-
-def normal(std: float) -> Init:
-    """Normal with mean 0."""
-    return lambda g, shape: std * g.standard_normal(shape)
-
-
-def _fans(shape: tuple[int, ...]) -> int:
-    """fan_in + fan_out, counted as torch does when there are more than two axes."""
-    return int((shape[0] + shape[1]) * np.prod(shape[2:]))
-
-
-def xavier_uniform(g: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Uniform with bound √(6 / (fan_in + fan_out)). Source: Glorot & Bengio 2010."""
-    return uniform((6.0 / _fans(shape)) ** 0.5)(g, shape)
-
-
-def xavier_normal(g: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Normal with std √(2 / (fan_in + fan_out)); torch's first value of bias_k and bias_v."""
-    return normal((2.0 / _fans(shape)) ** 0.5)(g, shape)

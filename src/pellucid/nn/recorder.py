@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pellucid.nn.module import Array, locked
+from pellucid.core.array import Array, locked
 from pellucid.ops.attention import Saved, score_gradient
 from pellucid.ops.dropout import dropout_backward
 
@@ -48,9 +48,9 @@ class AttentionMap:
 class Recorder:
     """Collects one `AttentionMap` per attention layer, by the layer's full name.
 
-    Pass it to a call; layers keep nothing themselves. Attention layers that are recorded take the
-    plain road, whose probabilities exist; without a recorder they never need to. A layer that runs
-    twice under one recorder leaves its last map.
+    Pass it to a call; layers keep nothing themselves. Attention that is recorded runs the reference
+    page, whose probabilities exist; without a recorder they never need to. A layer that runs twice
+    under one recorder leaves its last map.
 
     >>> import numpy as np
     >>> from pellucid import nn
@@ -68,13 +68,12 @@ class Recorder:
         return Recorder(self.maps, f"{self.prefix}.{name}" if self.prefix else name)
 
 
-def inside(recorder: Recorder | None, name: str) -> Recorder | None:
-    """Return the part's recorder, or None when nothing is recorded."""
-    return None if recorder is None else recorder.inside(name)
-
-
 def record(
-    recorder: Recorder, saved: Saved, causal: bool, unscaled: tuple[Array, Array] | None = None
+    recorder: Recorder,
+    path: str,
+    saved: Saved,
+    causal: bool,
+    unscaled: tuple[Array, Array] | None = None,
 ) -> AttentionMap:
     """Keep the map of an attention that ran, read-only, and return it.
 
@@ -88,5 +87,5 @@ def record(
     seen = AttentionMap(
         probabilities, weights, locked(q), locked(saved.k), locked(saved.v), scale, causal
     )
-    recorder.maps[recorder.prefix] = seen
+    recorder.maps[".".join(filter(None, (recorder.prefix, path)))] = seen
     return seen

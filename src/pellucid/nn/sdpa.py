@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pellucid import ops
+from pellucid.core.array import Array, host, host_dtype, like, namespace, to_host
 from pellucid.core.rng import Rng
 from pellucid.nn.function import (
     Function,
     active_dropout,
+    apply,
     check_numbers,
     check_probability,
-    hand_out,
 )
 from pellucid.nn.masks import converted
-from pellucid.nn.module import Array, Forward, single_use
+from pellucid.nn.module import Forward, single_use
 
 
 @Function
@@ -41,6 +40,7 @@ def scaled_dot_product_attention(
     is 1/√D unless given. `dropout_p` applies whenever it is not 0, and then needs an `rng`. A query
     with nothing to attend to gets zeros. Raises `ValueError` and `TypeError` on what does not fit.
 
+    >>> import numpy as np
     >>> q = k = v = np.eye(2)[None]
     >>> scaled_dot_product_attention(q, k, v, np.array([[True, False], [True, True]]))[0, 0]
     array([1., 0.])
@@ -54,11 +54,14 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = (_share_heads(query, x) for x in (key, value))
     lead = _broadcast(query, key, value)
-    q, k, v = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (query, key, value))
+    xp = namespace(query, key, value)
+    q, k, v = (xp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (query, key, value))
     mask = attn_mask
     if mask is not None:
-        mask = _check_mask(np.asarray(mask), (*lead, query.shape[-2], key.shape[-2]))
-        mask = ~mask if mask.dtype == np.bool_ else converted(mask, query.dtype)
+        mask = _check_mask(to_host(mask), (*lead, query.shape[-2], key.shape[-2]))
+        mask = like(
+            ~mask if mask.dtype == host.bool_ else converted(mask, host_dtype(query)), query
+        )
     options = {
         "mask": mask,
         "causal": is_causal,
@@ -66,7 +69,7 @@ def scaled_dot_product_attention(
         "dropout": active_dropout(dropout_p, True, rng, "dropout_p"),
         "rng": rng,
     }
-    out, back = hand_out(ops.attention, q, k, v, **options)
+    out, back = apply(ops.attention, q, k, v, **options)
 
     @single_use
     def backward(dout: Array) -> tuple[Array, ...]:
@@ -82,12 +85,12 @@ def _share_heads(query: Array, x: Array) -> Array:
             f"enable_gqa expects (…, heads, length, width) with key and value heads that divide "
             f"the query's; got query {query.shape} and {x.shape}"
         )
-    return np.repeat(x, query.shape[-3] // max(x.shape[-3], 1), axis=-3)
+    return namespace(x).repeat(x, query.shape[-3] // max(x.shape[-3], 1), axis=-3)
 
 
 def _broadcast(*arrays: Array) -> tuple[int, ...]:
     try:
-        return np.broadcast_shapes(*(x.shape[:-2] for x in arrays))
+        return host.broadcast_shapes(*(x.shape[:-2] for x in arrays))
     except ValueError:
         raise ValueError(
             "the axes in front of (length, width) must be equal or broadcast; got "
@@ -96,7 +99,7 @@ def _broadcast(*arrays: Array) -> tuple[int, ...]:
 
 
 def _check_mask(mask: Array, scores: tuple[int, ...]) -> Array:
-    if mask.dtype != np.bool_ and not np.issubdtype(mask.dtype, np.floating):
+    if mask.dtype != host.bool_ and not host.issubdtype(mask.dtype, host.floating):
         raise TypeError(
             f"attn_mask must be bool (here True = MAY attend) or float (added to the scores), got "
             f"{mask.dtype}; convert it with .astype(bool)"
@@ -112,9 +115,10 @@ def _check_mask(mask: Array, scores: tuple[int, ...]) -> Array:
 def _sum_to(gradient: Array, shape: tuple[int, ...]) -> Array:
     """Sum the gradient of a broadcast array, or of shared heads, back to the array's own shape."""
     front = gradient.ndim - len(shape)
-    gradient = gradient.sum(axis=tuple(range(front))) if front else gradient
+    xp = namespace(gradient)
+    gradient = xp.sum(gradient, axis=tuple(range(front))) if front else gradient
     for axis, (wide, own) in enumerate(zip(gradient.shape, shape, strict=True)):
         if wide != own:
             groups = (*gradient.shape[:axis], own, wide // own, *gradient.shape[axis + 1 :])
-            gradient = gradient.reshape(groups).sum(axis=axis + 1)
+            gradient = xp.sum(xp.reshape(gradient, groups), axis=axis + 1)
     return gradient

@@ -1,19 +1,332 @@
-"""torch.nn.Transformer: an encoder stack, a decoder stack, the same names and numbers."""
+"""torch.nn's Transformer, its stacks and its layers: names and arguments over `run(x, context)`.
+
+Each `forward` takes torch's padded arrays and masks, arranges them as rows, runs, and arranges the
+result back; it computes nothing itself.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Literal
 
-import numpy as np
-
+from pellucid.core.array import Array, float32, host_dtype, namespace
 from pellucid.core.rng import Rng
+from pellucid.core.vjp import check_gradient
 from pellucid.nn import functional, masks
-from pellucid.nn.decoder import TransformerDecoder, TransformerDecoderLayer
+from pellucid.nn.arrange import Arrangement, check_attention_inputs
+from pellucid.nn.attention import MultiheadAttention, like_mask
+from pellucid.nn.blocks import Block, TransformerLayer, as_activation, unwind
+from pellucid.nn.context import Context, Memory
 from pellucid.nn.differences import rule
-from pellucid.nn.encoder import TransformerEncoder, TransformerEncoderLayer
-from pellucid.nn.layers import LayerNorm
-from pellucid.nn.module import Array, Forward, Module, single_use, xavier_uniform
+from pellucid.nn.init import xavier_uniform
+from pellucid.nn.layers import Dropout, LayerNorm
+from pellucid.nn.module import Forward, Module, ModuleList, single_use
 from pellucid.nn.recorder import Recorder
+
+
+class TransformerEncoderLayer(TransformerLayer):
+    """Self-attention, then a feed-forward network. torch.nn.TransformerEncoderLayer's arguments.
+
+    src: (S, N, E), or (N, S, E) with batch_first, or (S, E). Of ours: `scale` of the scores, a
+    number or "learned".
+    Source: Vaswani et al. 2017, 3.1; articles 001 and 002.
+
+    >>> import numpy as np
+    >>> layer = TransformerEncoderLayer(8, 2, 11, batch_first=True).eval()
+    >>> layer(np.ones((3, 5, 8), np.float32)).shape
+    (3, 5, 8)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Any = functional.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        *,
+        dtype: Any = float32,
+        scale: float | Literal["learned"] | None = None,
+        seed: int | None = 0,
+    ) -> None:
+        super().__init__(
+            d_model, nhead, dim_feedforward, dropout, batch_first, norm_first, bias, dtype, scale,
+            attends_to_memory=False,
+        )  # fmt: skip
+        self.norm1, self.norm2 = (
+            LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2)
+        )
+        self.dropout1, self.dropout2 = (Dropout(dropout) for _ in range(2))
+        self.activation = as_activation(activation)
+        self.initialise(seed)
+
+    def blocks(self) -> list[Block]:
+        """Return the residual steps in order."""
+        return [
+            Block("self_attn", self.self_attn.run, self.norm1, self.dropout1),
+            Block("", self.feed_forward(), self.norm2, self.dropout2),
+        ]
+
+    def forward(
+        self,
+        src: Array,
+        src_mask: Array | None = None,
+        src_key_padding_mask: Array | None = None,
+        is_causal: bool = False,
+        *,
+        rng: Rng | None = None,
+        recorder: Recorder | None = None,
+    ) -> Forward:
+        """Return (y, backward); masks as in `MultiheadAttention.forward`."""
+        own = src_mask, src_key_padding_mask, is_causal
+        return _run_padded(self, self, src, own, None, None, rng, recorder)
+
+
+class TransformerDecoderLayer(TransformerLayer):
+    """Self-attention, attention to the encoder's memory, then a feed-forward network.
+
+    torch.nn.TransformerDecoderLayer's arguments; tgt (L, N, E), memory (S, N, E), or batch first,
+    or without N. `backward(dy)` returns (dtgt, dmemory). Of ours: `scale` of the scores, a number
+    or "learned".
+    Source: Vaswani et al. 2017, 3.1; articles 001 and 002.
+
+    >>> import numpy as np
+    >>> layer = TransformerDecoderLayer(8, 2, 11, batch_first=True).eval()
+    >>> layer(np.ones((3, 5, 8), np.float32), np.ones((3, 7, 8), np.float32)).shape
+    (3, 5, 8)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Any = functional.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        *,
+        dtype: Any = float32,
+        scale: float | Literal["learned"] | None = None,
+        seed: int | None = 0,
+    ) -> None:
+        super().__init__(
+            d_model, nhead, dim_feedforward, dropout, batch_first, norm_first, bias, dtype, scale,
+            attends_to_memory=True,
+        )  # fmt: skip
+        self.norm1, self.norm2, self.norm3 = (
+            LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(3)
+        )
+        self.dropout1, self.dropout2, self.dropout3 = (Dropout(dropout) for _ in range(3))
+        self.activation = as_activation(activation)
+        self.initialise(seed)
+
+    def blocks(self) -> list[Block]:
+        """Return the residual steps in order."""
+        return [
+            Block("self_attn", self.self_attn.run, self.norm1, self.dropout1),
+            Block("multihead_attn", self.multihead_attn.run_cross, self.norm2, self.dropout2),
+            Block("", self.feed_forward(), self.norm3, self.dropout3),
+        ]
+
+    def forward(
+        self,
+        tgt: Array,
+        memory: Array,
+        tgt_mask: Array | None = None,
+        memory_mask: Array | None = None,
+        tgt_key_padding_mask: Array | None = None,
+        memory_key_padding_mask: Array | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+        *,
+        rng: Rng | None = None,
+        recorder: Recorder | None = None,
+    ) -> Forward:
+        """Return (y, backward); masks as in `MultiheadAttention.forward`."""
+        own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
+        other = memory_mask, memory_key_padding_mask, memory_is_causal
+        return _run_padded(self, self, tgt, own, memory, other, rng, recorder)
+
+
+class Stack(Module):
+    """`num_layers` copies of a layer, one after another, and a norm or none at the end."""
+
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
+        if num_layers < 0:
+            raise ValueError(f"num_layers must be at least 0, got {num_layers}")
+        self.layers = ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def run(self, x: Array, context: Context) -> Forward:
+        """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, dmemory or None)."""
+        backwards = []
+        for i, layer in enumerate(self.layers):
+            x, back = layer.run(x, context.part(f"layers.{i}", site=i))
+            backwards.append(back)
+        norm_backward = None
+        if self.norm is not None:
+            x, norm_backward = self.norm.forward(x)
+
+        @single_use
+        def backward(dy: Array) -> tuple[Array, Array | None]:
+            if norm_backward is not None:
+                dy = norm_backward(dy)
+            return unwind(backwards, dy)
+
+        return x, backward
+
+
+class TransformerEncoder(Stack):
+    """`num_layers` copies of `encoder_layer`, then `norm`. torch.nn.TransformerEncoder's arguments.
+
+    As in torch the copies start equal. `enable_nested_tensor` and `mask_check` choose torch's
+    implementation; they are accepted and do nothing here.
+
+    >>> import numpy as np
+    >>> layer = TransformerEncoderLayer(8, 2, 11, batch_first=True)
+    >>> TransformerEncoder(layer, 2).eval()(np.ones((3, 5, 8), np.float32)).shape
+    (3, 5, 8)
+    """
+
+    def __init__(
+        self,
+        encoder_layer: TransformerEncoderLayer,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        super().__init__(encoder_layer, num_layers, norm)
+
+    def forward(
+        self,
+        src: Array,
+        mask: Array | None = None,
+        src_key_padding_mask: Array | None = None,
+        is_causal: bool | None = None,
+        *,
+        rng: Rng | None = None,
+        recorder: Recorder | None = None,
+    ) -> Forward:
+        """Return (memory, backward). `is_causal` None means False: the mask says it all."""
+        own = mask, src_key_padding_mask, bool(is_causal)
+        return _run_padded(self, _first(self), src, own, None, None, rng, recorder)
+
+
+class TransformerDecoder(Stack):
+    """`num_layers` copies of `decoder_layer`, then `norm`. torch.nn.TransformerDecoder's arguments.
+
+    `backward(dy)` returns (dtgt, dmemory), the gradients of every layer's memory added up.
+
+    >>> import numpy as np
+    >>> layer = TransformerDecoderLayer(8, 2, 11)
+    >>> x = np.ones((5, 3, 8), np.float32)
+    >>> TransformerDecoder(layer, 2).eval()(x, x).shape
+    (5, 3, 8)
+    """
+
+    def __init__(
+        self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
+    ) -> None:
+        super().__init__(decoder_layer, num_layers, norm)
+
+    def forward(
+        self,
+        tgt: Array,
+        memory: Array,
+        tgt_mask: Array | None = None,
+        memory_mask: Array | None = None,
+        tgt_key_padding_mask: Array | None = None,
+        memory_key_padding_mask: Array | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+        *,
+        rng: Rng | None = None,
+        recorder: Recorder | None = None,
+    ) -> Forward:
+        """Return (y, backward). `tgt_is_causal` None means False: the mask says it all."""
+        own = tgt_mask, tgt_key_padding_mask, bool(tgt_is_causal)
+        other = memory_mask, memory_key_padding_mask, memory_is_causal
+        return _run_padded(self, _first(self), tgt, own, memory, other, rng, recorder)
+
+
+Masks = tuple[Array | None, Array | None, bool]
+"""attn_mask, key_padding_mask, is_causal."""
+
+
+def _first(stack: Stack) -> TransformerLayer | None:
+    return stack.layers[0] if len(stack.layers) else None
+
+
+def _run_padded(
+    module: TransformerLayer | Stack,
+    layer: TransformerLayer | None,
+    x: Array,
+    own: Masks,
+    memory: Array | None,
+    other: Masks | None,
+    rng: Rng | None,
+    recorder: Recorder | None,
+) -> Forward:
+    """Arrange torch's arrays as rows, run the module, arrange the output back.
+
+    `layer` says what the arrays must be like: the module, or a stack's first layer.
+    backward(dy) returns dx; with a memory (dx, dmemory), dmemory None where no layer looks at it.
+    """
+    batch_first = layer is not None and layer.batch_first
+    if layer is not None:
+        mha = layer.self_attn
+        _check(mha, x, x)
+        if memory is not None:
+            _check(mha, x, memory)
+    here = Arrangement.of(x, batch_first)
+    context = Context(
+        cu_seqlens=here.cu_seqlens,
+        causal=own[2],
+        mask=_combined(layer, own, here, here, x),
+        rng=here.rng(rng),
+        recorder=recorder,
+    )
+    there = here
+    if memory is not None and other is not None:
+        there = Arrangement.of(memory, batch_first)
+        mask = _combined(layer, other, here, there, x)
+        seen = Memory(there.rows(memory), there.cu_seqlens, mask, other[2])
+        context = Context(**{**vars(context), "memory": seen})
+    y, run_backward = module.run(here.rows(x), context)
+
+    @single_use
+    def backward(dy: Array) -> Any:
+        check_gradient(dy, x.shape)
+        drows, dmemory = run_backward(here.rows(dy))
+        dx = here.undo(drows)
+        if memory is None:
+            return dx
+        return dx, None if dmemory is None else there.undo(dmemory)
+
+    return here.undo(y), backward
+
+
+def _check(mha: MultiheadAttention, query: Array, key: Array) -> None:
+    width = (mha.embed_dim,) * 3
+    check_attention_inputs(query, key, key, width, mha.batch_first)
+
+
+def _combined(
+    layer: TransformerLayer | None, given: Masks, here: Arrangement, there: Arrangement, x: Array
+) -> Array | None:
+    if layer is None:
+        return None
+    sizes = here.batch, layer.self_attn.num_heads, here.length, there.length
+    return like_mask(masks.combine(given[0], given[1], *sizes, host_dtype(x)), x)
 
 
 def _handed_down(
@@ -29,8 +342,9 @@ class Transformer(Module):
 
     `backward(dy)` returns (dsrc, dtgt). A custom encoder is any Module whose
     `forward(src, mask, src_key_padding_mask, is_causal)` returns (memory, backward); a custom
-    decoder one whose backward returns (dtgt, dmemory). Source: Vaswani et al. 2017; seed 002.
+    decoder one whose backward returns (dtgt, dmemory). Source: Vaswani et al. 2017; article 002.
 
+    >>> import numpy as np
     >>> model = Transformer(8, 2, 1, 1, 11, batch_first=True).eval()
     >>> model(np.ones((3, 5, 8), np.float32), np.ones((3, 7, 8), np.float32)).shape
     (3, 7, 8)
@@ -52,7 +366,7 @@ class Transformer(Module):
         norm_first: bool = False,
         bias: bool = True,
         *,
-        dtype: Any = np.float32,
+        dtype: Any = float32,
         seed: int | None = 0,
     ) -> None:
         layer = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
@@ -82,7 +396,7 @@ class Transformer(Module):
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     def _initialise_as_torch(self, seed: int | None, custom: list[Module | None]) -> None:
-        """Draw every matrix anew, Xavier; a custom part keeps its vectors (biases, norms)."""
+        """Initialise every matrix by Xavier; a custom part keeps its vectors (biases, norms)."""
         parts = [part for part in custom if part is not None]
         vectors = [p for part in parts for p in part.parameters() if len(p.shape) < 2]
         kept = [p.data for p in vectors]
@@ -140,7 +454,7 @@ class Transformer(Module):
         def backward(dy: Array) -> tuple[Array, Array]:
             dtgt, dmemory = decoder_backward(dy)
             if dmemory is None:  # a decoder without layers never looks at memory
-                dmemory = np.zeros_like(memory)
+                dmemory = namespace(memory).zeros_like(memory)
             return encoder_backward(dmemory), dtgt
 
         return y, backward

@@ -1,21 +1,21 @@
-"""The residual step of a post-norm layer: LayerNorm(residual + dropout(x))."""
+"""The residual step of a post-norm layer: norm(residual + dropout(x))."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pellucid.core.array import Array
 from pellucid.core.rng import Rng
 from pellucid.ops.dropout import Saved as DropoutSaved
 from pellucid.ops.dropout import dropout as drop
 from pellucid.ops.dropout import dropout_backward
-from pellucid.ops.layer_norm import Saved as NormSaved
-from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
+from pellucid.ops.norms import NORMS
 
 
 class Saved(NamedTuple):
+    norm: str
     dropout: DropoutSaved
-    norm: NormSaved
+    inner: Any
 
 
 def add_dropout_norm(
@@ -24,24 +24,29 @@ def add_dropout_norm(
     weight: Array | None = None,
     bias: Array | None = None,
     *,
+    norm: str = "layer_norm",
     eps: float = 1e-5,
     dropout: float = 0.0,
     rng: Rng | None = None,
 ) -> tuple[Array, Saved]:
-    """Return LayerNorm(residual + dropout(x)); all (…, E). Source: Vaswani et al. 2017, 3.1, 5.4.
+    """Return norm(residual + dropout(x)); all (…, E). Source: Vaswani et al. 2017, 3.1, 5.4.
+
+    `norm` is a key of `NORMS`, else `ValueError`.
 
     >>> import numpy as np
     >>> add_dropout_norm(np.array([1.0, 3.0]), np.array([0.0, -4.0]), eps=0.0)[0]
     array([ 1., -1.])
     """
+    if norm not in NORMS:
+        raise ValueError(f"norm must be one of {sorted(NORMS)}, got {norm!r}")
     dropped, dropout_saved = drop(x, dropout, rng)
-    y, norm_saved = layer_norm(residual + dropped, weight, bias, eps)
-    return y, Saved(dropout_saved, norm_saved)
+    y, inner = NORMS[norm].op.forward(residual + dropped, weight, bias, eps)
+    return y, Saved(norm, dropout_saved, inner)
 
 
 def add_dropout_norm_backward(
     dy: Array, saved: Saved
 ) -> tuple[Array, Array, Array | None, Array | None]:
     """Return dx, dresidual, dweight, dbias; the sum passes its gradient to both sides."""
-    dsum, dweight, dbias = layer_norm_backward(dy, saved.norm)
+    dsum, dweight, dbias = NORMS[saved.norm].op.backward(dy, saved.inner)
     return dropout_backward(dsum, saved.dropout), dsum, dweight, dbias

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid import ops
+from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.data.cutting import Cuts
@@ -77,7 +78,7 @@ class MaskedLMPipeline:
         """
         config = self.model.config
         rows = [[config.bos_token_id, *self.encode(text), config.eos_token_id] for text in texts]
-        return self.model.embeddings(Packed.of(rows), pooling)
+        return to_host(self.model.embeddings(Packed.of(rows), pooling))
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, each [MASK] one, without begin and end.

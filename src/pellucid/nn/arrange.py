@@ -1,0 +1,103 @@
+"""From torch's padded arrays to rows and back: what an adapter does before and after `run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pellucid.core.array import Array, host, namespace
+from pellucid.core.batch import one_length
+from pellucid.core.rng import Rng, row_keys
+from pellucid.nn.function import check_numbers
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How a caller lays N sequences of L rows out.
+
+    (L, N, E); (N, L, E) if `first`; (L, E) if `unbatched`.
+
+    >>> import numpy as np
+    >>> x = np.zeros((5, 3, 2))
+    >>> here = Arrangement.of(x, batch_first=False)
+    >>> here.rows(x).shape, here.cu_seqlens.tolist()
+    ((15, 2), [0, 5, 10, 15])
+    """
+
+    n: int
+    length: int
+    first: bool
+    unbatched: bool
+
+    @staticmethod
+    def of(x: Array, batch_first: bool) -> Arrangement:
+        """Read the arrangement off an array."""
+        if x.ndim == 2:
+            return Arrangement(1, x.shape[0], False, True)
+        n, length = x.shape[:2] if batch_first else (x.shape[1], x.shape[0])
+        return Arrangement(n, length, batch_first, False)
+
+    @property
+    def batch(self) -> int | None:
+        """N, or None without a batch axis."""
+        return None if self.unbatched else self.n
+
+    @property
+    def cu_seqlens(self) -> Array:
+        """(N + 1,) where the sequences begin among the rows."""
+        return one_length(self.n, self.length)
+
+    def rows(self, x: Array) -> Array:
+        """Return (N · L, …): the sequences one after another."""
+        xp = namespace(x)
+        if not (self.first or self.unbatched):
+            x = xp.moveaxis(x, 1, 0)
+        return xp.reshape(x, (self.n * self.length, x.shape[-1]))
+
+    def undo(self, rows: Array) -> Array:
+        """Return rows (N · L, E) as the caller lays them out."""
+        xp = namespace(rows)
+        if self.unbatched:
+            return rows
+        x = xp.reshape(rows, (self.n, self.length, rows.shape[-1]))
+        return x if self.first else xp.moveaxis(x, 0, 1)
+
+    def rng(self, rng: Rng | None) -> Rng | None:
+        """Return the rng with the rows named (T,): as its caller did, or by (example, position)."""
+        if rng is None:
+            return None
+        if rng.rows is None:
+            names = row_keys(host.arange(self.n)[:, None], host.arange(self.length))
+        elif self.unbatched:
+            names = rng.row_names((self.length,))
+        elif self.first:
+            names = rng.row_names((self.n, self.length))
+        else:
+            names = rng.row_names((self.length, self.n)).T
+        return rng.at(names.reshape(-1))
+
+
+def check_attention_inputs(
+    query: Array, key: Array, value: Array, widths: tuple[int, int, int], first: bool
+) -> None:
+    """Raise `ValueError` unless query, key and value fit each other and the layer.
+
+    Raises `TypeError` unless they hold float32 or float64.
+    """
+    if not query.ndim == key.ndim == value.ndim or query.ndim not in (2, 3):
+        raise ValueError(
+            "query, key and value must all have 3 axes, or all 2 without a batch; got shapes "
+            f"{query.shape}, {key.shape} and {value.shape}"
+        )
+    for name, x, width in zip(("query", "key", "value"), (query, key, value), widths, strict=True):
+        if x.shape[-1] != width:
+            raise ValueError(f"{name} must be {width} wide, got shape {x.shape}")
+        check_numbers(x, name)
+    batch = 0 if first else 1
+    if key.shape[:-1] != value.shape[:-1] or (
+        query.ndim == 3 and key.shape[batch] != query.shape[batch]
+    ):
+        raise ValueError(
+            f"query, key and value must have the same batch (batch_first={first}), "
+            f"key and value the same length; got shapes {query.shape}, {key.shape} and "
+            f"{value.shape}"
+        )

@@ -1,0 +1,149 @@
+"""What a layer must know of its rows, and the keys and values kept between decoding steps.
+
+Everything inside works on rows x (T, E): sequences one after another. Training on packed batches, a
+padded torch call, one-token decoding and a recorded run are different contexts of the same
+`run(x, context) -> (y, backward)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from pellucid.core.array import Array, host, like, namespace
+from pellucid.core.batch import followed, positions_of, selected
+from pellucid.core.rng import Rng
+from pellucid.nn.recorder import Recorder
+
+
+class Memory(NamedTuple):
+    """Rows that cross-attention looks at: an encoder's output.
+
+    rows: (U, E). cu_seqlens (N + 1,): sequence n of the queries looks at rows
+    cu_seqlens[n] : cu_seqlens[n + 1]. `mask` and `causal` are as in `Context`.
+    """
+
+    rows: Array
+    cu_seqlens: Array
+    mask: Array | None = None
+    causal: bool = False
+
+    def select(self, index: Array) -> Memory:
+        """Return the memory of these sequences, in this order; one may come several times."""
+        rows, cu_seqlens = selected(self.cu_seqlens, index)
+        return Memory(
+            namespace(self.rows).take(self.rows, like(rows, self.rows), axis=0), cu_seqlens
+        )
+
+
+class KeysValues(NamedTuple):
+    """Keys and values of every head, (U, H, D), packed by cu_seqlens (N + 1,)."""
+
+    k: Array
+    v: Array
+    cu_seqlens: Array
+
+    def take(self, rows: Array, cu_seqlens: Array) -> KeysValues:
+        """Return these rows, in this order."""
+        xp, index = namespace(self.k), like(rows, self.k)
+        return KeysValues(
+            xp.take(self.k, index, axis=0), xp.take(self.v, index, axis=0), cu_seqlens
+        )
+
+
+@dataclass
+class Cache:
+    """The key/value cache: what every attention layer has computed so far, by its full name.
+
+    Attention fills it while it runs (`MultiheadAttention.run`); a model's `step` hands it on.
+
+    >>> import numpy as np
+    >>> cache, one = Cache(), np.ones((1, 2, 3))
+    >>> cu = np.array([0, 1])
+    >>> cache.append("self_attn", KeysValues(one, one, cu)).k.shape
+    (1, 2, 3)
+    >>> cache.append("self_attn", KeysValues(one, one, cu)).cu_seqlens
+    array([0, 2])
+    """
+
+    layers: dict[str, KeysValues] = field(default_factory=dict)
+
+    def append(self, path: str, new: KeysValues) -> KeysValues:
+        """Put new rows behind those of each sequence; return all of them."""
+        old = self.layers.get(path)
+        if old is not None:
+            xp = namespace(new.k)
+            both = KeysValues(xp.concat([old.k, new.k]), xp.concat([old.v, new.v]), new.cu_seqlens)
+            rows = followed(old.cu_seqlens, new.cu_seqlens)
+            new = both.take(rows, old.cu_seqlens + new.cu_seqlens)
+        self.layers[path] = new
+        return new
+
+    def copy(self) -> Cache:
+        """Return a cache that can grow without changing this one; arrays are shared."""
+        return Cache(dict(self.layers))
+
+    def select(self, index: Array) -> Cache:
+        """Return the cache of these sequences, in this order; one may come several times."""
+        return Cache(
+            {
+                path: kept.take(*selected(kept.cu_seqlens, index))
+                for path, kept in self.layers.items()
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a layer must know of its rows x (T, E).
+
+    cu_seqlens (N + 1,): rows cu_seqlens[n] : cu_seqlens[n + 1] are one sequence.
+    causal: a row may not look at later rows of its sequence.
+    mask: broadcasts to (N, H, L, L); bool means True = not allowed, float is added to the scores.
+    positions (T,): each row's position; its place in its sequence unless given.
+    memory: what cross-attention looks at.
+    rng: needed by dropout while training; `rng.rows` (T,) names the rows.
+    recorder: collects attention maps.
+    cache: keys and values of earlier steps. A run with a cache has no backward.
+    inference: dropout is off, whatever mode the layers are in.
+    path: full name of the layer that runs; the recorder and the cache are keyed by it.
+    """
+
+    cu_seqlens: Array
+    causal: bool = False
+    mask: Array | None = None
+    positions: Array | None = None
+    memory: Memory | None = None
+    rng: Rng | None = None
+    recorder: Recorder | None = None
+    cache: Cache | None = None
+    inference: bool = False
+    path: str = ""
+
+    def part(self, name: str, site: int | None = None) -> Context:
+        """Return the context of the part `name`, its random bits those of site number `site`."""
+        path = ".".join(filter(None, (self.path, name)))
+        rng = self.rng if self.rng is None or site is None else self.rng.fold(site)
+        return replace(self, path=path, rng=rng)
+
+    def row_positions(self) -> Array:
+        """Return (T,) the position of each row."""
+        return positions_of(self.cu_seqlens) if self.positions is None else self.positions
+
+
+def cached_mask(cu_q: Array, cu_k: Array) -> Array | None:
+    """Return the causal mask (N, 1, L, S) of new rows whose earlier rows are in a cache.
+
+    The queries of a sequence are the last of its keys. None: a single new row sees all of them.
+
+    >>> import numpy as np
+    >>> cached_mask(np.array([0, 2]), np.array([0, 3]))[0, 0]
+    array([[False, False,  True],
+           [False, False, False]])
+    """
+    new, all_ = host.diff(cu_q), host.diff(cu_k)
+    if new.max(initial=0) <= 1:
+        return None
+    query = host.arange(int(new.max()))[:, None] + (all_ - new)[:, None, None]
+    later: Array = host.arange(int(all_.max())) > query
+    return later[:, None]
