@@ -8,10 +8,11 @@ from tests.training.copying import TRAIN, Reversals, held_out, model
 
 from pellucid.core.batch import Batch
 from pellucid.core.rng import Rng
+from pellucid.evaluation.loss import held_out_loss
 from pellucid.models import Seq2Seq
 from pellucid.training.config import TrainConfig
 from pellucid.training.optimizers import Adam, DivergedError, OptimizerConfig
-from pellucid.training.step import held_out_loss, split, train_step
+from pellucid.training.step import split, train_step
 
 FREE = replace(TRAIN, optimizer=OptimizerConfig(clip=float("inf")))
 

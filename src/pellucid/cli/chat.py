@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -12,9 +13,8 @@ from pellucid.cli.progress import Progress
 from pellucid.cli.prompt import converse
 from pellucid.cli.train import run_folder
 from pellucid.core.errors import UsageError
-from pellucid.models.config import MaskedLMConfig
-from pellucid.pipelines import MaskedLMPipeline
-from pellucid.pipelines.folder import CONFIG, load_any, save_model
+from pellucid.families import family_of
+from pellucid.families.folder import CONFIG, load_model, save_model
 from pellucid.training.config import TrainConfig
 from pellucid.training.experiment import Say, card, train_run
 from pellucid.training.recipe import load_recipe
@@ -43,8 +43,8 @@ def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | N
         code = _train(recipe, folder, minutes)
         if code:
             return code
-    trained = load_any(folder)
-    if isinstance(trained, MaskedLMPipeline):
+    trained: Any = load_model(folder)
+    if not family_of(trained).generates:
         raise UsageError(NOT_TO_TALK_TO.format(folder))
     return converse(trained)
 
@@ -52,7 +52,7 @@ def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | N
 def _train(recipe: str, folder: Path, minutes: float | None) -> int:
     resume = (folder / "config.toml").is_file()
     config = load_recipe(str(folder) if resume else recipe)
-    if isinstance(config.model, MaskedLMConfig):
+    if not family_of(config.model).generates:
         raise UsageError(NOT_TO_TALK_TO.format(recipe))
     if not resume:
         # Nobody waits for BLEU here, and sacreBLEU need not be installed to chat.

@@ -4,7 +4,6 @@ from pellucid.training.config import TrainConfig
 from pellucid.training.optimizers import Adam, DivergedError, OptimizerConfig
 from pellucid.training.run import RunFolder, read_settings
 from pellucid.training.schedules import ScheduleConfig
-from pellucid.training.step import held_out_loss
 from pellucid.training.trainer import Result, Trainer
 
 __all__ = [
@@ -16,6 +15,5 @@ __all__ = [
     "ScheduleConfig",
     "TrainConfig",
     "Trainer",
-    "held_out_loss",
     "read_settings",
 ]

@@ -7,18 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pellucid.core.errors import UsageError
+from pellucid.evaluation.metrics import HIGHER_IS_BETTER, SCORES
 from pellucid.training.optimizers import OptimizerConfig
 from pellucid.training.schedules import ScheduleConfig
-
-SCORES = {
-    "error_rates": {"per": False, "wer": False},
-    "bleu": {"bleu": True, "bleu_lower": True, "chrf": True},
-}
-"""The held-out scores that each `evaluation.metric` gives, and whether a higher one is better."""
-
-HIGHER_IS_BETTER = {"loss": False} | {
-    name: higher for scores in SCORES.values() for name, higher in scores.items()
-}
 
 
 @dataclass(frozen=True)

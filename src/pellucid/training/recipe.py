@@ -7,20 +7,26 @@ is also what `pellucid train RECIPE --help` shows.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 from importlib.resources import as_file, files
+from operator import or_
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, nearest, read_toml
 from pellucid.data.corpora import find_corpus
 from pellucid.data.tokenizers import Kind, normaliser
+from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
-from pellucid.models.config import CausalLMConfig, LanguageConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.models.config import Seq2SeqConfig
 from pellucid.training.config import TrainConfig
 
 Metric = Literal["none", "error_rates", "bleu"]
-ModelConfig = Seq2SeqConfig | CausalLMConfig | MaskedLMConfig
+if TYPE_CHECKING:
+    ModelConfig = Any
+else:
+    ModelConfig = reduce(or_, (family.config for family in FAMILIES.values()))
 
 
 @dataclass(frozen=True)
@@ -120,14 +126,13 @@ class RunConfig:
                 f"model.max_position_embeddings must hold data.max_tokens and begin and end: "
                 f"{self.data.max_tokens} + 2 is more than {self.model.max_position_embeddings}"
             )
-        if isinstance(self.model, LanguageConfig):
-            if self.evaluation.metric != "none":
-                raise UsageError(
-                    f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; one '
-                    "half alone is scored by its loss: leave it out"
-                )
-        elif self.model.tie_embeddings == "all" and not self.tokenizer.shared:
-            raise UsageError('model.tie_embeddings = "all" needs tokenizer.shared = true')
+        family = family_of(self.model)
+        if family.validation is None and self.evaluation.metric != "none":
+            raise UsageError(
+                f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; one '
+                "half alone is scored by its loss: leave it out"
+            )
+        family.check_tokenizers(self.model, self.tokenizer.shared)
 
 
 def recipe_names() -> list[str]:
