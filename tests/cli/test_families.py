@@ -18,9 +18,9 @@ from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.core.settings import to_mapping
 from pellucid.families.folder import load_model
+from pellucid.training.config import RunConfig, load_recipe
 from pellucid.training.events import Event, Stepped
 from pellucid.training.experiment import train_run
-from pellucid.training.recipe import RunConfig, load_recipe
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
 SETTINGS = """

@@ -14,8 +14,8 @@ from pellucid.evaluation.metrics import SCORES
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.training.config import EvaluationConfig, Metric, RunConfig
 from pellucid.training.experiment import score
-from pellucid.training.recipe import EvaluationConfig, Metric, RunConfig
 
 SPELT = {
     "nfc": ("\u1100\u1161\u1102\u1161", "가나"),

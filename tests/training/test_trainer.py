@@ -16,7 +16,7 @@ from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, read_weights
 from pellucid.evaluation.loss import held_out_loss
-from pellucid.training import DivergedError, RunFolder, ScheduleConfig, TrainConfig, Trainer
+from pellucid.training import DivergedError, RunFolder, ScheduleConfig, Trainer, TrainingConfig
 from pellucid.training.events import (
     RECORDED,
     Chosen,
@@ -34,7 +34,7 @@ from pellucid.training.events import (
 SHORT = replace(TRAIN, steps=20, checkpoint_every=None)
 
 
-def fit(config: TrainConfig, run: RunFolder | None = None, **options: object):
+def fit(config: TrainingConfig, run: RunFolder | None = None, **options: object):
     events: list[Event] = []
     learner = model()
     options.setdefault("validation", held_out())
@@ -220,7 +220,7 @@ def test_the_same_run_twice_is_the_same(seed: int) -> None:
 # With a run folder
 
 
-def run_and_fit(folder: Path, config: TrainConfig, **options: object):
+def run_and_fit(folder: Path, config: TrainingConfig, **options: object):
     with RunFolder(folder, settings(config)) as run:
         return fit(config, run, **options)
 

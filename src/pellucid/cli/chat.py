@@ -15,9 +15,8 @@ from pellucid.cli.train import run_folder
 from pellucid.core.errors import UsageError
 from pellucid.families import family_of
 from pellucid.families.folder import CONFIG, load_model, save_model
-from pellucid.training.config import TrainConfig
+from pellucid.training.config import TrainingConfig, load_recipe
 from pellucid.training.experiment import Say, card, train_run
-from pellucid.training.recipe import load_recipe
 
 NOT_TO_TALK_TO = "{}: fills [MASK] and does not talk; use pellucid train and pellucid generate"
 
@@ -28,7 +27,7 @@ def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | N
     A chatbot that was trained before is not trained again.
 
     Args:
-        recipe: What to train: chatbot-ko, or chatbot-ko-seed at the full size of seed 003.
+        recipe: What to train: chatbot-ko, or chatbot-ko-article at the full size of article 003.
         run: The run's folder. Unset: runs/RECIPE.
         minutes: Training time of a new run. Unset: as the recipe says.
     """
@@ -72,7 +71,7 @@ def _train(recipe: str, folder: Path, minutes: float | None) -> int:
     return 0
 
 
-def _announce(training: TrainConfig, say: Say) -> None:
+def _announce(training: TrainingConfig, say: Say) -> None:
     if training.minutes is not None:
         budget = f"{training.minutes:g} minutes"
     else:

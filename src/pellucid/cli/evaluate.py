@@ -18,8 +18,8 @@ from pellucid.evaluation.evaluate import Scores
 from pellucid.families.folder import CARD, find_model, load_model
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import with_scores
+from pellucid.training.config import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
 from pellucid.training.experiment import card, encode, read_material, score
-from pellucid.training.recipe import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from pellucid.families.folder import token_fault
 from pellucid.lab.metrics import NEEDED, check_metric
 from pellucid.lab.study import Plan, Study, flat_settings, run_id
 from pellucid.models.config import Seq2SeqConfig
-from pellucid.training.recipe import DataConfig, RunConfig
+from pellucid.training.config import DataConfig, RunConfig
 
 NEVER = 10_000
 """`training.minutes`, a week, that no run of a study comes to: TOML has no word for "unset"."""

@@ -36,6 +36,7 @@ from pellucid.lab.results import FORMAT, LineError, parse_line
 from pellucid.lab.study import Trial, flat_settings
 from pellucid.lab.tokens import file_tokenizers
 from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Saved
 from pellucid.training.experiment import (
     batches_of,
@@ -46,7 +47,6 @@ from pellucid.training.experiment import (
     untrained,
 )
 from pellucid.training.lock import InUseError, Lock
-from pellucid.training.recipe import RunConfig
 from pellucid.training.run import CHECKPOINTS, LOCK, METRICS, RunFolder
 from pellucid.training.trainer import Trainer
 

@@ -1,6 +1,6 @@
 """Learning: optimisers, schedules, the loop, checkpoints that survive any moment."""
 
-from pellucid.training.config import TrainConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers import Adam, DivergedError, OptimizerConfig
 from pellucid.training.run import RunFolder, read_settings
 from pellucid.training.schedules import ScheduleConfig
@@ -13,7 +13,7 @@ __all__ = [
     "Result",
     "RunFolder",
     "ScheduleConfig",
-    "TrainConfig",
     "Trainer",
+    "TrainingConfig",
     "read_settings",
 ]

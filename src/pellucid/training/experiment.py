@@ -40,8 +40,8 @@ from pellucid.families.folder import (
 from pellucid.models.quantize import Store
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import model_card, say_stored
+from pellucid.training.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
-from pellucid.training.recipe import DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.trainer import Trainer
 

@@ -16,7 +16,7 @@ import numpy as np
 from pellucid.core.batch import Batch
 from pellucid.core.rng import Rng
 from pellucid.nn.module import Parameter
-from pellucid.training.config import TrainConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers import Adam, DivergedError, clip_factor
 from pellucid.training.state import Tally
 
@@ -75,7 +75,7 @@ def split(batch: Batch, parts: int) -> list[Batch]:
 
 
 def train_step(
-    model: Trainable, optimizer: Adam, batch: Batch, config: TrainConfig, *, step: int, lr: float
+    model: Trainable, optimizer: Adam, batch: Batch, config: TrainingConfig, *, step: int, lr: float
 ) -> tuple[Tally, float]:
     """Take one step; return its sums and the gradient's norm before clipping.
 

@@ -16,7 +16,7 @@ from pellucid.evaluation.loss import held_out_loss
 from pellucid.nn import StateError
 from pellucid.training.budget import reason_to_stop, share_used, total_steps
 from pellucid.training.checkpoint import WEIGHTS
-from pellucid.training.config import TrainConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.events import (
     Chosen,
     Ended,
@@ -81,7 +81,7 @@ class Trainer:
         self,
         model: Trainable,
         batches: Batches,
-        config: TrainConfig,
+        config: TrainingConfig,
         *,
         validation: Sequence[Batch] = (),
         metric: Metric | None = None,

@@ -20,8 +20,8 @@ from pellucid.data.tokenizers import train_tokenizer
 from pellucid.kernels.backend.threads import available
 from pellucid.models import Seq2SeqConfig
 from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.training.config import load_recipe
 from pellucid.training.experiment import encode, make_tokenizers, read_data, untrained
-from pellucid.training.recipe import load_recipe
 
 LONGEST = 50
 VOCABULARY = 8000
