@@ -24,14 +24,18 @@ from pellucid.evaluation.metrics import HIGHER_IS_BETTER, SCORES
 from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig
-from pellucid.training.optimizers import OptimizerConfig
+from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.schedules import ScheduleConfig
 
+BETAS = (0.9, 0.999)
 Metric = Literal["none", "error_rates", "bleu"]
+# The choices are the registries' own.
 if TYPE_CHECKING:
     ModelConfig = Any
+    OptimizerName = str
 else:
     ModelConfig = reduce(or_, (family.config for family in FAMILIES.values()))
+    OptimizerName = Literal[tuple(OPTIMIZERS)]
 
 _log = logging.getLogger(__name__)
 
@@ -110,6 +114,50 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         if self.pairs < 1:
             raise UsageError(f"pairs must be at least 1, got {self.pairs}")
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How parameters are stepped; torch's names and defaults."""
+
+    name: OptimizerName = "adam"
+    """adam (weight decay is added to the gradient) or adamw (it shrinks the weights directly)."""
+    betas: tuple[float, float] = None  # type: ignore[assignment]
+    """How slowly the running means of the gradient and of its square forget; unset: the
+    optimizer's own, 0.9 and 0.999 for adam and adamw."""
+    eps: float = 1e-8
+    """Added to the root of the mean square."""
+    weight_decay: float | None = None
+    """λ; unset: the optimizer's own, 0 for adam and 0.01 for adamw."""
+    clip: float = 1.0
+    """Largest global gradient norm; inf for no limit."""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
+        if self.name not in OPTIMIZERS:
+            raise UsageError(
+                f"optimizer name must be one of {', '.join(OPTIMIZERS)}; got {self.name!r}"
+            )
+        if self.betas is None:  # written out, as in every run's settings
+            object.__setattr__(self, "betas", OPTIMIZERS[self.name].settings.get("betas", BETAS))
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise UsageError(f"betas must be two numbers in [0, 1), got {self.betas}")
+        if not self.eps > 0:
+            raise UsageError(f"eps must be above 0, got {self.eps}")
+        if self.weight_decay is not None and not self.weight_decay >= 0:
+            raise UsageError(f"weight_decay must be at least 0, got {self.weight_decay}")
+        if not self.clip > 0:
+            raise UsageError(f"clip must be above 0 (inf for no limit), got {self.clip}")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that the optimizer reads, its defaults for those unset.
+
+        >>> OptimizerConfig("adamw").settings()["weight_decay"]
+        0.01
+        """
+        defaults = OPTIMIZERS[self.name].settings
+        given = {name: getattr(self, name) for name in defaults}
+        return {name: defaults[name] if x is None else x for name, x in given.items()}
 
 
 @dataclass(frozen=True)

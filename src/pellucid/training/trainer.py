@@ -30,11 +30,11 @@ from pellucid.training.events import (
     Trained,
     Validated,
 )
-from pellucid.training.optimizers import Adam, DivergedError
+from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.run import RunFolder
 from pellucid.training.signals import stop_on_signals
 from pellucid.training.state import Tally, TrainerState
-from pellucid.training.step import Trainable, train_step
+from pellucid.training.step import DivergedError, Trainable, train_step
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Trainer:
         self.listeners: list[Listener] = list(listeners)
         self.stopping = stopping
         self._unheard = False
-        self.optimizer = Adam(model.named_parameters(), config.optimizer)
+        self.optimizer = ModelOptimizer(model.named_parameters(), config.optimizer)
         self.state = TrainerState()
         if run is not None and run.checkpoint is not None:
             self.state = TrainerState.from_json(run.checkpoint.state["trainer"])
