@@ -143,8 +143,8 @@ def _show_chat(chat: Outcome, console: Console) -> None:
 def _show_words(g2p: Outcome, console: Console) -> None:
     judged = g2p.pairs.test
     assert g2p.scores is not None
-    assert g2p.scores.rates is not None
-    per, wer, words, *_ = g2p.scores.rates
+    scores = g2p.scores.as_json()
+    per, wer, words = scores["per"], scores["wer"], scores["words"]
     console.print(
         f"\nOn {words:,} words that it was never trained on: [bold]PER {per:.1%}[/], WER {wer:.1%}"
         "\n(stress marks count; inflected forms of one word may stand on both sides)\n"

@@ -13,12 +13,12 @@ from pellucid.cli.options import refuse_repeated
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.pairs import Pairs
-from pellucid.evaluation.bleu import check_installed
 from pellucid.evaluation.evaluate import Scores
+from pellucid.evaluation.metrics import METRICS
 from pellucid.families.folder import CARD, find_model, load_model
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import with_scores
-from pellucid.training.config import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
+from pellucid.training.config import DataConfig, MetricName, RunConfig, TokenizerConfig, load_recipe
 from pellucid.training.experiment import card, encode, read_material, score
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def evaluate(
     *,
     data: tuple[Path, ...] = (),
     columns: tuple[str, str] | None = None,
-    metric: Metric | None = None,
+    metric: MetricName | None = None,
     as_json: bool = False,
 ) -> int:
     """Score a trained model: loss and, where they mean something, error rates or BLEU.
@@ -61,8 +61,8 @@ def evaluate(
     config = load_recipe(str(model)) if run else _settings_for(trained)
     if metric is not None:
         config = replace(config, evaluation=replace(config.evaluation, metric=metric))
-    if config.evaluation.metric == "bleu":
-        check_installed()
+    if config.evaluation.metric != "none":
+        METRICS[config.evaluation.metric].check()
     if data:
         own = config.data
         columns = columns or own.columns

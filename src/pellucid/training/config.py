@@ -8,6 +8,7 @@ the model (`models.config`), the search (`generation`), optimizers and schedules
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import reduce
@@ -20,22 +21,25 @@ from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, nearest, read_toml
 from pellucid.data.corpora import find_corpus
 from pellucid.data.tokenizers import Kind, normaliser
-from pellucid.evaluation.metrics import HIGHER_IS_BETTER, SCORES
+from pellucid.evaluation.metrics import HIGHER_IS_BETTER, METRICS, SCORES
 from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.training.optimizers import OPTIMIZERS
-from pellucid.training.schedules import ScheduleConfig
+from pellucid.training.schedules import SCHEDULES
 
 BETAS = (0.9, 0.999)
-Metric = Literal["none", "error_rates", "bleu"]
 # The choices are the registries' own.
 if TYPE_CHECKING:
     ModelConfig = Any
+    MetricName = str
     OptimizerName = str
+    ScheduleName = str
 else:
     ModelConfig = reduce(or_, (family.config for family in FAMILIES.values()))
+    MetricName = Literal["none", *METRICS]
     OptimizerName = Literal[tuple(OPTIMIZERS)]
+    ScheduleName = Literal[tuple(SCHEDULES)]
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +109,7 @@ class TokenizerConfig:
 class EvaluationConfig:
     """What is scored on held-out pairs, beside the loss."""
 
-    metric: Metric = "none"
+    metric: MetricName = "none"
     """error_rates: edits per code point (PER) and share of outputs with any edit (WER). bleu: BLEU
     and chrF by sacreBLEU, for sentences."""
     pairs: int = 500
@@ -158,6 +162,47 @@ class OptimizerConfig:
         defaults = OPTIMIZERS[self.name].settings
         given = {name: getattr(self, name) for name in defaults}
         return {name: defaults[name] if x is None else x for name, x in given.items()}
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """Which learning rate at which step."""
+
+    name: ScheduleName = "constant"
+    """constant, inverse_sqrt, paper (section 5.3, from width and warm-up), linear or cosine."""
+    lr: float = 5e-4
+    """The highest learning rate; `paper` does not read it: width and warm-up set its rate."""
+    warmup: int = 0
+    """Steps over which the rate rises from 0; the paper takes 4000."""
+    end: float = 0.0
+    """Share of lr that linear and cosine end at."""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
+        if self.name not in SCHEDULES:
+            raise UsageError(f"schedule must be one of {', '.join(SCHEDULES)}; got {self.name!r}")
+        if not 0 < self.lr < math.inf:
+            raise UsageError(f"lr must be above 0 and finite, got {self.lr}")
+        if self.warmup < 0:
+            raise UsageError(f"warmup must be at least 0, got {self.warmup}")
+        if self.warmup < (least := SCHEDULES[self.name].least_warmup):
+            raise UsageError(
+                f"the {self.name} schedule needs a warmup of at least {least} step; the paper's "
+                f"is 4000"
+            )
+        if not 0 <= self.end <= 1:
+            raise UsageError(f"end must be a share from 0 to 1, got {self.end}")
+
+    def at(self, step: int, *, total: float, d_model: int = 512) -> float:
+        """Return the learning rate of this step of `total`; `d_model` is for `paper` only.
+
+        >>> ScheduleConfig("linear", lr=1.0).at(3, total=4)
+        0.5
+        """
+        schedule = SCHEDULES[self.name]
+        given = {"lr": self.lr, "warmup": self.warmup, "end": self.end}
+        given |= {"total": total, "d_model": d_model}
+        return schedule.rate(step, **{name: given[name] for name in schedule.reads})
 
 
 @dataclass(frozen=True)

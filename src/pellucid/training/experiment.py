@@ -24,10 +24,9 @@ from pellucid.data.files import read_split
 from pellucid.data.pairs import Pair, Pairs, report_shared
 from pellucid.data.texts import as_texts, is_text_file, read_texts
 from pellucid.data.tokenizers import Tokenizer, normaliser, train_tokenizer
-from pellucid.evaluation.bleu import check_installed
 from pellucid.evaluation.evaluate import HeldOut, Scores
 from pellucid.evaluation.loss import held_out_loss
-from pellucid.evaluation.metrics import SCORES
+from pellucid.evaluation.metrics import METRICS
 from pellucid.families import FAMILIES, family_of
 from pellucid.families.folder import (
     TARGET_TOKENIZER,
@@ -127,16 +126,16 @@ def train_run(
     `BrokenPipeError` when nobody reads what `say` or a listener prints: a step begun is then
     finished and saved, a model trained is written.
     """
-    if config.evaluation.metric == "bleu":
-        check_installed()  # now, rather than after the training
+    metric = METRICS.get(config.evaluation.metric)
+    if metric:
+        metric.check()  # now, rather than after the training
     made_with = checkpoint_settings(folder) if resume else None
     if made_with is not None:  # checked before a model is made of them
         # What its tokens mean a model has learnt: that is no change that could be accepted.
         fixed = {"tokenizer": to_mapping(config.tokenizer)}
         check_resumed(folder, made_with, fixed if accept_changes else {"model": _chosen(config)})
     pairs = read_material(config)
-    scores_given = ("loss", *SCORES.get(config.evaluation.metric, ()))
-    config.training.check(scores_given if pairs.valid else None)
+    config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
     kept = _kept_tokenizers(folder, config) if made_with is not None else []
     trained = untrained(config, kept or _learn_tokenizers(config, pairs))
     examples = encode(trained, pairs.train, config, pairs.first_target_only)

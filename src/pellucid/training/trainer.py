@@ -32,6 +32,7 @@ from pellucid.training.events import (
 )
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.run import RunFolder
+from pellucid.training.schedules import SCHEDULES
 from pellucid.training.signals import stop_on_signals
 from pellucid.training.state import Tally, TrainerState
 from pellucid.training.step import DivergedError, Trainable, train_step
@@ -334,7 +335,7 @@ class Trainer:
 
     def _learning_rate(self, step: int) -> float:
         schedule = self.config.schedule
-        width = self.model.config.d_model if schedule.name == "paper" else 1
+        width = self.model.config.d_model if "d_model" in SCHEDULES[schedule.name].reads else 1
         epochs = self.state.epoch + (self.state.batch + 1) / len(self._batches)
         total = total_steps(self.config, step=step, epochs=epochs, seconds=self.seconds)
         return schedule.at(step, total=total, d_model=width)
