@@ -12,7 +12,7 @@ import tyro
 from pellucid.cli.options import refuse_repeated
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
-from pellucid.data.pairs import Pairs
+from pellucid.data.pairs import Splits
 from pellucid.evaluation.evaluate import Scores
 from pellucid.evaluation.metrics import METRICS
 from pellucid.families.folder import CARD, find_model, load_model
@@ -103,7 +103,7 @@ def _say_in_card(path: Path, fresh: str, scores: Scores) -> None:
         _log.warning("the scores were not written into the card: %s", error)
 
 
-def _check_split(trained: Pipeline, pairs: Pairs, config: RunConfig, run: Path) -> None:
+def _check_split(trained: Pipeline, pairs: Splits, config: RunConfig, run: Path) -> None:
     """Refuse pairs put aside of files that changed: the model may have learnt some of them."""
     own = config.data
     if not own.train or own.valid or own.test or not own.sha256:

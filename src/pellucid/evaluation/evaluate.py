@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from pellucid.core.batch import Batch
-from pellucid.data.batches import Examples
-from pellucid.data.pairs import Pair
-from pellucid.data.texts import encode_texts
+from pellucid.data.batches import Examples, encode_texts
+from pellucid.data.pairs import TextPair
 from pellucid.evaluation.metric import Measured, Metric
 from pellucid.evaluation.metrics import METRICS
 from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Seq2SeqPipeline
@@ -77,7 +76,7 @@ class Scores:
 class HeldOut(NamedTuple):
     """Held-out data as a model reads it, and the loss on it."""
 
-    pairs: Sequence[Pair]
+    pairs: Sequence[TextPair]
     examples: Examples
     batches: Sequence[Batch]
     loss: float
@@ -85,7 +84,7 @@ class HeldOut(NamedTuple):
 
 def encode_targets(
     trained: CausalLMPipeline | MaskedLMPipeline,
-    pairs: Sequence[Pair],
+    pairs: Sequence[TextPair],
     *,
     max_tokens: int,
     first_target_only: bool,
@@ -126,7 +125,7 @@ def evaluate_masked(trained: MaskedLMPipeline, held_out: HeldOut, metric: str) -
 
 
 def validation_metric(
-    trained: Seq2SeqPipeline, pairs: Sequence[Pair], metric: str, most: int
+    trained: Seq2SeqPipeline, pairs: Sequence[TextPair], metric: str, most: int
 ) -> Callable[[Any], Mapping[str, float]]:
     """Return what scores the answers to at most so many held-out pairs at each validation."""
     tried = min(len(pairs), most)
@@ -135,13 +134,13 @@ def validation_metric(
     return lambda _: measure(False).values
 
 
-def right_answers(trained: Seq2SeqPipeline, pair: Pair) -> list[str]:
+def right_answers(trained: Seq2SeqPipeline, pair: TextPair) -> list[str]:
     """Return a pair's targets normalised as the model learnt them: it can say them no other way."""
     return [trained.target.normalised(text) for text in pair.targets]
 
 
 def _answering(
-    trained: Seq2SeqPipeline, pairs: Sequence[Pair], metric: Metric
+    trained: Seq2SeqPipeline, pairs: Sequence[TextPair], metric: Metric
 ) -> Callable[[bool], Measured]:
     """Return what answers all sources and measures the answers, with intervals or without.
 

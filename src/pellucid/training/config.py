@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, nearest, read_toml
 from pellucid.data.corpora import find_corpus
-from pellucid.data.tokenizers import Kind, normaliser
+from pellucid.data.tokenizers import KINDS, normaliser
 from pellucid.evaluation.metrics import HIGHER_IS_BETTER, METRICS, SCORES
 from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     ModelConfig = Any
     MetricName = str
     OptimizerName = str
+    TokenizerKind = str
     ScheduleName = str
 else:
     ModelConfig = reduce(or_, (family.config for family in FAMILIES.values()))
     MetricName = Literal["none", *METRICS]
+    TokenizerKind = Literal[tuple(KINDS)]
     OptimizerName = Literal[tuple(OPTIMIZERS)]
     ScheduleName = Literal[tuple(SCHEDULES)]
 
@@ -92,7 +94,7 @@ class DataConfig:
 class TokenizerConfig:
     """How text is cut into tokens. It is learnt from the training side only."""
 
-    kind: Kind = "bpe"
+    kind: TokenizerKind = "bpe"
     """bpe: byte-level pieces, which can write any text. char: whole characters."""
     vocab_size: int = 8000
     """Most tokens to learn, the four special ones included; the text may hold fewer."""

@@ -21,7 +21,7 @@ from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
 from pellucid.data.corpora import find_corpus, load_corpus
 from pellucid.data.files import read_split
-from pellucid.data.pairs import Pair, Pairs, report_shared
+from pellucid.data.pairs import Splits, TextPair, report_shared
 from pellucid.data.texts import as_texts, is_text_file, read_texts
 from pellucid.data.tokenizers import Tokenizer, normaliser, train_tokenizer
 from pellucid.evaluation.evaluate import HeldOut, Scores
@@ -54,14 +54,14 @@ class Outcome:
     """What a run leaves behind."""
 
     trained: Pipeline
-    pairs: Pairs
+    pairs: Splits
     scores: Scores | None
     """On all the pairs put aside; None when there are none, or when training was interrupted."""
     interrupted: str | None
     """The signal that ended training, if one did: then there is no model folder yet."""
 
 
-def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Pairs:
+def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Splits:
     """Read the pairs that the settings name. Raises `UserError` naming file and line.
 
     Sources of a file that `same` makes one text never stand on two sides of its split; a corpus has
@@ -81,7 +81,7 @@ def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Pairs:
     raise UsageError("say what to train on: set data.corpus, or give files as data.train")
 
 
-def read_material(config: RunConfig) -> Pairs:
+def read_material(config: RunConfig) -> Splits:
     """Read what a run learns from: pairs or, for one half of a Transformer alone, texts.
 
     Texts are the sources and the targets of pairs, or the lines of .txt files; each stands as a
@@ -97,7 +97,7 @@ def read_material(config: RunConfig) -> Pairs:
     return as_texts(read_data(data, same), same)
 
 
-def make_tokenizers(config: TokenizerConfig, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
+def make_tokenizers(config: TokenizerConfig, pairs: Splits) -> tuple[Tokenizer, Tokenizer]:
     """Learn the source's and the target's tokenizer from the training side; they may be one."""
     sources = [pair.source for pair in pairs.train]
     targets = [text for pair in pairs.train for text in pair.targets]
@@ -208,7 +208,7 @@ def _announce_stop(name: str) -> None:
         os.write(2, (f"\n{line}" if os.isatty(2) else line).encode())
 
 
-def _learn_tokenizers(config: RunConfig, pairs: Pairs) -> Sequence[Tokenizer]:
+def _learn_tokenizers(config: RunConfig, pairs: Splits) -> Sequence[Tokenizer]:
     """Learn a tokenizer for each side; one half of a Transformer alone has one."""
     one = len(family_of(config.model).vocabularies) == 1
     return make_tokenizers(replace(config.tokenizer, shared=config.tokenizer.shared or one), pairs)
@@ -239,7 +239,7 @@ def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Pipeline:
 
 
 def encode(
-    trained: Pipeline, pairs: Sequence[Pair], config: RunConfig, first_target_only: bool
+    trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig, first_target_only: bool
 ) -> Examples:
     """Tokenize pairs as the model reads them; a model of one text reads their targets."""
     return family_of(trained).encode(
@@ -247,7 +247,7 @@ def encode(
     )
 
 
-def score(trained: Pipeline, pairs: Sequence[Pair], config: RunConfig) -> Scores:
+def score(trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig) -> Scores:
     """Score a model on pairs: the loss of each pair's first target, and what its family adds."""
     examples = encode(trained, pairs, config, first_target_only=True)
     batches = held_out_batches(examples, config.data.batch_tokens)
@@ -256,7 +256,7 @@ def score(trained: Pipeline, pairs: Sequence[Pair], config: RunConfig) -> Scores
 
 
 def _validation_metric(
-    trained: Pipeline, pairs: Sequence[Pair], config: RunConfig
+    trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig
 ) -> Callable[[Any], Mapping[str, float]] | None:
     metric = config.evaluation.metric
     validation = family_of(trained).validation
@@ -271,7 +271,7 @@ def _resolve(config: RunConfig, trained: Pipeline, examples: Examples) -> RunCon
     return replace(config, model=trained.model.config, data=data)
 
 
-def judged_by(config: RunConfig, pairs: Sequence[Pair]) -> dict[str, Any]:
+def judged_by(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
     """Return what the score that decides what is best depends on, beside the weights.
 
     pairs: those put aside for it. Settings stand under their own names.
@@ -316,7 +316,7 @@ def batches_of(examples: Examples, config: RunConfig) -> Batches:
     )
 
 
-def _account(pairs: Pairs, examples: Examples, trained: Pipeline) -> str:
+def _account(pairs: Splits, examples: Examples, trained: Pipeline) -> str:
     aside = [
         f"{len(side):,} for {use}"
         for side, use in ((pairs.valid, "validation"), (pairs.test, "the final score"))

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 EXPLODED, EXPLODED_NATS, RUNNING = 3.0, 12.0, 0.9
 
 
-class Batches(Protocol):
+class TrainingData(Protocol):
     """The data: the batches of an epoch, a function of its number (from 0) and of nothing else."""
 
     def epoch(self, number: int) -> Sequence[Batch]:
@@ -81,7 +81,7 @@ class Trainer:
     def __init__(
         self,
         model: Trainable,
-        batches: Batches,
+        batches: TrainingData,
         config: TrainingConfig,
         *,
         validation: Sequence[Batch] = (),
