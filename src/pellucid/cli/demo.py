@@ -24,8 +24,8 @@ from pellucid.cli.console import Output
 from pellucid.cli.progress import Progress, clock
 from pellucid.evaluation.evaluate import right_answers
 from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.training.config import RunConfig, load_recipe
 from pellucid.training.experiment import Outcome, train_run
-from pellucid.training.recipe import RunConfig, load_recipe
 from pellucid.view.terminal import attention_map
 
 CHAT, PRONUNCIATION = "chat-ko-small", "g2p-demo"
@@ -143,8 +143,8 @@ def _show_chat(chat: Outcome, console: Console) -> None:
 def _show_words(g2p: Outcome, console: Console) -> None:
     judged = g2p.pairs.test
     assert g2p.scores is not None
-    assert g2p.scores.rates is not None
-    per, wer, words, *_ = g2p.scores.rates
+    scores = g2p.scores.as_json()
+    per, wer, words = scores["per"], scores["wer"], scores["words"]
     console.print(
         f"\nOn {words:,} words that it was never trained on: [bold]PER {per:.1%}[/], WER {wer:.1%}"
         "\n(stress marks count; inflected forms of one word may stand on both sides)\n"

@@ -12,14 +12,14 @@ import tyro
 from pellucid.cli.options import refuse_repeated
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
-from pellucid.data.pairs import Pairs
-from pellucid.evaluation.bleu import check_installed
-from pellucid.evaluation.evaluate import Scores, encode, score
+from pellucid.data.pairs import Splits
+from pellucid.evaluation.evaluate import Scores
+from pellucid.evaluation.metrics import METRICS
+from pellucid.families.folder import CARD, find_model, load_model
 from pellucid.pipelines import Pipeline
-from pellucid.pipelines.folder import CARD, find_model, load_any
 from pellucid.training.card import with_scores
-from pellucid.training.experiment import card, read_material
-from pellucid.training.recipe import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
+from pellucid.training.config import DataConfig, MetricName, RunConfig, TokenizerConfig, load_recipe
+from pellucid.training.experiment import card, encode, read_material, score
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def evaluate(
     *,
     data: tuple[Path, ...] = (),
     columns: tuple[str, str] | None = None,
-    metric: Metric | None = None,
+    metric: MetricName | None = None,
     as_json: bool = False,
 ) -> int:
     """Score a trained model: loss and, where they mean something, error rates or BLEU.
@@ -51,7 +51,7 @@ def evaluate(
             (WER); bleu: BLEU and chrF by sacreBLEU. Unset: as the run's settings say.
         as_json: Print the scores as one line of JSON.
     """
-    trained = load_any(model)
+    trained = load_model(model)
     run = (model / "config.toml").is_file()
     if not run and not data:
         raise UsageError(
@@ -61,8 +61,8 @@ def evaluate(
     config = load_recipe(str(model)) if run else _settings_for(trained)
     if metric is not None:
         config = replace(config, evaluation=replace(config.evaluation, metric=metric))
-    if config.evaluation.metric == "bleu":
-        check_installed()
+    if config.evaluation.metric != "none":
+        METRICS[config.evaluation.metric].check()
     if data:
         own = config.data
         columns = columns or own.columns
@@ -103,7 +103,7 @@ def _say_in_card(path: Path, fresh: str, scores: Scores) -> None:
         _log.warning("the scores were not written into the card: %s", error)
 
 
-def _check_split(trained: Pipeline, pairs: Pairs, config: RunConfig, run: Path) -> None:
+def _check_split(trained: Pipeline, pairs: Splits, config: RunConfig, run: Path) -> None:
     """Refuse pairs put aside of files that changed: the model may have learnt some of them."""
     own = config.data
     if not own.train or own.valid or own.test or not own.sha256:

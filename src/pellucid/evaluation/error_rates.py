@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pellucid.evaluation.metric import Measured, Metric
+
 RESAMPLES, SEED = 1000, 12345
 
 
@@ -69,6 +71,21 @@ def error_rates(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     )
 
 
+def compute(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], intervals: bool
+) -> Measured:
+    """Return PER and WER by the names of `ERROR_RATES.scores`."""
+    rates = error_rates(outputs, references)
+    rows = {
+        name: f"{value:.2%} (95 %: {low:.2%} to {high:.2%})"
+        for name, value, (low, high) in (
+            ("PER", rates.per, rates.per_interval),
+            ("WER", rates.wer, rates.wer_interval),
+        )
+    }
+    return Measured({"per": rates.per, "wer": rates.wer}, rates._asdict(), rows)
+
+
 def _resampled_sums(rows: np.ndarray) -> np.ndarray:
     """Return the column sums of rows (N, k) drawn with replacement, N at a time: (RESAMPLES, k).
 
@@ -83,3 +100,12 @@ def _middle(values: np.ndarray) -> tuple[float, float]:
     """Return the bounds of the middle 95 % of values."""
     low, high = np.percentile(values, (2.5, 97.5))
     return float(low), float(high)
+
+
+ERROR_RATES = Metric(
+    name="error_rates",
+    about="edits per code point (PER) and share of outputs with any edit (WER)",
+    scores={"per": False, "wer": False},
+    compute=compute,
+    normalise=True,
+)

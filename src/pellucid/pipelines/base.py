@@ -5,16 +5,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
-from pellucid.data.cutting import Cuts
+from pellucid.data.tokenizers import TokenizerLike
 from pellucid.generation import Decodes, SampleConfig, SearchConfig, sample, sample_stream, search
 
 TEXTS_AT_ONCE = 128
+
+
+class Pipeline(Protocol):
+    """A model in eval mode with its tokenizers."""
+
+    @property
+    def model(self) -> Any:
+        """The model."""
 
 
 class Answer(NamedTuple):
@@ -50,8 +58,8 @@ class GenerationPipeline(ABC):
     """A model in eval mode with all that is needed to have it answer."""
 
     model: Any
-    source: Cuts
-    target: Cuts
+    source: TokenizerLike
+    target: TokenizerLike
     search: SearchConfig
     sampling: SampleConfig | None = None
     """When set, answers are drawn instead of searched for."""
@@ -96,6 +104,10 @@ class GenerationPipeline(ABC):
     @abstractmethod
     def written(self, source: Sequence[int], said: Sequence[int]) -> str:
         """Return the text of an answer."""
+
+    def parts(self, text: str) -> list[str] | None:
+        """Return a text in pieces that can be answered one by one; None: it has none."""
+        return None
 
     @property
     def prefix_tokens(self) -> list[int]:

@@ -1,21 +1,21 @@
 """Learning: optimisers, schedules, the loop, checkpoints that survive any moment."""
 
-from pellucid.training.config import TrainConfig
-from pellucid.training.optimizers import Adam, DivergedError, OptimizerConfig
+from pellucid.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
+from pellucid.training.optimizers import OPTIMIZERS
+from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.run import RunFolder, read_settings
-from pellucid.training.schedules import ScheduleConfig
-from pellucid.training.step import held_out_loss
+from pellucid.training.step import DivergedError
 from pellucid.training.trainer import Result, Trainer
 
 __all__ = [
-    "Adam",
+    "OPTIMIZERS",
     "DivergedError",
+    "ModelOptimizer",
     "OptimizerConfig",
     "Result",
     "RunFolder",
     "ScheduleConfig",
-    "TrainConfig",
     "Trainer",
-    "held_out_loss",
+    "TrainingConfig",
     "read_settings",
 ]

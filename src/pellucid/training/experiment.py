@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,16 +21,14 @@ from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
 from pellucid.data.corpora import find_corpus, load_corpus
 from pellucid.data.files import read_split
-from pellucid.data.pairs import Pair, Pairs, report_shared
+from pellucid.data.pairs import Splits, TextPair, report_shared
 from pellucid.data.texts import as_texts, is_text_file, read_texts
 from pellucid.data.tokenizers import Tokenizer, normaliser, train_tokenizer
-from pellucid.evaluation.bleu import check_installed
-from pellucid.evaluation.evaluate import Scores, encode, score, validation_metric
-from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig, Seq2Seq
-from pellucid.models.config import LanguageConfig, Seq2SeqConfig
-from pellucid.models.quantize import Store
-from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Pipeline, Seq2SeqPipeline
-from pellucid.pipelines.folder import (
+from pellucid.evaluation.evaluate import HeldOut, Scores
+from pellucid.evaluation.loss import held_out_loss
+from pellucid.evaluation.metrics import METRICS
+from pellucid.families import FAMILIES, family_of
+from pellucid.families.folder import (
     TARGET_TOKENIZER,
     TOKENIZER,
     folder_size,
@@ -38,10 +36,11 @@ from pellucid.pipelines.folder import (
     token_fault,
     tokenizer_files,
 )
+from pellucid.models.quantize import Store
+from pellucid.pipelines import Pipeline
 from pellucid.training.card import model_card, say_stored
-from pellucid.training.config import SCORES
+from pellucid.training.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
-from pellucid.training.recipe import DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.trainer import Trainer
 
@@ -55,14 +54,14 @@ class Outcome:
     """What a run leaves behind."""
 
     trained: Pipeline
-    pairs: Pairs
+    pairs: Splits
     scores: Scores | None
     """On all the pairs put aside; None when there are none, or when training was interrupted."""
     interrupted: str | None
     """The signal that ended training, if one did: then there is no model folder yet."""
 
 
-def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Pairs:
+def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Splits:
     """Read the pairs that the settings name. Raises `UserError` naming file and line.
 
     Sources of a file that `same` makes one text never stand on two sides of its split; a corpus has
@@ -82,14 +81,14 @@ def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Pairs:
     raise UsageError("say what to train on: set data.corpus, or give files as data.train")
 
 
-def read_material(config: RunConfig) -> Pairs:
+def read_material(config: RunConfig) -> Splits:
     """Read what a run learns from: pairs or, for one half of a Transformer alone, texts.
 
     Texts are the sources and the targets of pairs, or the lines of .txt files; each stands as a
     pair with an empty source. Raises `UserError` naming file and line.
     """
     data, same = config.data, normaliser(config.tokenizer.normalise)
-    if not isinstance(config.model, LanguageConfig):
+    if family_of(config.model).data == "pairs":
         pairs = read_data(data, same)
         report_shared(pairs, same)
         return pairs
@@ -98,7 +97,7 @@ def read_material(config: RunConfig) -> Pairs:
     return as_texts(read_data(data, same), same)
 
 
-def make_tokenizers(config: TokenizerConfig, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
+def make_tokenizers(config: TokenizerConfig, pairs: Splits) -> tuple[Tokenizer, Tokenizer]:
     """Learn the source's and the target's tokenizer from the training side; they may be one."""
     sources = [pair.source for pair in pairs.train]
     targets = [text for pair in pairs.train for text in pair.targets]
@@ -127,16 +126,16 @@ def train_run(
     `BrokenPipeError` when nobody reads what `say` or a listener prints: a step begun is then
     finished and saved, a model trained is written.
     """
-    if config.evaluation.metric == "bleu":
-        check_installed()  # now, rather than after the training
+    metric = METRICS.get(config.evaluation.metric)
+    if metric:
+        metric.check()  # now, rather than after the training
     made_with = checkpoint_settings(folder) if resume else None
     if made_with is not None:  # checked before a model is made of them
         # What its tokens mean a model has learnt: that is no change that could be accepted.
         fixed = {"tokenizer": to_mapping(config.tokenizer)}
         check_resumed(folder, made_with, fixed if accept_changes else {"model": _chosen(config)})
     pairs = read_material(config)
-    scores_given = ("loss", *SCORES.get(config.evaluation.metric, ()))
-    config.training.check(scores_given if pairs.valid else None)
+    config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
     kept = _kept_tokenizers(folder, config) if made_with is not None else []
     trained = untrained(config, kept or _learn_tokenizers(config, pairs))
     examples = encode(trained, pairs.train, config, pairs.first_target_only)
@@ -170,7 +169,7 @@ def train_run(
             batches,
             config.training,
             validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
-            metric=validation_metric(trained, pairs.valid, config),
+            metric=_validation_metric(trained, pairs.valid, config),
             run=run,
             listeners=listeners,
             stopping=_announce_stop,
@@ -209,11 +208,10 @@ def _announce_stop(name: str) -> None:
         os.write(2, (f"\n{line}" if os.isatty(2) else line).encode())
 
 
-def _learn_tokenizers(config: RunConfig, pairs: Pairs) -> Sequence[Tokenizer]:
+def _learn_tokenizers(config: RunConfig, pairs: Splits) -> Sequence[Tokenizer]:
     """Learn a tokenizer for each side; one half of a Transformer alone has one."""
-    if isinstance(config.model, Seq2SeqConfig):
-        return make_tokenizers(config.tokenizer, pairs)
-    return make_tokenizers(replace(config.tokenizer, shared=True), pairs)
+    one = len(family_of(config.model).vocabularies) == 1
+    return make_tokenizers(replace(config.tokenizer, shared=config.tokenizer.shared or one), pairs)
 
 
 def _kept_tokenizers(folder: Path, config: RunConfig) -> Sequence[Tokenizer]:
@@ -221,7 +219,7 @@ def _kept_tokenizers(folder: Path, config: RunConfig) -> Sequence[Tokenizer]:
 
     Raises `UserError` naming a file that is damaged.
     """
-    one = config.tokenizer.shared or not isinstance(config.model, Seq2SeqConfig)
+    one = config.tokenizer.shared or len(family_of(config.model).vocabularies) == 1
     paths = [folder / name for name in ((TOKENIZER,) if one else (TOKENIZER, TARGET_TOKENIZER))]
     return [Tokenizer.load(path) for path in paths] if all(p.exists() for p in paths) else []
 
@@ -232,20 +230,39 @@ def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Pipeline:
     tokenizers: the source's and the target's; they may be one. Raises `UsageError` for special
     tokens that are not the tokenizers'.
     """
-    model = config.model
-    if fault := token_fault(model):
+    if fault := token_fault(config.model):
         raise UsageError(f"model.{fault}")
-    source, target = tokenizers[0], tokenizers[-1]
-    if isinstance(model, Seq2SeqConfig):
-        model = replace(
-            model, source_vocab_size=source.vocab_size, target_vocab_size=target.vocab_size
-        )
-        return Seq2SeqPipeline(Seq2Seq(model, seed=config.seed), source, target, config.search)
-    if isinstance(model, CausalLMConfig):
-        causal = CausalLM(replace(model, vocab_size=target.vocab_size), seed=config.seed)
-        return CausalLMPipeline(causal, target, target, config.search)
-    masked = replace(model, vocab_size=target.vocab_size + 1)  # the mask is the last
-    return MaskedLMPipeline(MaskedLM(masked, seed=config.seed), target)
+    family = family_of(config.model)
+    model = family.build(family.sized(config.model, tokenizers), seed=config.seed)
+    trained: Pipeline = family.assemble(model, tokenizers, config.search)
+    return trained
+
+
+def encode(
+    trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig, first_target_only: bool
+) -> Examples:
+    """Tokenize pairs as the model reads them; a model of one text reads their targets."""
+    return family_of(trained).encode(
+        trained, pairs, max_tokens=config.data.max_tokens, first_target_only=first_target_only
+    )
+
+
+def score(trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig) -> Scores:
+    """Score a model on pairs: the loss of each pair's first target, and what its family adds."""
+    examples = encode(trained, pairs, config, first_target_only=True)
+    batches = held_out_batches(examples, config.data.batch_tokens)
+    held_out = HeldOut(pairs, examples, batches, held_out_loss(trained.model, batches))
+    return family_of(trained).evaluate(trained, held_out, config.evaluation.metric)
+
+
+def _validation_metric(
+    trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig
+) -> Callable[[Any], Mapping[str, float]] | None:
+    metric = config.evaluation.metric
+    validation = family_of(trained).validation
+    if metric == "none" or validation is None or not pairs:
+        return None
+    return validation(trained, pairs, metric, config.evaluation.pairs)
 
 
 def _resolve(config: RunConfig, trained: Pipeline, examples: Examples) -> RunConfig:
@@ -254,7 +271,7 @@ def _resolve(config: RunConfig, trained: Pipeline, examples: Examples) -> RunCon
     return replace(config, model=trained.model.config, data=data)
 
 
-def judged_by(config: RunConfig, pairs: Sequence[Pair]) -> dict[str, Any]:
+def judged_by(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
     """Return what the score that decides what is best depends on, beside the weights.
 
     pairs: those put aside for it. Settings stand under their own names.
@@ -276,7 +293,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     An encoder-decoder's have no model_type, so that runs begun before there were others go on.
     """
     settings = to_mapping(config)
-    if isinstance(config.model, Seq2SeqConfig):
+    if config.model.model_type == next(iter(FAMILIES)):
         del settings["model"]["model_type"]
     return settings
 
@@ -299,29 +316,21 @@ def batches_of(examples: Examples, config: RunConfig) -> Batches:
     )
 
 
-def _account(pairs: Pairs, examples: Examples, trained: Pipeline) -> str:
+def _account(pairs: Splits, examples: Examples, trained: Pipeline) -> str:
     aside = [
         f"{len(side):,} for {use}"
         for side, use in ((pairs.valid, "validation"), (pairs.test, "the final score"))
         if side
     ]
-    if isinstance(trained, Seq2SeqPipeline):
-        unit = "pairs"
-        tokens = f"{trained.source.vocab_size:,} source and {trained.target.vocab_size:,} target"
-    else:
-        unit, tokens = "texts", f"{trained.tokenizer.vocab_size:,}"
+    family = family_of(trained)
+    unit = "pairs" if family.data == "pairs" else "texts"
+    sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in family.tokenizers(trained)]
+    tokens = sizes[0] if len(sizes) == 1 else f"{sizes[0]} source and {sizes[1]} target"
     return (
         f"{len(examples):,} {unit} to learn from"
         + (f", put aside {' and '.join(aside)}" if aside else "")
         + f"; {tokens} tokens in the vocabulary"
     )
-
-
-ABOUT = {
-    Seq2SeqConfig: "An encoder-decoder Transformer.",
-    CausalLMConfig: "A Transformer's decoder alone: it continues a text.",
-    MaskedLMConfig: "A Transformer's encoder alone: it fills [MASK] in a text.",
-}
 
 
 def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
@@ -337,7 +346,7 @@ def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
         ]
     return model_card(
         folder.resolve().name,
-        about=f"{ABOUT[type(config.model)]} {config.description}".strip(),
+        about=f"{family_of(config.model).about} {config.description}".strip(),
         data=data,
         scores=scores.written() if scores else {},
         settings=_settings(config),
