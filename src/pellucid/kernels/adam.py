@@ -4,7 +4,7 @@ The plain page makes a dozen passes over arrays far larger than the cache, so me
 Here every number is read once and written once, in place: the optimiser owns these arrays. The
 factor for clipping and the loss's normalisation is folded in, so no scaled gradient is ever made.
 The order of operations is the plain page's. A model has many small parameters, so one call takes
-the addresses of all of them, and a part is a slice of one.
+the addresses of all of them, and a task is a slice of one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.simd import pointer
 
 Array = np.ndarray
-_SLICE = 1 << 16  # numbers worth a part of their own
+_SLICE = 1 << 16  # numbers worth a task of their own
 
 
 def accepts(*arrays: Array) -> bool:
@@ -103,9 +103,9 @@ def _floats(address, first, size):
     return carray(pointer(address + 4 * first), (size,), np.float32)
 
 
-@threads.shared("i8[:,::1],i8[:,::1],f4[:,::1],f4,f4,f4,f4,f4,f4,f4")
-def _step(part, parts, addresses, slices, rates, scale, decay, keep, rest1, beta2, rest2, eps):
-    which, first, size = slices[part, 0], slices[part, 1], slices[part, 2]
+@threads.parallel("i8[:,::1],i8[:,::1],f4[:,::1],f4,f4,f4,f4,f4,f4,f4")
+def _step(task, tasks, addresses, slices, rates, scale, decay, keep, rest1, beta2, rest2, eps):
+    which, first, size = slices[task, 0], slices[task, 1], slices[task, 2]
     theta, gradient = (
         _floats(addresses[which, 0], first, size),
         _floats(addresses[which, 1], first, size),
@@ -124,11 +124,11 @@ def _step(part, parts, addresses, slices, rates, scale, decay, keep, rest1, beta
         theta[i] = here - rate * (m_i / (np.sqrt(v_i) * unbias2 + eps))
 
 
-@threads.shared("i8[::1],i8[:,::1],f8[::1]")
-def _squares(part: Any, parts: Any, addresses: Any, slices: Any, sums: Any) -> None:
-    here = _floats(addresses[slices[part, 0]], slices[part, 1], slices[part, 2])
+@threads.parallel("i8[::1],i8[:,::1],f8[::1]")
+def _squares(task: Any, tasks: Any, addresses: Any, slices: Any, sums: Any) -> None:
+    here = _floats(addresses[slices[task, 0]], slices[task, 1], slices[task, 2])
     total = 0.0
     for i in range(here.size):
         wide = np.float64(here[i])
         total += wide * wide
-    sums[part] = total
+    sums[task] = total

@@ -20,7 +20,7 @@ from pellucid.nn.differences import rule
 from pellucid.nn.function import Function
 from pellucid.nn.layers import Dropout, LayerNorm, Linear
 from pellucid.nn.module import Array, Forward, Module, single_use
-from pellucid.ops.bias_act_dropout import ACTIVATIONS
+from pellucid.ops.activations import ACTIVATIONS
 
 Sublayer = Callable[[Array, Rng | None], tuple[Array, Callable[[Array], Any]]]
 """x, rng -> y and a way back that returns dx, or (dx, dmemory)."""
