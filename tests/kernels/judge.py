@@ -1,4 +1,4 @@
-"""The one rule a fused pair is judged by: float64, and the plain page's own float32 error."""
+"""The one rule for kernels: error against float64, compared with the page's own in float32."""
 
 from __future__ import annotations
 
@@ -8,39 +8,61 @@ from typing import Any
 import numpy as np
 
 from pellucid import kernels
-from pellucid.core.vjp import pair_of
+from pellucid.core.vjp import Run, pair_of
 
 ULP = float(np.finfo(np.float32).eps)
+
+
+def planned(f: Callable[..., Any], *args: Any, **options: Any) -> Run:
+    """Plan a call on the kernels; a kernel that declines fails the test."""
+    run = kernels.plan(f, args, options)
+    assert run is not None, f"{f.__name__}: the kernel declined"
+    return run
+
+
+def declined(f: Callable[..., Any], *args: Any, **options: Any) -> bool:
+    """Return whether the kernel leaves this call to the page."""
+    return kernels.plan(f, args, options) is None
+
+
+def page(f: Callable[..., Any], *args: Any, **options: Any) -> Run:
+    """Plan a call on the page of `ops`."""
+    forward, f_backward = pair_of(f)
+
+    def run() -> tuple[Any, Callable[..., Any]]:
+        y, saved = forward(*args, **options)
+        return y, lambda dy: f_backward(dy, saved)
+
+    return run
+
+
+def results(run: Run, dy: Any) -> list[Any]:
+    """Run forward and backward; return the output and the gradients."""
+    y, backward = run()
+    gradients = backward(dy)
+    return [y, *(gradients if isinstance(gradients, tuple) else (gradients,))]
 
 
 def in_float64(x: Any) -> Any:
     return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x
 
 
-def run(pair: Any, args: tuple[Any, ...], options: dict[str, Any], dy: Any) -> list[Any]:
-    y, saved = pair.forward(*args, **options)
-    grads = pair.backward(dy, saved)
-    return [y, *(grads if isinstance(grads, tuple) else (grads,))]
-
-
 def judge(
     f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], dy: Any
 ) -> list[Any]:
-    """Run the fused pair of `f` (a decline fails), hold it against float64, return its results.
+    """Run the kernel of `f` (a decline fails), compare it with float64, return its results.
 
-    Error at most twice the plain float32 page's, plus 2 ulp of the array's scale.
+    Error at most twice that of the page in float32, plus 2 ulp of the array's scale.
     """
-    fused = kernels.best(f, *args, **options)
-    assert fused != pair_of(f), f"{f.__name__}: the fused pair declined"
     arrays = [x for x in (*args, dy) if isinstance(x, np.ndarray)]
     before = [x.copy() for x in arrays]
-    results = run(fused, args, options, dy)
+    given = results(planned(f, *args, **options), dy)
     for x, copy in zip(arrays, before, strict=True):
-        np.testing.assert_array_equal(x, copy, "an argument was written into")
-    again = run(fused, args, options, dy)
-    plain = run(pair_of(f), args, options, dy)
-    exact = run(pair_of(f), tuple(map(in_float64, args)), options, in_float64(dy))
-    for i, (y, repeated, p, z) in enumerate(zip(results, again, plain, exact, strict=True)):
+        np.testing.assert_array_equal(x, copy, "an argument was written to")
+    again = results(planned(f, *args, **options), dy)
+    plain = results(page(f, *args, **options), dy)
+    exact = results(page(f, *map(in_float64, args), **options), in_float64(dy))
+    for i, (y, repeated, p, z) in enumerate(zip(given, again, plain, exact, strict=True)):
         if z is None:
             assert y is None
             continue
@@ -48,11 +70,11 @@ def judge(
         assert np.asarray(y).dtype == np.float32
         assert np.shape(y) == np.shape(z)
         close(np.asarray(y), np.asarray(p), np.asarray(z), f"{f.__name__}, result {i}")
-    return results
+    return given
 
 
 def close(y: np.ndarray, plain: np.ndarray, exact: np.ndarray, what: str) -> None:
-    """Hold one array against float64; what is not finite must be the same in both."""
+    """Compare one array with float64; what is not finite must be the same in both."""
     if not exact.size:
         return
     finite = np.isfinite(exact)

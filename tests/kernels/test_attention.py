@@ -1,4 +1,4 @@
-"""Attention on padded batches: the fused pair on the packed road."""
+"""Attention on padded batches, which runs on the kernels of packed ones."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.judge import judge
+from tests.kernels.judge import declined, judge, planned
 
-from pellucid import Rng, kernels, nn, ops
+from pellucid import Rng, nn, ops
 from pellucid.core.rng import row_keys
-from pellucid.core.vjp import pair_of
 
 N, H, L, S, D = 3, 2, 11, 7, 5
 
@@ -70,18 +69,15 @@ def test_a_long_sequence() -> None:
     judge(ops.attention, (q, k, v), {"causal": True}, dout)
 
 
-def test_dropout_draws_the_bits_of_the_plain_page() -> None:
+def test_dropout_draws_the_bits_of_the_page() -> None:
     q = np.zeros((N, H, L, S), np.float32)
     v = np.broadcast_to(np.eye(S, dtype=np.float32), (N, H, S, S)).copy()
     options: dict[str, Any] = {"dropout": 0.4, "rng": named()}
-    fused = kernels.best(ops.attention, q, v, v, **options)
-    assert fused != pair_of(ops.attention)
-    np.testing.assert_array_equal(
-        fused.forward(q, v, v, **options)[0] == 0, ops.attention(q, v, v, **options)[0] == 0
-    )
+    weights, _ = planned(ops.attention, q, v, v, **options)()
+    np.testing.assert_array_equal(weights == 0, ops.attention(q, v, v, **options)[0] == 0)
 
 
-def test_multihead_attention_takes_it_and_needs_no_copy() -> None:
+def test_multihead_attention_gets_the_kernel_without_a_copy() -> None:
     mha = nn.MultiheadAttention(H * D, H, batch_first=True).eval()
     x = np.random.default_rng(3).standard_normal((N, L, H * D), np.float32)
     keys = np.arange(L) >= np.array([[L], [3], [5]])
@@ -89,7 +85,7 @@ def test_multihead_attention_takes_it_and_needs_no_copy() -> None:
     plain = mha(x, x, x, keys, need_weights=True)[0]
     np.testing.assert_allclose(fused, plain, atol=1e-6)
     q, k, v, _ = draw(N)
-    out = kernels.best(ops.attention, q, k, v).forward(q, k, v)[0]
+    out, _ = planned(ops.attention, q, k, v)()
     assert out.swapaxes(1, 2).flags.c_contiguous
 
 
@@ -103,10 +99,9 @@ def test_multihead_attention_takes_it_and_needs_no_copy() -> None:
         {"dropout": 0.1, "rng": Rng(0).at(row_keys(np.arange(H)[:, None], np.arange(L)))},
     ],
 )
-def test_what_it_declines_runs_the_plain_page(options: dict[str, Any]) -> None:
+def test_masks_and_arrays_that_attention_declines(options: dict[str, Any]) -> None:
     q, k, v, _ = draw(N)
-    assert kernels.best(ops.attention, q, k, v, **options) == pair_of(ops.attention)
-    wide = [x.astype(np.float64) for x in (q, k, v)]
-    assert kernels.best(ops.attention, *wide) == pair_of(ops.attention)
-    assert kernels.best(ops.attention, q[:0], k[:0], v[:0]) == pair_of(ops.attention)
-    assert kernels.best(ops.attention, q, k[:1], v) == pair_of(ops.attention)
+    assert declined(ops.attention, q, k, v, **options)
+    assert declined(ops.attention, *(x.astype(np.float64) for x in (q, k, v)))
+    assert declined(ops.attention, q[:0], k[:0], v[:0])
+    assert declined(ops.attention, q, k[:1], v)

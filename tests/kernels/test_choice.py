@@ -1,4 +1,4 @@
-"""Which pair a call gets: a silent fallback to the plain page goes red here."""
+"""Which implementation a call gets: a silent fallback to the page fails here."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.judge import declined, planned
 
 from pellucid import kernels, nn, ops, reference
 from pellucid.core import vjp
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng, row_keys
-from pellucid.core.vjp import pair_of
 from pellucid.models import MaskedLM, MaskedLMConfig
 
 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
-    """Which ops were asked for, and whether every call of each got the fused pair."""
+    """Which ops were dispatched, and whether every call of each got the kernel."""
     chosen: dict[str, bool] = {}
+    plan = kernels.plan
 
-    def watched(f: Any, args: Any, options: Any) -> Any:
-        run = kernels.plan(f, args, options)
+    def watched(f: Any, args: tuple[Any, ...], options: dict[str, Any]) -> vjp.Run | None:
+        run = plan(f, args, options)
         chosen[f.__name__] = chosen.get(f.__name__, True) and run is not None
         return run
 
+    monkeypatch.setattr(kernels, "plan", watched)
     monkeypatch.setattr(vjp, "_planners", [watched])
     return chosen
 
 
-def test_a_training_step_of_the_packed_model_runs_on_fused_pairs(chosen: dict[str, bool]) -> None:
+def test_a_training_step_of_the_packed_model_runs_on_kernels(chosen: dict[str, bool]) -> None:
     layer = nn.TransformerEncoderLayer(24, 3, 40, batch_first=True)
     x = np.random.default_rng(0).standard_normal((12, 24), np.float32)
     cu = np.array([0, 5, 12])
@@ -46,7 +48,7 @@ def test_a_training_step_of_the_packed_model_runs_on_fused_pairs(chosen: dict[st
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_nothing_inside_a_model_hands_on_what_the_kernels_decline(
+def test_the_kernels_take_everything_inside_a_model(
     activation: Any, norm: Any, chosen: dict[str, bool]
 ) -> None:
     config = MaskedLMConfig(
@@ -60,26 +62,21 @@ def test_nothing_inside_a_model_hands_on_what_the_kernels_decline(
 
 
 @pytest.mark.parametrize("name", sorted(kernels.FUSED))
-def test_a_fused_pair_has_the_signature_of_its_page(name: str) -> None:
-    module = importlib.import_module(f"pellucid.kernels.{name}")
-    page = getattr(ops, name)
-
+def test_a_plan_has_the_signature_of_its_page(name: str) -> None:
     def parameters(f: object) -> list[tuple[str, object, object]]:
         return [(p.name, p.kind, p.default) for p in inspect.signature(f).parameters.values()]
 
-    assert parameters(getattr(module, name)) == parameters(page)
-    assert parameters(module.accepts) == parameters(page)
-    assert callable(getattr(module, f"{name}_backward"))
+    module = importlib.import_module(f"pellucid.kernels.{name}")
+    assert parameters(module.plan) == parameters(getattr(ops, name))
 
 
 def test_kernels_can_be_switched_off() -> None:
     x = np.ones((3, 1, 2), np.float32)
     cu = np.array([0, 1, 3])
-    fused = kernels.best(ops.packed_attention, x, x, x, cu, cu)
-    assert fused != pair_of(ops.packed_attention)
+    planned(ops.packed_attention, x, x, x, cu, cu)
     with reference():
-        assert kernels.best(ops.packed_attention, x, x, x, cu, cu) == pair_of(ops.packed_attention)
-    assert kernels.best(ops.packed_attention, x, x, x, cu, cu) == fused
+        assert declined(ops.packed_attention, x, x, x, cu, cu)
+    planned(ops.packed_attention, x, x, x, cu, cu)
 
 
 CALLS = {
@@ -96,38 +93,37 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", sorted(kernels.FUSED))
-def test_read_only_arrays(name: str) -> None:
-    """Numba's signatures ask for writeable arrays: others are declined or copied."""
+def test_a_float32_call_gets_the_kernel(name: str) -> None:
+    x = np.random.default_rng(0).standard_normal((17, 5), np.float32)
+    planned(getattr(ops, name), *CALLS[name](x, np.arange(17)))
+
+
+@pytest.mark.parametrize("name", sorted(kernels.FUSED))
+def test_read_only_arrays_get_the_kernel_too(name: str) -> None:
+    """Numba's signatures ask for writeable arrays; the kernels write to none of them."""
     x = np.random.default_rng(0).standard_normal((17, 5), np.float32)
     index = np.arange(17)
-    page = getattr(ops, name)
-    args = CALLS[name](x, index)
-    fused = kernels.best(page, *args)
-    assert fused != pair_of(page)
-    y, saved = fused.forward(*args)
+    f = getattr(ops, name)
+    y, backward = planned(f, *CALLS[name](x, index))()
     dy = np.ones_like(y)
-    expected = fused.backward(dy, saved)
-    dy.flags.writeable = False
-    for a, b in zip(expected, fused.backward(dy, saved), strict=True):
-        np.testing.assert_array_equal(a, b)
-    for array in (x, index):
+    expected = backward(dy)
+    for array in (x, index, dy):
         array.flags.writeable = False
-    args = CALLS[name](x, index)
-    pair = kernels.best(page, *args)
-    np.testing.assert_allclose(pair.forward(*args)[0], y, atol=1e-5)
+    z, backward = planned(f, *CALLS[name](x, index))()
+    np.testing.assert_array_equal(z, y)
+    for a, b in zip(expected, backward(dy), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("name", sorted(kernels.FUSED))
 def test_a_gradient_of_another_shape_is_refused(name: str) -> None:
-    """A kernel would read or write beyond an array that is not as long as it believes."""
+    """A kernel would read or write beyond an array that is shorter than expected."""
     x = np.random.default_rng(0).standard_normal((17, 5), np.float32)
-    args = CALLS[name](x, np.arange(17))
-    fused = kernels.best(getattr(ops, name), *args)
-    y, saved = fused.forward(*args)
+    y, backward = planned(getattr(ops, name), *CALLS[name](x, np.arange(17)))()
     others = [y[None]] + ([y[..., :1], np.concatenate([y, y])] if y.ndim else [])
     for dy in others:
         with pytest.raises(ValueError, match=re.escape(f"{y.shape}, got {dy.shape}")):
-            fused.backward(dy, saved)
+            backward(dy)
 
 
 @pytest.mark.parametrize("switch, expected", [("off", "False"), ("on", "True")])

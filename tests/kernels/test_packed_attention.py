@@ -4,11 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.judge import judge, run
+from tests.kernels.judge import declined, judge, planned, results
 
-from pellucid import Rng, kernels, ops
+from pellucid import Rng, ops
 from pellucid.core.rng import row_keys
-from pellucid.core.vjp import pair_of
 from pellucid.kernels.backend import threads
 
 LENGTHS = [5, 1, 0, 13, 50]
@@ -27,7 +26,7 @@ def named(lengths: list[int]) -> Rng:
 def draw(
     lengths: list[int], others: list[int] | None, heads: int = 3, width: int = 7, spread: float = 1
 ) -> tuple[tuple[Any, ...], np.ndarray]:
-    """q, k, v as nn.attention makes them: parts of one product, or of two."""
+    """q, k, v as nn.attention makes them: slices of one product, or of two."""
     random = np.random.default_rng(5)
     cu_q, e = bounds(lengths), heads * width
     if others is None:
@@ -109,8 +108,7 @@ def test_what_is_not_a_number_stays_inside_its_sequence(value: float) -> None:
     (q, k, v, *cu), _ = draw([3, 5], [4, 2])
     v = v.copy()
     v[4, 0, 0] = value
-    pair = kernels.best(ops.packed_attention, q, k, v, *cu)
-    out = pair.forward(q, k, v, *cu)[0]
+    out, _ = planned(ops.packed_attention, q, k, v, *cu)()
     assert np.isfinite(out[:3]).all()
     assert not np.isfinite(out[3:, 0, 0]).any()
 
@@ -119,12 +117,12 @@ def test_nan_scores_give_nan_rows() -> None:
     (q, k, v, *cu), _ = draw([3, 5], [4, 2])
     q = q.copy()
     q[1, 2] = np.nan
-    out = kernels.best(ops.packed_attention, q, k, v, *cu).forward(q, k, v, *cu)[0]
+    out, _ = planned(ops.packed_attention, q, k, v, *cu)()
     assert np.isnan(out[1, 2]).all()
     assert np.isfinite(np.delete(out.reshape(-1, 7), 1 * 3 + 2, axis=0)).all()
 
 
-def test_dropout_draws_the_bits_of_the_plain_page() -> None:
+def test_dropout_draws_the_bits_of_the_page() -> None:
     """With v the unit matrix the output is the weights themselves."""
     n, heads = 13, 2
     zeros = np.zeros((n, heads, n), np.float32)
@@ -132,51 +130,57 @@ def test_dropout_draws_the_bits_of_the_plain_page() -> None:
     cu = bounds([n])
     args = (zeros, zeros, v, cu, cu)
     options = {"dropout": 0.4, "rng": named([n])}
-    fused = kernels.best(ops.packed_attention, *args, **options)
-    assert fused != pair_of(ops.packed_attention)
-    weights = fused.forward(*args, **options)[0]
+    weights, _ = planned(ops.packed_attention, *args, **options)()
     expected = ops.packed_attention(*args, **options)[0]
     np.testing.assert_array_equal(weights == 0, expected == 0)
     assert 0.3 < (weights == 0).mean() < 0.5
 
 
-def test_gradients_stand_side_by_side() -> None:
+def test_gradients_are_slices_of_one_array() -> None:
     """So that the projection's backward needs no copy."""
     args, dout = draw(LENGTHS, None)
-    _, dq, dk, dv = run(kernels.best(ops.packed_attention, *args), args, {}, dout)
+    _, dq, dk, dv = results(planned(ops.packed_attention, *args), dout)
     assert dq.base is dk.base is dv.base
     assert dq.base.shape == (sum(LENGTHS), 3, 3, 7)
     args, dout = draw(LENGTHS, OTHER)
-    _, dq, dk, dv = run(kernels.best(ops.packed_attention, *args), args, {}, dout)
+    _, dq, dk, dv = results(planned(ops.packed_attention, *args), dout)
     assert dk.base is dv.base
     assert dk.base.shape == (sum(OTHER), 2, 3, 7)
     assert dq.base is None
 
 
-def test_a_gradient_of_any_layout_is_taken() -> None:
+def test_a_gradient_with_any_strides() -> None:
     args, dout = draw(LENGTHS, None)
-    pair = kernels.best(ops.packed_attention, *args)
-    _, saved = pair.forward(*args)
+    _, backward = planned(ops.packed_attention, *args)()
     spread_out = np.repeat(dout, 2, axis=2)[:, :, ::2]
-    for y, z in zip(pair.backward(dout, saved), pair.backward(spread_out, saved), strict=True):
+    for y, z in zip(backward(dout), backward(spread_out), strict=True):
         np.testing.assert_array_equal(y, z)
 
 
-@pytest.mark.parametrize("change", ["float64", "last axis strided", "no row names", "read only"])
-def test_what_it_declines_runs_the_plain_page(change: str) -> None:
+@pytest.mark.parametrize("change", ["float64", "last axis strided", "no row names"])
+def test_arrays_that_packed_attention_declines(change: str) -> None:
     (q, k, v, *cu), _ = draw(LENGTHS, None)
     options: dict[str, Any] = {}
     if change == "float64":
         q = q.astype(np.float64)
     elif change == "last axis strided":
         q = np.repeat(q, 2, axis=2)[:, :, ::2]
-    elif change == "read only":
-        q = np.broadcast_to(q[:1], q.shape)
     else:
         options = {"dropout": 0.1, "rng": Rng(1)}
-    pair = kernels.best(ops.packed_attention, q, k, v, *cu, **options)
-    assert pair == pair_of(ops.packed_attention)
-    pair.forward(q, k, v, *cu, **options)
+    assert declined(ops.packed_attention, q, k, v, *cu, **options)
+
+
+def test_one_query_broadcast_to_all_rows() -> None:
+    (q, k, v, *cu), dout = draw(LENGTHS, None)
+    judge(ops.packed_attention, (np.broadcast_to(q[:1], q.shape), k, v, *cu), {}, dout)
+
+
+def test_the_output_of_long_rows_is_read_only() -> None:
+    """Backward reads it again; that of short rows it does not."""
+    (q, k, v, *cu), _ = draw([131], None)
+    assert not planned(ops.packed_attention, q, k, v, *cu)()[0].flags.writeable
+    (q, k, v, *cu), _ = draw([127], None)
+    assert planned(ops.packed_attention, q, k, v, *cu)()[0].flags.writeable
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -184,9 +188,9 @@ def test_bits_do_not_depend_on_the_threads(size: int, monkeypatch: pytest.Monkey
     lengths = [50] * 23
     args, dout = draw(lengths, None, heads=5, width=32)
     options = {"dropout": 0.1, "rng": named(lengths)}
-    pair = kernels.best(ops.packed_attention, *args, **options)
-    usual = run(pair, args, options, dout)
+    run = planned(ops.packed_attention, *args, **options)
+    usual = results(run, dout)
     monkeypatch.setenv("PELLUCID_THREADS", str(size))
     monkeypatch.setattr(threads, "_pool", None)
-    for y, z in zip(usual, run(pair, args, options, dout), strict=True):
+    for y, z in zip(usual, results(run, dout), strict=True):
         np.testing.assert_array_equal(y, z)

@@ -17,7 +17,7 @@ from pellucid.ops import (
     linear_backward,
     relu,
 )
-from pellucid.ops.bias_act_dropout import ACTIVATIONS
+from pellucid.ops.activations import ACTIVATIONS
 
 N, L, E, F = 2, 5, 13, 17
 

@@ -9,7 +9,7 @@ import numpy as np
 from pellucid.check.cases import OpCase
 from pellucid.check.gradient import Array
 from pellucid.core.rng import Rng
-from pellucid.ops.bias_act_dropout import ACTIVATIONS
+from pellucid.ops.activations import ACTIVATIONS
 
 N, H, L, S, D, E, F, V = 2, 3, 5, 7, 11, 13, 17, 19  # primes: no axis passes for another
 

@@ -52,9 +52,9 @@ def plan(
     return run
 
 
-@threads.shared("i8[:,::1],i8[:,::1],f4[:,::1],f4,f4,f4,f4,f4,f4,f4")
-def _step(part, parts, addresses, slices, rates, scale, decay, keep, rest1, beta2, rest2, eps):
-    which, first, size = slices[part, 0], slices[part, 1], slices[part, 2]
+@threads.parallel("i8[:,::1],i8[:,::1],f4[:,::1],f4,f4,f4,f4,f4,f4,f4")
+def _step(task, tasks, addresses, slices, rates, scale, decay, keep, rest1, beta2, rest2, eps):
+    which, first, size = slices[task, 0], slices[task, 1], slices[task, 2]
     theta = floats(addresses[which, 0], first, size)
     gradient = floats(addresses[which, 1], first, size)
     m = floats(addresses[which, 2], first, size)

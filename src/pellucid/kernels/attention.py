@@ -1,30 +1,23 @@
-"""Attention on padded batches, on the road of the packed ones; see `flash`.
+"""Attention on padded batches, by the kernels of packed ones; see `flash`.
 
-Rows of a padded batch stand in their places, L (or S) to a sequence. Padding after the keys makes a
-sequence's span of keys shorter. Other masks go the plain way.
+Rows of a padded batch stay where they are, L (or S) to a sequence. Padding after the keys makes a
+sequence's span of keys shorter. Other masks are declined.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import check_gradient
-from pellucid.kernels.flash import Saved as RowsSaved
-from pellucid.kernels.flash import Spans, attend, attend_backward, dropout_of, plain
+from pellucid.core.vjp import Run, check_gradient
+from pellucid.kernels.flash import Spans, attend, is_heads, plan_dropout
 
 Array = np.ndarray
 
 
-class Saved(NamedTuple):
-    rows: RowsSaved
-    q_shape: tuple[int, ...]
-    k_shape: tuple[int, ...]
-
-
-def accepts(
+def plan(
     q: Array,
     k: Array,
     v: Array,
@@ -34,9 +27,12 @@ def accepts(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
-) -> bool:
-    """float32 (…, H, L, D), no mask or one of key padding, dropout with rows named by query."""
-    return (
+) -> Run | None:
+    """Plan `ops.attention` for float32 (…, H, L, D), no mask or one of key padding.
+
+    Dropout needs an rng that names rows by query.
+    """
+    if not (
         all(
             isinstance(x, np.ndarray) and x.dtype == np.float32 and x.ndim >= 3 and x.size > 0
             for x in (q, k, v)
@@ -44,52 +40,39 @@ def accepts(
         and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
         and q.shape[-1] == k.shape[-1]
         and k.shape[-2] == v.shape[-2]
-        and _sources(mask, k) is not None
-        and (dropout == 0.0 or rng is None or (dropout < 1.0 and _names(rng, q) is not None))
-    )
-
-
-def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    mask: Array | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-    dropout: float = 0.0,
-    rng: Rng | None = None,
-) -> tuple[Array, Saved]:
-    """See `ops.attention`."""
-    sources = _sources(mask, k)
-    assert sources is not None
+    ):
+        return None
+    sources, bits = _sources(mask, k), plan_dropout(dropout, rng, _names(rng, q))
+    if sources is None or bits is None:
+        return None
     n, length, source = len(sources), q.shape[-2], k.shape[-2]
     steps = np.arange(n)
     spans = Spans(steps * length, np.full(n, length), steps * source, sources)
-    if rng is not None and dropout > 0.0:
-        names = _names(rng, q)
-        assert names is not None
-        rng = rng.at(names)
-    bits = dropout_of(dropout, rng)
-    out, saved = attend(_rows(q), _rows(k), _rows(v), spans, causal, scale, bits)
-    return _heads(out, q.shape), Saved(saved, q.shape, k.shape)
+    q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
 
+    def run() -> tuple[Array, Any]:
+        rows = (_rows(q), _rows(k), _rows(v))
+        out, attend_backward = attend(*rows, spans, causal, scale, bits)
+        q_rows, k_rows, v_rows = (x.shape for x in rows)
 
-def attention_backward(dout: Array, saved: Saved) -> tuple[Array, Array, Array]:
-    """Return dq, dk, dv; keys in the padding get zeros."""
-    rows, q_shape, k_shape = saved
-    check_gradient(dout, (*q_shape[:-1], rows.v.shape[-1]))
-    dq = np.empty(rows.q.shape, np.float32)
-    dk, dv = np.zeros(rows.k.shape, np.float32), np.zeros(rows.v.shape, np.float32)
-    attend_backward(_rows(dout), rows, dq, dk, dv)
-    return _heads(dq, q_shape), _heads(dk, k_shape), _heads(dv, k_shape)
+        def backward(dout: Array) -> tuple[Array, Array, Array]:
+            """Return dq, dk, dv; keys in the padding get zeros."""
+            check_gradient(dout, (*q_shape[:-1], v_shape[-1]))
+            dq = np.empty(q_rows, np.float32)
+            dk, dv = np.zeros(k_rows, np.float32), np.zeros(v_rows, np.float32)
+            attend_backward(_rows(dout), dq, dk, dv)
+            return _heads(dq, q_shape), _heads(dk, k_shape), _heads(dv, v_shape)
+
+        return _heads(out, q_shape), backward
+
+    return run
 
 
 def _rows(x: Array) -> Array:
-    """(…, H, L, D) -> (N · L, H, D), a view if it stood so before it was split into heads."""
+    """(…, H, L, D) -> (N · L, H, D), a view where the array was split into heads."""
     heads, length, width = x.shape[-3:]
     rows = x.reshape(-1, heads, length, width).swapaxes(1, 2).reshape(-1, heads, width)
-    return rows if plain(rows) else np.array(rows, np.float32, order="C")
+    return rows if is_heads(rows) else np.array(rows, np.float32, order="C")
 
 
 def _heads(rows: Array, shape: tuple[int, ...]) -> Array:
@@ -99,7 +82,7 @@ def _heads(rows: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _sources(mask: Array | None, k: Array) -> Array | None:
-    """Return the keys of each sequence that the mask leaves, (N,); None if it is no padding."""
+    """Return how many keys of each sequence are allowed, (N,); None if not key padding."""
     lead, source = k.shape[:-3], k.shape[-2]
     if mask is None:
         return np.full(int(np.prod(lead)), source)
@@ -114,15 +97,15 @@ def _sources(mask: Array | None, k: Array) -> Array | None:
     return sources if np.array_equal(each, prefix) else None
 
 
-def _names(rng: Rng, q: Array) -> Array | None:
-    """Return the names of the rows (N · L,), if they name queries and not heads too."""
-    rows = rng.rows
+def _names(rng: Rng | None, q: Array) -> Array | None:
+    """Return the names of the rows (N · L,) if they name queries, the same for all heads."""
+    rows = None if rng is None else rng.rows
     if rows is None or rows.dtype != np.uint32 or rows.ndim > q.ndim - 1:
         return None
     if rows.ndim > 1 and rows.shape[-2] != 1:
         return None
     by_query = rows.reshape(*rows.shape[:-2], rows.shape[-1])
     try:
-        return np.array(np.broadcast_to(by_query, (*q.shape[:-3], q.shape[-2]))).reshape(-1)
+        return np.broadcast_to(by_query, (*q.shape[:-3], q.shape[-2])).reshape(-1)
     except ValueError:
         return None

@@ -1,132 +1,149 @@
 """dropout(activation(x + b)) in one pass over memory instead of six.
 
-For ReLU, the usual one, the way back needs nothing but the output, which the next layer keeps
-anyway: a number is 0 there exactly if it was dropped or negative, and the gradient is then 0. So
-neither x nor the dropout bits are needed again. The others (`activations`) keep x and draw the bits
-again.
+The loops are compiled for one activation at a time, with its `value` and `slope` (see
+`activations`) inside, so that they vectorise. Backward reads x, and draws the dropout bits again;
+for ReLU it reads nothing but the output, which the next layer keeps anyway.
 """
 
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pellucid.core.rng import Rng
+from pellucid.core.vjp import Run
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.math import channel_bits
 from pellucid.kernels.backend.rows import (
     as_rows,
-    can_drop,
+    as_vector,
     dropout_bits,
-    parts_of,
-    plain_rows,
-    plain_vector,
+    gradient_rows,
+    is_rows,
+    is_vector,
+    read_only,
+    row_tasks,
 )
-from pellucid.ops.bias_act_dropout import ACTIVATIONS
+from pellucid.ops.activations import ACTIVATIONS
 
 Array = np.ndarray
 _f = np.float32
 
 
-class Saved(NamedTuple):
-    activation: str
-    kept: Array  # y for ReLU, else x; (…, F)
-    bias: Array
-    starts: Array
-    threshold: np.uint32
-    scale: np.float32
-    has_bias: bool
-
-
-def accepts(
+def plan(
     x: Array,
     bias: Array | None,
     *,
     activation: str = "relu",
     dropout: float = 0.0,
     rng: Rng | None = None,
-) -> bool:
-    """A known activation on float32 rows in one piece of memory."""
-    return (
-        activation in ACTIVATIONS
-        and plain_rows(x)
-        and plain_vector(bias, x.shape[-1])
-        and can_drop(x, dropout, rng)
-    )
-
-
-def bias_act_dropout(
-    x: Array,
-    bias: Array | None,
-    *,
-    activation: str = "relu",
-    dropout: float = 0.0,
-    rng: Rng | None = None,
-) -> tuple[Array, Saved]:
-    """See `ops.bias_act_dropout`."""
-    rows = x.reshape(-1, x.shape[-1])
+) -> Run | None:
+    """Plan `ops.bias_act_dropout` for float32 rows and an elementwise activation with a kernel."""
+    record = ACTIVATIONS.get(activation)
+    if (
+        record is None
+        or record.kernel is None
+        or record.gates != 1
+        or not is_rows(x)
+        or not is_vector(bias, x.shape[-1])
+    ):
+        return None
     bits = dropout_bits(dropout, rng, x.shape[:-1])
-    b = np.zeros(x.shape[-1], np.float32) if bias is None else bias
-    y = np.empty_like(rows)
-    parts = parts_of(*rows.shape)
-    if activation == "relu":
-        _relu(parts, rows, b, *bits, y)
-    else:
-        smooth, kind = _smooth(activation)
-        smooth.forward(parts, rows, b, kind, *bits, y)
-    y = y.reshape(x.shape)
-    kept = y if activation == "relu" else x
-    return y, Saved(activation, kept, b, *bits, bias is not None)
+    if bits is None:
+        return None
+    rows, b, shape = as_rows(x), as_vector(bias, x.shape[-1], 0.0), x.shape
+    tasks = row_tasks(*rows.shape)
+    from_output = hasattr(_module(activation), "gradient_from_output")
+
+    def run() -> tuple[Array, Any]:
+        y = np.empty_like(rows)
+        _forward(activation)(tasks, rows, b, *bits, y)
+        # what backward reads
+        kept = (y, bits.scale) if from_output else (rows, b, *bits)
+        differentiate = (_backward_from_output if from_output else _backward)(activation)
+
+        def backward(dy: Array) -> tuple[Array, Array | None]:
+            """Return dx and dbias."""
+            dy_rows = gradient_rows(dy, shape)
+            dx, sums = np.empty_like(dy_rows), np.zeros((tasks, shape[-1]), np.float32)
+            differentiate(tasks, dy_rows, *kept, dx, sums)
+            return dx.reshape(shape), None if bias is None else sums.sum(axis=0)
+
+        y = y.reshape(shape)
+        return read_only(y) if from_output else y, backward
+
+    return run
 
 
-def bias_act_dropout_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None]:
-    """Return dx and dbias."""
-    activation, kept, bias, starts, threshold, scale, has_bias = saved
-    shape = kept.shape
-    dy_rows, kept = as_rows(dy, shape), kept.reshape(-1, shape[-1])
-    dx = np.empty_like(kept)
-    parts = parts_of(*kept.shape)
-    sums = np.zeros((parts, kept.shape[1]), np.float32)
-    if activation == "relu":
-        _relu_backward(parts, dy_rows, kept, scale, dx, sums)
-    else:
-        smooth, kind = _smooth(activation)
-        smooth.backward(parts, dy_rows, kept, bias, kind, starts, threshold, scale, dx, sums)
-    return dx.reshape(shape), sums.sum(axis=0) if has_bias else None
+def _module(activation: str) -> ModuleType:
+    return importlib.import_module(f"pellucid.kernels.{ACTIVATIONS[activation].kernel}")
 
 
-def _smooth(activation: str) -> tuple[ModuleType, int]:
-    """Return the file of the smooth activations, and which one it is."""
-    module = importlib.import_module("pellucid.kernels.activations")
-    return module, getattr(module, activation.upper())
+def _named(name: str, activation: str, f: Any) -> Any:
+    f.__qualname__ = f"{name}.{activation}"  # the kernel's name in the cache
+    return f
 
 
-@threads.shared("f4[:,::1],f4[::1],u4[::1],u4,f4,f4[:,::1]")
-def _relu(part, parts, x, bias, starts, threshold, scale, y):
-    begin, end = threads.span(part, parts, len(x))
-    for i in range(begin, end):
-        if threshold:
-            start = starts[i]
+@cache
+def _forward(activation: str) -> threads.ParallelKernel:
+    """Return the kernel of y = dropout(activation(x + b))."""
+    value = _module(activation).value
+
+    def forward(task, tasks, x, bias, starts, threshold, scale, y):
+        begin, end = threads.slice_of(task, tasks, len(x))
+        for i in range(begin, end):
             for j in range(x.shape[1]):
-                a = x[i, j] + bias[j]
-                kept = channel_bits(start, np.uint32(j)) >= threshold
-                # `a <= 0` and not `a > 0` keeps NaN
-                y[i, j] = _f(0.0) if (a <= _f(0.0)) or not kept else a * scale
-        else:
+                y[i, j] = value(x[i, j] + bias[j])
+            if threshold:
+                start = starts[i]
+                for j in range(x.shape[1]):
+                    kept = channel_bits(start, np.uint32(j)) >= threshold
+                    y[i, j] = y[i, j] * scale if kept else _f(0.0)
+
+    signature = "f4[:,::1],f4[::1],u4[::1],u4,f4,f4[:,::1]"
+    return threads.parallel(signature)(_named("_forward", activation, forward))
+
+
+@cache
+def _backward(activation: str) -> threads.ParallelKernel:
+    """Return the kernel of dx from x, and of its sum over each task's rows."""
+    slope = _module(activation).slope
+
+    def backward(task, tasks, dy, x, bias, starts, threshold, scale, dx, sums):
+        begin, end = threads.slice_of(task, tasks, len(x))
+        dbias = sums[task]
+        for i in range(begin, end):
             for j in range(x.shape[1]):
-                a = x[i, j] + bias[j]
-                y[i, j] = _f(0.0) if a <= _f(0.0) else a
+                dx[i, j] = dy[i, j] * slope(x[i, j] + bias[j])
+            if threshold:
+                start = starts[i]
+                for j in range(x.shape[1]):
+                    kept = channel_bits(start, np.uint32(j)) >= threshold
+                    dx[i, j] = dx[i, j] * scale if kept else _f(0.0)
+            for j in range(x.shape[1]):
+                dbias[j] += dx[i, j]
+
+    signature = "f4[:,::1],f4[:,::1],f4[::1],u4[::1],u4,f4,f4[:,::1],f4[:,::1]"
+    return threads.parallel(signature)(_named("_backward", activation, backward))
 
 
-@threads.shared("f4[:,::1],f4[:,::1],f4,f4[:,::1],f4[:,::1]")
-def _relu_backward(part, parts, dy, y, scale, dx, sums):
-    begin, end = threads.span(part, parts, len(dy))
-    dbias = sums[part]
-    for i in range(begin, end):
-        for j in range(y.shape[1]):
-            d = dy[i, j] * scale if y[i, j] > _f(0.0) else _f(0.0)
-            dx[i, j] = d
-            dbias[j] += d
+@cache
+def _backward_from_output(activation: str) -> threads.ParallelKernel:
+    """Return the kernel of dx from y, and of its sum over each task's rows."""
+    gradient = _module(activation).gradient_from_output
+
+    def backward(task, tasks, dy, y, scale, dx, sums):
+        begin, end = threads.slice_of(task, tasks, len(dy))
+        dbias = sums[task]
+        for i in range(begin, end):
+            for j in range(y.shape[1]):
+                d = gradient(dy[i, j] * scale, y[i, j])
+                dx[i, j] = d
+                dbias[j] += d
+
+    signature = "f4[:,::1],f4[:,::1],f4,f4[:,::1],f4[:,::1]"
+    return threads.parallel(signature)(_named("_backward_from_output", activation, backward))

@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pellucid.core.rng import Rng
+from pellucid.core.vjp import Run
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.math import channel_bits
-from pellucid.kernels.backend.rows import as_rows, can_drop, dropout_bits, parts_of, plain_rows
+from pellucid.kernels.backend.rows import as_rows, dropout_bits, gradient_rows, is_rows, row_tasks
 
 Array = np.ndarray
 
 
-class Saved(NamedTuple):
-    shape: tuple[int, ...]
-    starts: Array
-    threshold: np.uint32
-    scale: np.float32
+def plan(x: Array, p: float, rng: Rng | None) -> Run | None:
+    """Plan `ops.dropout` for float32 rows in one piece of memory, of which some are dropped."""
+    bits = dropout_bits(p, rng, x.shape[:-1]) if is_rows(x) else None
+    if bits is None or not bits.threshold:
+        return None
+    shape = x.shape
+
+    def dropped(rows: Array) -> Array:
+        y = np.empty_like(rows)
+        _rows(row_tasks(*rows.shape), rows, *bits, y)
+        return y.reshape(shape)
+
+    def run() -> tuple[Array, Any]:
+        # backward drops the same numbers
+        return dropped(as_rows(x)), lambda dy: dropped(gradient_rows(dy, shape))
+
+    return run
 
 
-def accepts(x: Array, p: float, rng: Rng | None) -> bool:
-    """float32 rows in one piece of memory, of which some are dropped (0 < p < 1)."""
-    return p > 0.0 and rng is not None and plain_rows(x) and can_drop(x, p, rng)
-
-
-def dropout(x: Array, p: float, rng: Rng | None) -> tuple[Array, Saved]:
-    """See `ops.dropout`."""
-    saved = Saved(x.shape, *dropout_bits(p, rng, x.shape[:-1]))
-    return _drop(x, saved), saved
-
-
-def dropout_backward(dy: Array, saved: Saved) -> Array:
-    """Return dx: the same numbers dropped, the rest scaled as forward."""
-    return _drop(as_rows(dy, saved.shape), saved)
-
-
-def _drop(x: Array, saved: Saved) -> Array:
-    shape, *bits = saved
-    rows = x.reshape(-1, shape[-1])
-    y = np.empty_like(rows)
-    _rows(parts_of(*rows.shape), rows, *bits, y)
-    return y.reshape(shape)
-
-
-@threads.shared("f4[:,::1],u4[::1],u4,f4,f4[:,::1]")
-def _rows(part, parts, x, starts, threshold, scale, y):
-    begin, end = threads.span(part, parts, len(x))
+@threads.parallel("f4[:,::1],u4[::1],u4,f4,f4[:,::1]")
+def _rows(task, tasks, x, starts, threshold, scale, y):
+    begin, end = threads.slice_of(task, tasks, len(x))
     for i in range(begin, end):
         start = starts[i]
         for j in range(x.shape[1]):

@@ -1,58 +1,57 @@
-"""Rows of a table, and the table's gradient: columns are shared out, so no two threads add to one
-number, and the additions to it come in the order of the index."""
+"""Rows of a table, and the table's gradient.
+
+The gradient's columns are divided among the tasks, so no two threads add to one number, and the
+additions to it come in the order of the index.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
+from pellucid.core.vjp import Run
 from pellucid.kernels.backend import threads
-from pellucid.kernels.backend.rows import as_rows
-from pellucid.ops.embedding import embedding as plain_embedding
+from pellucid.kernels.backend.rows import gradient_rows, writeable
+from pellucid.ops.embedding import embedding
 
 Array = np.ndarray
-_COLUMNS = 64  # of a table, worth a part of their own
+_COLUMNS = 64  # of a table, worth a task of their own
 
 
-class Saved(NamedTuple):
-    ids: Array
-    shape: tuple[int, int]
-    padding_idx: int | None
-
-
-def accepts(index: Array, weight: Array, padding_idx: int | None = None) -> bool:
-    """64-bit integers into a float32 table that is not empty."""
-    return (
+def plan(index: Array, weight: Array, padding_idx: int | None = None) -> Run | None:
+    """Plan `ops.embedding` for 64-bit integers into a float32 table that is not empty."""
+    if not (
         index.dtype == np.int64
-        and index.flags.writeable
         and isinstance(weight, np.ndarray)
         and weight.dtype == np.float32
         and weight.ndim == 2
         and weight.size > 0
-    )
-
-
-def embedding(index: Array, weight: Array, padding_idx: int | None = None) -> tuple[Array, Saved]:
-    """See `ops.embedding`, which does it: NumPy's `take` is as fast as memory."""
-    y, _ = plain_embedding(index, weight, padding_idx)
-    return y, Saved(index, weight.shape, padding_idx)
-
-
-def embedding_backward(dy: Array, saved: Saved) -> Array:
-    """Return dweight."""
-    ids, (rows, width), padding_idx = saved
-    flat = ids.reshape(-1)
-    updates = as_rows(dy, (*ids.shape, width))
-    dweight = np.zeros((rows, width), np.float32)
+    ):
+        return None
+    rows, width = weight.shape
+    flat = writeable(index).reshape(-1)
     skipped = -1 if padding_idx is None else padding_idx
-    _add(threads.count(width, _COLUMNS, most=4), flat, updates, skipped, dweight)
-    return dweight
+
+    def run() -> tuple[Array, Any]:
+        y, _ = embedding(index, weight, padding_idx)  # NumPy's `take` is as fast as memory
+
+        def backward(dy: Array) -> Array:
+            """Return dweight."""
+            updates = gradient_rows(dy, (*index.shape, width))
+            dweight = np.zeros((rows, width), np.float32)
+            tasks = threads.task_count(width, _COLUMNS, most=4)
+            _add(tasks, flat, updates, skipped, dweight)
+            return dweight
+
+        return y, backward
+
+    return run
 
 
-@threads.shared("i8[:],f4[:,::1],i8,f4[:,::1]")
-def _add(part, parts, index, updates, skipped, total):
-    first, last = threads.span(part, parts, total.shape[1])
+@threads.parallel("i8[:],f4[:,::1],i8,f4[:,::1]")
+def _add(task, tasks, index, updates, skipped, total):
+    first, last = threads.slice_of(task, tasks, total.shape[1])
     for i in range(len(index)):
         row = index[i]
         if row != skipped:

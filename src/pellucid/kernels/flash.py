@@ -1,36 +1,39 @@
 """Attention inside each sequence of a batch, without ever keeping the probabilities.
 
-What is done otherwise than on the plain page, and why it is fast:
+What differs from the page, and why it is fast:
 
 1.  Nothing is padded: a (sequence, head) is one piece of work, from packed rows to packed rows.
-2.  The scores of 64 queries with up to 128 keys live in a scratch array that stays in the cache.
+2.  The scores of 64 queries with up to 128 keys are in a scratch array that stays in the cache.
     Between the two matrix products (`tile.product`, at the speed of a large BLAS product) one pass
     takes each row through softmax and dropout, with a polynomial exp and the hash of `rng`.
-3.  Longer rows are met 128 keys at a time; what was summed so far is rescaled when a larger score
-    turns up (Milakov & Gimelshein 2018; Dao et al. 2022, FlashAttention). So memory is linear in
-    the length, and one road serves both 10 and 8,192 tokens.
-4.  Kept for the way back: q, k, v and two numbers a row, the largest score and 1 / Σ exp.
+3.  Longer rows are taken 128 keys at a time; what was summed so far is rescaled when a larger score
+    appears (Milakov & Gimelshein 2018; Dao et al. 2022, FlashAttention). So memory is linear in
+    the length, and the same code serves 10 and 8,192 tokens.
+4.  Kept for backward: q, k, v and two numbers a row, the largest score and 1 / Σ exp.
     (One would do, their log-sum-exp λ; but exp(A − λ) carries λ's rounding, ten times the error
-    of the plain page.) Backward computes the scores again, bit for bit, and from them P.
+    of the page.) Backward computes the scores again, bit for bit, and from them P.
     Dropout bits are hashed again.
-5.  Softmax's backward needs Σ_s P dP, a sum over a whole row. A row of up to 128 keys is at hand;
-    of a longer one it is known beforehand: with W = dropout(P), Σ_s P dP = Σ_s W dW = dout · out,
-    and out is kept too.
+5.  Softmax's backward needs Σ_s P dP, a sum over a whole row. A row of up to 128 keys is in one
+    block; of a longer one the sum is known beforehand: with W = dropout(P),
+    Σ_s P dP = Σ_s W dW = dout · out, and out is kept too.
 
 Every piece writes to rows of its own, so the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
 
 from pellucid.core.rng import Rng, keep_threshold
 from pellucid.core.vjp import check_gradient
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import channel_bits, exp, mix
+from pellucid.kernels.backend.rows import read_only, writeable
 from pellucid.kernels.backend.simd import (
     LANES,
     choose,
@@ -47,7 +50,7 @@ from pellucid.kernels.backend.tile import padded, product
 
 QUERIES, KEYS = 64, 128  # one block of scores: 32 KB
 ROW = KEYS + LANES  # a row stride that is no power of two: rows must not share cache sets
-_WORK = 1 << 15  # multiply-adds that are worth a part of their own; short rows cost more than that
+_WORK = 1 << 15  # multiply-adds worth a task of their own; short rows cost more than that
 
 Array = np.ndarray
 _f = np.float32
@@ -55,7 +58,7 @@ _NOTHING = np.empty((0, 0, 0), np.float32)
 
 
 class Spans(NamedTuple):
-    """Where each sequence stands: its first query and key row, and how many there are; all (N,)."""
+    """Where each sequence is: its first query and key row, and how many of each; all (N,) int64."""
 
     q_firsts: Array
     lengths: Array
@@ -64,29 +67,16 @@ class Spans(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """What a kernel needs to draw the bits of `rng.keep_mask` again."""
+    """What a kernel needs to draw the bits of `rng.keep_mask`; threshold 0 keeps everything."""
 
-    rows: Array  # (T,) uint32, empty without dropout
+    rows: Array  # (T,) uint32: the names of the rows of q, empty without dropout
     site: np.uint32
     threshold: np.uint32
     scale: np.float32
 
 
-class Saved(NamedTuple):
-    q: Array
-    k: Array
-    v: Array
-    out: Array  # empty where backward does not need it
-    tops: Array  # (T, H): each row's largest score
-    shares: Array  # (T, H): 1 / Σ exp(score − top); 0 for a row without keys
-    spans: Spans
-    causal: bool
-    scale: float
-    dropout: Dropout
-
-
-def plain(x: Array) -> bool:
-    """(T, H, D) float32, the numbers of a head next to each other, rows and heads anywhere."""
+def is_heads(x: Array) -> bool:
+    """Whether x is (T, H, D) float32 with a head's numbers adjacent; other strides are free."""
     return (
         isinstance(x, np.ndarray)
         and x.dtype == np.float32
@@ -94,51 +84,57 @@ def plain(x: Array) -> bool:
         and x.strides[2] == x.itemsize
         and x.strides[0] % x.itemsize == x.strides[1] % x.itemsize == 0
         and x.flags.aligned
-        and x.flags.writeable
         and x.shape[2] > 0
     )
 
 
-def dropout_of(p: float, rng: Rng | None) -> Dropout:
-    """Return what the kernels need to know; `rng.rows` names the rows of q."""
+def plan_dropout(p: float, rng: Rng | None, names: Array | None) -> Dropout | None:
+    """Return what the kernels need, given the names of the rows of q, (T,).
+
+    None where the page must draw the bits: p is 1 or no probability, or the rows have no names.
+    """
     if rng is None or p == 0.0:
         return Dropout(np.empty(0, np.uint32), np.uint32(0), np.uint32(0), np.float32(1))
-    assert rng.rows is not None
-    rows = rng.rows if rng.rows.flags.writeable else rng.rows.copy()
+    if not 0.0 < p < 1.0 or names is None:
+        return None
+    rows = writeable(np.ascontiguousarray(names))
     return Dropout(rows, np.uint32(rng.site_key()), keep_threshold(p), np.float32(1.0 / (1.0 - p)))
 
 
 def attend(
     q: Array, k: Array, v: Array, spans: Spans, causal: bool, scale: float | None, dropout: Dropout
-) -> tuple[Array, Saved]:
-    """Return the attention of every sequence's queries (T, H, D) over its keys (U, H, D)."""
+) -> tuple[Array, Callable[[Array, Array, Array, Array], None]]:
+    """Return the attention of every sequence's queries (T, H, D) over its keys (U, H, D).
+
+    With it comes `backward(dout, dq, dk, dv)`, which writes the gradients of all rows that belong
+    to a sequence.
+    """
     scale = q.shape[2] ** -0.5 if scale is None else scale
-    out, kept = np.empty((*q.shape[:2], v.shape[2]), np.float32), _NOTHING
+    q, k, v = writeable(q), writeable(k), writeable(v)
+    out = np.empty((*q.shape[:2], v.shape[2]), np.float32)
     tops, shares = np.empty(q.shape[:2], np.float32), np.empty(q.shape[:2], np.float32)
     bounds = _bounds(spans, q.shape[1], q.shape[2])
-    _forward(len(bounds) - 1, q, k, v, *spans, bounds, causal, scale, *dropout, out, tops, shares)
-    if spans.sources.max(initial=0) > KEYS:
-        kept = out
-    return out, Saved(q, k, v, kept, tops, shares, spans, causal, scale, dropout)
+    tasks = len(bounds) - 1
+    _forward(tasks, q, k, v, spans, bounds, causal, scale, dropout, out, tops, shares)
+    reads_out = spans.sources.max(initial=0) > KEYS
+    kept = out if reads_out else _NOTHING
 
+    def backward(dout: Array, dq: Array, dk: Array, dv: Array) -> None:
+        check_gradient(dout, (*q.shape[:2], v.shape[2]))
+        dout = writeable(dout) if is_heads(dout) else np.array(dout, np.float32, order="C")
+        _backward(tasks, dout, q, k, v, kept, tops, shares, spans, bounds, causal, scale, dropout,
+                  dq, dk, dv)  # fmt: skip
 
-def attend_backward(dout: Array, saved: Saved, dq: Array, dk: Array, dv: Array) -> None:
-    """Write the gradients of all rows that belong to a sequence."""
-    q, k, v, out, tops, shares, spans, causal, scale, dropout = saved
-    check_gradient(dout, (*q.shape[:2], v.shape[2]))
-    dout = dout if plain(dout) else np.array(dout, np.float32, order="C")
-    bounds = _bounds(spans, q.shape[1], q.shape[2])
-    _backward(len(bounds) - 1, dout, q, k, v, out, tops, shares, *spans, bounds, causal, scale,
-              *dropout, dq, dk, dv)  # fmt: skip
+    return read_only(out) if reads_out else out, backward
 
 
 def _bounds(spans: Spans, heads: int, width: int) -> Array:
-    """Cut the pieces (sequence · heads + head) into parts of about equal work."""
+    """Divide the pieces (sequence · heads + head) into tasks of about equal work."""
     total = np.cumsum(np.repeat((spans.lengths + 1) * (spans.sources + 1), heads))
     if not len(total):
         return np.zeros(2, np.int64)
-    parts = threads.count(int(total[-1]) * width, _WORK, most=min(8, len(total)))
-    inside = np.searchsorted(total, total[-1] * np.arange(1, parts) / parts)
+    tasks = threads.task_count(int(total[-1]) * width, _WORK, most=min(8, len(total)))
+    inside = np.searchsorted(total, total[-1] * np.arange(1, tasks) / tasks)
     return np.array([0, *inside, len(total)], np.int64)
 
 
@@ -186,7 +182,7 @@ def _scatter(values, n, factor, to, first, head):
 
 @inner()
 def _row_key(rows, query, head, site):
-    """The twin of `ops.attention`'s row names, then of `Rng.row_hash`."""
+    """Hash as `ops.attention` names rows of scores, and then `Rng.row_hash`."""
     named = mix(np.uint32(rows[query] ^ mix(np.uint32(head + 1))))
     return mix(np.uint32(named ^ site))
 
@@ -250,16 +246,21 @@ def _softmax_row_backward(
         store(dscores, at + j, load(p, j) * (load(dscores, at + j) - mean))
 
 
-_SEQUENCES = "f4[:,:,:],f4[:,:,:],f4[:,:,:]"
-_OPTIONS = "i8[:],i8[:],i8[:],i8[:],i8[::1],b1,f4,u4[:],u4,u4,f4"
+_HEADS = types.float32[:, :, :]
+_OUT = types.float32[:, :, ::1]
+_PER_ROW = types.float32[:, ::1]
+_SPANS = types.NamedUniTuple(types.int64[::1], 4, Spans)
+_DROPOUT = types.NamedTuple((types.uint32[::1], types.uint32, types.uint32, types.float32), Dropout)
+_CALL = (_SPANS, types.int64[::1], types.boolean, types.float32, _DROPOUT)
 
 
-@threads.shared(f"{_SEQUENCES},{_OPTIONS},f4[:,:,::1],f4[:,::1],f4[:,::1]")
+@threads.parallel(_HEADS, _HEADS, _HEADS, *_CALL, _OUT, _PER_ROW, _PER_ROW)
 def _forward(
-    part, parts, q, k, v, q_firsts, lengths, k_firsts, sources, bounds, causal, scale, rows, site,
-    threshold, keep, out, tops, shares,
+    task, tasks, q, k, v, spans, bounds, causal, scale, dropout, out, tops, shares,
 ):  # fmt: skip
-    begin, end = bounds[part], bounds[part + 1]
+    q_firsts, lengths, k_firsts, sources = spans
+    rows, site, threshold, keep = dropout
+    begin, end = bounds[task], bounds[task + 1]
     heads, depth = q.shape[1], q.shape[2]
     wide = padded(v.shape[2])
     longest = 0
@@ -316,12 +317,16 @@ def _forward(
                     out[t, head, j] = context[i, j] * (share * keep)
 
 
-@threads.shared(f"f4[:,:,:],{_SEQUENCES},f4[:,:,::1],f4[:,::1],f4[:,::1],{_OPTIONS},{_SEQUENCES}")
+@threads.parallel(
+    _HEADS, _HEADS, _HEADS, _HEADS, _OUT, _PER_ROW, _PER_ROW, *_CALL, _HEADS, _HEADS, _HEADS
+)
 def _backward(
-    part, parts, dout, q, k, v, out, tops, shares, q_firsts, lengths, k_firsts, sources, bounds,
-    causal, scale, rows, site, threshold, keep, dq, dk, dv,
+    task, tasks, dout, q, k, v, out, tops, shares, spans, bounds, causal, scale, dropout,
+    dq, dk, dv,
 ):  # fmt: skip
-    begin, end = bounds[part], bounds[part + 1]
+    q_firsts, lengths, k_firsts, sources = spans
+    rows, site, threshold, keep = dropout
+    begin, end = bounds[task], bounds[task + 1]
     heads, depth, depth_v = q.shape[1], q.shape[2], v.shape[2]
     narrow, wide = padded(depth), padded(depth_v)
     longest = 0

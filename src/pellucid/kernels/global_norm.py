@@ -28,11 +28,11 @@ def plan(arrays: Sequence[Array]) -> Callable[[], float] | None:
     return run
 
 
-@threads.shared("i8[::1],i8[:,::1],f8[::1]")
-def _squares(part: Any, parts: Any, addresses: Any, slices: Any, sums: Any) -> None:
-    here = floats(addresses[slices[part, 0]], slices[part, 1], slices[part, 2])
+@threads.parallel("i8[::1],i8[:,::1],f8[::1]")
+def _squares(task: Any, tasks: Any, addresses: Any, slices: Any, sums: Any) -> None:
+    here = floats(addresses[slices[task, 0]], slices[task, 1], slices[task, 2])
     total = 0.0
     for i in range(here.size):
         wide = np.float64(here[i])
         total += wide * wide
-    sums[part] = total
+    sums[task] = total

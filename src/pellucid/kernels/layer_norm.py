@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from pellucid.core.array import LEAST_NORMAL
-from pellucid.kernels.add_dropout_norm import Saved, add_dropout_norm_backward, normalise
-from pellucid.kernels.backend.rows import plain_rows, plain_vector
+from pellucid.core.vjp import Run
+from pellucid.kernels.add_dropout_norm import is_affine, normalise
+from pellucid.kernels.backend.rows import KEEP_ALL, is_rows
 
 Array = np.ndarray
 
 
-def accepts(
+def plan(
     x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
-) -> bool:
-    """float32 rows in one piece of memory, more than one number wide (see `add_dropout_norm`)."""
-    width = x.shape[-1] if x.ndim else 0
-    return (
-        width > 1
-        and eps >= LEAST_NORMAL
-        and plain_rows(x)
-        and plain_vector(weight, width)
-        and plain_vector(bias, width)
-    )
-
-
-def layer_norm(
-    x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
-) -> tuple[Array, Saved]:
-    """See `ops.layer_norm`."""
+) -> Run | None:
+    """Plan `ops.layer_norm` for float32 rows in one piece of memory."""
+    if not (is_rows(x) and is_affine(weight, bias, x.shape[-1], eps)):
+        return None
     nothing = np.empty((0, x.shape[-1]), np.float32)
-    return normalise(nothing, x, weight, bias, eps, 0.0, None)
 
+    def run() -> Any:
+        y, norm_backward = normalise(nothing, x, weight, bias, eps, KEEP_ALL)
+        return y, lambda dy: norm_backward(dy)[1:]
 
-def layer_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array | None, Array | None]:
-    """Return dx, dweight, dbias."""
-    _, dx, dweight, dbias = add_dropout_norm_backward(dy, saved)
-    return dx, dweight, dbias
+    return run

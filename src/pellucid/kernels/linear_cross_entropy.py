@@ -1,42 +1,36 @@
 """The output layer and its loss: logits become their own gradient in place, a few rows at a time.
 
 The logits are the largest array of a model, and the plain page sweeps over them a dozen times,
-twice. Here a thread makes the logits of a slice of rows, turns each row into softmax − target, and
-multiplies the slice back to dx while it is still in the cache. The slices of a chunk then give dW,
-which is added to, not made anew, and db by the way. So forward does the work of backward too, for a
+twice. Here a task makes the logits of a slice of rows, turns each row into softmax − target, and
+multiplies the slice by W to dx while it is still in the cache. The slices of a chunk then give dW,
+which is added to, not made anew, and db with it. So forward does the work of backward too, for a
 loss gradient of 1; backward only scales. Nothing as large as the logits is kept: only dx, dW, db.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from pellucid.core.vjp import check_gradient
+from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
 from pellucid.kernels.backend.matmul import HEIGHT, multiply, multiply_rows, panels
-from pellucid.kernels.backend.rows import plain_rows, plain_vector
+from pellucid.kernels.backend.rows import is_rows, is_vector, writeable
 from pellucid.kernels.backend.simd import LANES, choose, full, highest, load, store, total
 
 Array = np.ndarray
 _f = np.float32
 _NOTHING = np.empty(0, np.float32)
-# Logits held at once. A chunk adds to the whole of dW, so it has many rows; an allocation of over
-# 32 MB would be given back to the system and cleared by it anew each time.
+# Logits held at a time. A chunk adds to the whole of dW, so it has many rows; an allocation of over
+# 32 MB would be returned to the system and cleared by it each time.
 _HELD = 7_500_000
-_SLICE = HEIGHT  # rows of logits that one thread takes through all three steps
+_SLICE = HEIGHT  # rows of logits that one task takes through all three steps
 
 
-class Saved(NamedTuple):
-    dx: Array
-    dweight: Array
-    dbias: Array | None
-
-
-def accepts(
+def plan(
     x: Array,
     weight: Array,
     bias: Array | None,
@@ -44,34 +38,51 @@ def accepts(
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
-) -> bool:
-    """float32 rows; targets within the vocabulary or ignored (the plain page names others)."""
+) -> Run | None:
+    """Plan `ops.linear_cross_entropy` for float32 rows and targets that exist or are ignored.
+
+    The page names the other targets.
+    """
     if not (
-        plain_rows(x)
-        and plain_rows(weight)
+        is_rows(x)
+        and is_rows(weight)
         and x.ndim == weight.ndim == 2
         and x.shape[1] == weight.shape[1]
-        and plain_vector(bias, len(weight))
+        and is_vector(bias, len(weight))
         and target.shape == x.shape[:1]
         and target.dtype == np.int64
-        and target.flags.writeable
         and 0.0 <= label_smoothing <= 1.0
     ):
-        return False
+        return None
     kept = target[target != ignore_index]
-    return not len(kept) or bool(kept.min() >= 0 and kept.max() < len(weight))
+    if len(kept) and (kept.min() < 0 or kept.max() >= len(weight)):
+        return None
+    rows, w, targets = writeable(x), writeable(weight), writeable(target)
+    start = _NOTHING if bias is None else writeable(bias)
+
+    def run() -> tuple[Array, Any]:
+        loss, dx, dweight, dbias = _with_gradients(
+            rows, w, start, targets, ignore_index, label_smoothing
+        )
+
+        def backward(dloss: Array) -> tuple[Array, Array, Array | None]:
+            """Return dx, dweight, dbias: those for a loss gradient of 1, times `dloss`."""
+            check_gradient(dloss, ())
+            factor = np.float32(dloss)
+            gradients = (dx, dweight, None if bias is None else dbias)
+            if factor == 1.0:
+                return gradients
+            return tuple(None if d is None else d * factor for d in gradients)  # type: ignore[return-value]
+
+        return loss, backward
+
+    return run
 
 
-def linear_cross_entropy(
-    x: Array,
-    weight: Array,
-    bias: Array | None,
-    target: Array,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-) -> tuple[Array, Saved]:
-    """See `ops.linear_cross_entropy`."""
+def _with_gradients(
+    x: Array, weight: Array, bias: Array, target: Array, ignore_index: int, smoothing: float
+) -> tuple[Array, Array, Array, Array]:
+    """Return the summed loss, and dx, dweight, dbias for a loss gradient of 1."""
     rows, vocabulary = len(x), len(weight)
     chunks = max(1, -(-rows * vocabulary // _HELD))
     held = -(-rows // chunks)
@@ -79,46 +90,36 @@ def linear_cross_entropy(
     losses = np.empty(rows, np.float64)
     dx, dweight = np.empty_like(x), np.empty_like(weight)
     dbias, sums = np.zeros(vocabulary, np.float32), np.empty(vocabulary, np.float32)
-    forth, back = panels(weight.T), panels(weight)
-    start = _NOTHING if bias is None else bias
+    to_logits, to_dx = panels(weight.T), panels(weight)
 
     for begin in range(0, rows, held):
-        here = slice(begin, begin + held)
-        dlogits = logits[: len(x[here])]
+        chunk = slice(begin, begin + held)
+        dlogits = logits[: len(x[chunk])]
         _chunk(
-            -(-len(dlogits) // _SLICE), x[here], forth, back, start, target[here], ignore_index,
-            label_smoothing, dlogits, losses[here], dx[here],
+            -(-len(dlogits) // _SLICE), x[chunk], to_logits, to_dx, bias, target[chunk],
+            ignore_index, smoothing, dlogits, losses[chunk], dx[chunk],
         )  # fmt: skip
-        multiply(dlogits.T, panels(x[here]), dweight, add=begin > 0, sums=sums)
+        multiply(dlogits.T, panels(x[chunk]), dweight, add=begin > 0, sums=sums)
         dbias += sums
-    loss = np.asarray(losses.sum(), np.float32)
-    return loss, Saved(dx, dweight, None if bias is None else dbias)
+    return np.asarray(losses.sum(), np.float32), dx, dweight, dbias
 
 
-def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Array, Array | None]:
-    """Return dx, dweight, dbias: those for a loss gradient of 1, times `dloss`."""
-    dx, dweight, dbias = saved
-    check_gradient(dloss, ())
-    factor = np.float32(dloss)
-    if factor == 1.0:
-        return dx, dweight, dbias
-    return dx * factor, dweight * factor, None if dbias is None else dbias * factor
-
-
-@threads.shared("f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f4[:,::1],f8[:],f4[:,::1]")
-def _chunk(part, parts, x, forth, back, bias, target, ignore_index, smoothing, logits, losses, dx):
-    begin, end = part * _SLICE, min((part + 1) * _SLICE, len(x))
-    multiply_rows(x, forth, logits, bias, False, dx[0, :0], begin, end)
+@threads.parallel("f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f4[:,::1],f8[:],f4[:,::1]")
+def _chunk(
+    task, tasks, x, to_logits, to_dx, bias, target, ignore_index, smoothing, logits, losses, dx
+):
+    begin, end = task * _SLICE, min((task + 1) * _SLICE, len(x))
+    multiply_rows(x, to_logits, logits, bias, False, dx[0, :0], begin, end)
     _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end)
-    multiply_rows(logits, back, dx, dx[0, :0], False, dx[0, :0], begin, end)
+    multiply_rows(logits, to_dx, dx, dx[0, :0], False, dx[0, :0], begin, end)
 
 
 @inner()
 def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
-    """Turn rows of logits into their losses and, in place, the gradients of these."""
+    """Compute the losses of rows of logits and, in place of the logits, their gradients."""
     vocabulary = logits.shape[1]
     whole = vocabulary // LANES * LANES  # the rest of a row is done number by number
-    share = _f(smoothing / vocabulary)
+    off_target = _f(smoothing / vocabulary)
     for i in range(begin, end):
         at, t = i * vocabulary, target[i]
         if t == ignore_index:
@@ -158,7 +159,7 @@ def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
 
         factor = _f(1.0) / sum_ if sum_ != _f(0.0) else _f(0.0)
         for v in range(0, whole, LANES):
-            store(logits, at + v, load(logits, at + v) * factor - share)
+            store(logits, at + v, load(logits, at + v) * factor - off_target)
         for v in range(whole, vocabulary):
-            logits[i, v] = logits[i, v] * factor - share
+            logits[i, v] = logits[i, v] * factor - off_target
         logits[i, t] -= _f(1.0 - smoothing)

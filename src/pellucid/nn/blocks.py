@@ -20,7 +20,7 @@ from pellucid.nn.differences import rule
 from pellucid.nn.function import Function, active_dropout
 from pellucid.nn.layers import Dropout, Linear, Norm
 from pellucid.nn.module import Forward, Module, single_use
-from pellucid.ops.bias_act_dropout import ACTIVATIONS
+from pellucid.ops.activations import ACTIVATIONS
 
 Sublayer = Callable[[Array, Context], tuple[Array, Callable[[Array], tuple[Array, Array | None]]]]
 """rows, context -> y and backward(dy) -> (dx, dmemory), dmemory None if it has no memory."""

@@ -11,13 +11,15 @@ from pellucid.ops.bias_act_dropout import bias_act_dropout, bias_act_dropout_bac
 from pellucid.ops.cross_entropy import cross_entropy, cross_entropy_backward
 from pellucid.ops.dropout import dropout, dropout_backward
 from pellucid.ops.embedding import embedding, embedding_backward, sinusoidal
-from pellucid.ops.gelu import gelu, gelu_backward, silu, silu_backward
+from pellucid.ops.gelu import gelu, gelu_backward
 from pellucid.ops.head_scale import head_scale, head_scale_backward
 from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
+from pellucid.ops.leaky_relu import leaky_relu, leaky_relu_backward
 from pellucid.ops.linear import linear, linear_backward
 from pellucid.ops.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_backward
 from pellucid.ops.packed_attention import packed_attention, packed_attention_backward
-from pellucid.ops.relu import leaky_relu, leaky_relu_backward, relu, relu_backward
+from pellucid.ops.relu import relu, relu_backward
+from pellucid.ops.silu import silu, silu_backward
 from pellucid.ops.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 
 __all__ = [

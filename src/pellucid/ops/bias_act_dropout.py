@@ -7,20 +7,10 @@ from typing import Any, NamedTuple
 
 from pellucid.core.array import Array, namespace
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import Pair
+from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.dropout import Saved as DropoutSaved
 from pellucid.ops.dropout import dropout as drop
 from pellucid.ops.dropout import dropout_backward
-from pellucid.ops.gelu import gelu, gelu_backward, silu, silu_backward
-from pellucid.ops.relu import leaky_relu, leaky_relu_backward, relu, relu_backward
-
-ACTIVATIONS: dict[str, Pair] = {
-    "relu": Pair(relu, relu_backward),
-    "leaky_relu": Pair(leaky_relu, leaky_relu_backward),
-    "gelu": Pair(gelu, gelu_backward),
-    "gelu_tanh": Pair(lambda x: gelu(x, "tanh"), gelu_backward),
-    "silu": Pair(silu, silu_backward),
-}
 
 
 class Saved(NamedTuple):
@@ -40,7 +30,8 @@ def bias_act_dropout(
 ) -> tuple[Array, Saved]:
     """Return dropout(activation(x + bias)); x: (…, F), bias: (F,) or None.
 
-    `activation` is a key of `ACTIVATIONS`, else `ValueError`. Source: Vaswani et al. 2017, 3.3.
+    `activation` is a key of `ACTIVATIONS`, else `ValueError`; a gated one turns (…, 2F) into
+    (…, F). Source: Vaswani et al. 2017, 3.3.
 
     >>> import numpy as np
     >>> bias_act_dropout(np.array([1.0, -3.0]), np.array([1.0, 1.0]))[0]
@@ -49,7 +40,7 @@ def bias_act_dropout(
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {activation!r}")
     shifted = x if bias is None else x + bias
-    y, inner = ACTIVATIONS[activation].forward(shifted)
+    y, inner = ACTIVATIONS[activation].op.forward(shifted)
     y, dropped = drop(y, dropout, rng)
     return y, Saved(activation, inner, dropped, bias is not None)
 
@@ -58,6 +49,6 @@ def bias_act_dropout_backward(dy: Array, saved: Saved) -> tuple[Array, Array | N
     """Return dx and dbias (the sum of dx over all rows)."""
     activation, inner, dropped, has_bias = saved
     xp = namespace(dy)
-    dx = ACTIVATIONS[activation].backward(dropout_backward(dy, dropped), inner)
+    dx = ACTIVATIONS[activation].op.backward(dropout_backward(dy, dropped), inner)
     rows = xp.reshape(dx, (prod(dx.shape[:-1]), dx.shape[-1]))
     return dx, xp.sum(rows, axis=0) if has_bias else None

@@ -1,4 +1,4 @@
-"""GELU, exact and in the tanh form, and its relative SiLU."""
+"""GELU, exact and in the tanh form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Saved]:
 
     +inf gives +inf; −inf gives −0, the limit. float16 is computed in float32. Raises `ValueError`
     on another `approximate`.
-    Source: Hendrycks & Gimpel 2016; seed 000 uses the tanh form.
+    Source: Hendrycks & Gimpel 2016; article 000 uses the tanh form.
 
     >>> import numpy as np
     >>> gelu(np.array([0.0, 100.0]))[0]
@@ -61,37 +61,3 @@ def gelu_backward(dy: Array, saved: Saved) -> Array:
 
 def _u(x: Array) -> Array:
     return _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)
-
-
-_SILU_TAIL = 1000.0  # beyond it exp(−|x|) is exactly 0, in float64 too
-
-
-class SiluSaved(NamedTuple):
-    x: Array
-
-
-def _sigmoid(x: Array) -> Array:
-    xp = namespace(x)
-    e = xp.exp(-xp.abs(x))  # at most 1, so that neither tail overflows
-    return xp.where(x < 0, e, xp.ones_like(e)) / (1.0 + e)
-
-
-def silu(x: Array) -> tuple[Array, SiluSaved]:
-    """Return x σ(x), σ the logistic function; shape and dtype of `x`.
-
-    +inf gives +inf; −inf gives −0, the limit. Source: Elfwing et al. 2017.
-
-    >>> import numpy as np
-    >>> silu(np.array([0.0, 50.0]))[0]
-    array([ 0., 50.])
-    """
-    xp = namespace(x)
-    return xp.maximum(x, xp.full_like(x, -_SILU_TAIL)) * _sigmoid(x), SiluSaved(x)
-
-
-def silu_backward(dy: Array, saved: SiluSaved) -> Array:
-    """Return dx = dy σ(x) (1 + x (1 − σ(x)))."""
-    (x,) = saved
-    z = namespace(dy, x).clip(x, -_SILU_TAIL, _SILU_TAIL)
-    s = _sigmoid(z)
-    return dy * s * (1.0 + z * (1.0 - s))

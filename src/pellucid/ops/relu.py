@@ -1,15 +1,14 @@
-"""ReLU and leaky ReLU."""
+"""ReLU."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from pellucid.core.array import Array, namespace, own_number
+from pellucid.core.array import Array, namespace
 
 
 class Saved(NamedTuple):
     x: Array
-    slope: float
 
 
 def relu(x: Array) -> tuple[Array, Saved]:
@@ -22,30 +21,10 @@ def relu(x: Array) -> tuple[Array, Saved]:
     array([0., 2.])
     """
     xp = namespace(x)
-    return xp.maximum(x, xp.zeros_like(x)), Saved(x, 0.0)
+    return xp.maximum(x, xp.zeros_like(x)), Saved(x)
 
 
 def relu_backward(dy: Array, saved: Saved) -> Array:
     """Return dx = dy where x > 0, else 0."""
     xp = namespace(dy, saved.x)
     return xp.where(saved.x > 0, dy, xp.zeros_like(dy))
-
-
-def leaky_relu(x: Array, slope: float = 0.01) -> tuple[Array, Saved]:
-    """Return x where x > 0, else slope · x; shape and dtype of `x`.
-
-    Source: Maas, Hannun, Ng 2013; seed 000 names it as one way to keep units from dying,
-    and prefers GELU.
-
-    >>> import numpy as np
-    >>> leaky_relu(np.array([-1.0, 2.0]), 0.5)[0]
-    array([-0.5,  2. ])
-    """
-    xp, slope = namespace(x), own_number(slope)
-    return xp.where(x > 0, x, slope * x), Saved(x, slope)
-
-
-def leaky_relu_backward(dy: Array, saved: Saved) -> Array:
-    """Return dx = dy where x > 0, else slope · dy."""
-    xp = namespace(dy, saved.x)
-    return xp.where(saved.x > 0, dy, saved.slope * dy)

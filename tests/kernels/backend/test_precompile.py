@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.kernels.backend import precompile as ahead
-from pellucid.kernels.backend import threads
+from pellucid.kernels.backend import precompile, threads
 
 STEP = """
 import numpy as np
@@ -21,11 +20,11 @@ from pellucid.training import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import train_step
 
-ready = Kernel.ready
-def told(kernel):
-    print(kernel._f.__module__.rsplit(".", 1)[1] + "." + kernel._f.__name__)
-    ready(kernel)
-Kernel.ready = told
+compile = Kernel.compile
+def reported(kernel):
+    print(kernel.name)
+    compile(kernel)
+Kernel.compile = reported
 
 model, settings = Seq2Seq(Seq2SeqConfig(17, 19)), TrainingConfig(steps=1)
 batch = Batch(Packed.of([[5, 3, 11]]), Packed.of([[1, 7, 13, 2]]))
@@ -40,12 +39,12 @@ def test_the_order_is_that_of_a_training_step_from_its_end() -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     used = reversed(done.stdout.split())
-    assert tuple(name for name in used if name in ahead.TRAINING) == ahead.TRAINING
+    assert tuple(name for name in used if name in precompile.TRAINING) == precompile.TRAINING
 
 
 def test_the_process_finds_every_kernel() -> None:
-    assert ahead._start(ahead.TRAINING).wait(timeout=300) == 0
-    assert ahead._start(("adam._cubes",)).wait(timeout=120) != 0
+    assert precompile._start(precompile.TRAINING).wait(timeout=300) == 0
+    assert precompile._start(("adam._cubes",)).wait(timeout=120) != 0
 
 
 def test_a_file_of_the_current_folder_is_not_run(
@@ -53,7 +52,7 @@ def test_a_file_of_the_current_folder_is_not_run(
 ) -> None:
     (tmp_path / "random.py").write_text("raise SystemExit(3)")
     monkeypatch.chdir(tmp_path)
-    assert ahead._start(()).wait(timeout=120) == 0
+    assert precompile._start(()).wait(timeout=120) == 0
 
 
 @pytest.mark.parametrize(
@@ -61,10 +60,10 @@ def test_a_file_of_the_current_folder_is_not_run(
     [
         (1, "flash._forward", []),
         (2, "decode.search", []),
-        (2, "flash._forward", [ahead.TRAINING]),
+        (2, "flash._forward", [precompile.TRAINING]),
     ],
 )
-def test_it_is_started_once_and_only_for_training_where_a_processor_is_free(
+def test_it_starts_once_and_only_for_training_with_a_second_processor(
     monkeypatch: pytest.MonkeyPatch,
     processors: int,
     missing: str,
@@ -76,21 +75,21 @@ def test_it_is_started_once_and_only_for_training_where_a_processor_is_free(
         asked.append(kernels)
         return subprocess.Popen([sys.executable, "-c", ""])
 
-    monkeypatch.setattr(ahead, "_start", start)
+    monkeypatch.setattr(precompile, "_start", start)
     monkeypatch.setattr(threads, "available", lambda: processors)
-    ahead._begin.cache_clear()
-    ahead.begin(missing)
-    ahead.begin(missing)
-    ahead._begin.cache_clear()
+    precompile._begin.cache_clear()
+    precompile.begin(missing)
+    precompile.begin(missing)
+    precompile._begin.cache_clear()
     assert asked == started
 
 
-def test_a_process_that_cannot_be_started_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_started_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(kernels: tuple[str, ...]) -> subprocess.Popen[bytes]:
         raise BlockingIOError("no more processes")
 
-    monkeypatch.setattr(ahead, "_start", start)
+    monkeypatch.setattr(precompile, "_start", start)
     monkeypatch.setattr(threads, "available", lambda: 2)
-    ahead._begin.cache_clear()
-    ahead.begin("flash._forward")
-    ahead._begin.cache_clear()
+    precompile._begin.cache_clear()
+    precompile.begin("flash._forward")
+    precompile._begin.cache_clear()

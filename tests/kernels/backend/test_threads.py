@@ -8,33 +8,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.kernels.backend import share, threads
+from pellucid.kernels.backend import thread_pool, threads
 
 
-@threads.shared("i8[::1]")
-def _count(part: Any, parts: Any, done: Any) -> None:
-    done[part] += parts
+@threads.parallel("i8[::1]")
+def _count(task: Any, tasks: Any, done: Any) -> None:
+    done[task] += tasks
 
 
-@threads.shared("i8,i8[::1]")
-def _meet(part: Any, parts: Any, looks: Any, met: Any) -> None:
-    """Each of two parts waits for the other, so that one thread alone would wait in vain."""
+@threads.parallel("i8,i8[::1]")
+def _meet(task: Any, tasks: Any, polls: Any, met: Any) -> None:
+    """Each of two tasks waits for the other, so that one thread alone would wait in vain."""
     address = met.ctypes.data
-    share._add(address, 0, 1)
-    for _ in range(looks):
-        if share._get(address, 0) >= parts:
-            met[1 + part] = 1
+    thread_pool._add(address, 0, 1)
+    for _ in range(polls):
+        if thread_pool._get(address, 0) >= tasks:
+            met[1 + task] = 1
             break
 
 
-@threads.shared("i8")
-def _allocate(part: Any, parts: Any, size: Any) -> None:
-    np.empty(size if part == 1 else 1)[0] = 1.0
+@threads.parallel("i8")
+def _allocate(task: Any, tasks: Any, size: Any) -> None:
+    np.empty(size if task == 1 else 1)[0] = 1.0
 
 
-def _counted(parts: int) -> list[int]:
-    done = np.zeros(parts, np.int64)
-    _count(parts, done)
+def _counted(tasks: int) -> list[int]:
+    done = np.zeros(tasks, np.int64)
+    _count(tasks, done)
     return done.tolist()
 
 
@@ -44,9 +44,9 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_pool", None)
 
 
-@pytest.mark.parametrize("parts", [1, 2, 17])
-def test_every_part_is_done_once(parts: int) -> None:
-    assert _counted(parts) == [parts] * parts
+@pytest.mark.parametrize("tasks", [1, 2, 17])
+def test_every_task_runs_once(tasks: int) -> None:
+    assert _counted(tasks) == [tasks] * tasks
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -73,7 +73,7 @@ def test_a_worker_that_fell_asleep_is_woken() -> None:
     test_two_threads_work_at_the_same_time()
 
 
-def test_a_part_without_memory_raises_and_the_pool_lives_on() -> None:
+def test_a_task_without_memory_raises_and_the_pool_lives_on() -> None:
     with pytest.raises(MemoryError, match="a kernel ran out of memory"):
         _allocate(3, 1 << 58)
     assert _counted(5) == [5] * 5
@@ -114,14 +114,14 @@ def test_a_forked_child_starts_threads_of_its_own() -> None:
     assert results.get() == [5] * 5
 
 
-@pytest.mark.parametrize("work, smallest, parts", [(0, 5, 1), (4, 5, 1), (11, 5, 2), (1000, 7, 8)])
-def test_into_how_many_parts(work: int, smallest: int, parts: int) -> None:
-    assert threads.count(work, smallest) == parts
+@pytest.mark.parametrize("work, smallest, tasks", [(0, 5, 1), (4, 5, 1), (11, 5, 2), (1000, 7, 8)])
+def test_how_many_tasks_some_work_makes(work: int, smallest: int, tasks: int) -> None:
+    assert threads.task_count(work, smallest) == tasks
 
 
-@pytest.mark.parametrize("rows, parts", [(3, 1), (11, 3), (2, 5)])
-def test_spans_cover_all_rows(rows: int, parts: int) -> None:
-    bounds = [threads.span(part, parts, rows) for part in range(parts)]
+@pytest.mark.parametrize("rows, tasks", [(3, 1), (11, 3), (2, 5)])
+def test_slices_cover_all_rows(rows: int, tasks: int) -> None:
+    bounds = [threads.slice_of(task, tasks, rows) for task in range(tasks)]
     assert [begin for begin, _ in bounds] == [0, *(end for _, end in bounds[:-1])]
     assert bounds[-1][1] == rows
 

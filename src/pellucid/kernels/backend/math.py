@@ -1,4 +1,4 @@
-"""exp in float32 as a polynomial, and the dropout hash; for numbers and for vectors alike.
+"""Functions of a float32 as polynomials, and the dropout hash; for numbers and for vectors alike.
 
 `np.exp` in Numba is a call per number. A polynomial is a dozen multiply-adds on a whole vector.
 `exp` is compiled without reordering: its rounding trick is an addition and a subtraction that a
@@ -98,7 +98,7 @@ _G0, _G1, _G2, _G3, _G4, _G5, _G6, _G7, _G8 = (
 _SQRT_HALF, _HALF_OF_ONE, _ERF_ONE = np.float32(0.707106781), np.float32(0.5), np.float32(4.05)
 
 
-@inner(EXACT)
+@inner(EXACT, always_inline=True)
 def normal(x):
     """Φ(x) = ½ erfc(−x / √2), the normal distribution function of a number; 0 below −5.7.
 
@@ -133,3 +133,10 @@ def logistic(x):
     e = exp(-abs(x))
     small, large = e / (_ONE + e), _ONE / (_ONE + e)
     return (small, large) if x < _ZERO else (large, small)
+
+
+@inner()
+def clip(x, limit):
+    """x between −limit and limit; NaN stays NaN."""
+    x = -limit if x < -limit else x
+    return limit if x > limit else x

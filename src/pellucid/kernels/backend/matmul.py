@@ -9,9 +9,9 @@ our k is short.)
 Why not NumPy's BLAS. It runs its own threads, which keep a processor busy for a while after every
 product, when our kernels want it. It chooses AVX2 code on processors with AVX-512 that are newer
 than it. It cannot add to C. And its last bits change with the number of rows: here every element is
-one chain of multiply-adds over k, whatever stands around it.
+one chain of multiply-adds over k, whatever the other rows are.
 Measured on one thread, 3200 × 256 × 256: 240 GFLOP/s with AVX-512 (NumPy's OpenBLAS 0.3.31 114, or
-230 when told the processor by hand), 122 with AVX2 (OpenBLAS 114).
+230 when the processor is set by hand), 122 with AVX2 (OpenBLAS 114).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pellucid.kernels.backend.tile import ROWS, product
 
 WIDTH = 2 * LANES
 DEPTH, HEIGHT = 256, 96
-_WORK = 1 << 19  # multiply-adds worth a part of their own
+_WORK = 1 << 19  # multiply-adds worth a task of their own
 _COPIED = 1 << 12  # numbers copied, likewise
 
 Array = np.ndarray
@@ -37,7 +37,7 @@ def panels(b: Array) -> Array:
     """Copy B (k, n) into panels (⌈n / WIDTH⌉, k · WIDTH), zeros after the last column."""
     k, n = b.shape
     packed = np.empty((-(-n // WIDTH), k * WIDTH), np.float32)
-    _pack(threads.count(b.size, _COPIED), b, packed)
+    _pack(threads.task_count(b.size, _COPIED), b, packed)
     return packed
 
 
@@ -54,9 +54,9 @@ def multiply(
     A has its numbers next to each other along one of its two axes, C along its rows. `sums` (m,)
     gets the sums of A's rows if A is a transposed array: its blocks are copied anyway.
     """
-    parts = min(threads.count(len(a) * packed.size, _WORK), threads.count(len(a), ROWS))
+    tasks = min(threads.task_count(len(a) * packed.size, _WORK), threads.task_count(len(a), ROWS))
     _multiply(
-        parts,
+        tasks,
         a,
         packed,
         c,
@@ -67,10 +67,10 @@ def multiply(
     return c
 
 
-@threads.shared("f4[:,:],f4[:,::1]")
-def _pack(part, parts, b, packed):
+@threads.parallel("f4[:,:],f4[:,::1]")
+def _pack(task, tasks, b, packed):
     k, n = b.shape
-    first, last = threads.span(part, parts, len(packed))
+    first, last = threads.slice_of(task, tasks, len(packed))
     down, right = b.strides[0] // 4, b.strides[1] // 4
     for panel in range(first, last):
         used = min(WIDTH, n - panel * WIDTH)
@@ -88,9 +88,9 @@ def _pack(part, parts, b, packed):
                 packed[panel, i * WIDTH + j] = _f(0.0)
 
 
-@threads.shared("f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1]")
-def _multiply(part, parts, a, packed, c, bias, add, sums):
-    begin, end = threads.span(part, parts, len(a))
+@threads.parallel("f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1]")
+def _multiply(task, tasks, a, packed, c, bias, add, sums):
+    begin, end = threads.slice_of(task, tasks, len(a))
     multiply_rows(a, packed, c, bias, add, sums, begin, end)
 
 

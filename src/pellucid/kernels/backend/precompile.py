@@ -1,8 +1,8 @@
-"""A second process that compiles, from the last, what a first training step will ask for.
+"""A second process that compiles, from the last, what a first training step will need.
 
 Numba compiles in one thread at a time, so a second processor helps only from a process of its own.
-It fills the same cache. The one that trains compiles the kernels as it comes to them; this one goes
-the other way, and they meet in the middle: whoever comes second finds the kernel in the cache.
+It fills the same cache. The training process compiles the kernels in the order it needs them, this
+one in the opposite order; when they meet, each finds the other's kernels in the cache.
 """
 
 from __future__ import annotations
@@ -26,21 +26,24 @@ TRAINING = (
     "global_norm._squares",
     "embedding._add",
     "flash._backward",
-    "bias_act_dropout._relu_backward",
+    "bias_act_dropout._backward_from_output.relu",
     "add_dropout_norm._backward",
     "linear_cross_entropy._chunk",
-    "bias_act_dropout._relu",
+    "bias_act_dropout._forward.relu",
     "add_dropout_norm._forward",
     "flash._forward",
     "dropout._rows",
 )
-"""The kernels of a training step that take long, the one that is needed last first."""
+"""The kernels of a training step that take long to compile, the one needed last first.
+
+A third part is the argument of a function that makes kernels.
+"""
 
 
 def begin(missing: str) -> None:
-    """Start the process when a kernel of `TRAINING` was not in the cache; once.
+    """Start the process, once, if the kernel missing from the cache is one of `TRAINING`.
 
-    It is a help and no more: where it cannot be started, everything goes on without it.
+    It only saves time: where it cannot be started, the training process compiles everything.
     """
     if missing in TRAINING:
         _begin()
@@ -56,15 +59,15 @@ def _begin() -> None:
     try:
         process = _start(TRAINING)
     except OSError as error:
-        _log.debug("no second process compiles: %s", error)
+        _log.debug("the process that compiles kernels could not be started: %s", error)
         return
-    # Somebody has to wait for it, or it stays in the list of processes when it is done.
-    threading.Thread(target=process.wait, name="pellucid-ahead", daemon=True).start()
+    # A finished process stays in the system's list until it is waited for.
+    threading.Thread(target=process.wait, name="pellucid-precompile", daemon=True).start()
 
 
 def _start(kernels: tuple[str, ...]) -> subprocess.Popen[bytes]:
     nothing = subprocess.DEVNULL
-    # With one thread to its name it starts no third process; -P: nor a random.py of this folder.
+    # With one thread it starts no third process; with -P it imports nothing from this folder.
     own = {"PELLUCID_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(
         [sys.executable, "-P", "-c", f"from {__name__} import compile_all; compile_all({kernels})"],
@@ -73,8 +76,9 @@ def _start(kernels: tuple[str, ...]) -> subprocess.Popen[bytes]:
 
 
 def compile_all(kernels: tuple[str, ...]) -> None:
-    """Compile kernels by name, or find them in the cache."""
+    """Compile kernels by name, or load them from the cache."""
     for name in kernels:
-        module, function = name.split(".")
-        kernel: Kernel = getattr(importlib.import_module(f"pellucid.kernels.{module}"), function)
-        kernel.ready()
+        module, function, *arguments = name.split(".")
+        found = getattr(importlib.import_module(f"pellucid.kernels.{module}"), function)
+        kernel: Kernel = found(*arguments) if arguments else found
+        kernel.compile()

@@ -1,6 +1,9 @@
-"""What the row-by-row kernels share: their guards, and the dropout bits of a row."""
+"""Helpers of the row-by-row kernels: what they accept, what they make of it, dropout's bits."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,11 +12,22 @@ from pellucid.core.vjp import check_gradient
 from pellucid.kernels.backend import threads
 
 Array = np.ndarray
-_NUMBERS = 1 << 14  # numbers worth a part of their own
+_NUMBERS = 1 << 14  # numbers worth a task of their own
 
 
-def plain_rows(x: Array) -> bool:
-    """float32 in one piece of writeable memory (Numba asks for it), at least one number."""
+class Bits(NamedTuple):
+    """What a kernel needs to draw dropout's bits of rows; threshold 0 keeps everything."""
+
+    starts: Array  # (T,) uint32: the hash of each row, empty without dropout
+    threshold: np.uint32
+    scale: np.float32  # 1 / (1 − p)
+
+
+KEEP_ALL = Bits(np.empty(0, np.uint32), np.uint32(0), np.float32(1.0))
+
+
+def is_rows(x: Array) -> bool:
+    """Whether x is float32 rows in one piece of memory, with at least one number."""
     return (
         isinstance(x, np.ndarray)
         and x.dtype == np.float32
@@ -21,42 +35,70 @@ def plain_rows(x: Array) -> bool:
         and x.size > 0
         and x.flags.c_contiguous
         and x.flags.aligned
-        and x.flags.writeable
     )
 
 
-def plain_vector(x: Array | None, width: int) -> bool:
-    """None, or `width` numbers of float32 in one piece of memory."""
+def is_vector(x: Array | None, width: int) -> bool:
+    """Whether x is None, or `width` numbers of float32 in one piece of memory."""
     return x is None or (
-        x.dtype == np.float32
+        isinstance(x, np.ndarray)
+        and x.dtype == np.float32
         and x.shape == (width,)
-        and bool(x.flags.c_contiguous and x.flags.writeable)
+        and bool(x.flags.c_contiguous)
     )
 
 
-def as_rows(dy: Array, shape: tuple[int, ...]) -> Array:
-    """Return the gradient of an output of this shape as rows in one piece of memory."""
+def writeable(x: Array) -> Array:
+    """Return x, or the same memory without its read-only flag: Numba's signatures ask for that.
+
+    No kernel writes to its arguments.
+    """
+    if x.flags.writeable:
+        return x
+    interface = dict(x.__array_interface__)
+    interface["data"] = (interface["data"][0], False)
+    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=x))
+
+
+def read_only(y: Array) -> Array:
+    """Return a read-only view of an output that backward reads again."""
+    view = y.view()
+    view.flags.writeable = False
+    return view
+
+
+def as_rows(x: Array) -> Array:
+    """Return an array (…, width) that `is_rows` accepts as rows (T, width)."""
+    return writeable(x).reshape(-1, x.shape[-1])
+
+
+def as_vector(x: Array | None, width: int, default: float) -> Array:
+    """Return a vector that `is_vector` accepts; `default` everywhere where it is None."""
+    return np.full(width, default, np.float32) if x is None else writeable(x)
+
+
+def gradient_rows(dy: Array, shape: tuple[int, ...]) -> Array:
+    """Return the gradient of an output of this shape as rows in one piece of memory.
+
+    Raises `ValueError` when dy has another shape.
+    """
     check_gradient(dy, shape)
-    rows = np.ascontiguousarray(dy, np.float32).reshape(-1, shape[-1])
-    return rows if rows.flags.writeable else rows.copy()
+    return writeable(np.ascontiguousarray(dy, np.float32)).reshape(-1, shape[-1])
 
 
-def can_drop(x: Array, p: float, rng: Rng | None) -> bool:
-    """Whether the bits can be drawn here: p below 1, rows named for this shape or not at all."""
+def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | None:
+    """Return what draws the bits of rows of this shape.
+
+    None where the page must draw them: p is 1 or no probability, or `rng` names other rows.
+    """
     if p == 0.0 or rng is None:
-        return True
-    return p < 1.0 and (rng.rows is None or rng.rows.shape == x.shape[:-1])
+        return KEEP_ALL
+    if not 0.0 < p < 1.0 or (rng.rows is not None and rng.rows.shape != rows):
+        return None
+    starts = rng.row_hash(rows).reshape(-1)
+    return Bits(starts, keep_threshold(p), np.float32(1.0 / (1.0 - p)))
 
 
-def dropout_bits(
-    p: float, rng: Rng | None, rows: tuple[int, ...]
-) -> tuple[Array, np.uint32, np.float32]:
-    """Return (start of each row's bits, threshold, 1 / (1 − p)); threshold 0 keeps everything."""
-    if p == 0.0 or rng is None:
-        return np.empty(0, np.uint32), np.uint32(0), np.float32(1.0)
-    return rng.row_hash(rows).reshape(-1), keep_threshold(p), np.float32(1.0 / (1.0 - p))
-
-
-def parts_of(rows: int, width: int) -> int:
-    """Return into how many parts rows are cut."""
-    return threads.count(rows * width, _NUMBERS, most=min(16, rows))
+def row_tasks(rows: int, width: int) -> int:
+    """Return how many tasks to make of rows of this width."""
+    return threads.task_count(rows * width, _NUMBERS, most=min(16, rows))

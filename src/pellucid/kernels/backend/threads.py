@@ -1,9 +1,9 @@
-"""The threads that help with a kernel call, and kernels whose work is cut into parts.
+"""Kernels whose work is divided into tasks, and the threads that run them.
 
-Numba's own thread layers are not used: one is not thread-safe, another does not survive a fork. How
-the work is cut must never depend on the number of threads: parts write to places of their own, and
-partial sums are added in the order of the parts, so the result has the same bits whoever did which
-part.
+Numba's own thread layers are not used: one is not thread-safe, another does not survive a fork. The
+division must never depend on the number of threads: tasks write to places of their own, and
+partial sums are added in the order of the tasks, so the result has the same bits whichever thread
+ran which task.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 
 from pellucid.core.machine import processors
 from pellucid.kernels.backend.compile import Kernel, inner
-from pellucid.kernels.backend.share import WORDS, serve, share, this_call
+from pellucid.kernels.backend.thread_pool import WORDS, run_tasks, this_call, work
 
-# About a millisecond: longer than what lies between two kernels, short enough to be no burden.
+# Polls before a worker sleeps, about a millisecond: longer than the pause between two kernels.
 _PATIENCE = 20_000
-_LINE = 8  # words in a line of the cache
-_ALL = -1  # in the place of a part: all of them
+_LINE = 8  # 64-bit words in a cache line
+_ALL = -1  # in the place of a task: all of them
 
 
 def available() -> int:
@@ -40,13 +40,13 @@ def available() -> int:
 
 
 class _Pool:
-    """Workers that wait in `share.serve`, and sleep when nothing comes."""
+    """Workers that wait in `thread_pool.work`, and sleep when no job comes."""
 
     def __init__(self) -> None:
         self._words = np.zeros(WORDS + _LINE, np.int64)
         self.address = -(-self._words.ctypes.data // (8 * _LINE)) * (8 * _LINE)
         workers = available() - 1
-        self._beds: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(workers)]
+        self._wakers: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(workers)]
         self._asleep = [False] * workers
         for i in range(workers):
             name = f"pellucid-kernel-{i + 1}"
@@ -55,34 +55,34 @@ class _Pool:
     def _work(self, i: int) -> None:
         last = 0
         while True:
-            last = serve(self.address, last, _PATIENCE)
+            last = work(self.address, last, _PATIENCE)
             self._asleep[i] = True
-            self._beds[i].get()
+            self._wakers[i].get()
 
     def wake(self) -> None:
-        """Wake every worker that sleeps; it comes in time for this call or the next."""
+        """Wake every sleeping worker; it joins this call or the next."""
         for i, asleep in enumerate(self._asleep):
             if asleep:
                 self._asleep[i] = False
-                self._beds[i].put(None)
+                self._wakers[i].put(None)
 
 
 _pool: _Pool | None = None
 _starting = threading.Lock()
 
 
-def _forget() -> None:
-    """After a fork the child has the objects but not the threads: it starts its own."""
+def _reset_after_fork() -> None:
+    """Start with no pool: after a fork the child has the objects but not the threads."""
     global _pool, _starting
     _pool, _starting = None, threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def pool() -> int:
-    """Return the address of the pool, its workers awake."""
+    """Return the address of the pool, with its workers awake."""
     global _pool
     if _pool is None:
         with _starting:
@@ -91,52 +91,58 @@ def pool() -> int:
     return _pool.address
 
 
-class SharedKernel(Kernel):
-    """A kernel f(part, parts, *arguments); a call (parts, *arguments) does every part."""
+class ParallelKernel(Kernel):
+    """A kernel f(task, tasks, *arguments); a call (tasks, *arguments) runs every task."""
 
-    def __call__(self, parts: int, *arguments: Any) -> None:
-        super().__call__(pool() if parts > 1 else 0, _ALL, parts, *arguments)
+    def __call__(self, tasks: int, *arguments: Any) -> None:
+        super().__call__(pool() if tasks > 1 else 0, _ALL, tasks, *arguments)
 
     def body(self) -> Callable[..., Any]:
-        """Return what is compiled: f, written into a function that shares out its own calls."""
+        """Return what is compiled: f, inside a function that distributes its own tasks."""
         _, _, *names = inspect.signature(self._f).parameters
-        given = ", ".join(names)
+        arguments = ", ".join(names)
         scope: dict[str, Any] = {
             "f": njit(inline="always")(self._f),
-            "share": share,
+            "run_tasks": run_tasks,
             "this_call": this_call,
             "__name__": self._f.__module__,
         }
         exec(
-            f"def run(pool, part, parts, {given}):\n"
-            f"    if part == {_ALL}:\n"
-            f"        share(pool, parts, this_call())\n"
+            f"def run(pool, task, tasks, {arguments}):\n"
+            f"    if task == {_ALL}:\n"
+            f"        run_tasks(pool, tasks, this_call())\n"
             f"    else:\n"
-            f"        f(part, parts, {given})\n",
+            f"        f(task, tasks, {arguments})\n",
             scope,
         )
         run: Callable[..., Any] = scope["run"]
         return run
 
 
-def shared(signature: str) -> Callable[[Callable[..., Any]], SharedKernel]:
-    """Make a `SharedKernel` of the function below; the signature is that of its arguments.
+def parallel(*arguments: Any) -> Callable[[Callable[..., Any]], ParallelKernel]:
+    """Make a `ParallelKernel` of the function below, given Numba's types of its arguments.
 
-    Numba compiles no functions of any number of arguments, hence the `exec`.
+    The types are one string or, where some are named tuples, objects. Numba compiles no functions
+    of any number of arguments, hence the `exec`.
     """
-    return lambda f: SharedKernel(f, f"void(i8,i8,i8,{signature})")
+    signature = (
+        f"void(i8,i8,i8,{arguments[0]})"
+        if isinstance(arguments[0], str)
+        else types.void(types.int64, types.int64, types.int64, *arguments)
+    )
+    return lambda f: ParallelKernel(f, signature)
 
 
-def count(work: int, smallest: int, most: int = 8) -> int:
-    """Return into how many parts to cut: at most `most`, none with less than `smallest` to do.
+def task_count(work: int, smallest: int, most: int = 8) -> int:
+    """Return how many tasks to make: at most `most`, none with less than `smallest` work.
 
-    >>> count(10, 4)
+    >>> task_count(10, 4)
     2
     """
     return max(1, min(most, work // smallest))
 
 
 @inner()
-def span(part, parts, rows):
-    """Return where a part's rows begin and end."""
-    return rows * part // parts, rows * (part + 1) // parts
+def slice_of(task, tasks, rows):
+    """Return where a task's slice of the rows begins and ends."""
+    return rows * task // tasks, rows * (task + 1) // tasks

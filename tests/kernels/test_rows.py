@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.judge import judge
+from tests.kernels.judge import declined, judge, page, planned, results
 
-from pellucid import Rng, kernels, ops
+from pellucid import Rng, ops
 from pellucid.core.rng import row_keys
-from pellucid.core.vjp import pair_of
-from pellucid.ops.bias_act_dropout import ACTIVATIONS
+from pellucid.core.vjp import dispatch, pair
+from pellucid.ops.activations import ACTIVATIONS, Activation
 
 SHAPES = [(331, 53), (3, 7, 13), (1, 3), (2, 1009)]
 
@@ -72,28 +73,29 @@ def test_layer_norm(shape: tuple[int, ...], affine: str) -> None:
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("large", [3e19, 1e38])
 def test_a_row_whose_variance_overflows_is_nan(large: float) -> None:
-    """As in torch; zeros would stand for a row as far out as can be, and nobody would notice."""
+    """As in torch; zeros would hide that the row is out of range."""
     x, dy = draw((3, 17), 2)
     nothing = np.zeros_like(x)
     x[1, :2] = large, -large
     for f, args in ((ops.layer_norm, ()), (ops.add_dropout_norm, (nothing,))):
-        for pair in (kernels.best(f, x, *args), pair_of(f)):
-            y, saved = pair.forward(x, *args)
-            dx = pair.backward(dy, saved)[0]
-            near, near_saved = pair.forward(x[::2].copy(), *(a[::2].copy() for a in args))
-            for given, expected in ((y, near), (dx, pair.backward(dy[::2], near_saved)[0])):
+        others = (x[::2].copy(), *(a[::2].copy() for a in args))
+        for plan in (planned, page):
+            y, dx, *_ = results(plan(f, x, *args), dy)
+            near, near_dx, *_ = results(plan(f, *others), dy[::2])
+            for given, expected in ((y, near), (dx, near_dx)):
                 assert np.isnan(given[1]).all()
                 np.testing.assert_array_equal(given[::2], expected)
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")
 @pytest.mark.parametrize("eps", [0.0, 1e-40])
-def test_without_epsilon_a_row_hardly_wide_is_the_plain_pages(eps: float) -> None:
-    """1 / √σ² is approximated for normal numbers, and here σ² is none: it came to NaN."""
+def test_an_epsilon_that_is_no_normal_number_is_left_to_the_page(eps: float) -> None:
+    """The kernel's 1 / √σ² holds for normal numbers only, and gave NaN here."""
     (x,) = draw((3, 17), 1)
     x[1] *= np.float32(1e-30)
     for f, args in ((ops.layer_norm, ()), (ops.add_dropout_norm, (np.zeros_like(x),))):
-        y, _ = kernels.best(f, x, *args, eps=eps).forward(x, *args, eps=eps)
+        assert declined(f, x, *args, eps=eps)
+        y, _ = dispatch(f, x, *args, eps=eps)
         np.testing.assert_array_equal(y, f(x, *args, eps=eps)[0])
         assert not np.isnan(y).any()
 
@@ -113,7 +115,7 @@ def test_embedding(padding_idx: int | None) -> None:
     index, (weight,) = random.integers(0, 7, (5, 13)), draw((7, 131), 1)
     judge(ops.embedding, (index, weight, padding_idx), {}, draw((5, 13, 131), 1)[0])
     with pytest.raises(IndexError, match="7 rows"):
-        kernels.best(ops.embedding, index, weight).forward(index + 1, weight)
+        planned(ops.embedding, index + 1, weight)()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -121,46 +123,58 @@ def test_embedding(padding_idx: int | None) -> None:
 def test_activations_of_what_is_not_a_number(value: float, activation: str) -> None:
     x = np.zeros((3, 5), np.float32)
     x[1, 2] = value
-    fused = kernels.best(ops.bias_act_dropout, x, None, activation=activation)
     np.testing.assert_array_equal(
-        fused.forward(x, None, activation=activation)[0],
+        planned(ops.bias_act_dropout, x, None, activation=activation)()[0],
         ops.bias_act_dropout(x, None, activation=activation)[0],
         strict=True,
     )
 
 
-def test_dropout_keeps_the_same_numbers_as_the_plain_page() -> None:
+def test_dropout_keeps_the_same_numbers_as_the_page() -> None:
     (x,) = draw((331, 53), 1)
-    rng = named(x.shape)
-    fused = kernels.best(ops.bias_act_dropout, np.abs(x), None, dropout=0.4, rng=rng)
-    y, _ = fused.forward(np.abs(x), None, dropout=0.4, rng=rng)
-    np.testing.assert_array_equal(y, ops.bias_act_dropout(np.abs(x), None, dropout=0.4, rng=rng)[0])
-    unnamed = Rng(5)
-    y, _ = fused.forward(np.abs(x), None, dropout=0.4, rng=unnamed)
-    plain, _ = ops.bias_act_dropout(np.abs(x), None, dropout=0.4, rng=unnamed)
-    np.testing.assert_array_equal(y, plain)
+    for rng in (named(x.shape), Rng(5)):
+        options = {"dropout": 0.4, "rng": rng}
+        y, _ = planned(ops.bias_act_dropout, np.abs(x), None, **options)()
+        expected, _ = ops.bias_act_dropout(np.abs(x), None, **options)
+        np.testing.assert_array_equal(y, expected)
 
 
-def test_what_the_guards_decline() -> None:
+def test_relu_keeps_its_output_for_backward_and_others_their_input() -> None:
+    """The output of ReLU is read-only, since writing to it would change the gradient."""
     (x,) = draw((6, 10), 1)
-    taken = kernels.best(ops.bias_act_dropout, x, None).forward
-    assert taken is not ops.bias_act_dropout
-    for declined in (x.astype(np.float64), x[:, ::2], np.asfortranarray(x), x[:0], x[:, 0]):
-        best = kernels.best(ops.bias_act_dropout, declined, None)
-        assert best.forward is ops.bias_act_dropout
-        best = kernels.best(ops.add_dropout_norm, declined, declined)
-        assert best.forward is ops.add_dropout_norm
-        best = kernels.best(ops.layer_norm, declined)
-        assert best.forward is ops.layer_norm
-        best = kernels.best(ops.dropout, declined, 0.5, Rng(0))
-        assert best.forward is ops.dropout
-    unknown = kernels.best(ops.bias_act_dropout, x, None, activation="sine")
-    assert unknown.forward is ops.bias_act_dropout
-    identity = kernels.best(ops.dropout, x, 0.0, Rng(0))
-    assert identity.forward is ops.dropout
-    narrow = kernels.best(ops.embedding, np.zeros(3, np.int32), x)
-    assert narrow.forward is ops.embedding
-    empty = kernels.best(ops.embedding, np.zeros(3, np.int64), x[:, :0])
-    assert empty.forward is ops.embedding
-    everything = kernels.best(ops.bias_act_dropout, x, None, dropout=1.0, rng=Rng(0))
-    assert everything.forward is ops.bias_act_dropout
+    for activation in ACTIVATIONS:
+        y, _ = planned(ops.bias_act_dropout, x, None, activation=activation)()
+        assert y.flags.writeable == (activation != "relu")
+
+
+def test_an_activation_without_a_kernel_runs_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not fall through to the loop of another activation."""
+    x, dy = draw((6, 10), 2)
+    row = Activation("squared_relu", pair(lambda x: (np.maximum(x, 0) ** 2, x),
+                                          lambda dy, x: dy * 2 * np.maximum(x, 0)))  # fmt: skip
+    monkeypatch.setitem(ACTIVATIONS, "squared_relu", row)
+    assert declined(ops.bias_act_dropout, x, None, activation="squared_relu")
+    y, backward = dispatch(ops.bias_act_dropout, x, None, activation="squared_relu")
+    np.testing.assert_array_equal(y, np.maximum(x, 0) ** 2)
+    np.testing.assert_array_equal(backward(dy)[0], dy * 2 * np.maximum(x, 0))
+
+
+def test_a_gated_activation_is_left_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    (x,) = draw((6, 10), 1)
+    gated = replace(ACTIVATIONS["silu"], gates=2)
+    monkeypatch.setitem(ACTIVATIONS, "silu", gated)
+    assert declined(ops.bias_act_dropout, x, None, activation="silu")
+
+
+def test_arrays_that_the_row_kernels_decline() -> None:
+    (x,) = draw((6, 10), 1)
+    for other in (x.astype(np.float64), x[:, ::2], np.asfortranarray(x), x[:0], x[:, 0]):
+        assert declined(ops.bias_act_dropout, other, None)
+        assert declined(ops.add_dropout_norm, other, other)
+        assert declined(ops.layer_norm, other)
+        assert declined(ops.dropout, other, 0.5, Rng(0))
+    assert declined(ops.bias_act_dropout, x, None, activation="sine")
+    assert declined(ops.dropout, x, 0.0, Rng(0))
+    assert declined(ops.embedding, np.zeros(3, np.int32), x)
+    assert declined(ops.embedding, np.zeros(3, np.int64), x[:, :0])
+    assert declined(ops.bias_act_dropout, x, None, dropout=1.0, rng=Rng(0))

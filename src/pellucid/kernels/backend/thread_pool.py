@@ -1,0 +1,243 @@
+"""The thread pool's protocol: the tasks of one kernel call, run without returning to Python.
+
+Between two kernels of a small model there are a few microseconds of work. Waking a thread costs
+fifty, and it must hold the GIL before it can call anything. So a worker waits inside compiled code,
+where it holds no GIL, reading one word of memory; the caller writes the job there, and both take
+task after task until none is left. `threads` starts the workers, and lets them sleep when no job
+has come for a while.
+
+The fields of a pool, each in a cache line of its own:
+
+    BUSY      1 while a call has the pool; another thread's call meanwhile runs its tasks alone
+    OPEN      the number of the job that workers may join, 0 if none
+    INSIDE    how many workers are in the job
+    NEXT      the next task to take
+    FAILED    tasks that ran out of memory
+    CODE, DATA, TASKS    the job: the address of its function, of its arguments, how many tasks
+
+A worker enters, and then reads whether the job is still open; the caller closes the job, and then
+waits until no worker is inside. All of it is sequentially consistent, so a worker that has entered
+is either waited for or sees that the job is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from pellucid.kernels.backend.compile import inner, kernel
+from pellucid.kernels.backend.simd import instruction
+
+BUSY, OPEN, INSIDE, NEXT, FAILED, CODE, DATA, TASKS, JOBS = range(0, 72, 8)
+WORDS = 72
+"""The length of a pool in 64-bit words."""
+_POLLS_PER_YIELD = 32  # about a microsecond
+
+_i64 = ir.IntType(64)
+_bytes = ir.IntType(8).as_pointer()
+_run_task = ir.FunctionType(_i64, [_bytes, _i64])
+# A function of Numba's takes first where to put its result and its exception. Of the arguments
+# after them `task` is the second.
+_FIRST, _TASK = 2, 1
+_POSIX = os.name == "posix"
+_X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+
+def _address(builder: Any, pool: Any, field: Any) -> Any:
+    return builder.gep(builder.inttoptr(pool, _i64.as_pointer()), [field])
+
+
+@instruction
+def _get(_context, pool, field):
+    def emit(_: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        return builder.load_atomic(_address(builder, *values), "seq_cst", align=8)
+
+    return types.intp(pool, field), emit
+
+
+@instruction
+def _set(_context, pool, field, value):
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        builder.store_atomic(values[2], _address(builder, *values[:2]), "seq_cst", align=8)
+        return context.get_dummy_value()
+
+    return types.void(pool, field, types.intp), emit
+
+
+@instruction
+def _add(_context, pool, field, value):
+    """Add to a field; return its value before."""
+
+    def emit(_: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        return builder.atomic_rmw("add", _address(builder, *values[:2]), values[2], "seq_cst")
+
+    return types.intp(pool, field, types.intp), emit
+
+
+@instruction
+def _take(_context, pool, field):
+    """Turn a 0 into a 1; return whether it was 0."""
+
+    def emit(_: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        result = builder.cmpxchg(_address(builder, *values), _i64(0), _i64(1), "seq_cst", "seq_cst")
+        return builder.extract_value(result, 1)
+
+    return types.boolean(pool, field), emit
+
+
+@instruction
+def _pause(_context):
+    """Hint to the processor that this loop waits."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        if _X86:
+            nothing = ir.FunctionType(ir.VoidType(), [])
+            name = "llvm.x86.sse2.pause"
+            builder.call(cgutils.get_or_insert_function(builder.module, nothing, name), [])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@instruction
+def _yield(_context):
+    """Let another thread run on this processor, if one is waiting for it."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        if _POSIX:
+            nothing = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, nothing, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@inner()
+def _wait(polls):
+    """Wait a moment; `polls` counts the moments before.
+
+    On a busy machine the thread waited for may need this processor: it gets it now and then.
+    """
+    if polls % _POLLS_PER_YIELD == _POLLS_PER_YIELD - 1:
+        _yield()
+    else:
+        _pause()
+
+
+@instruction
+def _call(_context, code, data, task):
+    """Run one task of a job; 0 if it succeeded."""
+
+    def emit(_: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        code, data, task = values
+        function = builder.inttoptr(code, _run_task.as_pointer())
+        return builder.call(function, [builder.inttoptr(data, _bytes), task])
+
+    return types.intp(types.intp, types.intp, types.intp), emit
+
+
+@instruction
+def this_call(_context):
+    """Return a job, the addresses of its function and arguments, good until this call returns.
+
+    The function calls the kernel that contains this instruction, with the arguments of this call
+    but for the second, `task`. So a kernel and its job are compiled once, as one function.
+    """
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        arguments = builder.function.args[_FIRST:]
+        block = ir.LiteralStructType([argument.type for argument in arguments])
+        data = cgutils.alloca_once(builder, block)
+        for i, argument in enumerate(arguments):
+            builder.store(argument, cgutils.gep_inbounds(builder, data, 0, i))
+        code = _emit_run_task(builder.module, builder.function, block)
+        job = [builder.ptrtoint(code, _i64), builder.ptrtoint(data, _i64)]
+        return context.make_tuple(builder, sig.return_type, job)
+
+    return types.UniTuple(types.intp, 2)(), emit
+
+
+def _emit_run_task(module: Any, kernel: Any, block: Any) -> Any:
+    function = ir.Function(module, _run_task, f"pellucid_task_{kernel.name}")
+    function.linkage = "internal"
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    data, task = function.args
+    data = builder.bitcast(data, block.as_pointer())
+    arguments = [
+        task if i == _TASK else builder.load(cgutils.gep_inbounds(builder, data, 0, i))
+        for i in range(len(block.elements))
+    ]
+    results = [builder.alloca(argument.type.pointee) for argument in kernel.args[:_FIRST]]
+    for result in results:
+        builder.store(ir.Constant(result.type.pointee, None), result)
+    status = builder.call(kernel, [*results, *arguments])
+    builder.ret(builder.zext(builder.icmp_signed("!=", status, status.type(0)), _i64))
+    return function
+
+
+@inner()
+def _take_tasks(pool):
+    """Run tasks of the job until none is left."""
+    code, data, tasks = _get(pool, CODE), _get(pool, DATA), _get(pool, TASKS)
+    task = _add(pool, NEXT, 1)
+    while task < tasks:
+        if _call(code, data, task):
+            _add(pool, FAILED, 1)
+        task = _add(pool, NEXT, 1)
+
+
+@inner()
+def run_tasks(pool, tasks, job):
+    """Run every task of a job (see `this_call`), with the help of the workers that wait at `pool`.
+
+    `pool` is the address of its fields; 0: none. Raises `MemoryError` if a task ran out of memory.
+    """
+    code, data = job
+    failed = 0
+    if tasks > 1 and pool != 0 and _take(pool, BUSY):
+        _set(pool, CODE, code)
+        _set(pool, DATA, data)
+        _set(pool, TASKS, tasks)
+        _set(pool, NEXT, 0)
+        _set(pool, FAILED, 0)
+        _set(pool, OPEN, _add(pool, JOBS, 1) + 1)
+        _take_tasks(pool)
+        _set(pool, OPEN, 0)
+        polls = 0
+        while _get(pool, INSIDE) > 0:
+            _wait(polls)
+            polls += 1
+        failed = _get(pool, FAILED)
+        _set(pool, BUSY, 0)
+    else:
+        for task in range(tasks):
+            failed += _call(code, data, task)
+    if failed:
+        raise MemoryError("a kernel ran out of memory")
+
+
+@kernel("i8(i8,i8,i8)")
+def work(pool, last, patience):
+    """Work on every job but number `last` until none has come for a while; return the last one.
+
+    `patience` is how many polls without a job end the wait.
+    """
+    polls = 0
+    while polls < patience:
+        job = _get(pool, OPEN)
+        if job in (0, last):
+            _wait(polls)
+            polls += 1
+            continue
+        _add(pool, INSIDE, 1)
+        if _get(pool, OPEN) == job:
+            _take_tasks(pool)
+            last = job
+        _add(pool, INSIDE, -1)
+        polls = 0
+    return last

@@ -1,0 +1,32 @@
+"""Leaky ReLU."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pellucid.core.array import Array, namespace, own_number
+
+
+class Saved(NamedTuple):
+    x: Array
+    slope: float
+
+
+def leaky_relu(x: Array, slope: float = 0.01) -> tuple[Array, Saved]:
+    """Return x where x > 0, else slope · x; shape and dtype of `x`.
+
+    Source: Maas, Hannun, Ng 2013; article 000 names it as one way to keep units from dying,
+    and prefers GELU.
+
+    >>> import numpy as np
+    >>> leaky_relu(np.array([-1.0, 2.0]), 0.5)[0]
+    array([-0.5,  2. ])
+    """
+    xp, slope = namespace(x), own_number(slope)
+    return xp.where(x > 0, x, slope * x), Saved(x, slope)
+
+
+def leaky_relu_backward(dy: Array, saved: Saved) -> Array:
+    """Return dx = dy where x > 0, else slope · dy."""
+    xp = namespace(dy, saved.x)
+    return xp.where(saved.x > 0, dy, saved.slope * dy)
