@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import tyro
-
+from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
 from pellucid.interop.onnx import write_onnx
@@ -15,31 +14,31 @@ from pellucid.pipelines.folder import folder_size, load_model, tokenizer_files
 
 
 def export(
-    model: tyro.conf.Positional[Path],
-    folder: tyro.conf.Positional[Path],
+    model: Path,
+    folder: Path,
     /,
     *,
     to: Literal["ctranslate2", "onnx"],
     weights: Quantization = "float32",
 ) -> int:
-    """Write a trained encoder-decoder for another engine, its tokenizers beside it.
+    """Write a trained encoder-decoder for another engine, with its tokenizers.
 
-    Needs the packages of pellucid[export].
+    Needs the packages of the extra `export`.
 
     Args:
-        model: A model folder, or its run's.
+        model: A model folder or a run folder.
         folder: Where the new folder goes.
         to: ctranslate2: a folder for ctranslate2.Translator; onnx: encoder.onnx, and decoder.onnx
-            with its past.
-        weights: float32; int8, for CTranslate2 only: a quarter of the bytes.
+            with its key/value cache.
+        weights: float32, or for CTranslate2 int8: a quarter of the bytes.
     """
     trained = load_model(model)
     if not isinstance(trained.model, Seq2Seq):
-        raise UserError(f"{model}: only encoder-decoders can be exported; this is another model")
+        raise UserError(f"{model}: only an encoder-decoder can be exported; this is another model")
     tokenizers = tokenizer_files(trained)
     if to == "onnx":
         if weights != "float32":
-            raise UsageError("--weights int8 is CTranslate2's; ONNX graphs hold float32")
+            raise UsageError("--weights int8 is for CTranslate2 only; ONNX files hold float32")
         write_onnx(trained.model, folder, tokenizers)
     else:
         source, target = trained.source, trained.target
@@ -49,5 +48,5 @@ def export(
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb."""
-    return tyro.cli(export, prog="pellucid export", args=arguments)
+    """Run the command."""
+    return parse(export, "export", arguments)
