@@ -12,7 +12,7 @@ from typing import Any
 from pellucid.cli.lines import Line
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
-from pellucid.pipelines import Answer, Seq2SeqPipeline
+from pellucid.pipelines import Answer
 from pellucid.pipelines.base import GenerationPipeline
 
 
@@ -110,8 +110,8 @@ def _parts(trained: GenerationPipeline, text: str | UserError) -> list[str] | Us
         return text
     if (error := obstacle(trained, text)) is None:
         return [text]
-    if not isinstance(error, TooLongError) or not isinstance(trained, Seq2SeqPipeline):
-        return error  # a text to be continued cannot be continued part by part
+    if not isinstance(error, TooLongError):
+        return error
     parts = trained.parts(text)
     return error if parts is None else parts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -13,13 +13,11 @@ from pellucid.cli.console import Output, Progress, counted
 from pellucid.cli.options import SamplingOptions, parse, value_of
 from pellucid.cli.train import run_folder
 from pellucid.core.errors import UsageError
+from pellucid.families import family_of
+from pellucid.families.folder import CONFIG, load_model, save_model
 from pellucid.generation import SearchConfig
-from pellucid.models.config import MaskedLMConfig
-from pellucid.pipelines import MaskedLMPipeline
-from pellucid.pipelines.folder import CONFIG, load_any, save_model
-from pellucid.training.config import TrainConfig
+from pellucid.training.config import RunConfig, TrainingConfig, load_recipe
 from pellucid.training.experiment import Say, card, train_run
-from pellucid.training.recipe import RunConfig, load_recipe
 
 RECIPE = "chatbot-ko"
 CANNOT_TALK = "{}: fills [MASK] and cannot talk; use pellucid train and pellucid generate"
@@ -31,11 +29,9 @@ def run(arguments: list[str]) -> int:
     folder = run_folder(named, arguments)
     begun = (folder / "config.toml").is_file()
     config = load_recipe(str(folder) if begun else named)
-    trained = load_any(folder) if (folder / "model" / CONFIG).is_file() else None
-    if isinstance(trained, MaskedLMPipeline):
-        raise UsageError(CANNOT_TALK.format(folder))
-    if isinstance(config.model, MaskedLMConfig):
-        raise UsageError(CANNOT_TALK.format(named))
+    trained: Any = load_model(folder) if (folder / "model" / CONFIG).is_file() else None
+    if not family_of(trained or config.model).generates:
+        raise UsageError(CANNOT_TALK.format(folder if begun else named))
     saved = trained.search if trained else config.search
 
     def chat(
@@ -52,7 +48,7 @@ def run(arguments: list[str]) -> int:
         and --seed samples the answers instead of searching for the likeliest.
 
         Args:
-            recipe: What to train: chatbot-ko, or chatbot-ko-seed, the full size of article 003.
+            recipe: What to train: chatbot-ko, or chatbot-ko-article, the full size of article 003.
             run: The run folder.
             minutes: Training time of a new run; unset: that of the recipe.
         """
@@ -64,7 +60,7 @@ def run(arguments: list[str]) -> int:
             )
         if trained is None and (code := _train(config, folder, begun, minutes)):
             return code
-        model = trained or load_any(folder)
+        model = trained or load_model(folder)
         return converse(replace(model, search=search, sampling=how))
 
     return parse(chat, "chat", arguments)
@@ -89,7 +85,7 @@ def _train(config: RunConfig, folder: Path, resume: bool, minutes: float | None)
     return 0
 
 
-def _announce(training: TrainConfig, say: Say) -> None:
+def _announce(training: TrainingConfig, say: Say) -> None:
     if training.minutes is not None:
         budget = f"{training.minutes:g} minutes"
     else:

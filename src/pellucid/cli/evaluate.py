@@ -16,14 +16,14 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.pairs import Pair, Pairs
 from pellucid.evaluation.bleu import check_installed
-from pellucid.evaluation.evaluate import Scores, encode, score
+from pellucid.evaluation.evaluate import Scores
+from pellucid.families import family_of
+from pellucid.families.folder import CARD, find_model, load_model
 from pellucid.generation import SearchConfig
-from pellucid.pipelines import Pipeline, Seq2SeqPipeline
-from pellucid.pipelines.base import GenerationPipeline
-from pellucid.pipelines.folder import CARD, find_model, load_any
+from pellucid.pipelines import Pipeline
 from pellucid.training.card import with_scores
-from pellucid.training.experiment import card, read_material
-from pellucid.training.recipe import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
+from pellucid.training.config import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
+from pellucid.training.experiment import card, encode, read_material, score
 
 _log = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ def run(arguments: list[str]) -> int:
     if not named and not {"-h", "--help"} & set(arguments):
         raise UsageError("which model? Use `pellucid evaluate RUN [OPTIONS]`, the run first")
     path = Path(arguments[0]) if named else Path()
-    trained = load_any(path) if named else None
-    saved = trained.search if isinstance(trained, GenerationPipeline) else SearchConfig()
+    trained = load_model(path) if named else None
+    saved = getattr(trained, "search", SearchConfig())
 
     def evaluate(
         *,
@@ -66,7 +66,7 @@ def run(arguments: list[str]) -> int:
         """
         assert trained is not None
         config, is_run = _settings_of(trained, path, data, metric)
-        decodes = isinstance(trained, Seq2SeqPipeline) and config.evaluation.metric != "none"
+        decodes = family_of(trained).data == "pairs" and config.evaluation.metric != "none"
         if search != saved and not decodes:
             raise UsageError("nothing is decoded for these scores: leave out the search's options")
         if is_run and not data:

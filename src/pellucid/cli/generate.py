@@ -16,10 +16,11 @@ from pellucid.cli.answers import answer_window, converse, typed
 from pellucid.cli.lines import Line, decoded, given, standard_input, windows
 from pellucid.cli.options import SamplingOptions, parse
 from pellucid.core.errors import UsageError, UserError
+from pellucid.families import family_of
+from pellucid.families.folder import load_model
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Blank, MaskedLMPipeline
 from pellucid.pipelines.base import GenerationPipeline
-from pellucid.pipelines.folder import load_any
 
 
 def run(arguments: list[str]) -> int:
@@ -29,9 +30,9 @@ def run(arguments: list[str]) -> int:
         raise UsageError("which model? Use `pellucid generate MODEL [TEXT ...]`")
     if not named:
         return parse(_generate(None), "generate MODEL", arguments)
-    trained = load_any(Path(arguments[0]))
-    family = _fill if isinstance(trained, MaskedLMPipeline) else _generate
-    return parse(family(trained), f"generate {arguments[0]}", arguments[1:])
+    trained: Any = load_model(Path(arguments[0]))
+    command = _generate if family_of(trained).generates else _fill
+    return parse(command(trained), f"generate {arguments[0]}", arguments[1:])
 
 
 def _generate(trained: Any) -> Callable[..., int]:

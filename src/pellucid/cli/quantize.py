@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pellucid.cli.options import parse
 from pellucid.core.errors import UserError
+from pellucid.families.folder import CARD, find_model, folder_size, load_model, save_model
 from pellucid.models.quantize import Store
-from pellucid.pipelines.folder import CARD, find_model, folder_size, load_any, save_model
 from pellucid.training.card import say_stored
 
 
@@ -22,7 +22,7 @@ def quantize(model: Path, folder: Path, /, *, weights: Store = "float16") -> int
         folder: Where the new model folder goes.
         weights: float16: half the bytes of float32; int8: a quarter, a scale for each row.
     """
-    trained, old = load_any(model), find_model(model)
+    trained, old = load_model(model), find_model(model)
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
     card = (old / CARD).read_bytes() if (old / CARD).is_file() else b""

@@ -13,8 +13,8 @@ from pellucid.cli.console import Output, Progress
 from pellucid.cli.options import parse, value_of
 from pellucid.core.errors import UsageError
 from pellucid.models.quantize import Store
+from pellucid.training.config import DataConfig, RunConfig, load_recipe, recipe_names
 from pellucid.training.experiment import train_run
-from pellucid.training.recipe import DataConfig, RunConfig, load_recipe, recipe_names
 
 LISTS = ("--data.train", "--data.valid", "--data.test", "--tokenizer.normalise")
 INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}

@@ -11,9 +11,10 @@ import tyro
 from pellucid.cli.console import Output
 from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError
+from pellucid.families import family_of
+from pellucid.families.folder import load_model
 from pellucid.generation import SearchConfig
-from pellucid.pipelines import MaskedLMPipeline, Pipeline
-from pellucid.pipelines.folder import load_any
+from pellucid.pipelines import Pipeline
 from pellucid.view import attention
 from pellucid.view.picture import drawable
 
@@ -25,10 +26,8 @@ def run(arguments: list[str]) -> int:
     named = bool(arguments) and not arguments[0].startswith("-")
     if not arguments:
         raise UsageError(USE)
-    trained = load_any(Path(arguments[0])) if named else None
-    saved = SearchConfig()
-    if trained is not None and not isinstance(trained, MaskedLMPipeline):
-        saved = trained.search
+    trained = load_model(Path(arguments[0])) if named else None
+    saved = getattr(trained, "search", SearchConfig())
 
     def view(
         text: str = "",
@@ -62,7 +61,7 @@ def run(arguments: list[str]) -> int:
             raise UsageError(f"{error}; --answer gives the model an answer") from None
         if trained is None or not text:
             raise UsageError(USE)
-        if isinstance(trained, MaskedLMPipeline) and search != saved:
+        if search != saved and not family_of(trained).generates:
             raise UsageError("this model fills [MASK] without a search: leave out its options")
         return _view(trained, text, answer, output, (kind, layer, head), search)
 
