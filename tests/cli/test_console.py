@@ -7,8 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from pellucid.cli.console import Output
-from pellucid.cli.progress import Progress
+from pellucid.cli.console import Output, Progress
 from pellucid.training.events import Stepped
 
 
@@ -33,7 +32,7 @@ def test_the_name_of_a_run_stands_on_the_live_line_as_it_is() -> None:
 def test_a_plain_line_has_only_what_the_stream_can_say(
     monkeypatch: pytest.MonkeyPatch, encoding: str, line: str
 ) -> None:
-    monkeypatch.setattr("pellucid.cli.progress.PLAIN_EVERY", 0.0)
+    monkeypatch.setattr("pellucid.cli.console.PLAIN_EVERY", 0.0)
     written = io.BytesIO()
     stream = io.TextIOWrapper(written, encoding=encoding, newline="")
     with Progress(Console(file=stream, width=97), "run") as progress:

@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
             )
         if trained is None and (code := _train(config, folder, begun, minutes)):
             return code
-        model = trained or load_model(folder)
+        model: Any = trained or load_model(folder)
         return converse(replace(model, search=search, sampling=how))
 
     return parse(chat, "chat", arguments)

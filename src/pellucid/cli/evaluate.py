@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -34,7 +34,7 @@ def run(arguments: list[str]) -> int:
     if not named and not {"-h", "--help"} & set(arguments):
         raise UsageError("which model? Use `pellucid evaluate RUN [OPTIONS]`, the run first")
     path = Path(arguments[0]) if named else Path()
-    trained = load_model(path) if named else None
+    trained: Any = load_model(path) if named else None
     saved = getattr(trained, "search", SearchConfig())
 
     def evaluate(
@@ -65,15 +65,15 @@ def run(arguments: list[str]) -> int:
             json: Print the scores as one line of JSON.
         """
         assert trained is not None
-        config, is_run = _settings_of(trained, path, data, metric)
+        config = _settings_of(trained, path, data, metric)
         decodes = family_of(trained).data == "pairs" and config.evaluation.metric != "none"
         if search != saved and not decodes:
             raise UsageError("nothing is decoded for these scores: leave out the search's options")
-        if is_run and not data:
-            pairs = _held_out(trained, config, path)
-        else:
+        if data:
             pairs = _given(config, data, columns)
-        searching = replace(trained, search=search) if decodes else trained  # type: ignore[call-arg]
+        else:
+            pairs = _held_out(trained, config, path)
+        searching = replace(trained, search=search) if decodes else trained
         scores = score(searching, pairs, config)
         _print_scores(scores, as_json=json)
         if not data and search == saved:
@@ -91,8 +91,8 @@ def run(arguments: list[str]) -> int:
 
 def _settings_of(
     trained: Pipeline, path: Path, data: tuple[Path, ...], metric: Metric | None
-) -> tuple[RunConfig, bool]:
-    """Return the settings to score with, and whether they are those of a run."""
+) -> RunConfig:
+    """Return the settings to score with: those of the run, if there is one."""
     is_run = (path / "config.toml").is_file()
     if not is_run and not data:
         raise UsageError(
@@ -103,7 +103,7 @@ def _settings_of(
         config = replace(config, evaluation=replace(config.evaluation, metric=metric))
     if config.evaluation.metric == "bleu":
         check_installed()
-    return config, is_run
+    return config
 
 
 def _given(

@@ -78,6 +78,8 @@ def parse(
     finally:
         shown.seek(0)
         for line in shown.read().splitlines():  # tyro wraps its boxes, but not the text above them
+            if line and not line.strip(" │"):
+                continue  # in a box, where a default that is not shown had no room
             indent = " " * 7 if line.startswith("usage:") else ""
             print(textwrap.fill(line, width, subsequent_indent=indent) if line[width:] else line)
 
@@ -207,11 +209,12 @@ def _joined(field: StructFieldSpec) -> StructFieldSpec:
         text = field.helptext() if callable(field.helptext) else field.helptext
         return " ".join(text.split()) if text else None
 
-    return replace(field, type=Annotated[field.type, DEFAULT], helptext=helptext)
+    kind: Any = Annotated[field.type, DEFAULT]
+    return replace(field, type=kind, helptext=helptext)
 
 
 @RULES.primitive_rule
-def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """Read T | None as T, or as None where that is typed; its help shows T."""
     kinds = [kind for kind in get_args(info.type) if kind is not types.NoneType]
     if info.type_origin not in (Union, types.UnionType) or len(kinds) == len(get_args(info.type)):
