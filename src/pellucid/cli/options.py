@@ -154,8 +154,6 @@ class SamplingOptions:
             raise UsageError(
                 f"sampling gives one answer, but --best {search.best} asks for more: leave out one"
             )
-        if self.seed is not None and self.seed < 0:
-            raise UsageError(f"--seed must be at least 0, got {self.seed}")
         plain = SampleConfig(max_length=search.max_length, constraints=search.constraints)
         return replace(plain, **given)
 
