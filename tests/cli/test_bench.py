@@ -52,6 +52,17 @@ def test_tables(
     assert "not installed" not in printed
 
 
+def test_it_says_what_it_measures(
+    measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "installed", lambda: False)
+    assert bench.run(["--json"]) == 0
+    shown = capsys.readouterr()
+    for what in ("training steps of length 50", "training steps of length 12", "on g2p-demo"):
+        assert what in shown.err
+    assert json.loads(shown.out)
+
+
 def test_without_pytorch_it_says_so(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

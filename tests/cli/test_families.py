@@ -312,5 +312,7 @@ def test_a_huggingface_gpt_continues_without_a_begin_token(tmp_path: Path) -> No
 def test_huggingface_folders_are_used_from_the_command_line(tmp_path: Path) -> None:
     failed(pellucid("generate", FIXTURES / "gpt2", "ab"), 1, "has no tokenizer.json")
     failed(pellucid("generate", FIXTURES / "bert", "[MASK]"), 1, "has no tokenizer.json")
-    failed(pellucid("quantize", FIXTURES / "gpt2", tmp_path / "x"), 1, "another program's tokenizer")
+    failed(
+        pellucid("quantize", FIXTURES / "gpt2", tmp_path / "x"), 1, "another program's tokenizer"
+    )
     failed(pellucid("generate", tmp_path, "ab"), 1, "neither a model")

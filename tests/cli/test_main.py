@@ -152,6 +152,12 @@ def test_a_fault_of_ours_is_one_message_and_a_traceback_on_request(
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_an_old_command_works_and_says_its_new_name(place: Path, tmp_path: Path) -> None:
+    done = pellucid("store", "runs/tiny", tmp_path / "small", "--store", "int8", cwd=place)
+    failed(done, 0, "store is now quantize", "--store is now --weights")
+    assert "weights stored as int8" in done.stdout
+
+
 def test_it_runs_as_a_module() -> None:
     done = process("trian", stdin=subprocess.DEVNULL, capture_output=True)
     assert done.returncode == 2
@@ -330,6 +336,8 @@ class TestTrain:
             (["tiny.toml", "--data.corpus", "chaterbot-ko"], ["did you mean chatterbot-ko?"]),
             (["tiny.toml", "--model.num-attention-heads", "5"], ["12 is not a multiple of 5"]),
             (["tiny.toml", "--training.schedule.lr", "-1"], ["lr must be above 0"]),
+            (["tiny.toml", "--seed", "-1"], ["seed must be at least 0, got -1"]),
+            (["tiny.toml", "--training.seed", "-1"], ["seed must be at least 0, got -1"]),
             (["tiny.toml", "--model.dropout", "1.5"], ["dropout must be"]),
             (["tiny.toml", "--data.max-tokens", "100"], ["max_position_embeddings"]),
             (["tiny.toml", "--model.model-type", "pellucid-causal-lm"], ["in a TOML file"]),
@@ -576,7 +584,9 @@ class TestGenerate:
         assert done.stdout.startswith("\n")
 
     def test_unseen_characters_are_reported(self, place: Path) -> None:
-        failed(pellucid("generate", "runs/tiny", "abé", cwd=place), 0, "not seen in training", "'é'")
+        failed(
+            pellucid("generate", "runs/tiny", "abé", cwd=place), 0, "not seen in training", "'é'"
+        )
 
     def test_a_beam_gives_several_answers_with_scores(self, place: Path) -> None:
         done = pellucid(
@@ -591,6 +601,8 @@ class TestGenerate:
         [
             ([], "which model?"),
             (["runs/tiny", "a", "--beam", "0"], "beam"),
+            (["runs/tiny", "a", "--seed", "-1"], "seed must be at least 0, got -1"),
+            (["runs/tiny", "a", "--max-length", "0"], "max_length must be at least 1"),
             (["runs/tiny", "a", "--temperature", "0"], "temperature must be above 0"),
             (["runs/tiny", "a", "--top-k", "-1"], "top_k must be"),
             (["runs/tiny", "a", "--top-p", "1.5"], "top_p must be"),
@@ -743,7 +755,7 @@ class TestGenerate:
         failed(pellucid("generate", tmp_path, "abc"), 1, "tokenizer.json: its tokens are not those")
 
     @pytest.mark.parametrize("weights", ["float16", "int8"])
-    def test_a_model_in_fewer_bytes_answers(self, weights: str, place: Path, tmp_path: Path) -> None:
+    def test_a_quantized_model_answers(self, weights: str, place: Path, tmp_path: Path) -> None:
         small = tmp_path / "small"
         done = pellucid("quantize", "runs/tiny", small, "--weights", weights, cwd=place)
         assert done.returncode == 0, done.stderr
@@ -779,6 +791,23 @@ class TestEvaluate:
         assert done.returncode == 0, done.stderr
         assert "tok:13a" in done.stdout
         assert "tok:13a" in card.read_text(encoding="utf-8")
+
+    def test_a_search_of_ones_own_is_scored_and_leaves_the_card(self, place: Path) -> None:
+        card = place / "runs/tiny/model/README.md"
+        before = card.read_text(encoding="utf-8")
+        plain = pellucid("evaluate", "runs/tiny", "--json", cwd=place)
+        short = pellucid("evaluate", "runs/tiny", "--json", "--max-length", "1", cwd=place)
+        failed(short, 0)
+        assert json.loads(plain.stdout)["per"] != json.loads(short.stdout)["per"]
+        assert "PER" in card.read_text(encoding="utf-8")
+        card.write_text(before, encoding="utf-8")
+        failed(pellucid("evaluate", "runs/tiny", "--max-length", "1", cwd=place), 0)
+        assert card.read_text(encoding="utf-8") == before
+        idle = pellucid("evaluate", "runs/tiny", "--metric", "none", "--beam", "2", cwd=place)
+        failed(idle, 2, "nothing is decoded for these scores")
+
+    def test_the_model_comes_first(self, place: Path) -> None:
+        failed(pellucid("evaluate", "--json", "runs/tiny", cwd=place), 2, "which model?")
 
     def test_pairs_can_be_given(self, place: Path) -> None:
         done = pellucid("evaluate", "runs/tiny/model", "--data", "words.tsv", cwd=place)

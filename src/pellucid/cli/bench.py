@@ -6,6 +6,7 @@ import json as json_format
 import logging
 import math
 import os
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
@@ -82,13 +83,13 @@ def bench(
     if not 0 < seconds < math.inf:
         raise UsageError(f"--seconds must be above 0, got {seconds}")
     peer, busy = torch and installed(), load()
-    with threadpool_limits(available()), Output(stderr=True).status("") as status:
+    with threadpool_limits(available()):
         steps, rates = [], []
         for length in (50, 12):
-            status.update(f"training steps of length {length}; the first compiles the kernels")
+            _say(f"training steps of length {length}; the first compile kernels")
             steps.append(measure_step(length, rounds, peer))
         for task in tasks() if data else ():
-            status.update(f"training on {task.name}")
+            _say(f"training on {task.name}")
             rates.append(measure_data(task, rounds, seconds, peer))
     where = {**environment(), "threads": str(available()), "load before": f"{busy:.2f}"}
     if peer:
@@ -108,6 +109,11 @@ def bench(
             "these figures. PyTorch slows down most, because its threads wait for each other."
         )
     return 0
+
+
+def _say(what: str) -> None:
+    """Say what is being measured, in a line: a live display would take part of the processor."""
+    print(f"measuring {what}", file=sys.stderr)
 
 
 def load() -> float:

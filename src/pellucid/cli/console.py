@@ -27,13 +27,13 @@ PLAIN_EVERY = 10.0  # seconds between plain lines
 
 
 class Output(Console):
-    """Standard output (or error), with colour at a terminal, where only what we mark is coloured.
+    """Standard output, with colour at a terminal, where only what we mark is coloured.
 
     A word between colons stays a word: a user's text may contain :warning: too.
     """
 
-    def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(highlight=False, emoji=False, stderr=stderr)
+    def __init__(self) -> None:
+        super().__init__(highlight=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
         """Leave it to `main`, which ends quietly when nobody reads the output any more."""

@@ -69,10 +69,7 @@ def run(arguments: list[str]) -> int:
         decodes = family_of(trained).data == "pairs" and config.evaluation.metric != "none"
         if search != saved and not decodes:
             raise UsageError("nothing is decoded for these scores: leave out the search's options")
-        if data:
-            pairs = _given(config, data, columns)
-        else:
-            pairs = _held_out(trained, config, path)
+        pairs = _given(config, data, columns) if data else _held_out(trained, config, path)
         searching = replace(trained, search=search) if decodes else trained
         scores = score(searching, pairs, config)
         _print_scores(scores, as_json=json)
