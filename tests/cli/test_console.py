@@ -37,8 +37,8 @@ def test_a_warning_goes_above_the_live_line(monkeypatch: pytest.MonkeyPatch) -> 
     with Progress(console, "run"):
         Warnings().emit(record)
     shown = screen.getvalue()
-    cleared = shown.rindex("\x1b[2K", 0, shown.index("pellucid: left out 1 of 9\n"))
-    assert "run" not in shown[cleared : shown.index("pellucid")]
+    cleared = shown.rindex("\x1b[2K", 0, shown.index("left out 1 of 9\n"))
+    assert "run" not in shown[cleared : shown.index("left out")]
 
 
 def test_a_time_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:

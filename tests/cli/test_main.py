@@ -164,6 +164,15 @@ def test_it_runs_as_a_module() -> None:
     assert done.stderr.decode().startswith("pellucid: no command")
 
 
+def test_a_warning_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "words.tsv").write_text("a\tb\n" * 30 + f"c\t{'c' * 18}\n", encoding="utf-8")
+    (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")
+    train = ("train", "tiny.toml", "--data.train", "words.tsv", "--data.held-out", "0")
+    done = process(*train, cwd=tmp_path, capture_output=True)
+    warning = b"pellucid: left out 1 of 31 pairs: a side is empty or has more than 17 tokens\n"
+    assert (done.returncode, done.stderr) == (0, warning)
+
+
 def test_a_closed_pipe_ends_quietly() -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -50,15 +50,16 @@ def demo(
     """
     console, began = Output(), time.monotonic()
     chat_folder, g2p_folder = _free(folder / "chat"), _free(folder / "g2p")
+    chat_config, g2p_config = _config(CHAT, chat_minutes), _config(PRONUNCIATION, g2p_minutes)
 
     console.rule("[bold]1  Memorising: a chatbot of Korean conversations")
-    chat = _run(CHAT, chat_minutes, chat_folder, console)
+    chat = _run(chat_config, chat_folder, console)
     if chat.interrupted:
         return 130
     _show_chat(chat, console)
 
     console.rule("[bold]2  Generalising: the pronunciation of English words")
-    g2p = _run(PRONUNCIATION, g2p_minutes, g2p_folder, console)
+    g2p = _run(g2p_config, g2p_folder, console)
     if g2p.interrupted:
         return 130
     _show_words(g2p, console)
@@ -105,10 +106,14 @@ def _free(folder: Path) -> Path:
     return next(candidate for candidate in candidates if not candidate.exists())
 
 
-def _run(recipe: str, minutes: float | None, folder: Path, console: Console) -> Outcome:
+def _config(recipe: str, minutes: float | None) -> RunConfig:
     config: RunConfig = load_recipe(recipe)
-    if minutes is not None:
-        config = replace(config, training=replace(config.training, minutes=minutes))
+    if minutes is None:
+        return config
+    return replace(config, training=replace(config.training, minutes=minutes))
+
+
+def _run(config: RunConfig, folder: Path, console: Console) -> Outcome:
     with Progress(console, folder.resolve().name) as progress:
         return train_run(config, folder, listeners=[progress], say=progress.say)
 

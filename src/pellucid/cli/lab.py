@@ -180,6 +180,6 @@ def run(arguments: list[str]) -> int:
         return 0 if verb else 2
     if verb not in verbs:
         raise UsageError(
-            f"no command lab {verb!r}{nearest(verb, verbs)}; there are: {', '.join(verbs)}"
+            f"no command 'lab {verb}'{nearest(verb, verbs)}; there are: {', '.join(verbs)}"
         )
     return parse(verbs[verb], f"lab {verb}", rest, lists=["--only", "--seeds"])

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_streams()
     typed = list(sys.argv[1:] if arguments is None else arguments)
     debug = _take_debug(typed) or os.environ.get("PELLUCID_DEBUG", "") not in ("", "0")
-    logging.basicConfig(handlers=[Warnings()], level=logging.WARNING)
+    logging.basicConfig(handlers=[Warnings()], format="pellucid: %(message)s")
     try:
         code = _run(typed)
         sys.stdout.flush()
@@ -64,7 +64,7 @@ class Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print one."""
         with contextlib.suppress(OSError):
-            print(f"pellucid: {self.format(record)}", file=sys.stderr)
+            print(self.format(record), file=sys.stderr)
 
 
 def describe(error: Exception) -> str:
