@@ -71,7 +71,8 @@ def parse(
     if not {"-h", "--help"} & set(before_text(typed)):
         return int(call())
     width = shutil.get_terminal_size().columns
-    shown = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding or "utf-8")
+    encoding = sys.stdout.encoding or "utf-8"
+    shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
     try:
         with contextlib.redirect_stdout(shown):
             return int(call())
