@@ -56,7 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{kind}.toml").write_text(SETTINGS.format(model_type), encoding="utf-8")
         done = pellucid("train", f"{kind}.toml", cwd=folder)
         assert done.returncode == 0, done.stderr
-        assert "texts to learn from, put aside" in done.stdout
+        assert "texts to learn from, held out" in done.stdout
     return folder
 
 

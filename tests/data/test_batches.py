@@ -8,7 +8,7 @@ import pytest
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.batches import Batches, Examples, encode_pairs, held_out_batches
-from pellucid.data.pairs import Pair
+from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import train_tokenizer
 
 LETTERS = train_tokenizer(["abcdefg"], "char")
@@ -28,7 +28,7 @@ def names(batch: Batch) -> list[int]:
 
 
 def test_every_target_makes_an_example() -> None:
-    pairs = [Pair("ab", ("c", "de")), Pair("f", ("g",))]
+    pairs = [TextPair("ab", ("c", "de")), TextPair("f", ("g",))]
     made = encode_pairs(pairs, LETTERS, LETTERS, max_tokens=5)
     assert (len(made), made.dropped) == (3, 0)
     ids = LETTERS.encode
@@ -40,7 +40,7 @@ def test_every_target_makes_an_example() -> None:
 
 
 def test_too_long_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    pairs = [Pair("aaa", ("bbb", "bbbb")), Pair("aaaa", ("b",)), Pair("a", ("b",))]
+    pairs = [TextPair("aaa", ("bbb", "bbbb")), TextPair("aaaa", ("b",)), TextPair("a", ("b",))]
     made = encode_pairs(pairs, LETTERS, LETTERS, max_tokens=3)
     assert made.dropped == 2
     assert made.source.lengths.tolist() == [3, 1]
@@ -49,17 +49,17 @@ def test_too_long_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> No
 
 def test_what_the_normaliser_leaves_empty_is_dropped() -> None:
     tokenizer = train_tokenizer(["a b"], "bpe", 260, normalise=["whitespace"])
-    pairs = [Pair("\u00a0", ("a",)), Pair("a", (" ",)), Pair("a", ("b",))]
+    pairs = [TextPair("\u00a0", ("a",)), TextPair("a", (" ",)), TextPair("a", ("b",))]
     assert encode_pairs(pairs, tokenizer, tokenizer, max_tokens=9).dropped == 2
 
 
 def test_nothing_left() -> None:
     with pytest.raises(UserError, match="none of 1 pairs has 1 to 2 tokens on both sides"):
-        encode_pairs([Pair("abc", ("a",))], LETTERS, LETTERS, max_tokens=2)
+        encode_pairs([TextPair("abc", ("a",))], LETTERS, LETTERS, max_tokens=2)
 
 
 def test_unknown_characters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    encode_pairs([Pair("aXX", ("bY",))], LETTERS, LETTERS, max_tokens=9)
+    encode_pairs([TextPair("aXX", ("bY",))], LETTERS, LETTERS, max_tokens=9)
     assert "1 characters of the sources have no token" in caplog.text
     assert "'X' (2)" in caplog.text
     assert "'Y' (1)" in caplog.text
@@ -67,7 +67,7 @@ def test_unknown_characters_are_reported(caplog: pytest.LogCaptureFixture) -> No
 
 def test_nothing_to_report_is_silent(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        encode_pairs([Pair("a", ("b",))], LETTERS, LETTERS, max_tokens=9)
+        encode_pairs([TextPair("a", ("b",))], LETTERS, LETTERS, max_tokens=9)
     assert caplog.text == ""
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.files import LONGEST_LINE, read_lines, read_pairs, read_parallel, read_split
-from pellucid.data.pairs import Pair
+from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import normaliser
 
-TWO = (Pair("a b", ("x y",)), Pair("c", ("z",)))
+TWO = (TextPair("a b", ("x y",)), TextPair("c", ("z",)))
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
@@ -55,30 +55,32 @@ def test_columns_by_name(name: str, content: str, tmp_path: Path) -> None:
 def test_csv_quotes(tmp_path: Path) -> None:
     path = write(tmp_path, "p.csv", '"a, ""b""","x\ny"\n c , z\n"d",\'e" f\'\n')
     assert read_pairs(path) == (
-        Pair('a, "b"', ("x\ny",)),
-        Pair(" c ", (" z",)),
-        Pair("d", ("'e\" f'",)),
+        TextPair('a, "b"', ("x\ny",)),
+        TextPair(" c ", (" z",)),
+        TextPair("d", ("'e\" f'",)),
     )
 
 
 @pytest.mark.parametrize("row", ['"a", "b, c"', ' "a","b, c"', '\t"a",\t"b, c"'])
 def test_csv_blanks_before_a_quote(row: str, tmp_path: Path) -> None:
     path = write(tmp_path, "p.csv", f'source, "target"\n{row}\nd, e "f"\n')
-    assert read_pairs(path) == (Pair("a", ("b, c",)), Pair("d", (' e "f"',)))
+    assert read_pairs(path) == (TextPair("a", ("b, c",)), TextPair("d", (' e "f"',)))
 
 
 def test_tsv_has_no_quoting(tmp_path: Path) -> None:
-    assert read_pairs(write(tmp_path, "p.tsv", '"a\t"b" c\n')) == (Pair('"a', ('"b" c',)),)
+    assert read_pairs(write(tmp_path, "p.tsv", '"a\t"b" c\n')) == (TextPair('"a', ('"b" c',)),)
 
 
 def test_several_targets(tmp_path: Path) -> None:
     path = write(tmp_path, "p.jsonl", '{"source": "a", "target": ["b", "c"]}')
-    assert read_pairs(path) == (Pair("a", ("b", "c")),)
+    assert read_pairs(path) == (TextPair("a", ("b", "c")),)
 
 
 def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
     odd = "a\u2028b\x85c\vd\fe\rf\tg\n"
-    assert read_pairs(write(tmp_path, "p.tsv", odd)) == (Pair("a\u2028b\x85c\vd\fe\rf", ("g",)),)
+    assert read_pairs(write(tmp_path, "p.tsv", odd)) == (
+        TextPair("a\u2028b\x85c\vd\fe\rf", ("g",)),
+    )
 
 
 FAULTS = [

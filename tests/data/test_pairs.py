@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from pellucid.core.errors import UsageError
-from pellucid.data.pairs import Pair, Pairs, hash_fraction, report_shared, split_by_hash
+from pellucid.data.pairs import Splits, TextPair, hash_fraction, report_shared, split_by_hash
 
-PAIRS = [Pair(f"word{n % 1009}", (f"answer{n}",)) for n in range(3001)]
+PAIRS = [TextPair(f"word{n % 1009}", (f"answer{n}",)) for n in range(3001)]
 
 
 def test_the_split_keeps_a_source_on_one_side() -> None:
@@ -29,15 +29,15 @@ def test_a_larger_share_keeps_the_smaller_ones_test_set() -> None:
 
 
 def test_the_key_is_the_callers() -> None:
-    pairs = [Pair(f"q{n}", (f"a{n % 101}",)) for n in range(997)]
+    pairs = [TextPair(f"q{n}", (f"a{n % 101}",)) for n in range(997)]
     split = split_by_hash(pairs, valid=0.3, key=lambda pair: pair.target)
     assert split.valid
     assert not {p.target for p in split.valid} & {p.target for p in split.train}
 
 
 def test_keys_that_are_one_text_stand_together_and_all_others_where_they_did() -> None:
-    spelt = [Pair(word, ("x",)) for n in range(499) for word in (f"Word {n}", f"word {n}")]
-    alone = [Pair(f"ALONE {n}", ("x",)) for n in range(499)]
+    spelt = [TextPair(word, ("x",)) for n in range(499) for word in (f"Word {n}", f"word {n}")]
+    alone = [TextPair(f"ALONE {n}", ("x",)) for n in range(499)]
     split = split_by_hash(spelt + alone, valid=0.1, test=0.2, same=str.lower)
     sides = [{p.source.lower() for p in s} for s in (split.train, split.valid, split.test)]
     assert all(sides)
@@ -52,18 +52,18 @@ def test_keys_that_are_one_text_stand_together_and_all_others_where_they_did() -
 def test_pairs_put_aside_that_are_learnt_from_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    train = (Pair("A", ("x",)), Pair("b", ("x", "y")))
-    valid = (Pair("a", ("x",)), Pair("a", ("other",)), Pair("b", ("z", "y")))
-    report_shared(Pairs(train, valid[1:2], (Pair("a", ("x",)), Pair("c", ("x",)))))
+    train = (TextPair("A", ("x",)), TextPair("b", ("x", "y")))
+    valid = (TextPair("a", ("x",)), TextPair("a", ("other",)), TextPair("b", ("z", "y")))
+    report_shared(Splits(train, valid[1:2], (TextPair("a", ("x",)), TextPair("c", ("x",)))))
     assert caplog.messages == []
-    report_shared(Pairs(train, valid, (valid[1], Pair("c", ("x",)))), str.lower)
+    report_shared(Splits(train, valid, (valid[1], TextPair("c", ("x",)))), str.lower)
     first, second = caplog.messages
     assert first.startswith("2 of 3 validation pairs are in the training data")
     assert second.startswith("1 of 2 test pairs are in the training or validation data")
 
 
 def test_the_order_is_kept_and_nothing_held_out_is_allowed() -> None:
-    assert split_by_hash(PAIRS, valid=0) == Pairs(tuple(PAIRS))
+    assert split_by_hash(PAIRS, valid=0) == Splits(tuple(PAIRS))
 
 
 @pytest.mark.parametrize("valid, test", [(-0.1, 0), (0.5, 0.5), (1, 0), (float("nan"), 0)])

@@ -9,21 +9,22 @@ import numpy as np
 import pytest
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.data.pairs import Pair, Pairs
-from pellucid.data.texts import as_texts, encode_texts, is_text_file, read_texts
+from pellucid.data.batches import encode_texts
+from pellucid.data.pairs import Splits, TextPair
+from pellucid.data.texts import as_texts, is_text_file, read_texts
 from pellucid.data.tokenizers import train_tokenizer
 
 
-def texts(side: tuple[Pair, ...]) -> list[str]:
+def texts(side: tuple[TextPair, ...]) -> list[str]:
     assert all(pair.source == "" for pair in side)
     return [pair.target for pair in side]
 
 
 def test_both_sides_of_pairs_are_texts_each_once_and_never_on_two_sides() -> None:
-    pairs = Pairs(
-        (Pair("a", ("b", "c")), Pair("b", ("a",))),
-        (Pair("a", ("d",)), Pair("e", ("c",))),
-        (Pair("d", ("f", "f")),),
+    pairs = Splits(
+        (TextPair("a", ("b", "c")), TextPair("b", ("a",))),
+        (TextPair("a", ("d",)), TextPair("e", ("c",))),
+        (TextPair("d", ("f", "f")),),
     )
     found = as_texts(pairs)
     assert texts(found.train) == ["a", "b", "c"]
@@ -47,7 +48,9 @@ def test_a_text_file_is_split_by_hash(tmp_path: Path) -> None:
 
 
 def test_texts_that_are_one_once_normalised_are_never_on_two_sides(tmp_path: Path) -> None:
-    pairs = Pairs((Pair("A", ("b",)),), (Pair("a", ("C", "c")),), (Pair("c", ("B", "d")),))
+    pairs = Splits(
+        (TextPair("A", ("b",)),), (TextPair("a", ("C", "c")),), (TextPair("c", ("B", "d")),)
+    )
     found = as_texts(pairs, same=str.lower)
     assert [texts(side) for side in (found.train, found.valid, found.test)] == [
         ["A", "b"],
@@ -67,7 +70,9 @@ def test_texts_that_are_one_once_normalised_are_never_on_two_sides(tmp_path: Pat
 def test_texts_put_aside_that_are_learnt_from_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    aside = Pairs((Pair("a", ("b",)),), (Pair("b", ("c", "a")),), (Pair("c", ("d", "b")),))
+    aside = Splits(
+        (TextPair("a", ("b",)),), (TextPair("b", ("c", "a")),), (TextPair("c", ("d", "b")),)
+    )
     as_texts(aside)
     first, second = caplog.messages
     assert first.startswith("left out 2 of 3 validation texts: the training data has them too")

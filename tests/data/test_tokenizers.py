@@ -18,10 +18,10 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.data.tokenizers import (
     BOS,
     EOS,
+    KINDS,
     PAD,
     SPECIALS,
     UNK,
-    Kind,
     Tokenizer,
     normaliser,
     train_tokenizer,
@@ -114,8 +114,8 @@ def test_a_small_vocabulary_keeps_the_most_frequent(caplog: pytest.LogCaptureFix
     assert "1 of 4 characters have no token (vocab_size 7): 'd'" in caplog.text
 
 
-@pytest.mark.parametrize("kind", ["char", "bpe"])
-def test_the_normaliser_is_kept_in_the_file(kind: Kind, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_normaliser_is_kept_in_the_file(kind: str, tmp_path: Path) -> None:
     steps = ["whitespace", "lowercase", "nfc"]
     trained = train_tokenizer(["a b é ab"], kind, 300, normalise=steps)
     trained.save(tmp_path / "tokenizer.json")
@@ -170,8 +170,8 @@ sys.stdout.buffer.write(tokenizer.to_json().encode())
 """
 
 
-@pytest.mark.parametrize("kind", ["char", "bpe"])
-def test_the_same_texts_give_the_same_file(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_texts_give_the_same_file(kind: str) -> None:
     def trained(threads: str) -> bytes:
         env = {**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads}
         # A child does not see pytest's pythonpath.

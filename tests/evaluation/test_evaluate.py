@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from pellucid.data.pairs import Pair
+from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.evaluation.evaluate import Scores, validation_metric
-from pellucid.evaluation.metrics import SCORES
+from pellucid.evaluation.metrics import METRICS, SCORES
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.pipelines import Seq2SeqPipeline
-from pellucid.training.config import EvaluationConfig, Metric, RunConfig
+from pellucid.training.config import EvaluationConfig, RunConfig
 from pellucid.training.experiment import score
 
 SPELT = {
@@ -37,7 +37,7 @@ def speaking(says: str, normalise: tuple[str, ...], patch: pytest.MonkeyPatch) -
     return Seq2SeqPipeline(Seq2Seq(config).eval(), tokenizer, tokenizer, SearchConfig())
 
 
-def settings(metric: Metric) -> RunConfig:
+def settings(metric: str) -> RunConfig:
     return replace(RunConfig(), evaluation=EvaluationConfig(metric))
 
 
@@ -47,10 +47,10 @@ def test_error_rates_count_against_the_reference_as_the_model_learnt_it(
 ) -> None:
     written, says = SPELT[name]
     trained = speaking(says, (name,), monkeypatch)
-    pairs = [Pair("q", ("qqqqqqq", written))] * 3
-    rates = score(trained, pairs, settings("error_rates")).rates
-    assert rates is not None
-    assert (rates.per, rates.wer) == (0.0, 0.0)
+    pairs = [TextPair("q", ("qqqqqqq", written))] * 3
+    measured = score(trained, pairs, settings("error_rates")).measured
+    assert measured is not None
+    assert measured.values == {"per": 0.0, "wer": 0.0}
     metric = validation_metric(trained, pairs, "error_rates", 500)
     assert metric(None) == {"per": 0.0, "wer": 0.0}
 
@@ -62,23 +62,24 @@ def test_bleu_composes_both_sides_and_changes_nothing_else(
     written, says = SPELT["nfc"]
     for answer, reference in ((says, written), (written, says)):
         trained = speaking(answer, (), monkeypatch)
-        figures = score(trained, [Pair("q", (reference,))] * 3, settings("bleu")).figures
-        assert figures["chrf"].value == pytest.approx(100)
+        measured = score(trained, [TextPair("q", (reference,))] * 3, settings("bleu")).measured
+        assert measured is not None
+        assert measured.values["chrf"] == pytest.approx(100)
     trained = speaking("a b c d e", ("lowercase",), monkeypatch)
-    figures = score(trained, [Pair("q", ("A B C D E",))] * 3, settings("bleu")).figures
-    assert figures["bleu"].value == 0 < figures["bleu_lower"].value
+    measured = score(trained, [TextPair("q", ("A B C D E",))] * 3, settings("bleu")).measured
+    assert measured is not None
+    assert measured.values["bleu"] == 0 < measured.values["bleu_lower"]
 
 
 def test_a_score_has_one_name_wherever_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sacrebleu")
     trained = speaking("a b c d e", (), monkeypatch)
-    pairs = [Pair("q", ("a b c d f",))] * 3
+    pairs = [TextPair("q", ("a b c d f",))] * 3
     rates = score(trained, pairs, settings("error_rates")).as_json()
     figures = score(trained, pairs, settings("bleu")).as_json()
     assert set(SCORES["error_rates"]) < set(rates)
     assert [name for name, value in figures.items() if isinstance(value, dict)] == [*SCORES["bleu"]]
-    metrics: tuple[Metric, ...] = ("error_rates", "bleu")
-    for name in metrics:
+    for name in METRICS:
         monitored = validation_metric(trained, pairs, name, 500)
         assert [*monitored(None)] == [*SCORES[name]]
     assert figures["bleu_lower"]["name"] == "BLEU lower-cased"
@@ -96,7 +97,7 @@ def test_validation_tries_pairs_from_all_over(
         return [text]
 
     monkeypatch.setattr(Seq2SeqPipeline, "parts", parts)
-    pairs = [Pair("q" * n, ("q",)) for n in range(1, 12)]
+    pairs = [TextPair("q" * n, ("q",)) for n in range(1, 12)]
     validation_metric(trained, pairs, "error_rates", count)
     assert [len(text) - 1 for text in asked] == tried
 

@@ -14,8 +14,7 @@ from tests.lab.small import STUDY, write_study
 from pellucid.core.errors import UsageError
 from pellucid.lab.study import choose, flat_settings
 from pellucid.lab.study_file import load_study, read_study, study_names
-from pellucid.training.config import RunConfig, TrainingConfig
-from pellucid.training.optimizers import OptimizerConfig
+from pellucid.training.config import OptimizerConfig, RunConfig, TrainingConfig
 
 PROBES = "probe_steps = [0, 3]"
 TABLES = STUDY[STUDY.index(PROBES) :]

@@ -9,7 +9,7 @@ import pytest
 from tests.nn import compare
 
 from pellucid import nn
-from pellucid.training.optimizers import Adam
+from pellucid.training.optimizers.model import ModelOptimizer
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle here and is not installed")
 theirs = pytest.importorskip("tests.nn.theirs")
@@ -36,7 +36,7 @@ def test_every_gradient_and_ten_steps_of_adam() -> None:
     src, tgt, wanted = (g.standard_normal((N, length, 512)) for length in (S, L, L))
     padding = np.arange(S) >= np.array([[S], [2]])
     model, twin = twins()
-    adam = Adam(model.named_parameters())
+    adam = ModelOptimizer(model.named_parameters())
     twin_adam = torch.optim.Adam(twin.parameters(), LR)
     ours, torchs = [], []
     for step in range(STEPS):

@@ -8,14 +8,14 @@ import pytest
 from pellucid import ops
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
-from pellucid.data.tokenizers import Kind, Tokenizer, train_tokenizer
+from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.models import MaskedLM, MaskedLMConfig
 from pellucid.pipelines import MaskedLMPipeline
 
 CORPUS = ["오늘은 날씨가 좋다", "나는 너를 정말 좋아해!", "the cat sat on the mat", "￼ ￼￼!?"] * 5
 
 
-def build(kind: Kind, *normalise: str) -> MaskedLMPipeline:
+def build(kind: str, *normalise: str) -> MaskedLMPipeline:
     tokenizer = train_tokenizer(CORPUS, kind, 400, normalise)
     config = MaskedLMConfig(
         vocab_size=tokenizer.vocab_size + 1,

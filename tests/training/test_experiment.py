@@ -14,7 +14,7 @@ import pytest
 import pellucid
 from pellucid.core.errors import UserError
 from pellucid.data.corpora import find_corpus
-from pellucid.data.pairs import Pair
+from pellucid.data.pairs import TextPair
 from pellucid.generation import SearchConfig
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
 from pellucid.training import TrainingConfig, read_settings
@@ -37,7 +37,7 @@ def plainly() -> Iterator[None]:
 
 
 def write_pairs(path: Path, letters: str) -> None:
-    """Pairs of words in which the first of the letters is the most frequent one, and so on."""
+    """Splits of words in which the first of the letters is the most frequent one, and so on."""
     words = [
         a + b + letters[(i + j) // 7] for i, a in enumerate(letters) for j, b in enumerate(letters)
     ]
@@ -182,13 +182,13 @@ PER = TrainingConfig(steps=5, monitor="per")
 def test_what_the_best_is_judged_by(data: Path, same: bool, changes: dict[str, Any]) -> None:
     before = settings(data, training=PER)
     now = replace(before, **changes)
-    aside = (Pair("a", ("b",)),)
+    aside = (TextPair("a", ("b",)),)
     assert (judged_by(before, aside) == judged_by(now, aside)) is same
-    assert judged_by(before, aside) != judged_by(before, (Pair("a", ("b", "c")),))
+    assert judged_by(before, aside) != judged_by(before, (TextPair("a", ("b", "c")),))
 
 
 def test_a_loss_is_judged_without_answers(data: Path) -> None:
-    before, aside = settings(data), (Pair("a", ("b",)),)
+    before, aside = settings(data), (TextPair("a", ("b",)),)
     now = replace(before, search=SearchConfig(beam=2), evaluation=EvaluationConfig("none"))
     assert judged_by(before, aside) == judged_by(now, aside)
 
@@ -208,7 +208,7 @@ def test_a_run_that_saved_nothing_learns_its_tokenizers_anew(data: Path, tmp_pat
 
 def test_the_model_is_saved_before_its_score_is_said(data: Path, tmp_path: Path) -> None:
     def say(line: str) -> None:
-        if line.startswith("put aside"):
+        if line.startswith("held out"):
             raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):

@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from pellucid.core.errors import UsageError
+from pellucid.training.config import ScheduleConfig
 from pellucid.training.schedules import (
-    NAMES,
-    ScheduleConfig,
+    SCHEDULES,
     constant,
     cosine,
     inverse_sqrt,
@@ -55,7 +55,7 @@ def test_warmup_longer_than_training_only_rises() -> None:
     assert linear(3, lr=1.0, total=5, warmup=10) == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_a_config_is_its_function(name: str) -> None:
     config = ScheduleConfig(name, lr=0.25, warmup=7, end=0.5)
     expected = {
@@ -66,7 +66,7 @@ def test_a_config_is_its_function(name: str) -> None:
         "cosine": cosine(11, lr=0.25, total=23, warmup=7, end=0.5),
     }
     assert config.at(11, total=23, d_model=64) == expected[name]
-    assert len(set(expected.values())) == len(NAMES)
+    assert len(set(expected.values())) == len(SCHEDULES)
 
 
 @pytest.mark.parametrize(

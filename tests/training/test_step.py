@@ -10,9 +10,9 @@ from pellucid.core.batch import Batch
 from pellucid.core.rng import Rng
 from pellucid.evaluation.loss import held_out_loss
 from pellucid.models import Seq2Seq
-from pellucid.training.config import TrainingConfig
-from pellucid.training.optimizers import Adam, DivergedError, OptimizerConfig
-from pellucid.training.step import split, train_step
+from pellucid.training.config import OptimizerConfig, TrainingConfig
+from pellucid.training.optimizers.model import ModelOptimizer
+from pellucid.training.step import DivergedError, split, train_step
 
 FREE = replace(TRAIN, optimizer=OptimizerConfig(clip=float("inf")))
 
@@ -28,7 +28,9 @@ def double() -> Seq2Seq:
 
 def stepped(config: TrainingConfig) -> tuple[dict[str, np.ndarray], float]:
     learner = double()
-    _, norm = train_step(learner, Adam(learner.named_parameters()), batch(), config, step=4, lr=0.1)
+    _, norm = train_step(
+        learner, ModelOptimizer(learner.named_parameters()), batch(), config, step=4, lr=0.1
+    )
     return {k: p.grad for k, p in learner.named_parameters() if p.grad is not None}, norm
 
 
@@ -47,7 +49,7 @@ def test_dropout_changes_with_the_step_and_the_seed() -> None:
     for seed, step in ((0, 1), (0, 2), (1, 1)):
         learner = double()
         config = replace(FREE, seed=seed)
-        optimizer = Adam(learner.named_parameters())
+        optimizer = ModelOptimizer(learner.named_parameters())
         norms.add(train_step(learner, optimizer, batch(), config, step=step, lr=0.1)[1])
     assert len(norms) == 3
 
@@ -76,7 +78,12 @@ def test_a_step_is_adam_along_the_clipped_mean_gradient() -> None:
     config = replace(FREE, optimizer=OptimizerConfig(clip=0.01, eps=0.1))
     learner, by_hand = double(), double()
     tally, norm = train_step(
-        learner, Adam(learner.named_parameters(), config.optimizer), batch(), config, step=4, lr=0.1
+        learner,
+        ModelOptimizer(learner.named_parameters(), config.optimizer),
+        batch(),
+        config,
+        step=4,
+        lr=0.1,
     )
     assert (tally.clipped, tally.steps, tally.sentences) == (1, 1, 13)
     assert norm > 0.01
@@ -97,7 +104,9 @@ def test_a_loss_or_gradient_that_is_not_finite_changes_nothing(bad: float) -> No
     learner.output.bias.data = np.full_like(learner.output.bias.data, bad)
     before = {name: array.copy() for name, array in learner.state_dict().items()}
     with np.errstate(all="ignore"), pytest.raises(DivergedError, match=r"step 9.*0\.125.*loss is"):
-        train_step(learner, Adam(learner.named_parameters()), batch(), TRAIN, step=9, lr=0.125)
+        train_step(
+            learner, ModelOptimizer(learner.named_parameters()), batch(), TRAIN, step=9, lr=0.125
+        )
     for name, array in learner.state_dict().items():
         np.testing.assert_array_equal(array, before[name])
 
@@ -116,7 +125,7 @@ def test_a_gradient_that_is_not_finite_is_named(monkeypatch: pytest.MonkeyPatch)
         return total, poisoned
 
     monkeypatch.setattr(learner, "loss", broken)
-    optimizer = Adam(learner.named_parameters())
+    optimizer = ModelOptimizer(learner.named_parameters())
     with pytest.raises(DivergedError, match=r"source\.tokens\.weight"):
         train_step(learner, optimizer, batch(), TRAIN, step=1, lr=0.1)
 

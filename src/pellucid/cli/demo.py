@@ -148,8 +148,8 @@ def _show_chat(chat: Outcome, console: Console) -> None:
 def _show_words(g2p: Outcome, console: Console) -> None:
     held_out = g2p.pairs.test
     assert g2p.scores is not None
-    assert g2p.scores.rates is not None
-    per, wer, words, *_ = g2p.scores.rates
+    scores = g2p.scores.as_json()
+    per, wer, words = scores["per"], scores["wer"], scores["words"]
     console.print(
         f"\nOn {words:,} words never seen in training: [bold]PER {per:.1%}[/] (sounds wrong), "
         f"WER {wer:.1%} (words wrong)\n(stress marks count; inflected forms of one word may be in "

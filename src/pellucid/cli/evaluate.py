@@ -14,15 +14,15 @@ import tyro
 from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
-from pellucid.data.pairs import Pair, Pairs
-from pellucid.evaluation.bleu import check_installed
+from pellucid.data.pairs import Splits, TextPair
 from pellucid.evaluation.evaluate import Scores
+from pellucid.evaluation.metrics import METRICS
 from pellucid.families import family_of
 from pellucid.families.folder import CARD, find_model, load_model
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import with_scores
-from pellucid.training.config import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
+from pellucid.training.config import DataConfig, MetricName, RunConfig, TokenizerConfig, load_recipe
 from pellucid.training.experiment import card, encode, read_material, score
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
         *,
         data: tuple[Path, ...] = (),
         columns: tuple[str, str] | None = None,
-        metric: Metric | None = None,
+        metric: MetricName | None = None,
         json: bool = False,
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
     ) -> int:
@@ -87,7 +87,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _settings_of(
-    trained: Pipeline, path: Path, data: tuple[Path, ...], metric: Metric | None
+    trained: Pipeline, path: Path, data: tuple[Path, ...], metric: MetricName | None
 ) -> RunConfig:
     """Return the settings to score with: those of the run, if there is one."""
     is_run = (path / "config.toml").is_file()
@@ -98,21 +98,21 @@ def _settings_of(
     config = load_recipe(str(path)) if is_run else _settings_for(trained)
     if metric is not None:
         config = replace(config, evaluation=replace(config.evaluation, metric=metric))
-    if config.evaluation.metric == "bleu":
-        check_installed()
+    if config.evaluation.metric != "none":
+        METRICS[config.evaluation.metric].check()
     return config
 
 
 def _given(
     config: RunConfig, data: tuple[Path, ...], columns: tuple[str, str] | None
-) -> Sequence[Pair]:
+) -> Sequence[TextPair]:
     own = config.data
     columns = columns or own.columns
     given = replace(own, train=data, valid=(), test=(), columns=columns, held_out=0.0)
     return read_material(replace(config, data=given)).train
 
 
-def _held_out(trained: Pipeline, config: RunConfig, path: Path) -> Sequence[Pair]:
+def _held_out(trained: Pipeline, config: RunConfig, path: Path) -> Sequence[TextPair]:
     everything = read_material(config)
     _check_split(trained, everything, config, path)
     pairs = everything.test or everything.valid
@@ -147,7 +147,7 @@ def _write_into_card(path: Path, fresh: str, scores: Scores) -> None:
         _log.warning("the scores were not written into the card: %s", error)
 
 
-def _check_split(trained: Pipeline, pairs: Pairs, config: RunConfig, run: Path) -> None:
+def _check_split(trained: Pipeline, pairs: Splits, config: RunConfig, run: Path) -> None:
     """Refuse data held out of files that changed: the model may have trained on some of it."""
     own = config.data
     if not own.train or own.valid or own.test or not own.sha256:

@@ -1,4 +1,4 @@
-"""Pairs as token ids, and the batches of each pass over them.
+"""Splits as token ids, and the batches of each pass over them.
 
 Which batches an epoch has, and in which order, is a function of (data, seed, epoch number) alone:
 a place in training is (epoch, batch), and going on from it takes nothing else.
@@ -19,9 +19,8 @@ import numpy as np
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.rng import Rng, random_bits
-from pellucid.data.cutting import Cuts
-from pellucid.data.pairs import Pair
-from pellucid.data.tokenizers import BOS, EOS, Tokenizer
+from pellucid.data.pairs import TextPair
+from pellucid.data.tokenizers import BOS, EOS, Tokenizer, TokenizerLike
 
 WINDOW = 100
 """Batches' worth of examples sorted by length together. Larger windows make the batches more even,
@@ -68,7 +67,7 @@ class Examples:
 
 
 def encode_pairs(
-    pairs: Sequence[Pair],
+    pairs: Sequence[TextPair],
     source: Tokenizer,
     target: Tokenizer,
     *,
@@ -84,7 +83,7 @@ def encode_pairs(
 
     >>> from pellucid.data.tokenizers import train_tokenizer
     >>> tokenizer = train_tokenizer(["abc"], kind="char")
-    >>> pairs = [Pair("ab", ("c",)), Pair("abc", ("a",))]
+    >>> pairs = [TextPair("ab", ("c",)), TextPair("abc", ("a",))]
     >>> examples = encode_pairs(pairs, tokenizer, tokenizer, max_tokens=2)
     >>> examples.source.tokens, examples.target.tokens, examples.dropped
     (array([4, 5]), array([1, 6, 2]), 1)
@@ -115,6 +114,40 @@ def encode_pairs(
     return Examples(
         Packed.of([s for s, _ in kept]), Packed.of([[BOS, *t, EOS] for _, t in kept]), dropped
     )
+
+
+def encode_texts(
+    texts: Sequence[str], tokenizer: TokenizerLike, *, begin: int, end: int, max_tokens: int
+) -> Examples:
+    """Cut texts into tokens, between begin and end; the sources are empty.
+
+    One of more than `max_tokens` (begin and end not counted) or of none is dropped, never cut; a
+    warning says how many. So does one for characters without a token.
+
+    Raises `UserError` when nothing is left.
+
+    >>> from pellucid.data.tokenizers import train_tokenizer
+    >>> tokenizer = train_tokenizer(["abc"], kind="char")
+    >>> encode_texts(["ab", "cab"], tokenizer, begin=1, end=2, max_tokens=2).target.tokens
+    array([1, 4, 5, 2])
+    """
+    report_unknown(tokenizer, texts, "text")
+    rows = tokenizer.encode_all(texts)
+    kept = [row for row in rows if 0 < len(row) <= max_tokens]
+    if not kept:
+        raise UserError(
+            f"none of {len(rows):,} texts has 1 to {max_tokens} tokens; allow more tokens, or give "
+            "other texts"
+        )
+    if dropped := len(rows) - len(kept):
+        _log.warning(
+            "left out %s of %s texts: empty, or more than %d tokens",
+            f"{dropped:,}",
+            f"{len(rows):,}",
+            max_tokens,
+        )
+    nothing: list[list[int]] = [[] for _ in kept]
+    return Examples(Packed.of(nothing), Packed.of([[begin, *row, end] for row in kept]), dropped)
 
 
 class Batches:
@@ -207,7 +240,7 @@ def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
     return EpochBatches(examples, _cut(order, examples.useful_tokens, budget))
 
 
-def report_unknown(tokenizer: Cuts, texts: Sequence[str], side: str) -> None:
+def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) -> None:
     """Warn of the characters of texts that have no token."""
     if unknown := tokenizer.unknown_characters(texts):
         _log.warning(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
-from pellucid.data.pairs import Pair, Pairs, split_by_hash
+from pellucid.data.pairs import Splits, TextPair, split_by_hash
 
 LONGEST_LINE = 50_000
 """Characters. A line beyond it is not a sentence or two but a file of another kind."""
@@ -23,7 +23,7 @@ LONGEST_LINE = 50_000
 COLUMNS = ("source", "target")
 
 
-def read_pairs(path: Path, columns: tuple[str, str] | None = None) -> tuple[Pair, ...]:
+def read_pairs(path: Path, columns: tuple[str, str] | None = None) -> tuple[TextPair, ...]:
     """Read the pairs of one file; its name says the format: .tsv, .csv, .jsonl, any with .gz.
 
     TSV (no quoting) and CSV have exactly two columns, or a first line that names the columns. In
@@ -54,7 +54,7 @@ def is_file_of_pairs(path: Path) -> bool:
     return _format(path) in (".tsv", ".csv", ".jsonl")
 
 
-def read_parallel(source: Path, target: Path) -> tuple[Pair, ...]:
+def read_parallel(source: Path, target: Path) -> tuple[TextPair, ...]:
     """Read two text files of which line i of one translates line i of the other.
 
     Raises `UserError` naming file and line; when the line counts differ, both.
@@ -69,7 +69,7 @@ def read_parallel(source: Path, target: Path) -> tuple[Pair, ...]:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 raise UserError(f"{path}, line {number}: empty; take it out of both files")
-    return tuple(Pair(s, (t,)) for s, t in zip(sources, targets, strict=True))
+    return tuple(TextPair(s, (t,)) for s, t in zip(sources, targets, strict=True))
 
 
 def read_split(
@@ -80,7 +80,7 @@ def read_split(
     held_out: float,
     columns: tuple[str, str] | None = None,
     same: Callable[[str], str] = str,
-) -> Pairs:
+) -> Splits:
     """Read a user's files: one path is a file of pairs, two are parallel texts.
 
     Without validation files the share `held_out` of the training sources is put aside by hash, all
@@ -91,14 +91,14 @@ def read_split(
     pairs = _read_either(train, columns)
     judged = _read_either(test, columns) if test else ()
     if valid:
-        return Pairs(pairs, _read_either(valid, columns), judged)
+        return Splits(pairs, _read_either(valid, columns), judged)
     split = split_by_hash(pairs, valid=held_out, same=same)
     if not split.train or (held_out > 0 and not split.valid):
         raise UserError(
             f"{train[0]}: too few pairs ({len(pairs):,}) to put {held_out:.1%} of them aside for "
             "validation; give a validation file, or another share"
         )
-    return Pairs(split.train, split.valid, judged)
+    return Splits(split.train, split.valid, judged)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -138,7 +138,7 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
-def _read_either(paths: Sequence[Path], columns: tuple[str, str] | None) -> tuple[Pair, ...]:
+def _read_either(paths: Sequence[Path], columns: tuple[str, str] | None) -> tuple[TextPair, ...]:
     if len(paths) == 1:
         return read_pairs(paths[0], columns)
     if len(paths) == 2:
@@ -211,7 +211,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 def _column_pairs(
     path: Path, rows: Iterator[Row], columns: tuple[str, str] | None
-) -> Iterator[Pair]:
+) -> Iterator[TextPair]:
     header = next(rows)
     first = [name.strip() for name in header[1]]
     names = columns or COLUMNS
@@ -231,7 +231,7 @@ def _column_pairs(
         yield _column_pair(path, row, at, width)
 
 
-def _column_pair(path: Path, row: Row, at: list[int], width: int) -> Pair:
+def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
     number, fields = row
     if len(fields) != width:
         separator = "a tab" if _format(path) == ".tsv" else "a comma"
@@ -248,7 +248,7 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> Pair:
     return _pair(path, number, source, (target,))
 
 
-def _json_pairs(path: Path, columns: tuple[str, str]) -> Iterator[Pair]:
+def _json_pairs(path: Path, columns: tuple[str, str]) -> Iterator[TextPair]:
     for number, line in enumerate(read_lines(path), 1):
         where = f"{path}, line {number}"
         try:
@@ -276,7 +276,7 @@ def _example(columns: tuple[str, str]) -> str:
     return f'"{columns[0]}": "…", "{columns[1]}": "…"'
 
 
-def _pair(path: Path, number: int, source: str, targets: tuple[str, ...]) -> Pair:
+def _pair(path: Path, number: int, source: str, targets: tuple[str, ...]) -> TextPair:
     if not source.strip() or not targets or not all(text.strip() for text in targets):
         side = "source" if not source.strip() else "target"
         raise UserError(f"{path}, line {number}: the {side} is empty; take the line out")
@@ -286,4 +286,4 @@ def _pair(path: Path, number: int, source: str, targets: tuple[str, ...]) -> Pai
         raise UserError(
             f"{path}, line {number}: holds half of a surrogate pair, which is no character"
         ) from None
-    return Pair(source, targets)
+    return TextPair(source, targets)

@@ -1,4 +1,4 @@
-"""Pairs of texts, and the split of them that depends on nothing but the texts."""
+"""Splits of texts, and the split of them that depends on nothing but the texts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Pair:
-    """A source text and the targets that are all right for it; the first is the one to prefer."""
+class TextPair:
+    """A source text and its targets: all are correct, the first is preferred."""
 
     source: str
     targets: tuple[str, ...]
@@ -26,14 +26,14 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """What to learn from, what to choose the model by, and what to judge it by once."""
+class Splits:
+    """Training, validation and test pairs."""
 
-    train: tuple[Pair, ...]
-    valid: tuple[Pair, ...] = ()
-    test: tuple[Pair, ...] = ()
+    train: tuple[TextPair, ...]
+    valid: tuple[TextPair, ...] = ()
+    test: tuple[TextPair, ...] = ()
     first_target_only: bool = False
-    """Learn each pair's first target; the others count when an output is judged."""
+    """Train on each pair's first target only; evaluation accepts all."""
 
 
 def hash_fraction(text: str) -> float:
@@ -49,22 +49,22 @@ def hash_fraction(text: str) -> float:
 
 
 def split_by_hash(
-    pairs: Iterable[Pair],
+    pairs: Iterable[TextPair],
     *,
     valid: float,
     test: float = 0.0,
-    key: Callable[[Pair], str] = lambda pair: pair.source,
+    key: Callable[[TextPair], str] = lambda pair: pair.source,
     same: Callable[[str], str] = str,
-) -> Pairs:
-    """Split so that all pairs with the same key stand on one side, whatever else is in the set.
+) -> Splits:
+    """Split so that all pairs with the same key are on one side, whatever else is in the set.
 
     `valid` and `test` are the expected shares of the keys; adding or removing pairs moves no other.
-    Keys that `same` makes one text stand together, where the first of them in code point order
-    would stand by itself: a set in which no two keys are one text is split as without `same`.
+    Keys that `same` makes one text go together, where the first of them in code point order
+    would go by itself: a set in which no two keys are one text is split as without `same`.
 
     Raises `UsageError` when the shares leave nothing to train on.
 
-    >>> split = split_by_hash([Pair(str(n), ("x",)) for n in range(100)], valid=0.1, test=0.1)
+    >>> split = split_by_hash([TextPair(str(n), ("x",)) for n in range(100)], valid=0.1, test=0.1)
     >>> len(split.train), len(split.valid), len(split.test)
     (86, 8, 6)
     """
@@ -76,21 +76,21 @@ def split_by_hash(
     first: dict[str, str] = {}
     for _, text, group in keyed:
         first[group] = min(text, first.get(group, text))
-    sides: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
+    sides: dict[str, list[TextPair]] = {"train": [], "valid": [], "test": []}
     for pair, _, group in keyed:
         place = hash_fraction(first[group])
         side = "test" if place < test else "valid" if place < test + valid else "train"
         sides[side].append(pair)
-    return Pairs(tuple(sides["train"]), tuple(sides["valid"]), tuple(sides["test"]))
+    return Splits(tuple(sides["train"]), tuple(sides["valid"]), tuple(sides["test"]))
 
 
-def report_shared(pairs: Pairs, same: Callable[[str], str] = str) -> None:
-    """Warn of the pairs put aside that are learnt from as well, or chosen by: they test nothing.
+def report_shared(pairs: Splits, same: Callable[[str], str] = str) -> None:
+    """Warn of held-out pairs that are in the training data too, or in both held-out sets.
 
     Two pairs are one when `same` makes their sources one text, and a target of each.
     """
 
-    def forms(pair: Pair) -> set[tuple[str, str]]:
+    def forms(pair: TextPair) -> set[tuple[str, str]]:
         return {(same(pair.source), same(target)) for target in pair.targets}
 
     seen = {form for pair in pairs.train for form in forms(pair)}
@@ -101,8 +101,8 @@ def report_shared(pairs: Pairs, same: Callable[[str], str] = str) -> None:
         found = [forms(pair) for pair in side]
         if known := sum(not seen.isdisjoint(some) for some in found):
             _log.warning(
-                "%s of %s %s pairs are in the %s data as well, so their score says little about "
-                "others; give pairs that are nowhere else",
+                "%s of %s %s pairs are in the %s data too, so their score says little about new "
+                "pairs; give pairs that are in no other set",
                 f"{known:,}",
                 f"{len(side):,}",
                 name,

@@ -6,17 +6,14 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError, UserError
-from pellucid.data.batches import Examples, report_unknown
-from pellucid.data.cutting import Cuts
 from pellucid.data.files import is_file_of_pairs, read_lines
-from pellucid.data.pairs import Pair, Pairs, split_by_hash
+from pellucid.data.pairs import Splits, TextPair, split_by_hash
 
 _log = logging.getLogger(__name__)
 
 
-def as_texts(pairs: Pairs, same: Callable[[str], str] = str) -> Pairs:
+def as_texts(pairs: Splits, same: Callable[[str], str] = str) -> Splits:
     """Take every source and every target for a text of its own, each once, in order.
 
     A text that training sees, or that `same` makes one with such a text, is no longer put aside,
@@ -24,13 +21,13 @@ def as_texts(pairs: Pairs, same: Callable[[str], str] = str) -> Pairs:
 
     Raises `UserError` when that leaves nothing to test on.
 
-    >>> pairs = Pairs((Pair("hi", ("ho", "hi")),), (Pair("hi", ("bye",)),))
+    >>> pairs = Splits((TextPair("hi", ("ho", "hi")),), (TextPair("hi", ("bye",)),))
     >>> [pair.target for pair in as_texts(pairs).train], [p.target for p in as_texts(pairs).valid]
     (['hi', 'ho'], ['bye'])
     """
     seen: set[str] = set()
 
-    def texts(side: Iterable[Pair], name: str, where: str) -> tuple[Pair, ...]:
+    def texts(side: Iterable[TextPair], name: str, where: str) -> tuple[TextPair, ...]:
         texts = (text for pair in side for text in (pair.source, *pair.targets) if text)
         every = list(dict.fromkeys(texts))
         new = [text for text in every if same(text) not in seen]
@@ -43,7 +40,7 @@ def as_texts(pairs: Pairs, same: Callable[[str], str] = str) -> Pairs:
                 name,
                 where,
             )
-        return tuple(Pair("", (text,)) for text in new)
+        return tuple(TextPair("", (text,)) for text in new)
 
     train = texts(pairs.train, "training", "")
     valid = texts(pairs.valid, "validation", "training")
@@ -53,7 +50,7 @@ def as_texts(pairs: Pairs, same: Callable[[str], str] = str) -> Pairs:
             "none of the test texts is left: all are learnt from, or validated by; give other "
             "ones, or none"
         )
-    return Pairs(train, valid, test)
+    return Splits(train, valid, test)
 
 
 def is_text_file(paths: Sequence[Path]) -> bool:
@@ -69,7 +66,7 @@ def read_texts(
     *,
     held_out: float,
     same: Callable[[str], str] = str,
-) -> Pairs:
+) -> Splits:
     """Read text files, a text a line; empty lines are left out.
 
     Without validation files the share `held_out` of the texts is put aside by hash. Those that
@@ -81,54 +78,20 @@ def read_texts(
     texts, judged = _read(train), [pair for path in test for pair in _read(path)]
     if valid:
         aside = [pair for path in valid for pair in _read(path)]
-        return as_texts(Pairs(tuple(texts), tuple(aside), tuple(judged)), same)
+        return as_texts(Splits(tuple(texts), tuple(aside), tuple(judged)), same)
     split = split_by_hash(texts, valid=held_out, key=lambda pair: pair.target, same=same)
     if not split.train or (held_out > 0 and not split.valid):
         raise UserError(
             f"{train}: too few texts ({len(texts):,}) to put {held_out:.1%} of them aside for "
             "validation; give a validation file, or another share"
         )
-    return as_texts(Pairs(split.train, split.valid, tuple(judged)), same)
+    return as_texts(Splits(split.train, split.valid, tuple(judged)), same)
 
 
-def _read(path: Path) -> list[Pair]:
+def _read(path: Path) -> list[TextPair]:
     if is_file_of_pairs(path):
         raise UsageError(
             f"{path}: is a file of pairs, and the texts to learn from are a text file; give "
             "another .txt, a text a line"
         )
-    return [Pair("", (line,)) for line in read_lines(path) if line.strip()]
-
-
-def encode_texts(
-    texts: Sequence[str], tokenizer: Cuts, *, begin: int, end: int, max_tokens: int
-) -> Examples:
-    """Cut texts into tokens, between begin and end; the sources are empty.
-
-    One of more than `max_tokens` (begin and end not counted) or of none is dropped, never cut; a
-    warning says how many. So does one for characters without a token.
-
-    Raises `UserError` when nothing is left.
-
-    >>> from pellucid.data.tokenizers import train_tokenizer
-    >>> tokenizer = train_tokenizer(["abc"], kind="char")
-    >>> encode_texts(["ab", "cab"], tokenizer, begin=1, end=2, max_tokens=2).target.tokens
-    array([1, 4, 5, 2])
-    """
-    report_unknown(tokenizer, texts, "text")
-    rows = tokenizer.encode_all(texts)
-    kept = [row for row in rows if 0 < len(row) <= max_tokens]
-    if not kept:
-        raise UserError(
-            f"none of {len(rows):,} texts has 1 to {max_tokens} tokens; allow more tokens, or give "
-            "other texts"
-        )
-    if dropped := len(rows) - len(kept):
-        _log.warning(
-            "left out %s of %s texts: empty, or more than %d tokens",
-            f"{dropped:,}",
-            f"{len(rows):,}",
-            max_tokens,
-        )
-    nothing: list[list[int]] = [[] for _ in kept]
-    return Examples(Packed.of(nothing), Packed.of([[begin, *row, end] for row in kept]), dropped)
+    return [TextPair("", (line,)) for line in read_lines(path) if line.strip()]

@@ -10,9 +10,10 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Protocol
 
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
@@ -34,13 +35,32 @@ NORMALISERS: dict[str, Callable[[], list[normalizers.Normalizer]]] = {
 run of white space one space with none at the edges, put a space round each ? . ! and , (seed
 003)."""
 
-Kind = Literal["char", "bpe"]
-
 _log = logging.getLogger(__name__)
 
 
+class TokenizerLike(Protocol):
+    """What a pipeline needs of a tokenizer, ours or another program's."""
+
+    vocab_size: int
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, without begin or end."""
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of many texts."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the text of each id by itself."""
+
+    def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
+        """Count the characters that have no token."""
+
+
 class Tokenizer:
-    """Cuts text into token ids and joins them again.
+    """Tokenizes text, and joins tokens again.
 
     `decode(encode(text)) == text` for every text, once it is normalised as the file says; at
     character level every character must have been seen in training.
@@ -52,7 +72,7 @@ class Tokenizer:
     'nab'
     """
 
-    def __init__(self, core: tokenizers.Tokenizer, kind: Kind) -> None:
+    def __init__(self, core: tokenizers.Tokenizer, kind: str) -> None:
         # "<pad>" typed by a user is five characters, not the token of that name.
         core.encode_special_tokens = True
         self._core = core
@@ -111,7 +131,7 @@ class Tokenizer:
 
     def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the characters that have no token, most frequent first. Bytes always have one."""
-        if self.kind == "bpe":
+        if KINDS[self.kind].any_text:
             return {}
         counts = _count_characters(self._core.normalizer, texts)
         known = self._core.get_vocab()
@@ -178,7 +198,7 @@ def normaliser(names: Sequence[str]) -> Callable[[str], str]:
 
 def train_tokenizer(
     texts: Iterable[str],
-    kind: Kind = "bpe",
+    kind: str = "bpe",
     vocab_size: int | None = None,
     normalise: Sequence[str] = (),
 ) -> Tokenizer:
@@ -193,9 +213,7 @@ def train_tokenizer(
     Raises `UsageError` for an unknown normaliser and a vocabulary too small for its alphabet.
     """
     normalizer = _normalizer(normalise)
-    if kind == "char":
-        return Tokenizer(_train_characters(texts, vocab_size, normalizer), kind)
-    return Tokenizer(_train_bytes(texts, vocab_size, normalizer), kind)
+    return Tokenizer(KINDS[kind].train(texts, vocab_size, normalizer), kind)
 
 
 def _normalizer(names: Sequence[str]) -> normalizers.Normalizer | None:
@@ -247,10 +265,9 @@ def _train_characters(
 def _train_bytes(
     texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
 ) -> tokenizers.Tokenizer:
-    smallest = BYTES + len(SPECIALS)
-    if vocab_size is None or vocab_size < smallest:
+    if vocab_size is None or vocab_size < SMALLEST_BPE:
         raise UsageError(
-            f"vocab_size must be at least {smallest} (256 bytes and {len(SPECIALS)} special "
+            f"vocab_size must be at least {SMALLEST_BPE} (256 bytes and {len(SPECIALS)} special "
             f"tokens) for byte-level BPE, got {vocab_size}"
         )
     core = tokenizers.Tokenizer(models.BPE())
@@ -267,6 +284,50 @@ def _train_bytes(
     if (reached := core.get_vocab_size()) < vocab_size:
         _log.info("the texts give %d tokens, fewer than the %d asked for", reached, vocab_size)
     return core
+
+
+@dataclass(frozen=True)
+class TokenizerKind:
+    """A way to tokenize. A new kind is a function that trains it and its row in `KINDS`."""
+
+    name: str
+    about: str
+    train: Callable[..., tokenizers.Tokenizer]
+    """train(texts, vocab_size or None, normalizer or None) -> the library's tokenizer."""
+    parts: tuple[str, str, str]
+    """The types of model, pre-tokenizer and decoder by which its file is known."""
+    smallest: int
+    """The fewest tokens that a vocabulary has."""
+    any_text: bool
+    """Whether it has tokens for every character there is."""
+    joins_spaces: bool
+    """Whether a space belongs to the token after it."""
+
+
+SMALLEST_BPE = BYTES + len(SPECIALS)
+KINDS: dict[str, TokenizerKind] = {
+    kind.name: kind
+    for kind in (
+        TokenizerKind(
+            "bpe",
+            "byte-level pieces, which can write any text",
+            _train_bytes,
+            ("BPE", "ByteLevel", "ByteLevel"),
+            SMALLEST_BPE,
+            any_text=True,
+            joins_spaces=True,
+        ),
+        TokenizerKind(
+            "char",
+            "whole characters",
+            _train_characters,
+            ("WordLevel", "Split", "Fuse"),
+            len(SPECIALS),
+            any_text=False,
+            joins_spaces=False,
+        ),
+    )
+}
 
 
 def _count_characters(
@@ -292,7 +353,7 @@ def _not_unicode(texts: Sequence[str]) -> UserError:
     raise TypeError("expected a sequence of str")
 
 
-def _kind_of(file: Any) -> Kind | None:
+def _kind_of(file: Any) -> str | None:
     """Return what a parsed tokenizer.json holds, or None if it is not one of ours."""
     model, vocab = file["model"], file["model"]["vocab"]
     if sorted(vocab.values()) != list(range(len(vocab))):
@@ -302,8 +363,7 @@ def _kind_of(file: Any) -> Kind | None:
     if any(vocab.get(token["content"]) != token["id"] for token in file["added_tokens"]):
         return None
     parts = (model["type"], file["pre_tokenizer"]["type"], file["decoder"]["type"])
-    if parts == ("WordLevel", "Split", "Fuse"):
-        return "char"
-    if parts == ("BPE", "ByteLevel", "ByteLevel") and len(vocab) >= BYTES + len(SPECIALS):
-        return "bpe"
+    for kind in KINDS.values():
+        if parts == kind.parts and len(vocab) >= kind.smallest:
+            return kind.name
     return None

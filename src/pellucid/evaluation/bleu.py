@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pellucid.core.errors import optional
+from pellucid.evaluation.metric import Measured, Metric
 
 RESAMPLES = 1000
 
@@ -18,8 +19,8 @@ class Figure(NamedTuple):
     name: str
     value: float
     interval: tuple[float, float] | None
-    """Bootstrap, 95 %, within 0 to 100; None when it was not asked for, of one output, of a score
-    of 0, and where a resample shares not one word with its references."""
+    """Bootstrap, 95 %, within 0 to 100; None where none was wanted, of one output, of a score of 0,
+    and where a resample has no word in common with its references."""
     signature: str
     """sacreBLEU's account of how it was counted: tokens, case, smoothing, version, seed."""
 
@@ -37,7 +38,7 @@ def bleu(
     """Return cased BLEU, lower-cased BLEU and chrF of detokenised outputs.
 
     Each output has one or more references; both sides are composed (Unicode's NFC) before they are
-    compared, and not normalised further. BLEU cuts words by mteval-v13a's rule ("13a").
+    compared, and not normalised further. BLEU splits words by mteval-v13a's rule ("13a").
     Source: Papineni et al. 2002, Popović 2015, in the form of Post 2018 (sacreBLEU); the intervals
     are its paired bootstrap's (Koehn 2004), which takes the seed from SACREBLEU_SEED, else 12345.
 
@@ -71,6 +72,18 @@ def bleu(
     return first, second, third
 
 
+def compute(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], intervals: bool
+) -> Measured:
+    """Return BLEU, lower-cased BLEU and chrF by the names of `BLEU_CHRF.scores`."""
+    figures = dict(zip(BLEU_CHRF.scores, bleu(outputs, references, intervals), strict=True))
+    return Measured(
+        {name: figure.value for name, figure in figures.items()},
+        {name: figure._asdict() for name, figure in figures.items()},
+        {figure.name: figure.written() for figure in figures.values()},
+    )
+
+
 def check_installed() -> None:
     """Raise `UserError` saying what to install when sacreBLEU is missing."""
     optional(
@@ -92,12 +105,21 @@ def _figure(
         try:
             score = metric.corpus_score(outputs, columns, n_bootstrap=RESAMPLES)
         except TypeError:
-            # sacreBLEU 2.6 cannot average resamples of which some share not one word with their
-            # references: so poor a score has no interval.
+            # sacreBLEU 2.6 cannot average resamples of which some have no word in common with their
+            # references: such a low score has no interval.
             score = metric.corpus_score(outputs, columns, n_bootstrap=1)
-        else:  # its JSON is the public road to the interval
+        else:  # its JSON is the public way to the interval
             signature = str(metric.get_signature())
-            said = json.loads(score.format(width=6, signature=signature, is_json=True))
-            middle, half = said["confidence_mean"], said["confidence_var"]
+            found = json.loads(score.format(width=6, signature=signature, is_json=True))
+            middle, half = found["confidence_mean"], found["confidence_var"]
             interval = (max(0.0, middle - half), min(100.0, middle + half))
     return Figure(name, float(score.score), interval, str(metric.get_signature()))
+
+
+BLEU_CHRF = Metric(
+    name="bleu",
+    about="BLEU, cased and lower-cased, and chrF by sacreBLEU, for sentences",
+    scores={"bleu": True, "bleu_lower": True, "chrf": True},
+    compute=compute,
+    check=check_installed,
+)

@@ -6,16 +6,14 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from pellucid.core.batch import Batch
-from pellucid.data.batches import Examples
-from pellucid.data.pairs import Pair
-from pellucid.data.texts import encode_texts
-from pellucid.evaluation.bleu import Figure, bleu
-from pellucid.evaluation.error_rates import ErrorRates, error_rates
-from pellucid.evaluation.metrics import SCORES
+from pellucid.data.batches import Examples, encode_texts
+from pellucid.data.pairs import TextPair
+from pellucid.evaluation.metric import Measured, Metric
+from pellucid.evaluation.metrics import METRICS
 from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Seq2SeqPipeline
 
 _log = logging.getLogger(__name__)
@@ -33,10 +31,8 @@ class Scores:
     """How many pairs, or texts."""
     kind: Literal["pairs", "texts", "hidden"] = "pairs"
     """What was predicted: targets, whole texts, or the tokens hidden in texts."""
-    rates: ErrorRates | None = None
-    """If the settings ask for them."""
-    figures: Mapping[str, Figure] = field(default_factory=dict)
-    """BLEU and chrF, if the settings ask for them, under the names that a monitor has."""
+    measured: Measured | None = None
+    """What the metric of the settings found, if they name one."""
     accuracy: float | None = None
     """Share of the hidden tokens that were the likeliest in their places."""
 
@@ -52,14 +48,12 @@ class Scores:
 
     def as_json(self) -> dict[str, Any]:
         """Return the scores by name; a perplexity that no number can say is None."""
-        rates = self.rates._asdict() if self.rates else {}
         return {
             self.unit: self.pairs,
             "loss": self.loss,
             "perplexity": self.perplexity,
             **({} if self.accuracy is None else {"accuracy": self.accuracy}),
-            **rates,
-            **{name: figure._asdict() for name, figure in self.figures.items()},
+            **(self.measured.record if self.measured else {}),
         }
 
     def written(self) -> dict[str, str]:
@@ -71,13 +65,7 @@ class Scores:
         }
         if self.accuracy is not None:
             rows["accuracy"] = f"{self.accuracy:.2%} of the hidden tokens guessed"
-        if self.rates:
-            for name, value, (low, high) in (
-                ("PER", self.rates.per, self.rates.per_interval),
-                ("WER", self.rates.wer, self.rates.wer_interval),
-            ):
-                rows[name] = f"{value:.2%} (95 %: {low:.2%} to {high:.2%})"
-        return {**rows, **{figure.name: figure.written() for figure in self.figures.values()}}
+        return {**rows, **(self.measured.rows if self.measured else {})}
 
     def _written_perplexity(self) -> str:
         if self.perplexity is None:
@@ -88,7 +76,7 @@ class Scores:
 class HeldOut(NamedTuple):
     """Held-out data as a model reads it, and the loss on it."""
 
-    pairs: Sequence[Pair]
+    pairs: Sequence[TextPair]
     examples: Examples
     batches: Sequence[Batch]
     loss: float
@@ -96,7 +84,7 @@ class HeldOut(NamedTuple):
 
 def encode_targets(
     trained: CausalLMPipeline | MaskedLMPipeline,
-    pairs: Sequence[Pair],
+    pairs: Sequence[TextPair],
     *,
     max_tokens: int,
     first_target_only: bool,
@@ -115,17 +103,13 @@ def encode_targets(
 def evaluate_answers(trained: Seq2SeqPipeline, held_out: HeldOut, metric: str) -> Scores:
     """Score an encoder-decoder: the loss of each pair's first target, and its answers.
 
-    Error rates count the nearest of a pair's targets, each normalised as the model learnt it. BLEU
-    and chrF count the targets as they are written, but for NFC.
+    A metric compares each answer with all of a pair's targets.
     """
     loss, pairs = held_out.loss, held_out.pairs
     if metric == "none":
         return Scores(loss, len(held_out.examples), "pairs")
-    answers = _answering(trained, pairs)()
-    if metric == "bleu":
-        return Scores(loss, len(pairs), "pairs", figures=_figures(answers, pairs))
-    rates = error_rates(answers, [right_answers(trained, pair) for pair in pairs])
-    return Scores(loss, len(pairs), "pairs", rates)
+    measured = _answering(trained, pairs, METRICS[metric])(True)
+    return Scores(loss, len(pairs), "pairs", measured)
 
 
 def evaluate_texts(trained: CausalLMPipeline, held_out: HeldOut, metric: str) -> Scores:
@@ -141,54 +125,44 @@ def evaluate_masked(trained: MaskedLMPipeline, held_out: HeldOut, metric: str) -
 
 
 def validation_metric(
-    trained: Seq2SeqPipeline, pairs: Sequence[Pair], metric: str, most: int
+    trained: Seq2SeqPipeline, pairs: Sequence[TextPair], metric: str, most: int
 ) -> Callable[[Any], Mapping[str, float]]:
     """Return what scores the answers to at most so many held-out pairs at each validation."""
     tried = min(len(pairs), most)
     some = [pairs[i * len(pairs) // tried] for i in range(tried)]  # sorted pairs differ by place
-    answering = _answering(trained, some)
-
-    def scores(_: Any) -> Mapping[str, float]:
-        answers = answering()
-        if metric == "bleu":
-            figures = _figures(answers, some, intervals=False)
-            return {name: figure.value for name, figure in figures.items()}
-        rates = error_rates(answers, [right_answers(trained, pair) for pair in some])
-        return {"per": rates.per, "wer": rates.wer}
-
-    return scores
+    measure = _answering(trained, some, METRICS[metric])
+    return lambda _: measure(False).values
 
 
-def right_answers(trained: Seq2SeqPipeline, pair: Pair) -> list[str]:
+def right_answers(trained: Seq2SeqPipeline, pair: TextPair) -> list[str]:
     """Return a pair's targets normalised as the model learnt them: it can say them no other way."""
     return [trained.target.normalised(text) for text in pair.targets]
 
 
-def _figures(
-    answers: Sequence[str], pairs: Sequence[Pair], intervals: bool = True
-) -> dict[str, Figure]:
-    """Return BLEU and chrF of one answer a pair, under the names that a monitor has."""
-    counted = bleu(answers, [pair.targets for pair in pairs], intervals)
-    return dict(zip(SCORES["bleu"], counted, strict=True))
+def _answering(
+    trained: Seq2SeqPipeline, pairs: Sequence[TextPair], metric: Metric
+) -> Callable[[bool], Measured]:
+    """Return what answers all sources and measures the answers, with intervals or without.
 
-
-def _answering(trained: Seq2SeqPipeline, pairs: Sequence[Pair]) -> Callable[[], list[str]]:
-    """Return what answers all sources as `pellucid generate` does: a long one in parts.
-
-    One that cannot be read even so has an empty answer, and a warning says how many.
+    A long source is answered in parts, as `pellucid generate` does it. One with a sentence that is
+    too long has an empty answer, and a warning says how many there are.
     """
+    references = [
+        right_answers(trained, pair) if metric.normalise else pair.targets for pair in pairs
+    ]
     parts = [trained.parts(pair.source) for pair in pairs]
     if unread := parts.count(None):
         _log.warning(
-            "%s of %s sources hold a sentence of more than %d tokens, which this model cannot "
-            "read; they count as answered with nothing",
+            "%s of %s sources have a sentence of more than %d tokens, which this model cannot "
+            "read; their answers count as empty",
             f"{unread:,}",
             f"{len(pairs):,}",
             trained.longest,
         )
 
-    def answers() -> list[str]:
-        said = iter(trained.best([part for some in parts for part in some or ()]))
-        return [" ".join(next(said) for _ in some or ()) for some in parts]
+    def measure(intervals: bool) -> Measured:
+        found = iter(trained.best([part for some in parts for part in some or ()]))
+        answers = [" ".join(next(found) for _ in some or ()) for some in parts]
+        return metric.compute(answers, references, intervals)
 
-    return answers
+    return measure

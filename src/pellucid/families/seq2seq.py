@@ -8,7 +8,7 @@ from typing import Any
 
 from pellucid.core.errors import UsageError
 from pellucid.data.batches import Examples, encode_pairs
-from pellucid.data.pairs import Pair
+from pellucid.data.pairs import TextPair
 from pellucid.evaluation.evaluate import evaluate_answers, validation_metric
 from pellucid.families.family import ModelFamily
 from pellucid.generation import SearchConfig
@@ -18,7 +18,7 @@ from pellucid.pipelines import Seq2SeqPipeline
 
 
 def _encode(
-    trained: Seq2SeqPipeline, pairs: Sequence[Pair], *, max_tokens: int, first_target_only: bool
+    trained: Seq2SeqPipeline, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool
 ) -> Examples:
     return encode_pairs(
         pairs,

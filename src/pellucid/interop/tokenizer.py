@@ -11,7 +11,7 @@ from pellucid.core.errors import UserError
 
 
 class ForeignTokenizer:
-    """Cuts text as the file says, whatever it says; nothing is cut off and nothing is padded.
+    """Tokenize text as the file says; nothing is truncated and nothing is padded.
 
     Special tokens that stand in a text, such as [MASK], are those tokens.
     """

@@ -27,7 +27,7 @@ from pellucid.core.files import SavingError, write_atomically
 from pellucid.core.machine import processor, processors
 from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Examples, held_out_batches
-from pellucid.data.pairs import Pairs
+from pellucid.data.pairs import Splits
 from pellucid.data.tokenizers import normaliser
 from pellucid.evaluation.bleu import check_installed
 from pellucid.lab.metrics import measure
@@ -129,11 +129,11 @@ def _head(trial: Trial) -> dict[str, Any]:
     }
 
 
-def data_digest(pairs: Pairs) -> str:
+def data_digest(pairs: Splits) -> str:
     """Return the SHA-256 of all pairs as read: those learnt from, validated on, and put aside.
 
-    >>> from pellucid.data.pairs import Pair
-    >>> data_digest(Pairs((Pair("1", ("one",)),)))[:12]
+    >>> from pellucid.data.pairs import TextPair
+    >>> data_digest(Splits((TextPair("1", ("one",)),)))[:12]
     'f70a20b6c9d0'
     """
     digest = hashlib.sha256()
@@ -147,7 +147,7 @@ def other_data(before: str, now: str) -> str:
     return f"other data (SHA-256 of its pairs {before[:12]}…, now {now[:12]}…)"
 
 
-def read_pairs(config: RunConfig) -> Pairs:
+def read_pairs(config: RunConfig) -> Splits:
     """Return what a run with these settings learns from and is judged by, on whichever side."""
     return read_data(config.data, normaliser(config.tokenizer.normalise))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
-from pellucid.data.cutting import Cuts
+from pellucid.data.tokenizers import TokenizerLike
 from pellucid.generation import Decodes, SampleConfig, SearchConfig, sample, sample_stream, search
 
 TEXTS_AT_ONCE = 128
@@ -58,8 +58,8 @@ class GenerationPipeline(ABC):
     """A model in eval mode with all that is needed to have it answer."""
 
     model: Any
-    source: Cuts
-    target: Cuts
+    source: TokenizerLike
+    target: TokenizerLike
     search: SearchConfig
     sampling: SampleConfig | None = None
     """When set, answers are drawn instead of searched for."""

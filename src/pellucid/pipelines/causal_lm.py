@@ -10,7 +10,7 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.core.batch import Packed
-from pellucid.data.cutting import Cuts
+from pellucid.data.tokenizers import TokenizerLike
 from pellucid.generation import Decodes, prepared
 from pellucid.models.causal_lm import CausalLM
 from pellucid.nn import Recorder
@@ -74,7 +74,7 @@ class CausalLMPipeline(GenerationPipeline):
     """Whether a text begins with the begin token, as those that it was trained on did."""
 
     @property
-    def tokenizer(self) -> Cuts:
+    def tokenizer(self) -> TokenizerLike:
         """What cuts texts, those read and those said."""
         return self.source
 

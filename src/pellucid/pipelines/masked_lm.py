@@ -11,8 +11,7 @@ import numpy as np
 from pellucid import ops
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
-from pellucid.data.cutting import Cuts
-from pellucid.data.tokenizers import Tokenizer
+from pellucid.data.tokenizers import KINDS, Tokenizer, TokenizerLike
 from pellucid.models.masked_lm import MaskedLM, Pooling
 
 MASK = "[MASK]"
@@ -41,7 +40,7 @@ class MaskedLMPipeline:
     """A `MaskedLM` in eval mode with its tokenizer."""
 
     model: MaskedLM
-    tokenizer: Cuts
+    tokenizer: TokenizerLike
 
     @property
     def longest(self) -> int:
@@ -102,7 +101,7 @@ class MaskedLMPipeline:
         left, *rest = text.split(MASK)
         holes = set()
         for piece in rest:
-            left = left.rstrip() if tokenizer.kind == "bpe" else left
+            left = left.rstrip() if KINDS[tokenizer.kind].joins_spaces else left
             holes.add(len(left))
             left += _HOLE + piece
         ids: list[int] = []
@@ -120,7 +119,7 @@ class MaskedLMPipeline:
     def _guess(self, token: int, p: float, pieces: Sequence[str], i: int) -> Guess:
         written = self._written(token)
         before, after = MASK.join(pieces[: i + 1]), MASK.join(pieces[i + 1 :])
-        glued = isinstance(self.tokenizer, Tokenizer) and self.tokenizer.kind == "bpe"
+        glued = isinstance(self.tokenizer, Tokenizer) and KINDS[self.tokenizer.kind].joins_spaces
         if glued or written.startswith((" ", "##")):
             before = before.rstrip()
         return Guess(written, p, (before + written.removeprefix("##") + after).strip())

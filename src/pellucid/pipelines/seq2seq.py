@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pellucid import ops
 from pellucid.core.batch import Batch, Packed
-from pellucid.data.sentences import split_sentences
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import Decodes, prepared
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn import Recorder
 from pellucid.pipelines.base import GenerationPipeline, Reading
+
+# White space after a mark that ends a sentence and any closing quotes or brackets; the marks of
+# Chinese and Japanese need none after them.
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])")
 
 
 @dataclass(frozen=True)
@@ -65,3 +69,27 @@ class Seq2SeqPipeline(GenerationPipeline):
     def written(self, source: Sequence[int], said: Sequence[int]) -> str:
         """Return the text of an answer."""
         return self.target.decode(said)
+
+
+def split_sentences(text: str, count: Callable[[str], int], longest: int) -> list[str] | None:
+    """Return the text in as few pieces of at most `longest` tokens as whole sentences allow.
+
+    `count` says how many tokens a piece has. None: a sentence by itself is too long. A text that is
+    short enough comes back as it is; white space between pieces is left out, and a text of nothing
+    else comes back empty.
+
+    >>> split_sentences("It rains. Does it? Yes!", len, 18)
+    ['It rains. Does it?', 'Yes!']
+    """
+    if count(text) <= longest:
+        return [text]
+    pieces: list[str] = []
+    start = 0
+    for stop in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
+        if pieces and count((pieces[-1] + text[start:stop]).strip()) <= longest:
+            pieces[-1] += text[start:stop]
+        elif text[start:stop].strip():
+            pieces.append(text[start:stop])
+        start = stop
+    pieces = [piece.strip() for piece in pieces] or [""]
+    return pieces if all(count(piece) <= longest for piece in pieces) else None

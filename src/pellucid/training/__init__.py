@@ -1,14 +1,16 @@
 """Learning: optimisers, schedules, the loop, checkpoints that survive any moment."""
 
-from pellucid.training.config import TrainingConfig
-from pellucid.training.optimizers import Adam, DivergedError, OptimizerConfig
+from pellucid.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
+from pellucid.training.optimizers import OPTIMIZERS
+from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.run import RunFolder, read_settings
-from pellucid.training.schedules import ScheduleConfig
+from pellucid.training.step import DivergedError
 from pellucid.training.trainer import Result, Trainer
 
 __all__ = [
-    "Adam",
+    "OPTIMIZERS",
     "DivergedError",
+    "ModelOptimizer",
     "OptimizerConfig",
     "Result",
     "RunFolder",

@@ -8,6 +8,7 @@ the model (`models.config`), the search (`generation`), optimizers and schedules
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import reduce
@@ -19,19 +20,28 @@ from typing import TYPE_CHECKING, Any, Literal
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, nearest, read_toml
 from pellucid.data.corpora import find_corpus
-from pellucid.data.tokenizers import Kind, normaliser
-from pellucid.evaluation.metrics import HIGHER_IS_BETTER, SCORES
+from pellucid.data.tokenizers import KINDS, normaliser
+from pellucid.evaluation.metrics import HIGHER_IS_BETTER, METRICS, SCORES
 from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig
-from pellucid.training.optimizers import OptimizerConfig
-from pellucid.training.schedules import ScheduleConfig
+from pellucid.training.optimizers import OPTIMIZERS
+from pellucid.training.schedules import SCHEDULES
 
-Metric = Literal["none", "error_rates", "bleu"]
+BETAS = (0.9, 0.999)
+# The choices are the registries' own.
 if TYPE_CHECKING:
     ModelConfig = Any
+    MetricName = str
+    OptimizerName = str
+    TokenizerKind = str
+    ScheduleName = str
 else:
     ModelConfig = reduce(or_, (family.config for family in FAMILIES.values()))
+    MetricName = Literal["none", *METRICS]
+    TokenizerKind = Literal[tuple(KINDS)]
+    OptimizerName = Literal[tuple(OPTIMIZERS)]
+    ScheduleName = Literal[tuple(SCHEDULES)]
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +94,7 @@ class DataConfig:
 class TokenizerConfig:
     """How text is cut into tokens. It is learnt from the training side only."""
 
-    kind: Kind = "bpe"
+    kind: TokenizerKind = "bpe"
     """bpe: byte-level pieces, which can write any text. char: whole characters."""
     vocab_size: int = 8000
     """Most tokens to learn, the four special ones included; the text may hold fewer."""
@@ -101,7 +111,7 @@ class TokenizerConfig:
 class EvaluationConfig:
     """What is scored on held-out pairs, beside the loss."""
 
-    metric: Metric = "none"
+    metric: MetricName = "none"
     """error_rates: edits per code point (PER) and share of outputs with any edit (WER). bleu: BLEU
     and chrF by sacreBLEU, for sentences."""
     pairs: int = 500
@@ -110,6 +120,91 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         if self.pairs < 1:
             raise UsageError(f"pairs must be at least 1, got {self.pairs}")
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How parameters are stepped; torch's names and defaults."""
+
+    name: OptimizerName = "adam"
+    """adam (weight decay is added to the gradient) or adamw (it shrinks the weights directly)."""
+    betas: tuple[float, float] = None  # type: ignore[assignment]
+    """How slowly the running means of the gradient and of its square forget; unset: the
+    optimizer's own, 0.9 and 0.999 for adam and adamw."""
+    eps: float = 1e-8
+    """Added to the root of the mean square."""
+    weight_decay: float | None = None
+    """λ; unset: the optimizer's own, 0 for adam and 0.01 for adamw."""
+    clip: float = 1.0
+    """Largest global gradient norm; inf for no limit."""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
+        if self.name not in OPTIMIZERS:
+            raise UsageError(
+                f"optimizer name must be one of {', '.join(OPTIMIZERS)}; got {self.name!r}"
+            )
+        if self.betas is None:  # written out, as in every run's settings
+            object.__setattr__(self, "betas", OPTIMIZERS[self.name].settings.get("betas", BETAS))
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise UsageError(f"betas must be two numbers in [0, 1), got {self.betas}")
+        if not self.eps > 0:
+            raise UsageError(f"eps must be above 0, got {self.eps}")
+        if self.weight_decay is not None and not self.weight_decay >= 0:
+            raise UsageError(f"weight_decay must be at least 0, got {self.weight_decay}")
+        if not self.clip > 0:
+            raise UsageError(f"clip must be above 0 (inf for no limit), got {self.clip}")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that the optimizer reads, its defaults for those unset.
+
+        >>> OptimizerConfig("adamw").settings()["weight_decay"]
+        0.01
+        """
+        defaults = OPTIMIZERS[self.name].settings
+        given = {name: getattr(self, name) for name in defaults}
+        return {name: defaults[name] if x is None else x for name, x in given.items()}
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """Which learning rate at which step."""
+
+    name: ScheduleName = "constant"
+    """constant, inverse_sqrt, paper (section 5.3, from width and warm-up), linear or cosine."""
+    lr: float = 5e-4
+    """The highest learning rate; `paper` does not read it: width and warm-up set its rate."""
+    warmup: int = 0
+    """Steps over which the rate rises from 0; the paper takes 4000."""
+    end: float = 0.0
+    """Share of lr that linear and cosine end at."""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
+        if self.name not in SCHEDULES:
+            raise UsageError(f"schedule must be one of {', '.join(SCHEDULES)}; got {self.name!r}")
+        if not 0 < self.lr < math.inf:
+            raise UsageError(f"lr must be above 0 and finite, got {self.lr}")
+        if self.warmup < 0:
+            raise UsageError(f"warmup must be at least 0, got {self.warmup}")
+        if self.warmup < (least := SCHEDULES[self.name].least_warmup):
+            raise UsageError(
+                f"the {self.name} schedule needs a warmup of at least {least} step; the paper's "
+                f"is 4000"
+            )
+        if not 0 <= self.end <= 1:
+            raise UsageError(f"end must be a share from 0 to 1, got {self.end}")
+
+    def at(self, step: int, *, total: float, d_model: int = 512) -> float:
+        """Return the learning rate of this step of `total`; `d_model` is for `paper` only.
+
+        >>> ScheduleConfig("linear", lr=1.0).at(3, total=4)
+        0.5
+        """
+        schedule = SCHEDULES[self.name]
+        given = {"lr": self.lr, "warmup": self.warmup, "end": self.end}
+        given |= {"total": total, "d_model": d_model}
+        return schedule.rate(step, **{name: given[name] for name in schedule.reads})
 
 
 @dataclass(frozen=True)

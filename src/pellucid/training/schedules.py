@@ -1,4 +1,4 @@
-"""Learning rates: pure functions of the step, which is counted from 1.
+"""Learning rates: pure functions of the step, which is counted from 1, and their registry.
 
 Decays reach their end one step *after* the last, so no step is spent at a rate of zero. A budget in
 minutes or epochs has no number of steps, so the trainer passes the projected one (steps so far /
@@ -8,10 +8,8 @@ share of the budget used); under minutes it depends on the clock, and so do the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
-
-from pellucid.core.errors import UsageError
 
 
 def warmup_factor(step: int, warmup: int) -> float:
@@ -52,7 +50,7 @@ def inverse_sqrt(step: int, *, lr: float, warmup: int) -> float:
 
 
 def _decayed(step: int, warmup: int, total: float) -> float:
-    """Share of the decay that is behind at this step: 0 at the peak, 1 one step after the last."""
+    """Return the share of the decay that is done: 0 at the peak, 1 one step after the last."""
     peak = max(warmup, 1)
     return min(max((step - peak) / max(total - peak + 1, 1.0), 0.0), 1.0)
 
@@ -79,52 +77,32 @@ def cosine(step: int, *, lr: float, total: float, warmup: int = 0, end: float = 
     return lr * warmup_factor(step, warmup) * (end + (1 - end) * (1 + math.cos(math.pi * done)) / 2)
 
 
-ScheduleName = Literal["constant", "inverse_sqrt", "paper", "linear", "cosine"]
-NAMES: tuple[ScheduleName, ...] = get_args(ScheduleName)
-
-
 @dataclass(frozen=True)
-class ScheduleConfig:
-    """Which learning rate at which step."""
+class Schedule:
+    """A learning rate as a function of the step. A new schedule is a function and its row."""
 
-    name: ScheduleName = "constant"
-    """constant, inverse_sqrt, paper (section 5.3, from width and warm-up), linear or cosine."""
-    lr: float = 5e-4
-    """The highest learning rate; `paper` has no use for it: width and warm-up set its rate."""
-    warmup: int = 0
-    """Steps over which the rate rises from 0; the paper takes 4000."""
-    end: float = 0.0
-    """Share of lr that linear and cosine end at."""
+    name: str
+    about: str
+    rate: Callable[..., float]
+    """rate(step, …) with the arguments that it reads, by name."""
+    reads: tuple[str, ...]
+    """Of `ScheduleConfig`'s lr, warmup and end, total (steps) and d_model (the model's width)."""
+    least_warmup: int = 0
 
-    def __post_init__(self) -> None:
-        """Raise `UsageError` for a value out of range."""
-        if self.name not in NAMES:
-            raise UsageError(f"schedule must be one of {', '.join(NAMES)}; got {self.name!r}")
-        if not 0 < self.lr < math.inf:
-            raise UsageError(f"lr must be above 0 and finite, got {self.lr}")
-        if self.warmup < 0:
-            raise UsageError(f"warmup must be at least 0, got {self.warmup}")
-        if self.warmup == 0 and self.name == "paper":
-            raise UsageError(
-                "the paper's schedule needs a warmup of at least 1 step (it took 4000)"
-            )
-        if not 0 <= self.end <= 1:
-            raise UsageError(f"end must be a share from 0 to 1, got {self.end}")
 
-    def at(self, step: int, *, total: float, d_model: int = 512) -> float:
-        """Return the learning rate of this step of `total`; `d_model` matters to `paper` only.
-
-        >>> ScheduleConfig("linear", lr=1.0).at(3, total=4)
-        0.5
-        """
-        match self.name:
-            case "constant":
-                return constant(step, lr=self.lr, warmup=self.warmup)
-            case "inverse_sqrt":
-                return inverse_sqrt(step, lr=self.lr, warmup=self.warmup)
-            case "paper":
-                return paper(step, d_model=d_model, warmup=self.warmup)
-            case "linear":
-                return linear(step, lr=self.lr, total=total, warmup=self.warmup, end=self.end)
-            case "cosine":
-                return cosine(step, lr=self.lr, total=total, warmup=self.warmup, end=self.end)
+SCHEDULES: dict[str, Schedule] = {
+    schedule.name: schedule
+    for schedule in (
+        Schedule("constant", "lr", constant, ("lr", "warmup")),
+        Schedule("inverse_sqrt", "lr / √step after the peak", inverse_sqrt, ("lr", "warmup")),
+        Schedule(
+            "paper",
+            "section 5.3, from width and warm-up alone",
+            paper,
+            ("d_model", "warmup"),
+            least_warmup=1,
+        ),
+        Schedule("linear", "a straight line to lr · end", linear, ("lr", "total", "warmup", "end")),
+        Schedule("cosine", "half a cosine to lr · end", cosine, ("lr", "total", "warmup", "end")),
+    )
+}

@@ -14,11 +14,24 @@ from typing import Any, Protocol
 import numpy as np
 
 from pellucid.core.batch import Batch
+from pellucid.core.errors import UserError
 from pellucid.core.rng import Rng
 from pellucid.nn.module import Parameter
 from pellucid.training.config import TrainingConfig
-from pellucid.training.optimizers import Adam, DivergedError, clip_factor
+from pellucid.training.optimizers.model import ModelOptimizer, clip_factor
 from pellucid.training.state import Tally
+
+
+class DivergedError(UserError):
+    """Training diverged: a loss or a gradient is not finite, or the loss exploded."""
+
+    def __init__(self, what: str, step: int, lr: float) -> None:
+        self.step, self.lr = step, lr
+        super().__init__(
+            f"training diverged at step {step} (learning rate {lr:.3g}): {what}. "
+            "Checkpoints already written stay. Try a lower learning rate, a longer warm-up or a "
+            "lower clipping limit"
+        )
 
 
 class LossSum(Protocol):
@@ -75,7 +88,13 @@ def split(batch: Batch, parts: int) -> list[Batch]:
 
 
 def train_step(
-    model: Trainable, optimizer: Adam, batch: Batch, config: TrainingConfig, *, step: int, lr: float
+    model: Trainable,
+    optimizer: ModelOptimizer,
+    batch: Batch,
+    config: TrainingConfig,
+    *,
+    step: int,
+    lr: float,
 ) -> tuple[Tally, float]:
     """Take one step; return its sums and the gradient's norm before clipping.
 

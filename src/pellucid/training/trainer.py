@@ -30,11 +30,12 @@ from pellucid.training.events import (
     Trained,
     Validated,
 )
-from pellucid.training.optimizers import Adam, DivergedError
+from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.run import RunFolder
+from pellucid.training.schedules import SCHEDULES
 from pellucid.training.signals import stop_on_signals
 from pellucid.training.state import Tally, TrainerState
-from pellucid.training.step import Trainable, train_step
+from pellucid.training.step import DivergedError, Trainable, train_step
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 EXPLODED, EXPLODED_NATS, RUNNING = 3.0, 12.0, 0.9
 
 
-class Batches(Protocol):
+class TrainingData(Protocol):
     """The data: the batches of an epoch, a function of its number (from 0) and of nothing else."""
 
     def epoch(self, number: int) -> Sequence[Batch]:
@@ -80,7 +81,7 @@ class Trainer:
     def __init__(
         self,
         model: Trainable,
-        batches: Batches,
+        batches: TrainingData,
         config: TrainingConfig,
         *,
         validation: Sequence[Batch] = (),
@@ -98,7 +99,7 @@ class Trainer:
         self.listeners: list[Listener] = list(listeners)
         self.stopping = stopping
         self._unheard = False
-        self.optimizer = Adam(model.named_parameters(), config.optimizer)
+        self.optimizer = ModelOptimizer(model.named_parameters(), config.optimizer)
         self.state = TrainerState()
         if run is not None and run.checkpoint is not None:
             self.state = TrainerState.from_json(run.checkpoint.state["trainer"])
@@ -334,7 +335,7 @@ class Trainer:
 
     def _learning_rate(self, step: int) -> float:
         schedule = self.config.schedule
-        width = self.model.config.d_model if schedule.name == "paper" else 1
+        width = self.model.config.d_model if "d_model" in SCHEDULES[schedule.name].reads else 1
         epochs = self.state.epoch + (self.state.batch + 1) / len(self._batches)
         total = total_steps(self.config, step=step, epochs=epochs, seconds=self.seconds)
         return schedule.at(step, total=total, d_model=width)

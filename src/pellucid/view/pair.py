@@ -14,12 +14,12 @@ from pellucid.view.record import Record
 from pellucid.view.side import Side, Text, specials_of
 
 if TYPE_CHECKING:
-    from pellucid.data.cutting import Cuts
+    from pellucid.data.tokenizers import TokenizerLike
 
 
 def pair(
     model: Seq2Seq,
-    tokenizers: tuple[Cuts | None, Cuts | None],
+    tokenizers: tuple[TokenizerLike | None, TokenizerLike | None],
     source: Text,
     target: Text | None,
     search: SearchConfig,

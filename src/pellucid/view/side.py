@@ -10,7 +10,7 @@ from pellucid.core.errors import UserError
 from pellucid.view.tokens import Label, labels, plain_labels
 
 if TYPE_CHECKING:
-    from pellucid.data.cutting import Cuts
+    from pellucid.data.tokenizers import TokenizerLike
 
 Text = str | Sequence[int]
 """A text, for a model with tokenizers, or token ids."""
@@ -24,14 +24,14 @@ class Side:
     """What a model reads or says; `name` is what messages call a text of it."""
 
     name: str
-    tokenizer: Cuts | None
+    tokenizer: TokenizerLike | None
     entries: int
     longest: int
     """The most tokens that a text may have."""
     specials: dict[int, str]
 
     @property
-    def _speller(self) -> Cuts | None:
+    def _speller(self) -> TokenizerLike | None:
         """What writes tokens; None where there is nothing that knows any, so that ids stand."""
         return self.tokenizer if self.tokenizer and self.tokenizer.vocab_size else None
 

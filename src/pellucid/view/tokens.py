@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from pellucid.data.cutting import Cuts
-    from pellucid.data.tokenizers import Tokenizer
+    from pellucid.data.tokenizers import Tokenizer, TokenizerLike
 
 UNKNOWN = "<unk>"
 UNKNOWNS = (UNKNOWN, "[UNK]")
@@ -30,7 +29,7 @@ class Label(NamedTuple):
 
 
 def labels(
-    tokenizer: Cuts,
+    tokenizer: TokenizerLike,
     ids: Sequence[int],
     text: str | None = None,
     specials: Mapping[int, str] = NO_SPECIALS,

@@ -18,7 +18,7 @@ from pellucid.kernels.backend.compile import Kernel
 from pellucid.models import (Seq2Seq, Seq2SeqConfig)
 from pellucid.core.batch import (Batch, Packed)
 from pellucid.training import TrainingConfig
-from pellucid.training.optimizers import Adam
+from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import train_step
 
 ready = Kernel.ready
@@ -29,7 +29,7 @@ Kernel.ready = told
 
 model, settings = Seq2Seq(Seq2SeqConfig(17, 19)), TrainingConfig(steps=1)
 batch = Batch(Packed.of([[5, 3, 11]]), Packed.of([[1, 7, 13, 2]]))
-optimizer = Adam(model.named_parameters(), settings.optimizer)
+optimizer = ModelOptimizer(model.named_parameters(), settings.optimizer)
 train_step(model, optimizer, batch, settings, step=1, lr=1e-3)
 """
 

@@ -12,7 +12,7 @@ import numpy as np
 from pellucid.core.batch import Batch, Packed
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.training import TrainingConfig
-from pellucid.training.optimizers import Adam
+from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import train_step
 
 N, V, E, H, F, LAYERS = 64, 10_000, 256, 8, 512, 3
@@ -22,6 +22,7 @@ KINDS = {
     "linear_cross_entropy": "output layer and loss",
     "flash": "attention",
     "adam": "optimiser",
+    "global_norm": "optimiser",
 }
 """The kind of work in a file of `kernels`; that of the others is elementwise."""
 
@@ -56,7 +57,7 @@ def random_ids(length: int, vocabulary: int = V) -> tuple[np.ndarray, np.ndarray
 def pellucid_trainer(config: Seq2SeqConfig) -> Callable[[Batch], float]:
     """Return what trains one step on a batch and gives the mean loss."""
     model, settings, done = Seq2Seq(config), TrainingConfig(steps=1), 0
-    optimizer = Adam(model.named_parameters(), settings.optimizer)
+    optimizer = ModelOptimizer(model.named_parameters(), settings.optimizer)
 
     def train(batch: Batch) -> float:
         nonlocal done

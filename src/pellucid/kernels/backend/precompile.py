@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 TRAINING = (
     "adam._step",
-    "adam._squares",
+    "global_norm._squares",
     "embedding._add",
     "flash._backward",
     "bias_act_dropout._relu_backward",

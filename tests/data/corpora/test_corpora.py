@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from pellucid.core.errors import UsageError
-from pellucid.data.corpora import CORPORA, find_corpus, load_corpus, pronunciations
-from pellucid.data.pairs import Pair, Pairs
+from pellucid.data.corpora import CORPORA, find_corpus, load_corpus
+from pellucid.data.corpora.pronunciations import pronunciations
+from pellucid.data.pairs import Splits, TextPair
 
 
 def needs_package(name: str) -> pytest.MarkDecorator:
@@ -31,11 +32,11 @@ def needs_data(path: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(absent, reason=f"PELLUCID_DATA names no folder with {path}")
 
 
-def sizes(pairs: Pairs) -> tuple[int, int, int]:
+def sizes(pairs: Splits) -> tuple[int, int, int]:
     return len(pairs.train), len(pairs.valid), len(pairs.test)
 
 
-def targets(pairs: tuple[Pair, ...]) -> int:
+def targets(pairs: tuple[TextPair, ...]) -> int:
     return sum(len(pair.targets) for pair in pairs)
 
 
@@ -98,10 +99,10 @@ def test_pronunciations_of_one_spelling_stand_together() -> None:
         "": "x",
     }
     assert pronunciations(lexicon) == [
-        Pair("'em", ("əm",)),
-        Pair("don't", ("dˈOnt",)),
-        Pair("polish", ("pˈɑlɪʃ", "pˈOlɪʃ", "pˈi")),
-        Pair("read", ("ɹˈid", "ɹˈɛd")),
+        TextPair("'em", ("əm",)),
+        TextPair("don't", ("dˈOnt",)),
+        TextPair("polish", ("pˈɑlɪʃ", "pˈOlɪʃ", "pˈi")),
+        TextPair("read", ("ɹˈid", "ɹˈɛd")),
     ]
 
 
@@ -112,7 +113,7 @@ def test_chatbot_ko_whole() -> None:
     assert len({pair.source for pair in pairs.train}) == 11_662
     assert len({pair.target for pair in pairs.train}) == 7_779
     assert sum("," in pair.source + pair.target for pair in pairs.train) == 75
-    assert pairs.train[0] == Pair("12시 땡!", ("하루가 또 가네요.",))
+    assert pairs.train[0] == TextPair("12시 땡!", ("하루가 또 가네요.",))
     assert not any(re.search("[\r\n]", pair.source + pair.target) for pair in pairs.train)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.core.errors import UserError
-from pellucid.data.sources import PackageFiles, RemoteFile
+from pellucid.data.corpora.sources import PackageFiles, RemoteFile
 
 DATA = "질문,답\r\n".encode() * 101
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,12 @@ import pytest
 from pellucid import kernels
 from pellucid.core.errors import UsageError, UserError
 from pellucid.nn.module import Parameter
-from pellucid.training.optimizers import (
-    Adam,
-    DivergedError,
-    Moments,
-    OptimizerConfig,
-    adam,
-    clip_factor,
-    global_norm,
-)
+from pellucid.training.config import OptimizerConfig
+from pellucid.training.optimizers import OPTIMIZERS, Optimizer
+from pellucid.training.optimizers.model import ModelOptimizer, clip_factor, global_norm
+from pellucid.training.step import DivergedError
 
+each = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=list(OPTIMIZERS))
 SHAPES = {"weight": (3, 5), "bias": (7,), "scalar": ()}
 
 
@@ -35,38 +32,71 @@ def gradients(step: int) -> dict[str, np.ndarray]:
     return {name: np.asarray(g.standard_normal(shape)) for name, shape in SHAPES.items()}
 
 
-def test_adam_by_hand() -> None:
-    theta, moments = np.array([2.0]), Moments(np.array([0.0]), np.array([0.0]))
-    first, moments = adam(theta, np.array([3.0]), moments, step=1, lr=0.1, eps=0.5)
-    # m = 0.3, v = 0.009; m̂ = 3, v̂ = 9; θ = 2 − 0.1 · 3 / (3 + 0.5)
-    np.testing.assert_allclose(moments.exp_avg, [0.3], rtol=1e-12)
-    np.testing.assert_allclose(moments.exp_avg_sq, [0.009], rtol=1e-12)
-    np.testing.assert_allclose(first, [2 - 0.3 / 3.5], rtol=1e-12)
-    second, moments = adam(first, np.array([-1.0]), moments, step=2, lr=0.1, eps=0.5)
-    # m = 0.27 − 0.1 = 0.17, v = 0.008991 + 0.001 = 0.009991
-    m_hat, v_hat = 0.17 / (1 - 0.9**2), 0.009991 / (1 - 0.999**2)
-    np.testing.assert_allclose(second, first - 0.1 * m_hat / (v_hat**0.5 + 0.5), rtol=1e-12)
-
-
-def test_decay_by_hand() -> None:
-    zero = Moments(np.zeros(1), np.zeros(1))
-    none = np.zeros(1)
-    # Without a gradient AdamW only shrinks; Adam takes λθ for a gradient, and steps by lr.
-    decoupled, _ = adam(
-        np.array([2.0]), none, zero, step=1, lr=0.1, weight_decay=0.5, decoupled=True
-    )
-    np.testing.assert_allclose(decoupled, [2 * (1 - 0.05)])
-    coupled, _ = adam(np.array([2.0]), none, zero, step=1, lr=0.1, weight_decay=0.5)
-    np.testing.assert_allclose(coupled, [1.9], rtol=1e-7)
-
-
-def test_adam_writes_into_no_argument() -> None:
-    arrays = [np.full(3, 1.0) for _ in range(4)]
-    before = [a.copy() for a in arrays]
-    theta, gradient, m, v = arrays
-    adam(theta, gradient, Moments(m, v), step=1, lr=0.1, weight_decay=0.1, decoupled=True)
-    for array, was in zip(arrays, before, strict=True):
+@each
+def test_a_page_writes_into_no_argument(optimizer: Optimizer) -> None:
+    g = np.random.default_rng(0)
+    theta, gradient = g.standard_normal((2, 3))
+    states = tuple(np.abs(g.standard_normal(3)) for _ in optimizer.states)
+    before = [a.copy() for a in (theta, gradient, *states)]
+    options = {**optimizer.settings, **optimizer.options, "weight_decay": 0.1}
+    new, new_states = optimizer.step(theta, gradient, states, step=3, lr=0.1, **options)
+    assert new.shape == theta.shape
+    assert len(new_states) == len(states)
+    for array, was in zip((theta, gradient, *states), before, strict=True):
         np.testing.assert_array_equal(array, was)
+
+
+@each
+def test_a_checkpoint_has_every_state_of_every_parameter(optimizer: Optimizer) -> None:
+    state = ModelOptimizer(parameters(), OptimizerConfig(optimizer.name)).state_dict()
+    kept = [*optimizer.states, "step"]
+    assert sorted(state) == sorted(f"{name}.{key}" for name in kept for key in SHAPES)
+
+
+def test_adam_keeps_the_names_that_old_checkpoints_have() -> None:
+    assert OPTIMIZERS["adam"].states == OPTIMIZERS["adamw"].states == ("exp_avg", "exp_avg_sq")
+
+
+@each
+def test_the_fused_step_is_as_near_to_float64_as_the_page(optimizer: Optimizer) -> None:
+    if optimizer.kernel is None:
+        pytest.skip("it has no kernel")
+
+    def stepped(dtype: Any) -> list[np.ndarray]:
+        made = parameters(dtype)
+        model = ModelOptimizer(made, OptimizerConfig(optimizer.name, weight_decay=0.1))
+        for step in range(5):
+            for key, gradient in gradients(step).items():
+                made[key].grad = gradient.astype(np.float32).astype(dtype)
+            model.step(lr=0.01, scale=0.37)
+        return [p.data for p in made.values()] + list(model.state_dict().values())
+
+    exact, fused = stepped(np.float64), stepped(np.float32)
+    with kernels.reference():
+        plain = stepped(np.float32)
+    for true, fast, slow in zip(exact, fused, plain, strict=True):
+        allowed = 2 * np.abs(slow - true).max() + 2 * np.finfo(np.float32).eps * np.abs(true).max()
+        assert np.abs(fast - true).max() <= allowed
+
+
+@each
+def test_the_standard_step_is_the_kernel_s(
+    optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if optimizer.kernel is None:
+        pytest.skip("it has no kernel")
+
+    def page(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the page ran")
+
+    made = parameters(np.float32)
+    model = ModelOptimizer(made, OptimizerConfig(optimizer.name))
+    model.optimizer = dataclasses.replace(optimizer, step=page)
+    for key, gradient in gradients(0).items():
+        made[key].grad = np.array(gradient, np.float32, order="F")
+    model.step(lr=0.1)
+    with kernels.reference(), pytest.raises(AssertionError, match="the page ran"):
+        model.step(lr=0.1)
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw"])
@@ -79,7 +109,7 @@ def test_ten_steps_equal_torch(name: str, weight_decay: float | None) -> None:
     options = {} if weight_decay is None else {"weight_decay": weight_decay}
     kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
     reference = kind(theirs.values(), lr=0.03, betas=(0.8, 0.97), eps=1e-6, **options)
-    optimizer = Adam(ours, config)
+    optimizer = ModelOptimizer(ours, config)
     for step in range(10):
         for key, gradient in gradients(step).items():
             ours[key].grad = None if key == "bias" and step == 4 else gradient
@@ -97,7 +127,7 @@ def test_clipping_equals_torch() -> None:
     for (key, gradient), other in zip(gradients(3).items(), theirs, strict=True):
         ours[key].grad, other.grad = gradient, torch.tensor(gradient)
     expected = float(torch.nn.utils.clip_grad_norm_(theirs, 0.7))
-    norm = Adam(ours).norm()
+    norm = ModelOptimizer(ours).norm()
     np.testing.assert_allclose(norm, expected, rtol=1e-12)
     factor = clip_factor(norm, 0.7)
     for parameter, other in zip(ours.values(), theirs, strict=True):
@@ -114,7 +144,7 @@ def test_what_is_not_finite_is_named(bad: float) -> None:
     for key, gradient in gradients(0).items():
         made[key].grad = gradient
     made["bias"].grad = np.full(7, bad)
-    optimizer = Adam(made)
+    optimizer = ModelOptimizer(made)
     assert not np.isfinite(optimizer.norm())
     assert optimizer.not_finite() == ["bias"]
 
@@ -132,7 +162,7 @@ def test_a_tied_parameter_is_stepped_once() -> None:
     shared = parameters()["weight"]
     shared.grad = np.ones(shared.shape)
     before = shared.data.copy()
-    optimizer = Adam({"input": shared, "output": shared})
+    optimizer = ModelOptimizer({"input": shared, "output": shared})
     optimizer.step(lr=0.1)
     np.testing.assert_allclose(before - shared.data, 0.1, rtol=1e-6)
     assert sorted(optimizer.state_dict()) == ["exp_avg.input", "exp_avg_sq.input", "step.input"]
@@ -142,8 +172,8 @@ def test_scale_multiplies_the_gradient() -> None:
     a, b = parameters(), parameters()
     for key, gradient in gradients(0).items():
         a[key].grad, b[key].grad = gradient, gradient * 0.25
-    Adam(a, OptimizerConfig(eps=0.1)).step(lr=0.1, scale=0.25)
-    Adam(b, OptimizerConfig(eps=0.1)).step(lr=0.1)
+    ModelOptimizer(a, OptimizerConfig(eps=0.1)).step(lr=0.1, scale=0.25)
+    ModelOptimizer(b, OptimizerConfig(eps=0.1)).step(lr=0.1)
     for key in SHAPES:
         np.testing.assert_array_equal(a[key].data, b[key].data)
 
@@ -152,7 +182,7 @@ def test_float32_stays_float32() -> None:
     made = parameters(np.float32)
     for key, gradient in gradients(0).items():
         made[key].grad = gradient.astype(np.float32)
-    optimizer = Adam(made, OptimizerConfig(name="adamw"))
+    optimizer = ModelOptimizer(made, OptimizerConfig(name="adamw"))
     optimizer.step(lr=np.float64(0.1), scale=0.5)
     assert {p.data.dtype for p in made.values()} == {np.dtype(np.float32)}
     moments = {k: a for k, a in optimizer.state_dict().items() if not k.startswith("step")}
@@ -162,7 +192,7 @@ def test_float32_stays_float32() -> None:
 def test_a_gradient_of_another_shape_is_refused_and_nothing_is_stepped() -> None:
     made = {"first": parameters()["bias"], "row": Parameter((1, 5), lambda *_: np.zeros(1))}
     made["first"].grad, made["row"].grad = np.ones(7), np.ones((3, 5), np.float32)
-    before, optimizer = made["first"].data.copy(), Adam(made)
+    before, optimizer = made["first"].data.copy(), ModelOptimizer(made)
     with pytest.raises(ValueError, match=r"row: expected \(1, 5\), got \(3, 5\)"):
         optimizer.step(lr=0.1)
     np.testing.assert_array_equal(made["first"].data, before)
@@ -175,21 +205,21 @@ def test_a_gradient_of_another_dtype_leaves_the_parameter_its_own(dtype: Any, fu
     made, other = parameters(dtype), np.float64 if dtype == np.float32 else np.float32
     for key, gradient in gradients(0).items():
         made[key].grad = gradient.astype(other)
-    optimizer = Adam(made)
+    optimizer = ModelOptimizer(made)
     with contextlib.nullcontext() if fused else kernels.reference():
         optimizer.step(lr=0.1, scale=0.5)
     moments = {k: a for k, a in optimizer.state_dict().items() if not k.startswith("step")}
     assert {a.dtype for a in (*moments.values(), *(p.data for p in made.values()))} == {
         np.dtype(dtype)
     }
-    Adam(made).load_state_dict(optimizer.state_dict())
+    ModelOptimizer(made).load_state_dict(optimizer.state_dict())
 
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_step_writes_into_the_arrays_that_there_are(dtype: Any, fused: bool) -> None:
     made = parameters(dtype)
-    optimizer, held = Adam(made), {key: parameter.data for key, parameter in made.items()}
+    optimizer, held = ModelOptimizer(made), {key: parameter.data for key, parameter in made.items()}
     state = optimizer.state_dict()
     for key, gradient in gradients(0).items():
         made[key].grad = gradient.astype(dtype)
@@ -203,18 +233,18 @@ def test_an_array_that_cannot_be_written_to_is_left_as_it_is() -> None:
     weight = Parameter((3, 5), lambda *_: np.zeros(1))
     weight.data, weight.grad = np.broadcast_to(np.float32(2.0), (3, 5)), np.ones((3, 5), np.float32)
     given = weight.data
-    Adam({"weight": weight}).step(lr=0.5)
+    ModelOptimizer({"weight": weight}).step(lr=0.5)
     np.testing.assert_allclose(weight.data, 1.5)
     np.testing.assert_array_equal(given, 2.0)
 
 
 def test_state_goes_on_where_it_was() -> None:
     straight, broken = parameters(), parameters()
-    one, two = Adam(straight), Adam(broken)
+    one, two = ModelOptimizer(straight), ModelOptimizer(broken)
     for step in range(6):
         if step == 3:
             state = {name: array.copy() for name, array in two.state_dict().items()}
-            two = Adam(broken)
+            two = ModelOptimizer(broken)
             two.load_state_dict(state)
         for key, gradient in gradients(step).items():
             straight[key].grad = broken[key].grad = gradient
@@ -225,7 +255,7 @@ def test_state_goes_on_where_it_was() -> None:
 
 
 def test_a_foreign_state_is_refused_by_name() -> None:
-    optimizer = Adam(parameters())
+    optimizer = ModelOptimizer(parameters())
     state = optimizer.state_dict()
     state["exp_avg.other"] = state.pop("exp_avg.bias")
     state["exp_avg.weight"] = np.zeros((5, 3))
@@ -255,8 +285,9 @@ def test_settings_out_of_range(wrong: dict) -> None:
 
 
 def test_torch_defaults() -> None:
-    assert OptimizerConfig("adam").decay == 0.0
-    assert OptimizerConfig("adamw").decay == 0.01
+    assert OptimizerConfig("adam").settings()["weight_decay"] == 0.0
+    assert OptimizerConfig("adamw").settings()["weight_decay"] == 0.01
+    assert OptimizerConfig("adamw", weight_decay=0.0).settings()["weight_decay"] == 0.0
 
 
 def test_divergence_says_where_and_what_to_try() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.data.sentences import split_sentences
+from pellucid.pipelines.seq2seq import split_sentences
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,42 @@
+"""Korean questions and answers by Youngsook Song."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from pellucid.data.corpora.corpus import Corpus
+from pellucid.data.corpora.sources import RemoteFile
+from pellucid.data.pairs import Splits, TextPair, split_by_hash
+
+_SONGYS = RemoteFile(
+    "chatbot_ko/ChatbotData.csv",
+    "https://raw.githubusercontent.com/songys/Chatbot_data/"
+    "4cf20d13fc46f5037fd1c531cd566e2dd9f72974/ChatbotData.csv",
+    "287eb129695b577321c80ad397bb3c2279164d4ca577874d129fd3db5b30afe2",
+)
+
+
+def _read_chatbot(split: str) -> Splits:
+    """`by_answer` keeps all rows of one answer on one side: in a random split more than half of the
+    held-out answers are word for word in the rest. `all` trains on every row, as article 003 does.
+    """
+    text = _SONGYS.read(CHATBOT_KO.licence).decode("utf-8")
+    pairs = tuple(
+        TextPair(row["Q"], (row["A"],)) for row in csv.DictReader(io.StringIO(text, newline=""))
+    )
+    if split == "all":
+        return Splits(pairs)
+    return split_by_hash(pairs, valid=0.05, test=0.05, key=lambda pair: pair.target)
+
+
+CHATBOT_KO = Corpus(
+    name="chatbot-ko",
+    about="Korean questions and answers of everyday life, parting and love, 11,823 rows",
+    origin="songys/Chatbot_data on GitHub, commit 4cf20d1, ChatbotData.csv",
+    licence="MIT, Youngsook Song",
+    citation="Youngsook Song (2018), Chatbot_data_for_Korean v1.0",
+    read=_read_chatbot,
+    splits=("by_answer", "all"),
+    files=(_SONGYS,),
+)

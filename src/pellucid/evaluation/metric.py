@@ -1,0 +1,38 @@
+"""The record of one metric: what compares a model's answers with references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Measured(NamedTuple):
+    """What a metric found."""
+
+    values: Mapping[str, float]
+    """By the names of its scores."""
+    record: Mapping[str, Any]
+    """As JSON."""
+    rows: Mapping[str, str]
+    """Written out, by label."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How answers are scored. A new metric is one file with such a record, and its row in
+    `METRICS`.
+    """
+
+    name: str
+    """`evaluation.metric` in the settings."""
+    about: str
+    scores: Mapping[str, bool]
+    """The scores that it gives, by the names that a monitor has; whether higher is better."""
+    compute: Callable[[Sequence[str], Sequence[Sequence[str]], bool], Measured]
+    """compute(answers, references of each, with intervals) -> what it found."""
+    normalise: bool = False
+    """Whether references are normalised first as the model's tokenizer does it: then the model can
+    write every one of them."""
+    check: Callable[[], None] = lambda: None
+    """Raise `UserError` where it cannot be computed, saying what to install."""

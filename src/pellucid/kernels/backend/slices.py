@@ -1,0 +1,51 @@
+"""Many arrays as one list of slices: what steps or sums a whole model in one call.
+
+A model has many small parameters, so one call takes the addresses of all of them, and a task is a
+slice of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numba.np.numpy_support import carray
+
+from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.simd import pointer
+
+Array = np.ndarray
+_SLICE = 1 << 16  # numbers worth a task of their own
+
+
+def whole(arrays: Iterable[Array]) -> bool:
+    """Return whether all arrays are float32 in one piece of memory that may be written."""
+    return all(x.dtype == np.float32 and x.flags.c_contiguous and x.flags.writeable for x in arrays)
+
+
+def address(x: Array) -> int:
+    """Return where an array's numbers begin."""
+    found: int = x.__array_interface__["data"][0]
+    return found
+
+
+def slices_of(arrays: Sequence[Array]) -> Array:
+    """Return rows (which array, first number, how many) that cover the arrays."""
+    return _slices(tuple(x.size for x in arrays))
+
+
+@lru_cache(maxsize=8)
+def _slices(sizes: tuple[int, ...]) -> Array:
+    slices = [
+        (which, first, min(_SLICE, size - first))
+        for which, size in enumerate(sizes)
+        for first in range(0, size, _SLICE)
+    ]
+    return np.array(slices, np.int64).reshape(-1, 3)
+
+
+@inner()
+def floats(address, first, size):
+    """Return `size` numbers of the array at an address, from its `first` on."""
+    return carray(pointer(address + 4 * first), (size,), np.float32)

@@ -1,0 +1,77 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid.training.optimizers.optimizer import Optimizer
+
+Array = np.ndarray
+
+
+class Moments(NamedTuple):
+    """What Adam remembers of one parameter: running means of its gradient and of the square."""
+
+    exp_avg: Array
+    exp_avg_sq: Array
+
+
+def adam(
+    theta: Array,
+    gradient: Array,
+    moments: tuple[Array, ...],
+    *,
+    step: int,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+) -> tuple[Array, Moments]:
+    """Return θ and its moments after step t (counted from 1), with torch's formulas.
+
+        0.  Adam:  g ← g + λ θ          AdamW (`decoupled`):  θ ← θ − lr λ θ
+        1.  m ← β₁ m + (1 − β₁) g
+        2.  v ← β₂ v + (1 − β₂) g²
+        3.  θ ← θ − lr / (1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + ε)
+
+    Any shape and dtype, the same of all four. Nothing is written into an argument.
+    Source: Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019 for the decoupled decay.
+
+    >>> zero = Moments(np.zeros(1), np.zeros(1))
+    >>> adam(np.ones(1), np.array([5.0]), zero, step=1, lr=0.1)[0].round(6)
+    array([0.9])
+    """
+    beta1, beta2 = betas
+    if weight_decay and decoupled:  # 0
+        theta = theta * (1 - lr * weight_decay)
+    elif weight_decay:
+        gradient = gradient + weight_decay * theta
+    m, v = moments
+    exp_avg = m + (gradient - m) * (1 - beta1)  # 1
+    exp_avg_sq = beta2 * v + (1 - beta2) * (gradient * gradient)  # 2
+    root = np.sqrt(exp_avg_sq) / math.sqrt(1 - beta2**step) + eps  # 3
+    theta = theta - (lr / (1 - beta1**step)) * (exp_avg / root)
+    return theta, Moments(exp_avg, exp_avg_sq)
+
+
+ADAM = Optimizer(
+    name="adam",
+    about="Adam; weight decay is added to the gradient (Kingma & Ba 2015)",
+    states=Moments._fields,
+    step=adam,
+    settings={"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0},
+    kernel="adam",
+)
+ADAMW = Optimizer(
+    name="adamw",
+    about="Adam; weight decay shrinks the weights directly (Loshchilov & Hutter 2019)",
+    states=Moments._fields,
+    step=adam,
+    settings={"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
+    options={"decoupled": True},
+    kernel="adam",
+)

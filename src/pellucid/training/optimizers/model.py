@@ -1,0 +1,189 @@
+"""An optimizer over the parameters of a model, and the global norm that gradients are clipped to.
+
+`ModelOptimizer.step` is the one place that steps parameters: it runs the optimizer's fused kernel
+where there is one, or else its page.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pellucid import kernels
+from pellucid.core.errors import UserError
+from pellucid.core.vjp import check_gradient
+from pellucid.nn.module import Parameter
+from pellucid.training.config import OptimizerConfig
+from pellucid.training.optimizers import OPTIMIZERS
+
+Array = np.ndarray
+
+
+def global_norm(gradients: Iterable[Array]) -> float:
+    """Return √Σ g² over all elements of all arrays, summed in float64 in one fixed order.
+
+    float64 also keeps a finite float32 gradient from overflowing when it is squared.
+
+    >>> global_norm([np.array([3.0]), np.array([[4.0]])])
+    5.0
+    """
+    arrays = [np.require(g, requirements=["C", "W"]) for g in gradients]
+    if (run := _plan("global_norm", arrays)) is not None:
+        return math.sqrt(run())
+    total = 0.0
+    for g in arrays:
+        # einsum runs on one thread without BLAS, so the order does not depend on thread counts.
+        flat = np.ravel(g)
+        total += float(np.einsum("i,i->", flat, flat, dtype=np.float64))
+    return math.sqrt(total)
+
+
+def clip_factor(norm: float, limit: float) -> float:
+    """Return what a gradient of this norm is multiplied by to be no longer than `limit`.
+
+    torch's rule: limit / (norm + 1e-6), at most 1; NaN stays NaN.
+
+    >>> clip_factor(0.5, 1.0), round(clip_factor(4.0, 1.0), 6)
+    (1.0, 0.25)
+    """
+    return min(limit / (norm + 1e-6), 1.0)  # in this order, min keeps NaN
+
+
+@dataclass
+class _Slot:
+    """A parameter and what is remembered of it."""
+
+    parameter: Parameter
+    states: tuple[Array, ...]
+    step: int = 0
+
+    def tensors(self) -> tuple[Array, ...]:
+        """Return (θ, gradient, states …), all of θ's dtype, θ and the gradient in one piece."""
+        parameter = self.parameter
+        parameter.data = np.require(parameter.data, requirements=["C", "W"])
+        gradient = np.require(parameter.grad, parameter.data.dtype, ["C", "W"])
+        return (parameter.data, gradient, *self.states)
+
+
+class ModelOptimizer:
+    """An optimizer over named parameters; a tied parameter is stepped once, by its first name.
+
+    >>> weight = Parameter((2,), lambda g, shape: np.zeros(shape))
+    >>> weight.grad = np.array([1.0, -1.0], np.float32)
+    >>> optimizer = ModelOptimizer({"weight": weight})
+    >>> optimizer.step(lr=0.5)
+    >>> weight.data.round(3)
+    array([-0.5,  0.5], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Parameter] | Iterable[tuple[str, Parameter]],
+        config: OptimizerConfig | None = None,
+    ) -> None:
+        self.config = config or OptimizerConfig()
+        self.optimizer = OPTIMIZERS[self.config.name]
+        self._slots: dict[str, _Slot] = {}
+        seen: set[int] = set()
+        for name, parameter in dict(parameters).items():
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                self._slots[name] = _Slot(parameter, self.optimizer.initial(parameter.data))
+
+    def norm(self) -> float:
+        """Return the global norm of the gradients that there are."""
+        slots = self._slots.values()
+        return global_norm(s.parameter.grad for s in slots if s.parameter.grad is not None)
+
+    def not_finite(self) -> list[str]:
+        """Return the names of the parameters whose gradient has a NaN or an infinity."""
+        return [
+            name
+            for name, slot in self._slots.items()
+            if slot.parameter.grad is not None and not np.isfinite(slot.parameter.grad).all()
+        ]
+
+    def step(self, lr: float, scale: float = 1.0) -> None:
+        """Step every parameter that has a gradient along scale · gradient.
+
+        `scale` is where clipping and the loss's normalisation come together: one factor.
+        Parameters are written in place: run every backward that reads them before.
+        Raises `ValueError`, with nothing stepped, on a gradient of another shape than its
+        parameter's.
+        """
+        for name, slot in self._slots.items():
+            if slot.parameter.grad is not None:
+                check_gradient(slot.parameter.grad, slot.parameter.shape, name)
+        by_dtype: dict[Any, list[_Slot]] = {}
+        for slot in self._slots.values():
+            if slot.parameter.grad is not None:
+                slot.step += 1
+                by_dtype.setdefault(slot.parameter.data.dtype, []).append(slot)
+        # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
+        options = {"lr": float(lr), **self.config.settings(), **self.optimizer.options}
+        for slots in by_dtype.values():
+            self._step(slots, float(scale), options)
+
+    def _step(self, slots: list[_Slot], scale: float, options: dict[str, Any]) -> None:
+        tensors = [slot.tensors() for slot in slots]
+        steps = [slot.step for slot in slots]
+        run = _plan(self.optimizer.kernel, tensors, steps, scale=scale, **options)
+        if run is not None:
+            run()
+            return
+        for (theta, gradient, *states), step in zip(tensors, steps, strict=True):
+            gradient = gradient if scale == 1.0 else gradient * scale
+            new, new_states = self.optimizer.step(
+                theta, gradient, tuple(states), step=step, **options
+            )
+            theta[...] = new
+            for kept, after in zip(states, new_states, strict=True):
+                kept[...] = after
+
+    def zero_grad(self) -> None:
+        """Forget the gradient of every parameter that is stepped."""
+        for slot in self._slots.values():
+            slot.parameter.grad = None
+
+    def state_dict(self) -> dict[str, Array]:
+        """Return the state as named arrays: STATE.NAME for each of its states, and step.NAME."""
+        state: dict[str, Array] = {}
+        for name, slot in self._slots.items():
+            for kept, array in zip(self.optimizer.states, slot.states, strict=True):
+                state[f"{kept}.{name}"] = array
+            state[f"step.{name}"] = np.array(slot.step, np.int64)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Array]) -> None:
+        """Take over a state; raises `UserError` naming every array that does not fit."""
+        own = self.state_dict()
+        errors = [f"{name}: missing" for name in own.keys() - state.keys()]
+        errors += [f"{name}: unexpected" for name in state.keys() - own.keys()]
+        errors += [
+            f"{name}: expected {own[name].dtype}{own[name].shape}, got {a.dtype}{a.shape}"
+            for name, a in state.items()
+            if name in own and (a.shape != own[name].shape or a.dtype != own[name].dtype)
+        ]
+        if errors:
+            listed = "\n  ".join(sorted(errors))
+            raise UserError(
+                f"the optimizer's state is of another model or optimizer than {self.config.name}:"
+                f"\n  {listed}"
+            )
+        for name, slot in self._slots.items():
+            slot.states = tuple(np.array(state[f"{s}.{name}"]) for s in self.optimizer.states)
+            slot.step = int(state[f"step.{name}"])
+
+
+def _plan(kernel: str | None, *args: Any, **options: Any) -> Callable[[], Any] | None:
+    """Plan a call of a kernel over whole models; None where it has to be the page."""
+    if kernel is None or not kernels.enabled():
+        return None
+    plan = importlib.import_module(f"pellucid.kernels.{kernel}").plan
+    planned: Callable[[], Any] | None = plan(*args, **options)
+    return planned

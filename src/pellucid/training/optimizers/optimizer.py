@@ -1,0 +1,38 @@
+"""The record of one optimizer: its page, its fused kernel, what it remembers, its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """How parameters are stepped. A new optimizer is one file with such a record, and its row in
+    `OPTIMIZERS`; a kernel is a file of its own.
+    """
+
+    name: str
+    about: str
+    """What it is, in a few words for tables, with its source."""
+    states: tuple[str, ...]
+    """Names of the arrays that it remembers of each parameter; a checkpoint has STATE.PARAMETER."""
+    step: Callable[..., tuple[Array, tuple[Array, ...]]]
+    """The page, a pure function: step(θ, gradient, states, step=, lr=, …settings, …options) ->
+    (θ, states) after step `step`, counted from 1."""
+    settings: Mapping[str, Any]
+    """The settings that the page reads of `OptimizerConfig`, with this optimizer's defaults."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of the page, which make one page several optimizers."""
+    kernel: str | None = None
+    """The module in `pellucid.kernels` whose plan(tensors, steps, scale=, lr=, …settings,
+    …options) steps all parameters in place; None: there is none."""
+
+    def initial(self, theta: Array) -> tuple[Array, ...]:
+        """Return the states before the first step: zeros."""
+        return tuple(np.zeros_like(theta) for _ in self.states)
