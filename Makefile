@@ -12,7 +12,7 @@ LOCKED := install --require-hashes --no-deps --no-compile --requirement
 .PHONY: help demo chat test setup setup-demo moved lint types format lock clean
 .DEFAULT_GOAL := help
 
-help:  ## Say what can be made
+help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup-demo  ## Train two Transformers on real data, about five minutes with the install
@@ -31,11 +31,11 @@ lint: setup
 types: setup
 	@$(BIN)/python -m mypy
 
-format: setup  ## Lay the code out and mend what can be mended
+format: setup  ## Format the code and fix what ruff can fix
 	@$(BIN)/python -m ruff check --fix .
 	@$(BIN)/python -m ruff format .
 
-setup: $(STAMPS)/dev  ## Make .venv with everything the tests need
+setup: $(STAMPS)/dev  ## Create .venv with everything the tests need
 
 setup-demo: $(STAMPS)/demo
 
@@ -50,13 +50,13 @@ $(STAMPS)/demo: $(STAMPS)/venv requirements/demo.txt pyproject.toml
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@pwd -P > $@
 
-# What was installed names this folder; where the checkout was moved, it is installed again.
+# The installed package points to this folder; a checkout that was moved is installed again.
 ifneq ($(shell cat $(STAMPS)/demo 2>/dev/null),$(CURDIR))
 $(STAMPS)/demo: moved
 endif
 
-# A name on the path proves nothing (a version manager's shim answers to every name), so each
-# candidate is run; PYTHON=/path/to/python says which one to take.
+# A name on the path proves nothing (a version manager's shim has every name), so each candidate
+# is run; PYTHON=/path/to/python chooses one.
 $(STAMPS)/venv:
 	@for python in $(or $(PYTHON),python3.12 python3.11 python3 python); do \
 	    "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
@@ -72,10 +72,10 @@ $(STAMPS)/venv:
 	    echo "Found$$lacking, but without the venv module." >&2; \
 	    echo "On Debian or Ubuntu: apt install python3-venv (or python3.11-venv)." >&2; \
 	else \
-	    echo "Pellucid needs Python 3.11 or 3.12, and none was found that runs; looked for:" >&2; \
+	    echo "Pellucid needs Python 3.11 or 3.12, but found none that runs; tried:" >&2; \
 	    echo "    $(or $(PYTHON),python3.12 python3.11 python3 python)" >&2; \
 	    echo "Install one (Debian, Ubuntu: apt install python3 python3-venv)," >&2; \
-	    echo "or say where it is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; \
+	    echo "or give its path: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; \
 	fi; \
 	exit 1
 
@@ -89,5 +89,5 @@ EXTRAS = $(addprefix --extra ,demo eval lab test dev)
 LOCK_FLAGS = --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
              --no-emit-find-links --no-header --no-annotate --quiet
 
-clean:  ## Take away .venv and the caches; runs/ stays
+clean:  ## Remove .venv and the caches; runs/ is kept
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

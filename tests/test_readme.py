@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from pellucid.cli.main import VERBS
+from pellucid.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 ENGLISH, KOREAN = ROOT / "README.md", ROOT / "README.ko.md"
@@ -55,7 +55,7 @@ def test_every_command_names_a_verb_or_a_target(path: Path) -> None:
     for command in commands(path):
         words = command.split()
         if words[0] == "pellucid":
-            assert words[1] in VERBS, command
+            assert words[1] in COMMANDS, command
         if words[0] == "make":
             assert words[1] in targets, command
 

@@ -1,9 +1,118 @@
-"""How answers are written on a line."""
+"""Answers to texts: how they are written, and that a model is prepared for decoding once."""
 
 from __future__ import annotations
 
-from pellucid.cli.answers import written
-from pellucid.pipelines import Answer
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.view.samples import speaking
+from tests.view.test_halves import bert, gpt
+
+from pellucid.cli import generate, lines
+from pellucid.cli.answers import converse, written
+from pellucid.cli.generate import _fill_at_prompt
+from pellucid.generation import SampleConfig
+from pellucid.pipelines import Answer, MaskedLMPipeline, causal_lm, seq2seq
+from pellucid.pipelines.base import GenerationPipeline
+
+TEXTS = ["가나", "a b", "사랑이"]
+
+
+@pytest.fixture
+def made_ready(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every model that is made ready for decoding."""
+    models: list[Any] = []
+    for module in (seq2seq, causal_lm):
+        plain = module.prepared
+
+        def counted(model: Any, plain: Any = plain) -> Any:
+            models.append(model)
+            return plain(model)
+
+        monkeypatch.setattr(module, "prepared", counted)
+    return models
+
+
+def type_in(monkeypatch: pytest.MonkeyPatch, texts: Sequence[str | UnicodeError]) -> None:
+    waiting = [*texts]
+
+    def ask(_: str) -> str:
+        if not waiting:
+            raise EOFError
+        typed = waiting.pop(0)
+        if isinstance(typed, UnicodeError):
+            raise typed
+        return typed
+
+    monkeypatch.setattr("builtins.input", ask)
+
+
+@pytest.mark.parametrize(
+    "trained",
+    [
+        speaking(),
+        replace(speaking(), sampling=SampleConfig(seed=3, max_length=7)),
+        speaking(beam=1),
+        gpt(),
+    ],
+    ids=["beam", "drawn", "greedy", "GPT"],
+)
+def test_a_conversation_makes_the_model_ready_once(
+    trained: GenerationPipeline,
+    made_ready: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    expected = [trained.answers([text], [i])[0][0].text for i, text in enumerate(TEXTS)]
+    made_ready.clear()
+    type_in(monkeypatch, TEXTS)
+    assert converse(trained) == 0
+    assert len(made_ready) == 1
+    assert capsys.readouterr().out.splitlines()[1:-1] == expected
+
+
+def test_a_conversation_without_a_question_makes_nothing_ready(
+    made_ready: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    type_in(monkeypatch, [""])
+    converse(speaking())
+    assert not made_ready
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [UnicodeDecodeError("utf-8", b"\xb0\xa1", 0, 1, "invalid start byte"), "\udcb0\udca1"],
+    ids=["strict", "surrogates"],
+)
+@pytest.mark.parametrize("half", [gpt, bert])
+def test_what_is_not_utf8_is_said_and_the_prompt_stays(
+    half: Callable[[], Any],
+    typed: str | UnicodeError,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trained = half()
+    type_in(monkeypatch, [typed, "가[MASK]"])
+    fills = isinstance(trained, MaskedLMPipeline)
+    assert (_fill_at_prompt(trained, best=1) if fills else converse(trained)) == 0
+    _, refused, *answered = capsys.readouterr().out.splitlines()
+    assert refused == "That is not UTF-8; type it again."
+    assert len(answered) == 2  # an answer, and the end
+
+
+def test_lines_that_come_one_by_one_make_the_model_ready_once(
+    made_ready: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lines, "WINDOW", 1)
+    trained = speaking()
+    stream = io.BytesIO("\n".join(TEXTS).encode())
+    assert generate._answer_lines(trained, stream, scores=False, as_json=False) == 0
+    assert len(made_ready) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said == trained.best(TEXTS)
 
 
 def test_an_answer_is_one_field_whatever_stands_in_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ DATA = {"data": "g2p-demo", "useful tokens a second": 45678}
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
-    """What is measured stands there already; the dictionary says whether PyTorch took part."""
+    """Replace the measurements; the dictionary tells whether PyTorch took part."""
     asked: dict[str, bool] = {}
 
     def measure_step(length: int, rounds: int, peer: bool) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
     monkeypatch.setattr(bench, "measure_step", measure_step)
     monkeypatch.setattr(bench, "measure_data", lambda task, *_: DATA)
-    monkeypatch.setattr(bench, "tasks", lambda: ["g2p"])
+    monkeypatch.setattr(bench, "tasks", lambda: [SimpleNamespace(name="g2p-demo")])
     monkeypatch.setattr(bench, "version", lambda name: "2.13.0")
     monkeypatch.setattr(bench, "load", lambda: 0.0)
     return asked
@@ -49,6 +50,17 @@ def test_tables(
         assert shown in printed
     assert measured["peer"]
     assert "not installed" not in printed
+
+
+def test_it_says_what_it_measures(
+    measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "installed", lambda: False)
+    assert bench.run(["--json"]) == 0
+    shown = capsys.readouterr()
+    for what in ("training steps of length 50", "training steps of length 12", "on g2p-demo"):
+        assert what in shown.err
+    assert json.loads(shown.out)
 
 
 def test_without_pytorch_it_says_so(

@@ -75,7 +75,7 @@ def test_it_trains_says_how_long_and_answers(
     questions += ["ba"]
     assert chat() == 0
     assert "Ctrl-C ends it early" not in capsys.readouterr().out
-    with pytest.raises(UsageError, match="--minutes would change nothing"):
+    with pytest.raises(UsageError, match="--minutes has no effect"):
         command.run(["--recipe", "tiny.toml", "--run", "runs/tiny", "--minutes", "1"])
 
 

@@ -22,7 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_given_pairs_are_read_by_the_columns_of_the_run(place: Path, tmp_path: Path) -> None:
-    scored = ("evaluate", "run", "--as-json", "--data")
+    scored = ("evaluate", "run", "--json", "--data")
     assert json.loads(pellucid(*scored, "own.csv", cwd=place).stdout)["pairs"] == 131
     turned = (place / "own.csv").read_text(encoding="utf-8").replace("de,en", "source,target")
     (tmp_path / "turned.csv").write_text(turned, encoding="utf-8")

@@ -56,7 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{kind}.toml").write_text(SETTINGS.format(model_type), encoding="utf-8")
         done = pellucid("train", f"{kind}.toml", cwd=folder)
         assert done.returncode == 0, done.stderr
-        assert "texts to learn from, put aside" in done.stdout
+        assert "texts to learn from, held out" in done.stdout
     return folder
 
 
@@ -135,7 +135,7 @@ def test_a_text_that_leaves_no_room_for_the_prefix_is_refused(place: Path) -> No
 @each
 def test_they_are_scored_by_their_loss(place: Path, kind: str) -> None:
     run = place / "runs" / kind
-    scores = json.loads(pellucid("evaluate", run, "--as-json", cwd=place).stdout)
+    scores = json.loads(pellucid("evaluate", run, "--json", cwd=place).stdout)
     assert scores["perplexity"] == pytest.approx(np.exp(scores["loss"]))
     assert ("accuracy" in scores) == (kind == "bert")
     card = (run / "model" / "README.md").read_text(encoding="utf-8")
@@ -208,11 +208,11 @@ def test_what_needs_an_encoder_decoder_says_so(place: Path, kind: str) -> None:
         export(run, place / "exported", to="onnx")
 
 
-def test_a_bert_is_not_to_be_talked_to(place: Path) -> None:
+def test_a_masked_model_cannot_chat(place: Path) -> None:
     run = place / "runs" / "bert"
-    failed(pellucid("chat", "--recipe", place / "bert.toml", "--run", run), 2, "does not talk")
+    failed(pellucid("chat", "--recipe", place / "bert.toml", "--run", run), 2, "cannot talk")
     fresh = pellucid("chat", "--recipe", place / "bert.toml", "--run", place / "fresh")
-    failed(fresh, 2, "does not talk")
+    failed(fresh, 2, "cannot talk")
     assert not (place / "fresh").exists()
 
 
@@ -221,7 +221,7 @@ def test_a_model_folder_is_checked_and_stored_in_fewer_bytes(
     place: Path, tmp_path: Path, kind: str
 ) -> None:
     model = place / "runs" / kind / "model"
-    done = pellucid("store", model, tmp_path / "small", "--store", "int8")
+    done = pellucid("quantize", model, tmp_path / "small", "--weights", "int8")
     assert done.returncode == 0, done.stderr
     trained, small = load_model(model).model.state_dict(), load_model(tmp_path / "small").model
     for name, array in small.state_dict().items():
@@ -302,7 +302,7 @@ def test_a_huggingface_gpt_continues_without_a_begin_token(tmp_path: Path) -> No
     assert done.stdout.rstrip("\n") == " ".join(core.decode(said).splitlines())
     texts = tmp_path / "texts.txt"
     texts.write_text("abc\ncab d\n", encoding="utf-8")
-    scores = json.loads(pellucid("evaluate", folder, "--data", texts, "--as-json").stdout)
+    scores = json.loads(pellucid("evaluate", folder, "--data", texts, "--json").stdout)
     assert scores["texts"] == 2
     other = tokenizers.Tokenizer(tokenizers.models.BPE({str(i): i for i in range(98)}, []))
     other.save(str(folder / "tokenizer.json"))
@@ -312,5 +312,7 @@ def test_a_huggingface_gpt_continues_without_a_begin_token(tmp_path: Path) -> No
 def test_huggingface_folders_are_used_from_the_command_line(tmp_path: Path) -> None:
     failed(pellucid("generate", FIXTURES / "gpt2", "ab"), 1, "has no tokenizer.json")
     failed(pellucid("generate", FIXTURES / "bert", "[MASK]"), 1, "has no tokenizer.json")
-    failed(pellucid("store", FIXTURES / "gpt2", tmp_path / "x"), 1, "another program's tokenizer")
+    failed(
+        pellucid("quantize", FIXTURES / "gpt2", tmp_path / "x"), 1, "another program's tokenizer"
+    )
     failed(pellucid("generate", tmp_path, "ab"), 1, "neither a model")

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 import pellucid as pellucid_package
-from pellucid.cli.main import VERBS, main
+from pellucid.cli.commands import COMMANDS
+from pellucid.cli.main import main
 from pellucid.evaluation.metrics import SCORES
 from pellucid.training.events import TIME_FIELDS
 
@@ -96,15 +97,15 @@ def failed(done: Done, code: int, *words: str) -> None:
         assert word in done.stderr, done.stderr
 
 
-def test_without_a_verb_it_lists_them() -> None:
+def test_without_a_command_it_lists_them() -> None:
     done = pellucid()
     assert done.returncode == 2
-    assert all(f"\n  {verb} " in done.stdout for verb in VERBS)
+    assert all(f"\n  {verb} " in done.stdout for verb in COMMANDS)
     assert pellucid("--help").returncode == 0
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_explains_itself(verb: str) -> None:
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_every_command_has_help(verb: str) -> None:
     done = pellucid(verb, "--help")
     assert done.returncode == 0, done.stderr
     assert f"usage: pellucid {verb}" in done.stdout
@@ -118,12 +119,12 @@ def test_train_shows_every_setting_with_default_and_meaning() -> None:
     assert "Heads H of every attention; they divide d_model. (default: 4)" in shown
     assert "Raises" not in shown
     assert "--model.tie-embeddings" in shown
-    assert "the tokenizer's settings and the model's sizes never may" in shown
+    assert "the tokenizer's settings and the model's sizes cannot" in shown
     assert "--model.model-type" not in shown  # what a recipe is, no word changes
 
 
-def test_an_unknown_verb_suggests_the_nearest() -> None:
-    failed(pellucid("trian", "g2p-en"), 2, "no verb 'trian' (did you mean train?)")
+def test_an_unknown_command_suggests_the_nearest() -> None:
+    failed(pellucid("trian", "g2p-en"), 2, "no command 'trian' (did you mean train?)")
 
 
 @pytest.mark.parametrize("verb", ["demo", "recipes", "check", "evaluate", "generate", "train"])
@@ -151,10 +152,25 @@ def test_a_fault_of_ours_is_one_message_and_a_traceback_on_request(
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_an_old_command_works_and_says_its_new_name(place: Path, tmp_path: Path) -> None:
+    done = pellucid("store", "runs/tiny", tmp_path / "small", "--store", "int8", cwd=place)
+    failed(done, 0, "store is now quantize", "--store is now --weights")
+    assert "weights stored as int8" in done.stdout
+
+
 def test_it_runs_as_a_module() -> None:
     done = process("trian", stdin=subprocess.DEVNULL, capture_output=True)
     assert done.returncode == 2
-    assert done.stderr.decode().startswith("pellucid: no verb")
+    assert done.stderr.decode().startswith("pellucid: no command")
+
+
+def test_a_warning_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "words.tsv").write_text("a\tb\n" * 30 + f"c\t{'c' * 18}\n", encoding="utf-8")
+    (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")
+    train = ("train", "tiny.toml", "--data.train", "words.tsv", "--data.held-out", "0")
+    done = process(*train, cwd=tmp_path, capture_output=True)
+    warning = b"pellucid: left out 1 of 31 pairs: a side is empty or has more than 17 tokens\n"
+    assert (done.returncode, done.stderr) == (0, warning)
 
 
 def test_a_closed_pipe_ends_quietly() -> None:
@@ -329,6 +345,8 @@ class TestTrain:
             (["tiny.toml", "--data.corpus", "chaterbot-ko"], ["did you mean chatterbot-ko?"]),
             (["tiny.toml", "--model.num-attention-heads", "5"], ["12 is not a multiple of 5"]),
             (["tiny.toml", "--training.schedule.lr", "-1"], ["lr must be above 0"]),
+            (["tiny.toml", "--seed", "-1"], ["seed must be at least 0, got -1"]),
+            (["tiny.toml", "--training.seed", "-1"], ["seed must be at least 0, got -1"]),
             (["tiny.toml", "--model.dropout", "1.5"], ["dropout must be"]),
             (["tiny.toml", "--data.max-tokens", "100"], ["max_position_embeddings"]),
             (["tiny.toml", "--model.model-type", "pellucid-causal-lm"], ["in a TOML file"]),
@@ -412,12 +430,12 @@ class TestTrain:
         self, place: Path, tmp_path: Path
     ) -> None:
         train = ("train", "tiny.toml", "--data.train", "words.tsv", "--training.steps", "1")
-        done = pellucid(*train, "--store", "int8", "--run", tmp_path / "run", cwd=place)
+        done = pellucid(*train, "--weights", "int8", "--run", tmp_path / "run", cwd=place)
         failed(done, 0)
         assert "; scored before the weights were stored as int8\n" in done.stdout
         card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
         assert "before they were stored as int8" in card
-        done = pellucid("store", "runs/tiny", tmp_path / "small", cwd=place)
+        done = pellucid("quantize", "runs/tiny", tmp_path / "small", cwd=place)
         card = (tmp_path / "small" / "README.md").read_text(encoding="utf-8")
         assert "before they were stored as float16" in card
 
@@ -575,7 +593,9 @@ class TestGenerate:
         assert done.stdout.startswith("\n")
 
     def test_unseen_characters_are_reported(self, place: Path) -> None:
-        failed(pellucid("generate", "runs/tiny", "abé", cwd=place), 0, "never seen", "'é'")
+        failed(
+            pellucid("generate", "runs/tiny", "abé", cwd=place), 0, "not seen in training", "'é'"
+        )
 
     def test_a_beam_gives_several_answers_with_scores(self, place: Path) -> None:
         done = pellucid(
@@ -590,6 +610,8 @@ class TestGenerate:
         [
             ([], "which model?"),
             (["runs/tiny", "a", "--beam", "0"], "beam"),
+            (["runs/tiny", "a", "--seed", "-1"], "seed must be at least 0, got -1"),
+            (["runs/tiny", "a", "--max-length", "0"], "max_length must be at least 1"),
             (["runs/tiny", "a", "--temperature", "0"], "temperature must be above 0"),
             (["runs/tiny", "a", "--top-k", "-1"], "top_k must be"),
             (["runs/tiny", "a", "--top-p", "1.5"], "top_p must be"),
@@ -741,10 +763,10 @@ class TestGenerate:
         (tmp_path / "tokenizer.json").write_text(other, encoding="utf-8")
         failed(pellucid("generate", tmp_path, "abc"), 1, "tokenizer.json: its tokens are not those")
 
-    @pytest.mark.parametrize("store", ["float16", "int8"])
-    def test_a_model_in_fewer_bytes_answers(self, store: str, place: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("weights", ["float16", "int8"])
+    def test_a_quantized_model_answers(self, weights: str, place: Path, tmp_path: Path) -> None:
         small = tmp_path / "small"
-        done = pellucid("store", "runs/tiny", small, "--store", store, cwd=place)
+        done = pellucid("quantize", "runs/tiny", small, "--weights", weights, cwd=place)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count(" MB") == 2
         sizes = [
@@ -752,7 +774,7 @@ class TestGenerate:
         ]
         assert sizes[1] < sizes[0]
         assert pellucid("generate", small, "abc", cwd=place).returncode == 0
-        failed(pellucid("store", "runs/tiny", small, cwd=place), 1, "is there already")
+        failed(pellucid("quantize", "runs/tiny", small, cwd=place), 1, "already exists")
 
     def test_a_run_without_a_model_says_how_to_finish_it(self, tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text("")
@@ -764,7 +786,7 @@ class TestEvaluate:
     """Scores on pairs put aside, or given."""
 
     def test_a_run_is_scored_on_what_was_put_aside(self, place: Path) -> None:
-        done = pellucid("evaluate", "runs/tiny", "--as-json", cwd=place)
+        done = pellucid("evaluate", "runs/tiny", "--json", cwd=place)
         assert done.returncode == 0, done.stderr
         scores = json.loads(done.stdout)
         assert scores["words"] == scores["pairs"] > 0
@@ -779,6 +801,23 @@ class TestEvaluate:
         assert "tok:13a" in done.stdout
         assert "tok:13a" in card.read_text(encoding="utf-8")
 
+    def test_a_search_of_ones_own_is_scored_and_leaves_the_card(self, place: Path) -> None:
+        card = place / "runs/tiny/model/README.md"
+        before = card.read_text(encoding="utf-8")
+        plain = pellucid("evaluate", "runs/tiny", "--json", cwd=place)
+        short = pellucid("evaluate", "runs/tiny", "--json", "--max-length", "1", cwd=place)
+        failed(short, 0)
+        assert json.loads(plain.stdout)["per"] != json.loads(short.stdout)["per"]
+        assert "PER" in card.read_text(encoding="utf-8")
+        card.write_text(before, encoding="utf-8")
+        failed(pellucid("evaluate", "runs/tiny", "--max-length", "1", cwd=place), 0)
+        assert card.read_text(encoding="utf-8") == before
+        idle = pellucid("evaluate", "runs/tiny", "--metric", "none", "--beam", "2", cwd=place)
+        failed(idle, 2, "nothing is decoded for these scores")
+
+    def test_the_model_comes_first(self, place: Path) -> None:
+        failed(pellucid("evaluate", "--json", "runs/tiny", cwd=place), 2, "which model?")
+
     def test_pairs_can_be_given(self, place: Path) -> None:
         done = pellucid("evaluate", "runs/tiny/model", "--data", "words.tsv", cwd=place)
         assert done.returncode == 0, done.stderr
@@ -789,7 +828,7 @@ class TestEvaluate:
     ) -> None:
         long = f"abcdefg abc. gfe dcba.\tABC\n{'a' * 20}\tA\n"
         (tmp_path / "some.tsv").write_text(pairs(3) + long, encoding="utf-8")
-        command = ("evaluate", "runs/tiny", "--as-json", "--data", str(tmp_path / "some.tsv"))
+        command = ("evaluate", "runs/tiny", "--json", "--data", str(tmp_path / "some.tsv"))
         done = pellucid(*command, cwd=place)
         failed(done, 0)
         assert "1 of 5 sources hold a sentence of more than 19 tokens" in caplog.text

@@ -45,8 +45,8 @@ def test_it_draws_here_and_writes_the_page(
 def test_what_to_draw_and_where_is_chosen(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--kind", "encoder", "--layer", "1", "--head", "2", "--save", "a.txt"]
-    assert main(["view", model, "가나", "--output", "다", *options]) == 0
+    options = ["--kind", "encoder", "--layer", "1", "--head", "2", "--output", "a.txt"]
+    assert main(["view", model, "가나", "--answer", "다", *options]) == 0
     said = capsys.readouterr().out
     assert said.startswith("가나 → 다\n")
     assert "encoder self-attention, layer 1, head 2" in said
@@ -57,7 +57,7 @@ def test_what_to_draw_and_where_is_chosen(
 def test_a_word_between_colons_is_no_picture(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["view", model, "가", "--save", ":warning:.txt"]) == 0
+    assert main(["view", model, "가", "--output", ":warning:.txt"]) == 0
     assert "wrote :warning:.txt" in capsys.readouterr().out
 
 
@@ -81,14 +81,14 @@ def test_without_layers_there_is_the_page_and_no_drawing(
     plain = speaking()
     config = replace(plain.model.config, encoder_layers=0, decoder_layers=0)
     save_model(tmp_path / "flat", replace(plain, model=shaken(config)), "# a model")
-    assert main(["view", "flat", "가", "--save", "a.txt", "a.html"]) == 2
+    assert main(["view", "flat", "가", "--output", "a.txt", "a.html"]) == 2
     assert "there is no attention to draw" in capsys.readouterr().err
     assert (tmp_path / "a.html").exists()
     assert not (tmp_path / "a.txt").exists()
 
 
 def test_unknown_characters_are_said(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["view", model, "가ж", "--save", "a.txt"]) == 0
+    assert main(["view", model, "가ж", "--output", "a.txt"]) == 0
     assert "Never seen in training: ж" in capsys.readouterr().err
 
 
@@ -101,15 +101,16 @@ def test_unknown_characters_are_said(model: str, capsys: pytest.CaptureFixture[s
         (["MODEL", "가" * 24], 1, "24 tokens, more than the 23 that this model can hold"),
         (["MODEL", "가", "--layer", "3"], 2, "no layer 3 of cross-attention"),
         (
-            ["MODEL", "가", "--save", "a.html", "--save=b.txt"],
+            ["MODEL", "가", "--output", "a.html", "--output=b.txt"],
             2,
-            "--save is given 2 times, and only the last would count; give all its values after one",
+            "--output is given 2 times, and only the last would count; give all its values after ",
         ),
-        (["MODEL", "가", "--save", "a.gif"], 2, "a.gif: a picture's name ends in .html"),
+        (["MODEL", "가", "--output", "a.gif"], 2, "a.gif: a picture's name ends in .html"),
+        (["MODEL", "가", "--output", "다"], 2, "--answer gives the model an answer"),
         (["nowhere", "가"], 1, "nowhere: there is no such folder"),
     ],
 )
-def test_faults_are_named(
+def test_errors_are_named(
     model: str,
     arguments: list[str],
     code: int,

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from pellucid.core import errors
 from pellucid.core.errors import UsageError, UserError, optional
 
 
@@ -26,3 +27,20 @@ def test_a_module_that_cannot_be_imported_says_why(
         said = re.escape(f"install the extra ({why})")
         with pytest.raises(UserError, match=f"^{said}$"):
             optional(module, "install the extra")
+
+
+def test_an_extra_is_installed_from_the_checkout_and_else_from_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def message() -> str:
+        with pytest.raises(UserError) as raised:
+            optional("pellucid_has_no_such_module", "this needs it", extra="lab")
+        return str(raised.value)
+
+    module = tmp_path / "src" / "pellucid" / "core" / "errors.py"
+    monkeypatch.setattr(errors, "__file__", str(module))
+    assert message() == "this needs it: pip install 'pellucid[lab]'"
+    (tmp_path / "pyproject.toml").touch()
+    assert message() == f"this needs it: pip install '{tmp_path}[lab]'"
+    monkeypatch.chdir(tmp_path)
+    assert message() == "this needs it: pip install '.[lab]'"

@@ -208,7 +208,7 @@ def test_a_run_that_saved_nothing_learns_its_tokenizers_anew(data: Path, tmp_pat
 
 def test_the_model_is_saved_before_its_score_is_said(data: Path, tmp_path: Path) -> None:
     def say(line: str) -> None:
-        if line.startswith("put aside"):
+        if line.startswith("held out"):
             raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):

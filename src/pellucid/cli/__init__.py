@@ -1,1 +1,1 @@
-"""One file per verb of the command line; each has `run(arguments) -> exit code`."""
+"""The command line: one file per command, listed in `commands`."""

@@ -1,10 +1,12 @@
-"""From lines to answers: long ones in pieces, bad ones refused, and how an answer is written."""
+"""From texts to printed answers: lines in windows, or one text at a time at a prompt."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pellucid.cli.lines import Line
@@ -27,21 +29,21 @@ def answer_window(
     as_json: bool,
     speaker: Callable[[], Decodes] | None = None,
 ) -> bool:
-    """Print the answers to numbered texts, in order; return whether all could be answered.
+    """Print the answers to numbered texts, in order; return whether all were answered.
 
-    A text that is too long is answered in pieces, sentence by sentence. One that cannot be answered
-    gives an empty line (with JSON: its error) and a message; the others go on. `speaker` is as in
-    `GenerationPipeline.answers`, for windows one after another.
+    A text that is too long is answered in parts, sentence by sentence. One that cannot be answered
+    gives an empty line (with JSON: its error) and a message, and the next ones are answered.
+    `speaker` is as in `GenerationPipeline.answers`, for several windows.
     """
-    faults: dict[int, UserError] = {}
+    errors: dict[int, UserError] = {}
     pieces: list[str] = []
     numbers: list[int] = []
     spans: list[slice] = []
     for number, text in window:
         parts = _parts(trained, text)
         if isinstance(parts, UserError):
-            faults[number], parts = parts, []
-            print(f"pellucid: {unit} {number}: {faults[number]}", file=sys.stderr)
+            errors[number], parts = parts, []
+            print(f"pellucid: {unit} {number}: {errors[number]}", file=sys.stderr)
         elif len(parts) > 1:
             print(
                 f"pellucid: {unit} {number}: long, answered in {len(parts)} parts", file=sys.stderr
@@ -50,7 +52,7 @@ def answer_window(
             report_unknown(trained, part, f"{unit} {number}")
         spans.append(slice(len(pieces), len(pieces) + len(parts)))
         pieces += parts
-        # Each piece of a text is drawn by a number of its own; a text's first by the text's.
+        # Each part of a text is sampled by a number of its own; the first part by the text's.
         numbers += [(number - 1 + place * 2**24) % 2**32 for place in range(len(parts))]
     answers = trained.answers(pieces, numbers, speaker)
     for (number, text), span in zip(window, spans, strict=True):
@@ -59,8 +61,8 @@ def answer_window(
                 "number": number,
                 "source": text if isinstance(text, str) else None,
             }
-            if number in faults:
-                record["error"] = str(faults[number])
+            if number in errors:
+                record["error"] = str(errors[number])
             else:
                 record["parts"] = [
                     described(trained, part, some)
@@ -70,13 +72,13 @@ def answer_window(
         else:
             print(written(_joined(answers[span]), scores))
     sys.stdout.flush()
-    return not faults
+    return not errors
 
 
 def described(trained: GenerationPipeline, text: str, answers: Iterable[Answer]) -> dict[str, Any]:
     """Return a text and its answers for JSON: tokens, scores, and the alignment of each.
 
-    `alignment` has, for each answer token, the place of the source token that it looked at most in
+    `alignment` has, for each answer token, the index of the source token with the most attention in
     the last decoder layer, mean of heads.
     """
     ids = trained.source.encode(text)
@@ -97,29 +99,29 @@ def _answer(trained: GenerationPipeline, ids: Sequence[int], answer: Answer) -> 
     if not ids:
         return {**record, "token_log_p": [], "alignment": []}
     reading = trained.read(ids, answer.tokens)
-    said = len(answer.tokens) + answer.finished  # the end token is last, if it was said
-    token_log_p = [round(float(x), 6) for x in reading.log_p[:said]]
+    generated = len(answer.tokens) + answer.finished  # the end token, if generated, is the last
+    token_log_p = [round(float(x), 6) for x in reading.log_p[:generated]]
     return {**record, "token_log_p": token_log_p, "alignment": reading.alignment}
 
 
 def _parts(trained: GenerationPipeline, text: str | UserError) -> list[str] | UserError:
-    """Return a text in pieces that the model can read, or why it cannot be answered."""
+    """Return a text in parts that the model can read, or why it cannot be answered."""
     if isinstance(text, UserError):
         return text
-    if (fault := obstacle(trained, text)) is None:
+    if (error := obstacle(trained, text)) is None:
         return [text]
-    if not isinstance(fault, TooLongError):
-        return fault
+    if not isinstance(error, TooLongError):
+        return error
     parts = trained.parts(text)
-    return fault if parts is None else parts
+    return error if parts is None else parts
 
 
 def obstacle(trained: GenerationPipeline, text: str) -> UserError | None:
-    """Return why a text cannot be answered in one piece, or None."""
+    """Return why a text cannot be answered whole, or None."""
     try:
         ids = trained.source.encode(text)
-    except UserError as fault:
-        return fault
+    except UserError as error:
+        return error
     if len(ids) > trained.longest:
         return TooLongError(
             f"{len(ids)} tokens, more than the {trained.longest} that this model can read; split it"
@@ -132,16 +134,16 @@ def obstacle(trained: GenerationPipeline, text: str) -> UserError | None:
 
 
 def report_unknown(trained: GenerationPipeline, text: str, where: str) -> None:
-    """Say on stderr which characters of a text the model has never seen."""
+    """Print on stderr which characters of a text were not in the training data."""
     if unknown := trained.source.unknown_characters([text]):
         print(
-            f"pellucid: {where}: never seen in training: {' '.join(map(repr, unknown))}",
+            f"pellucid: {where}: not seen in training: {' '.join(map(repr, unknown))}",
             file=sys.stderr,
         )
 
 
 def _joined(parts: Sequence[Sequence[Answer]]) -> list[Answer]:
-    """Join the first answers of a text's pieces, their second ones, and so on."""
+    """Join the first answers of a text's parts, their second ones, and so on."""
     if len(parts) <= 1:
         return [answer for answers in parts for answer in answers]
     return [
@@ -155,9 +157,66 @@ def _joined(parts: Sequence[Sequence[Answer]]) -> list[Answer]:
 
 
 def written(answers: Sequence[Answer], scores: bool) -> str:
-    """Write a text's answers on one line, tabs between them; an answer's own become blanks."""
+    """Write a text's answers on one line, separated by tabs; tabs inside become blanks."""
     return "\t".join(
         (f"{answer.log_p:.3f}\t" if scores else "")
         + " ".join(answer.text.replace("\t", " ").splitlines())
         for answer in answers
     )
+
+
+def typed() -> Iterator[str]:
+    """Yield what is typed at a prompt, stripped, until its end or Ctrl-C.
+
+    Text that is not UTF-8 is asked for again.
+    """
+    with contextlib.suppress(ImportError):  # absent on Windows; editing is then the terminal's
+        import readline  # noqa: F401 - importing it gives `input` history and editing
+
+    while True:
+        try:
+            text = input("> ").strip()
+            text.encode("utf-8")  # in some locales Python lets other bytes pass, as surrogates
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return
+        except (UnicodeDecodeError, UnicodeEncodeError) as error:
+            print(f"That is not {error.encoding.upper()}; type it again.")
+        else:
+            yield text
+
+
+def converse(trained: GenerationPipeline, scores: bool = False) -> int:
+    """Answer at a prompt until the input ends; Ctrl-C ends an answer, or the conversation."""
+    print("Type a text and press Enter; Ctrl-D ends.")
+    speaker = functools.cache(trained.speaker)  # prepared at the first answer, for all
+    number = 0  # the same text again is sampled anew
+    for text in typed():
+        if not text:
+            continue
+        if (error := obstacle(trained, text)) is not None:
+            print(f"That is {error}.")
+            continue
+        report_unknown(trained, text, "that text")
+        with contextlib.suppress(KeyboardInterrupt):
+            _print_answer(trained, text, number, scores, speaker)
+        number += 1
+    return 0
+
+
+def _print_answer(
+    trained: GenerationPipeline,
+    text: str,
+    number: int,
+    scores: bool,
+    speaker: Callable[[], Decodes],
+) -> None:
+    searched = trained.sampling is None and trained.search.beam > 1
+    if scores or searched:  # the answer is known only when the search ends
+        print(written(trained.answers([text], [number], speaker)[0], scores))
+        return
+    try:
+        for piece in trained.stream(text, number, speaker):
+            print(piece.replace("\n", " "), end="", flush=True)
+    finally:
+        print()

@@ -1,17 +1,17 @@
-"""`pellucid bench`: how fast this machine trains, beside PyTorch where that is installed."""
+"""`pellucid bench`: how fast this machine trains, compared with PyTorch if it is installed."""
 
 from __future__ import annotations
 
-import json
+import json as json_format
 import logging
 import math
 import os
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import tyro
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
@@ -38,6 +38,7 @@ from pellucid.cli.benchmark.step import (
 )
 from pellucid.cli.benchmark.torch_model import TorchTrainer, installed
 from pellucid.cli.console import Output
+from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.corpora import find_corpus
 from pellucid.kernels.backend.threads import available
@@ -48,33 +49,34 @@ _log = logging.getLogger(__name__)
 Row = dict[str, Any]
 
 BUSY = 0.25
-"""Share of the processors that others may keep busy while something is measured."""
+"""Fraction of the processors that others may keep busy during a measurement."""
 
 
 def bench(
+    *,
     rounds: int = 5,
     seconds: float = 2.0,
     data: bool = True,
     torch: bool = True,
-    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json: bool = False,
 ) -> int:
-    """Measure on this machine how fast Pellucid trains (a minute or two; less without PyTorch).
+    """Measure how fast Pellucid trains on this machine: a minute or two.
 
-    A training step of seed 003's model, and useful tokens a second on real data: the pronunciations
-    that come with the demo, and chatbot-ko and multi30k-de-en where PELLUCID_DATA has them. PyTorch
-    takes turns with Pellucid in the same process where it is installed, on as many threads. All
-    figures are medians over the rounds; a ratio stands with its quartiles.
+    Measures a training step of article 003's model, and useful tokens per second on real data: the
+    demo's pronunciations, and chatbot-ko and multi30k-de-en if PELLUCID_DATA has them. If PyTorch
+    is installed, it takes turns with Pellucid in the same process, on as many threads. All figures
+    are medians over the rounds; a ratio has its quartiles.
 
-    Utilisation is the rate of the step's matrix products over that of large products alone: of one
-    of NumPy's, and of Pellucid's own at its best. NumPy's may be slow on a processor newer than it;
-    then the first is above 1 while the second says what is still to be had.
+    Utilisation is the rate of the step's matrix products as a fraction of the rate of large
+    products alone: NumPy's, and Pellucid's own at its best. NumPy's may be slow on a newer
+    processor; then the first is above 100 %, and the second says what could still be gained.
 
     Args:
-        rounds: Turns that each side takes.
+        rounds: Turns for each side.
         seconds: Length of a turn on real data.
         data: Measure on real data too.
-        torch: Measure PyTorch too, where it is installed.
-        as_json: Print JSON instead of tables.
+        torch: Measure PyTorch too, if it is installed.
+        json: Print JSON instead of tables.
     """
     if rounds < 1:
         raise UsageError(f"--rounds must be at least 1, got {rounds}")
@@ -82,36 +84,45 @@ def bench(
         raise UsageError(f"--seconds must be above 0, got {seconds}")
     peer, busy = torch and installed(), load()
     with threadpool_limits(available()):
-        steps = [measure_step(length, rounds, peer) for length in (50, 12)]
-        rates = [measure_data(task, rounds, seconds, peer) for task in tasks()] if data else []
+        steps, rates = [], []
+        for length in (50, 12):
+            _say(f"training steps of length {length}; the first compile kernels")
+            steps.append(measure_step(length, rounds, peer))
+        for task in tasks() if data else ():
+            _say(f"training on {task.name}")
+            rates.append(measure_data(task, rounds, seconds, peer))
     where = {**environment(), "threads": str(available()), "load before": f"{busy:.2f}"}
     if peer:
         where["torch"] = version("torch")
-    if as_json:
-        print(json.dumps({"step": steps, "data": rates, "environment": where}, indent=1))
+    if json:
+        print(json_format.dumps({"step": steps, "data": rates, "environment": where}, indent=1))
         return 0
     console = Output()
     console.print(step_table(steps))
     if rates:
         console.print(data_table(rates))
     if torch and not peer:
-        console.print("PyTorch is not installed, so nothing stands beside.")
+        console.print("PyTorch is not installed; skipping the comparison.")
     if busy > BUSY * available():
         console.print(
-            f"Other programs kept {busy:.1f} processors busy in the minute before. While they run, "
-            "the figures are not to be trusted: PyTorch's threads, which wait for each other, lose "
-            "most by it."
+            f"Other programs kept {busy:.1f} processors busy in the minute before. Do not trust "
+            "these figures. PyTorch slows down most, because its threads wait for each other."
         )
     return 0
 
 
+def _say(what: str) -> None:
+    """Say what is being measured, in a line: a live display would take part of the processor."""
+    print(f"measuring {what}", file=sys.stderr)
+
+
 def load() -> float:
-    """Return how many processors were busy in the last minute; 0 where it cannot be known."""
+    """Return how many processors were busy in the last minute; 0 if that is not known."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def tasks() -> list[Task]:
-    """Return what real data there is without a download; a warning names what is missing."""
+    """Return the real data that needs no download; a warning names what is missing."""
     makers: dict[str, Callable[[], Task]] = {real_data.DEMO: demo_task}
     for name in real_data.SENTENCES:
         if find_corpus(name).at_hand:
@@ -216,5 +227,5 @@ def cell(name: str, value: Any) -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb."""
-    return tyro.cli(bench, prog="pellucid bench", args=arguments)
+    """Run the command."""
+    return parse(bench, "bench", arguments)

@@ -1,58 +1,72 @@
-"""`pellucid chat`: train the Korean chatbot, or take the one trained before, and talk to it."""
+"""`pellucid chat`: train the Korean chatbot, or load the one trained before, and talk to it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
-from pellucid.cli.console import Output
-from pellucid.cli.progress import Progress
-from pellucid.cli.prompt import converse
+from pellucid.cli.answers import converse
+from pellucid.cli.console import Output, Progress, counted
+from pellucid.cli.options import SamplingOptions, parse, value_of
 from pellucid.cli.train import run_folder
 from pellucid.core.errors import UsageError
 from pellucid.families import family_of
 from pellucid.families.folder import CONFIG, load_model, save_model
-from pellucid.training.config import TrainingConfig, load_recipe
+from pellucid.generation import SearchConfig
+from pellucid.training.config import RunConfig, TrainingConfig, load_recipe
 from pellucid.training.experiment import Say, card, train_run
 
-NOT_TO_TALK_TO = "{}: fills [MASK] and does not talk; use pellucid train and pellucid generate"
+RECIPE = "chatbot-ko"
+CANNOT_TALK = "{}: fills [MASK] and cannot talk; use pellucid train and pellucid generate"
 
 
-def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | None = None) -> int:
-    """Train a chatbot, then talk to it. Ctrl-C while it trains keeps what it has learnt so far.
+def run(arguments: list[str]) -> int:
+    """Run the command: the recipe or the run gives the search its defaults."""
+    named = value_of(arguments, "--recipe") or RECIPE
+    folder = run_folder(named, arguments)
+    begun = (folder / "config.toml").is_file()
+    config = load_recipe(str(folder) if begun else named)
+    trained: Any = load_model(folder) if (folder / "model" / CONFIG).is_file() else None
+    if not family_of(trained or config.model).generates:
+        raise UsageError(CANNOT_TALK.format(folder if begun else named))
+    saved = trained.search if trained else config.search
 
-    A chatbot that was trained before is not trained again.
+    def chat(
+        *,
+        recipe: str = RECIPE,
+        run: Path = folder,
+        minutes: float | None = None,
+        search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
+        sampling: Annotated[SamplingOptions, tyro.conf.arg(name="")] = SamplingOptions(),  # noqa: B008
+    ) -> int:
+        """Train a chatbot, then talk to it. Ctrl-C during training keeps what it has learnt.
 
-    Args:
-        recipe: What to train: chatbot-ko, or chatbot-ko-article at the full size of article 003.
-        run: The run's folder. Unset: runs/RECIPE.
-        minutes: Training time of a new run. Unset: as the recipe says.
-    """
-    folder = run or run_folder(recipe)
-    trained_before = (folder / "model" / CONFIG).is_file()
-    if minutes is not None and (trained_before or (folder / "config.toml").is_file()):
-        raise UsageError(
-            f"{folder}: was begun before, so --minutes would change nothing; leave it out, or give "
-            "another --run"
-        )
-    if not trained_before:
-        code = _train(recipe, folder, minutes)
-        if code:
+        A chatbot that was trained before is loaded. Any of --temperature, --top-k, --top-p, --min-p
+        and --seed samples the answers instead of searching for the likeliest.
+
+        Args:
+            recipe: What to train: chatbot-ko, or chatbot-ko-article, the full size of article 003.
+            run: The run folder.
+            minutes: Training time of a new run; unset: that of the recipe.
+        """
+        how = sampling.config(search)  # an error in it is reported before minutes of training
+        if minutes is not None and (trained or begun):
+            raise UsageError(
+                f"{folder}: this run exists, so --minutes has no effect; leave it out, or give "
+                "another --run"
+            )
+        if trained is None and (code := _train(config, folder, begun, minutes)):
             return code
-    trained: Any = load_model(folder)
-    if not family_of(trained).generates:
-        raise UsageError(NOT_TO_TALK_TO.format(folder))
-    return converse(trained)
+        model: Any = trained or load_model(folder)
+        return converse(replace(model, search=search, sampling=how))
+
+    return parse(chat, "chat", arguments)
 
 
-def _train(recipe: str, folder: Path, minutes: float | None) -> int:
-    resume = (folder / "config.toml").is_file()
-    config = load_recipe(str(folder) if resume else recipe)
-    if not family_of(config.model).generates:
-        raise UsageError(NOT_TO_TALK_TO.format(recipe))
+def _train(config: RunConfig, folder: Path, resume: bool, minutes: float | None) -> int:
     if not resume:
         # Nobody waits for BLEU here, and sacreBLEU need not be installed to chat.
         training = replace(config.training, monitor="loss")
@@ -75,11 +89,9 @@ def _announce(training: TrainingConfig, say: Say) -> None:
     if training.minutes is not None:
         budget = f"{training.minutes:g} minutes"
     else:
-        work = f"{training.epochs} epochs" if training.epochs else f"{training.steps} steps"
-        budget = f"{work}, with the time left shown once they run"
-    say(f"Training takes {budget}. Ctrl-C ends it early, keeps what was learnt, and lets you talk.")
-
-
-def run(arguments: list[str]) -> int:
-    """Run the verb."""
-    return tyro.cli(chat, prog="pellucid chat", args=arguments)
+        epochs, steps = training.epochs, training.steps
+        work = counted(epochs, "epoch") if epochs else counted(steps or 0, "step")
+        budget = f"{work}; the time left is shown"
+    say(
+        f"Training takes {budget}. Ctrl-C ends it early and keeps the model, so you can talk to it."
+    )

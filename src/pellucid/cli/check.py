@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import tyro
 from rich.table import Table
 
 from pellucid.check import TOLERANCE, run_checks
 from pellucid.cli.console import Output
+from pellucid.cli.options import parse
 
 
 def check() -> int:
-    """Hold the hand-written derivative of every op and layer against finite differences.
+    """Verify the hand-written derivative of every op and layer against finite differences.
 
     One random projection of the output, central differences along one random direction per input
-    and parameter, in float64. Exit code 1 if any is further off than the tolerance.
+    and parameter, in float64. The exit code is 1 if any error is above the tolerance.
     """
     console = Output()
     table = Table(title=f"Gradients, relative error at most {TOLERANCE:.0e}", title_justify="left")
-    table.add_column("what")
+    table.add_column("op or layer")
     table.add_column("inputs and\nparameters", justify="right")
     table.add_column("worst error", justify="right")
     table.add_column("")
@@ -34,5 +34,5 @@ def check() -> int:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb."""
-    return tyro.cli(check, prog="pellucid check", args=arguments)
+    """Run the command."""
+    return parse(check, "check", arguments)

@@ -1,19 +1,173 @@
-"""Where the commands print."""
+"""The terminal: where commands print, and the live line that shows a training run."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
 from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from pellucid.training.events import (
+    Chosen,
+    Ended,
+    Event,
+    Interrupted,
+    Started,
+    Stepped,
+    Trained,
+    Validated,
+)
+
+PLAIN_EVERY = 10.0  # seconds between plain lines
 
 
 class Output(Console):
-    """Standard output, coloured at a terminal, where only what we mark is coloured.
+    """Standard output, with colour at a terminal, where only what we mark is coloured.
 
-    What stands between colons stays words: a text of the user's may hold :warning: too.
+    A word between colons stays a word: a user's text may contain :warning: too.
     """
 
     def __init__(self) -> None:
         super().__init__(highlight=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to the command line, which ends quietly when its reader has gone."""
+        """Leave it to `main`, which ends quietly when nobody reads the output any more."""
         raise BrokenPipeError
+
+
+class Progress:
+    """Listens to a trainer; shows loss, useful tokens/s, time left and the held-out score.
+
+    One live line at a terminal; elsewhere a plain line now and then.
+    """
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._console = console
+        self._title = title
+        self._live = console.is_terminal
+        self._between = _encodable(" · ", console.encoding, ", ")
+        self._rate = 0.0
+        self._held_out = ""
+        self._printed = time.monotonic()
+        self._bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[figures]}"),
+            console=console,
+            transient=True,
+            disable=not self._live,
+            redirect_stderr=sys.stderr.isatty(),  # a warning goes above the live line
+        )
+        self._task = self._bar.add_task(title, total=1.0, figures="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case Started():
+                budget = [
+                    counted(event.steps, "step") if event.steps else "",
+                    counted(event.epochs, "epoch") if event.epochs else "",
+                    f"{event.minutes:g} minutes" if event.minutes else "",
+                ]
+                at = f", resuming from step {event.step}" if event.step else ""
+                self.say(
+                    f"{self._title}: {event.parameters:,} parameters, "
+                    f"at most {' or '.join(filter(None, budget))}{at}"
+                )
+            case Trained():
+                self._rate = event.tokens_per_second
+            case Stepped():
+                self._step(event)
+            case Validated():
+                self._held_out = f"held-out {scores(event.loss, event.scores)}"
+                best = " (best so far)" if event.best else ""
+                self.say(f"step {event.step}, epoch {event.epoch:.2f}: {self._held_out}{best}")
+            case Interrupted():
+                self.say(f"{event.signal}: step {event.step} is saved. Resume with:")
+                self.say(f"  {event.resume}")
+            case Chosen():
+                steps = ", ".join(map(str, event.steps))
+                scored = f"; held-out {scores(event.loss, event.scores)}" if event.loss else ""
+                self.say(f"kept the {event.weights} weights (step {steps}){scored}")
+            case Ended():
+                self._bar.update(self._task, completed=1.0, figures="scoring")
+                timed = event.reason.endswith(" minutes")  # the clock's time says it already
+                reason = "the time limit" if timed else event.reason
+                self.say(f"trained to step {event.step} in {clock(event.seconds)} ({reason})")
+            case _:
+                pass
+
+    def _step(self, event: Stepped) -> None:
+        left = "" if event.seconds_left is None else f"{clock(event.seconds_left)} left"
+        rate = f"{self._rate:,.0f} tokens/s" if self._rate else ""
+        figures = [f"loss {event.loss:.3f}", rate, left, self._held_out]
+        line = self._between.join(filter(None, figures))
+        if self._live:
+            self._bar.update(self._task, completed=event.share, figures=line)
+        elif time.monotonic() - self._printed >= PLAIN_EVERY:
+            self._printed = time.monotonic()
+            self.say(f"step {event.step}{self._between}{line}")
+
+    def say(self, line: str) -> None:
+        """Print a line above the live one."""
+        self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _encodable(text: str, encoding: str, plain: str) -> str:
+    """Return the text, or the plain one if the encoding lacks it: an error would end training."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return plain
+    return text
+
+
+def scores(loss: float | None, others: Mapping[str, float]) -> str:
+    """Write scores on one line, error rates as the percentages they are.
+
+    >>> scores(0.51234, {"per": 0.183})
+    'loss 0.512, PER 18.3 %'
+    """
+    parts = [] if loss is None else [f"loss {loss:.3f}"]
+    for name, value in others.items():
+        label = name.upper() if len(name) <= 4 else name.replace("_", " ")
+        rate = name in ("per", "wer")
+        parts.append(f"{label} {100 * value:.1f} %" if rate else f"{label} {value:.2f}")
+    return ", ".join(parts)
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things.
+
+    >>> counted(1, "step"), counted(4000, "step")
+    ('1 step', '4,000 steps')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def clock(seconds: float) -> str:
+    """Write a time as m:ss, or h:mm:ss from an hour on.
+
+    >>> clock(75.4), clock(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,7 +1,7 @@
-"""`pellucid demo`: two Transformers learn from nothing, on real data, while you watch.
+"""`pellucid demo`: train two small Transformers on real data and show what they learnt.
 
-First a chatbot that can only remember, then a model that has to generalise, and is scored on words
-that it has never seen.
+First a chatbot that memorises, then a model that has to generalise: it is scored on words that it
+has never seen.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pellucid.cli.console import Output
-from pellucid.cli.progress import Progress, clock
+from pellucid.cli.console import Output, Progress, clock
+from pellucid.cli.options import parse
 from pellucid.evaluation.evaluate import right_answers
 from pellucid.pipelines import Seq2SeqPipeline
 from pellucid.training.config import RunConfig, load_recipe
@@ -30,13 +29,14 @@ from pellucid.view.terminal import attention_map
 
 CHAT, PRONUNCIATION = "chat-ko-small", "g2p-demo"
 QUESTIONS = 5
-REMEMBERED = 40
+MEMORISED = 40
 WORDS = 12
 
 T = TypeVar("T")
 
 
 def demo(
+    *,
     folder: Path = Path("runs"),
     chat_minutes: float | None = None,
     g2p_minutes: float | None = None,
@@ -44,36 +44,37 @@ def demo(
     """Train two small Transformers from nothing on real data, and show what they learnt.
 
     Args:
-        folder: Where the two runs go.
-        chat_minutes: Training time of the chatbot. Unset: as its recipe says.
-        g2p_minutes: Training time of the pronunciation model. Unset: as its recipe says.
+        folder: Where the two run folders go.
+        chat_minutes: Training time of the chatbot; unset: that of its recipe.
+        g2p_minutes: Training time of the pronunciation model; unset: that of its recipe.
     """
     console, began = Output(), time.monotonic()
     chat_folder, g2p_folder = _free(folder / "chat"), _free(folder / "g2p")
+    chat_config, g2p_config = _config(CHAT, chat_minutes), _config(PRONUNCIATION, g2p_minutes)
 
-    console.rule("[bold]1  It talks: Korean conversations, learnt by heart")
-    chat = _run(CHAT, chat_minutes, chat_folder, console)
+    console.rule("[bold]1  Memorising: a chatbot of Korean conversations")
+    chat = _run(chat_config, chat_folder, console)
     if chat.interrupted:
         return 130
     _show_chat(chat, console)
 
-    console.rule("[bold]2  It generalises: how an English word is said")
-    g2p = _run(PRONUNCIATION, g2p_minutes, g2p_folder, console)
+    console.rule("[bold]2  Generalising: the pronunciation of English words")
+    g2p = _run(g2p_config, g2p_folder, console)
     if g2p.interrupted:
         return 130
     _show_words(g2p, console)
 
-    console.rule("[bold]Go on from here")
+    console.rule("[bold]Next steps")
     pellucid = program()
     chat_named, g2p_named = (shlex.quote(str(path)) for path in (chat_folder, g2p_folder))
-    console.print(f"{clock(time.monotonic() - began)} in all. Both models are yours:\n")
+    console.print(f"Finished in {clock(time.monotonic() - began)}. Both models are saved:\n")
     for command, what in (
-        (f"generate {chat_named}", "chat in Korean, at a prompt"),
-        (f"generate {g2p_named} transformer attention", "pronounce words of your own"),
+        (f"generate {chat_named}", "chat in Korean at a prompt"),
+        (f"generate {g2p_named} transformer attention", "pronounce your own words"),
         (f"evaluate {g2p_named}", "score it again on the held-out words"),
         ("train g2p-en", "a larger model, trained longer"),
-        ("check", "hold every derivative against a finite difference"),
-        ("recipes", "what else there is"),
+        ("check", "verify every derivative"),
+        ("recipes", "list all recipes"),
     ):
         console.print(f"  {pellucid} {command:<44} [dim]# {what}", soft_wrap=True)
     return 0
@@ -88,9 +89,9 @@ def program() -> str:
 
 
 def _typed(program: Path) -> str:
-    """Return a program's name where the shell finds it by that, else its path from here."""
+    """Return a program's name if the shell finds it by that, else its path from here."""
     found = shutil.which(program.name)
-    # Not resolved: an environment's python is a link to another that knows nothing of it.
+    # Not resolved: an environment's python is a link to one outside the environment.
     if found is not None and Path(found).absolute() == program.absolute():
         return program.name
     here = Path.cwd()
@@ -98,17 +99,21 @@ def _typed(program: Path) -> str:
 
 
 def _free(folder: Path) -> Path:
-    """Return the folder, or one numbered after it, that holds no run yet."""
+    """Return the folder, or the first of folder-2, folder-3 … that does not exist yet."""
     candidates = (
         folder if n == 1 else folder.with_name(f"{folder.name}-{n}") for n in range(1, 10**6)
     )
     return next(candidate for candidate in candidates if not candidate.exists())
 
 
-def _run(recipe: str, minutes: float | None, folder: Path, console: Console) -> Outcome:
+def _config(recipe: str, minutes: float | None) -> RunConfig:
     config: RunConfig = load_recipe(recipe)
-    if minutes is not None:
-        config = replace(config, training=replace(config.training, minutes=minutes))
+    if minutes is None:
+        return config
+    return replace(config, training=replace(config.training, minutes=minutes))
+
+
+def _run(config: RunConfig, folder: Path, console: Console) -> Outcome:
     with Progress(console, folder.resolve().name) as progress:
         return train_run(config, folder, listeners=[progress], say=progress.say)
 
@@ -124,8 +129,8 @@ def _trained(outcome: Outcome) -> Seq2SeqPipeline:
 
 
 def _show_chat(chat: Outcome, console: Console) -> None:
-    taught = chat.pairs.train
-    sample = _spread(taught, REMEMBERED)
+    learnt = chat.pairs.train
+    sample = _spread(learnt, MEMORISED)
     answers = _trained(chat).best([pair.source for pair in sample])
     right = sum(
         answer in right_answers(_trained(chat), pair)
@@ -135,27 +140,28 @@ def _show_chat(chat: Outcome, console: Console) -> None:
     for pair, answer in _spread(list(zip(sample, answers, strict=True)), QUESTIONS):
         console.print(f"  [bold]{escape(pair.source)}[/]\n    {escape(answer)}")
     console.print(
-        f"\nOf {len(sample)} questions that it was taught, it answers {right} as it was taught. "
-        f"That is memory, not understanding: from {len(taught)} questions nobody learns Korean.\n"
+        f"\nIt answers {right} of {len(sample)} training questions as in the training data. "
+        f"This is memory, not understanding: with {len(learnt)} questions it cannot generalise.\n"
     )
 
 
 def _show_words(g2p: Outcome, console: Console) -> None:
-    judged = g2p.pairs.test
+    held_out = g2p.pairs.test
     assert g2p.scores is not None
     scores = g2p.scores.as_json()
     per, wer, words = scores["per"], scores["wer"], scores["words"]
     console.print(
-        f"\nOn {words:,} words that it was never trained on: [bold]PER {per:.1%}[/], WER {wer:.1%}"
-        "\n(stress marks count; inflected forms of one word may stand on both sides)\n"
+        f"\nOn {words:,} words never seen in training: [bold]PER {per:.1%}[/] (sounds wrong), "
+        f"WER {wer:.1%} (words wrong)\n(stress marks count; inflected forms of one word may be in "
+        "both training and test data)\n"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("never seen", "it says", "the lexicon says", ""):
+    for head in ("new word", "model", "lexicon", ""):
         table.add_column(head)
-    sample = _spread(judged, WORDS)
-    said = _trained(g2p).best([pair.source for pair in sample])
+    sample = _spread(held_out, WORDS)
+    answers = _trained(g2p).best([pair.source for pair in sample])
     right = []
-    for pair, answer in zip(sample, said, strict=True):
+    for pair, answer in zip(sample, answers, strict=True):
         lexicon = right_answers(_trained(g2p), pair)
         if answer in lexicon:
             right.append(pair.source)
@@ -163,7 +169,7 @@ def _show_words(g2p: Outcome, console: Console) -> None:
         table.add_row(pair.source, answer, " or ".join(lexicon), mark)
     console.print(table)
     word = max(right or [sample[0].source], key=len)
-    console.print(f"\nWhere it looks while it says [bold]{word}[/]: a row for each sound\n")
+    console.print(f"\nAttention while it pronounces [bold]{word}[/]: a row for each sound\n")
     console.print(draw_attention(_trained(g2p), word), markup=False)
     console.print()
 
@@ -178,5 +184,5 @@ def draw_attention(trained: Seq2SeqPipeline, text: str) -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb."""
-    return tyro.cli(demo, prog="pellucid demo", args=arguments)
+    """Run the command."""
+    return parse(demo, "demo", arguments)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import tyro
-
+from pellucid.cli.options import parse
 from pellucid.core.errors import UserError
 from pellucid.families import family_of
 from pellucid.families.folder import folder_size, load_model, tokenizer_files
@@ -14,23 +13,23 @@ from pellucid.interop.ctranslate2 import Quantization
 
 
 def export(
-    model: tyro.conf.Positional[Path],
-    folder: tyro.conf.Positional[Path],
+    model: Path,
+    folder: Path,
     /,
     *,
     to: Literal["ctranslate2", "onnx"],
     weights: Quantization = "float32",
 ) -> int:
-    """Write a trained encoder-decoder for another engine, its tokenizers beside it.
+    """Write a trained encoder-decoder for another engine, with its tokenizers.
 
-    Needs the packages of pellucid[export].
+    Needs the packages of the extra `export`.
 
     Args:
-        model: A model folder, or its run's.
+        model: A model folder or a run folder.
         folder: Where the new folder goes.
         to: ctranslate2: a folder for ctranslate2.Translator; onnx: encoder.onnx, and decoder.onnx
-            with its past.
-        weights: float32; int8, for CTranslate2 only: a quarter of the bytes.
+            with its key/value cache.
+        weights: float32, or for CTranslate2 int8: a quarter of the bytes.
     """
     trained = load_model(model)
     write = family_of(trained).export.get(to)
@@ -45,5 +44,5 @@ def export(
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb."""
-    return tyro.cli(export, prog="pellucid export", args=arguments)
+    """Run the command."""
+    return parse(export, "export", arguments)

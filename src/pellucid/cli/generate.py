@@ -1,103 +1,84 @@
-"""`pellucid generate MODEL`: text in, text out: arguments, a file, a pipe, or a prompt."""
+"""`pellucid generate MODEL`: answers to texts: arguments, a file, a pipe, or a prompt."""
 
 from __future__ import annotations
 
 import functools
+import json as json_format
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import tyro
 
-from pellucid.cli.answers import answer_window
-from pellucid.cli.fill import fill_verb
-from pellucid.cli.lines import given, standard_input, windows
-from pellucid.cli.prompt import converse
+from pellucid.cli.answers import answer_window, converse, typed
+from pellucid.cli.lines import Line, decoded, given, standard_input, windows
+from pellucid.cli.options import SamplingOptions, parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.families import family_of
 from pellucid.families.folder import load_model
-from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.generation import SearchConfig
+from pellucid.pipelines import Blank, MaskedLMPipeline
 from pellucid.pipelines.base import GenerationPipeline
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb: the model named first says which options there are, and their defaults."""
+    """Run the command: the model named first decides which options there are, and defaults."""
     named = bool(arguments) and not arguments[0].startswith("-")
     if not named and not {"-h", "--help"} & set(arguments):
-        raise UsageError("which model? Say `pellucid generate MODEL [TEXT ...]`")
-    trained: Any = load_model(Path(arguments[0])) if named else None
-    if trained is not None and not family_of(trained).generates:
-        return fill_verb(trained, arguments)
+        raise UsageError("which model? Use `pellucid generate MODEL [TEXT ...]`")
+    if not named:
+        return parse(_generate(None), "generate MODEL", arguments)
+    trained: Any = load_model(Path(arguments[0]))
+    command = _generate if family_of(trained).generates else _fill
+    return parse(command(trained), f"generate {arguments[0]}", arguments[1:])
+
+
+def _generate(trained: Any) -> Callable[..., int]:
+    """Return the command for a model that generates; its help alone if there is no model."""
     saved = trained.search if trained else SearchConfig()
 
     def generate(
-        text: tyro.conf.Positional[tuple[str, ...]] = (),
+        text: tuple[str, ...] = (),
         /,
         *,
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
+        sampling: Annotated[SamplingOptions, tyro.conf.arg(name="")] = SamplingOptions(),  # noqa: B008
         file: Path | None = None,
         prefix: str = "",
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        seed: int | None = None,
         scores: bool = False,
         json: bool = False,
     ) -> int:
-        """Give a trained model (its folder, or its run's) text and print its answers.
+        """Answer texts with a trained model, given as its folder or its run folder.
 
-        An encoder-decoder answers, a decoder alone continues the text, an encoder alone fills
-        [MASK] in it (its own options show when the model is named). One line for each text, in
-        order; several answers to one are separated by tabs. Without TEXT, lines are read from
-        standard input; at a terminal a prompt opens. The defaults are those saved with the model.
-        Any of --temperature, --top-k, --top-p, --min-p and --seed draws an answer instead of
+        An encoder-decoder answers, a decoder continues the text, an encoder fills [MASK] in it (the
+        help with a MODEL shows its own options and the defaults saved with it). One line for each
+        text, in order; several answers to a text are separated by tabs. Without TEXT, lines are
+        read from standard input; at a terminal a prompt opens.
+
+        Any of --temperature, --top-k, --top-p, --min-p and --seed samples an answer instead of
         searching for the likeliest.
 
+        A text that cannot be answered gives an empty line (with --json its error) and a message;
+        the others are answered, and the exit code is 1.
+
         Args:
-            text: What to answer; quote a text that holds spaces.
+            text: What to answer; quote a text with spaces.
             file: Answer the lines of this file.
             prefix: What every answer must begin with; an empty text still has an empty answer.
-            temperature: Draw; log-probabilities are divided by it: below 1 surer, above 1 wilder.
-            top_k: Draw among this many likeliest tokens; 0 among all.
-            top_p: Draw among the fewest likeliest tokens that hold this share of the probability.
-            min_p: Draw, without tokens less likely than this share of the likeliest one's
-                probability.
-            seed: Draw with this seed.
-            scores: Put each answer's log-probability before it.
+            scores: Print each answer's log-probability before it.
             json: Print one JSON object a line: tokens, scores and alignment.
         """
-        assert trained is not None
-        draws = {
-            name: value
-            for name, value in (
-                ("temperature", temperature),
-                ("top_k", top_k),
-                ("top_p", top_p),
-                ("min_p", min_p),
-                ("seed", seed),
-            )
-            if value is not None
-        }
-        sampling = _sampling(search, draws) if draws else None
-        asked = replace(trained, search=search, sampling=sampling, prefix=prefix)
-        return _generate(asked, text, file, scores=scores, as_json=json)
+        asked = replace(trained, search=search, sampling=sampling.config(search), prefix=prefix)
+        if not text and file is None and sys.stdin.isatty() and not json:
+            return converse(asked, scores)
+        return _answer(asked, text, file, scores=scores, as_json=json)
 
-    name = arguments[0] if named else "MODEL"
-    return tyro.cli(generate, prog=f"pellucid generate {name}", args=arguments[1 if named else 0 :])
+    return generate
 
 
-def _sampling(search: SearchConfig, draws: dict[str, float | int]) -> SampleConfig:
-    if search.best > 1:
-        raise UsageError(
-            f"drawing gives one answer, --best {search.best} asks for more: leave out one of them"
-        )
-    plain = SampleConfig(max_length=search.max_length, constraints=search.constraints)
-    return replace(plain, **draws)  # type: ignore[arg-type]
-
-
-def _generate(
+def _answer(
     trained: GenerationPipeline,
     texts: tuple[str, ...],
     file: Path | None,
@@ -105,19 +86,11 @@ def _generate(
     scores: bool,
     as_json: bool,
 ) -> int:
-    if texts and file is not None:
-        raise UsageError("give texts or --file, not both")
     if texts:
+        if file is not None:
+            raise UsageError("give texts or --file, not both")
         return int(not answer_window(trained, given(texts), "text", scores=scores, as_json=as_json))
-    if file is None and sys.stdin.isatty() and not as_json:
-        return converse(trained, scores)
-    if file is None:
-        return _answer_lines(trained, standard_input(), scores, as_json)
-    try:
-        stream = file.open("rb")
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
-    return _answer_lines(trained, stream, scores, as_json)
+    return _answer_lines(trained, _lines_of(file), scores, as_json)
 
 
 def _answer_lines(
@@ -131,3 +104,106 @@ def _answer_lines(
         )
         failed = failed or not whole
     return int(failed)
+
+
+def _lines_of(file: Path | None) -> BinaryIO:
+    """Open a file, or standard input. Raises `UserError` if it cannot be read."""
+    if file is None:
+        return standard_input()
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _fill(trained: MaskedLMPipeline) -> Callable[..., int]:
+    """Return the command for a model that fills [MASK]."""
+
+    def generate(
+        text: tuple[str, ...] = (),
+        /,
+        *,
+        file: Path | None = None,
+        best: int = 5,
+        json: bool = False,
+    ) -> int:
+        """Fill each [MASK] of a text: the likeliest tokens, with probabilities.
+
+        A mask is one token: with byte-level pieces often a word and the space before it. One line
+        for each mask, its tokens separated by tabs. Without TEXT, lines are read from standard
+        input; at a terminal a prompt opens.
+
+        A text that cannot be filled gives an empty line (with --json its error) and a message; the
+        others are filled, and the exit code is 1.
+
+        Args:
+            text: Text with [MASK] in it; quote a text with spaces.
+            file: Fill the lines of this file.
+            best: How many tokens to print for each mask.
+            json: Print one JSON object for each text: the tokens of each mask, and the text filled.
+        """
+        if best < 1:
+            raise UsageError(f"--best must be at least 1, got {best}")
+        if text:
+            if file is not None:
+                raise UsageError("give texts or --file, not both")
+            return _fill_texts(trained, given(text), "text", best, json)
+        if file is None and sys.stdin.isatty() and not json:
+            return _fill_at_prompt(trained, best)
+        with _lines_of(file) as stream:
+            return _fill_texts(trained, decoded(stream), "line", best, json)
+
+    return generate
+
+
+def _fill_texts(
+    trained: MaskedLMPipeline, lines: Iterable[Line], unit: str, best: int, as_json: bool
+) -> int:
+    """Print the likeliest tokens for the masks of numbered texts; return the exit code."""
+    failed = False
+    for number, text in lines:
+        blanks: list[Blank] = []
+        failure: UserError | None = None
+        try:
+            if isinstance(text, UserError):
+                raise text
+            if text or as_json:
+                blanks = trained.guesses(text, best)
+        except UserError as error:
+            failed, failure = True, error
+            print(f"pellucid: {unit} {number}: {error}", file=sys.stderr)
+        if as_json:
+            print(json_format.dumps(_record(number, text, blanks, failure), ensure_ascii=False))
+        else:
+            print("\n".join(map(_written, blanks)))
+        sys.stdout.flush()
+    return int(failed)
+
+
+def _record(
+    number: int, text: str | UserError, blanks: list[Blank], failure: UserError | None
+) -> dict[str, Any]:
+    record: dict[str, Any] = {"number": number, "source": text if isinstance(text, str) else None}
+    if failure is not None:
+        return {**record, "error": str(failure)}
+    guesses = [
+        [{"token": g.token, "p": round(g.p, 6), "text": g.text} for g in blank] for blank in blanks
+    ]
+    return {**record, "masks": guesses}
+
+
+def _written(blank: Blank) -> str:
+    """Write a mask's tokens on one line, each with its probability."""
+    words = (" ".join(guess.token.split()) or repr(guess.token) for guess in blank)
+    return "\t".join(f"{word} {guess.p:.1%}" for word, guess in zip(words, blank, strict=True))
+
+
+def _fill_at_prompt(trained: MaskedLMPipeline, best: int) -> int:
+    print("Type a text with [MASK] in it and press Enter; Ctrl-D ends.")
+    for text in typed():
+        try:
+            for blank in trained.guesses(text, best) if text else ():
+                print(_written(blank))
+        except UserError as error:
+            print(f"That cannot be filled: {error}.")
+    return 0

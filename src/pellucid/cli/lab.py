@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import tyro
 from rich.table import Table
 
+from pellucid.cli.commands import listed
 from pellucid.cli.console import Output
-from pellucid.cli.options import refuse_repeated
+from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError, optional
+from pellucid.core.settings import nearest
 from pellucid.lab.outcome import STRANGE, gather
 from pellucid.lab.ready import check_ready
 from pellucid.lab.report import write_report
@@ -27,7 +28,7 @@ PATIENCE = 5.0
 
 
 def run_verb(
-    study: tyro.conf.Positional[str],
+    study: str,
     /,
     *,
     only: tuple[str, ...] = (),
@@ -93,7 +94,7 @@ def run_verb(
 
 
 def report_verb(
-    study: tyro.conf.Positional[str],
+    study: str,
     /,
     *,
     folder: Path | None = None,
@@ -166,11 +167,19 @@ def _dask(address: str) -> Any:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb."""
+    """Run the command."""
     verbs: dict[str, Callable[..., int]] = {
         "run": run_verb,
         "report": report_verb,
         "list": list_verb,
     }
-    refuse_repeated(arguments, "--only", "--seeds")
-    return int(tyro.extras.subcommand_cli_from_dict(verbs, prog="pellucid lab", args=arguments))
+    verb, *rest = arguments or [""]
+    if verb in ("", "-h", "--help"):
+        print("usage: pellucid lab {run,report,list} [OPTIONS]\n")
+        print(listed({name: (do.__doc__ or "").split("\n")[0] for name, do in verbs.items()}))
+        return 0 if verb else 2
+    if verb not in verbs:
+        raise UsageError(
+            f"no command 'lab {verb}'{nearest(verb, verbs)}; there are: {', '.join(verbs)}"
+        )
+    return parse(verbs[verb], f"lab {verb}", rest, lists=["--only", "--seeds"])

@@ -1,4 +1,4 @@
-"""Lines from a pipe or a file, a window at a time: few enough to hold, as they come."""
+"""Lines from a pipe or a file, in windows small enough to hold, as they arrive."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Line = tuple[int, str | UserError]
 
 
 def decoded(stream: Iterable[bytes]) -> Iterator[Line]:
-    """Yield (number from 1, text) of each line, or the fault that it holds instead of its text.
+    """Yield (number from 1, text) of each line, with an error instead of a text that is not UTF-8.
 
-    A byte order mark before the first line is no part of it.
+    A byte order mark before the first line is dropped.
     """
     for number, line in enumerate(stream, 1):
         if number == 1:
@@ -34,7 +34,7 @@ def decoded(stream: Iterable[bytes]) -> Iterator[Line]:
 
 
 def given(texts: Iterable[str]) -> list[Line]:
-    """Number texts from 1; the bytes of an argument that are not UTF-8 make it a fault."""
+    """Number texts from 1, with an error instead of a text that is not UTF-8."""
     return [
         (number, UserError(f"not UTF-8: {text!a}; left out") if _broken(text) else text)
         for number, text in enumerate(texts, 1)
@@ -44,8 +44,8 @@ def given(texts: Iterable[str]) -> list[Line]:
 def windows(stream: BinaryIO) -> Iterator[list[Line]]:
     """Yield the lines of a stream in lists of at most `WINDOW`, without waiting for a full one.
 
-    Whoever writes to the stream line by line, and waits for each answer, gets each answer. No more
-    than two windows are held, however long the stream. It is closed at its end.
+    A program that writes one line and waits for its answer gets it. At most two windows are held,
+    however long the stream. It is closed at its end.
 
     Raises what reading the stream raises, once the lines before it have been yielded.
     """
@@ -57,8 +57,8 @@ def windows(stream: BinaryIO) -> Iterator[list[Line]]:
                 for line in decoded(stream):
                     arrived.put(line)
             arrived.put(None)
-        except BaseException as fault:  # handed to whoever reads the windows
-            arrived.put(fault)
+        except BaseException as error:  # raised again where the windows are read
+            arrived.put(error)
 
     threading.Thread(target=read, daemon=True).start()
     while True:
@@ -82,7 +82,7 @@ def _broken(text: str) -> bool:
 def _window(
     arrived: queue.Queue[Line | BaseException | None],
 ) -> tuple[list[Line], Line | BaseException | None]:
-    """Return the lines that are there, after waiting for one, and the last thing that came."""
+    """Wait for a line; return it with those that follow at once, and the last item received."""
     window: list[Line] = []
     item = arrived.get()
     closes = time.monotonic() + PATIENCE
@@ -101,5 +101,5 @@ def standard_input() -> BinaryIO:
     """Open standard input once more: Python cannot end while a thread waits inside sys.stdin."""
     try:
         return open(sys.stdin.fileno(), "rb", closefd=False)
-    except UnsupportedOperation:  # something else stands in for standard input
+    except UnsupportedOperation:  # standard input was replaced by a stream without a number
         return sys.stdin.buffer

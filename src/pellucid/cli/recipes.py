@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tyro
 from rich.table import Table
 
 from pellucid.cli.console import Output
+from pellucid.cli.options import parse
 from pellucid.training.config import load_recipe, recipe_names
 
 
 def recipes() -> int:
-    """List the recipes that come with Pellucid; `pellucid train NAME` takes one by name."""
+    """List the recipes that come with Pellucid; `pellucid train NAME` trains one."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("recipe", "data", "what it is"):
+    for head in ("recipe", "data", "description"):
         table.add_column(head, overflow="fold")
     for name in recipe_names():
         recipe = load_recipe(name)
@@ -22,5 +22,5 @@ def recipes() -> int:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb."""
-    return tyro.cli(recipes, prog="pellucid recipes", args=arguments)
+    """Run the command."""
+    return parse(recipes, "recipes", arguments)

@@ -88,8 +88,8 @@ def check_installed() -> None:
     """Raise `UserError` saying what to install when sacreBLEU is missing."""
     optional(
         "sacrebleu",
-        "BLEU and chrF are counted by sacreBLEU, which is not installed; install the extra: "
-        "pip install 'pellucid[eval]'",
+        "BLEU and chrF need sacreBLEU, which is not installed",
+        extra="eval",
     )
 
 

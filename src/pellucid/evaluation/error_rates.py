@@ -1,4 +1,4 @@
-"""Phoneme and word error rate: how far what a model wrote lies from what is right."""
+"""Phoneme and word error rate: the edits between a model's answers and the references."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class ErrorRates(NamedTuple):
     """Error rates over a set of words."""
 
     per: float
-    """Edits over the length of the nearest reference, both summed over the set; code points."""
+    """Insertions, deletions and substitutions of code points (Levenshtein 1966) over the length of
+    the nearest reference, both summed over the set."""
     wer: float
     """Share of the words with any edit at all."""
     words: int
@@ -25,24 +26,8 @@ class ErrorRates(NamedTuple):
     wer_interval: tuple[float, float]
 
 
-def edit_distance(a: Sequence[object], b: Sequence[object]) -> int:
-    """Return the fewest insertions, deletions and substitutions that turn `a` into `b`.
-
-    Source: Levenshtein 1966; the row-by-row recurrence is Wagner & Fischer 1974.
-
-    >>> edit_distance("kitten", "sitting")
-    3
-    """
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        diagonal, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
-    return row[-1]
-
-
 def error_rates(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> ErrorRates:
-    """Score each output against the nearest of its references (the shorter, if two are as near).
+    """Score each output against the nearest of its references (of two as near, the shorter).
 
     Raises `ValueError` when there are not as many references as outputs, or none at all.
 
@@ -55,10 +40,12 @@ def error_rates(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
             f"expected one list of references for each output, at least one; got {len(outputs)} "
             f"outputs and {len(references)} lists"
         )
+    from rapidfuzz.distance import Levenshtein  # here: models load without it
+
     counts = []
     for output, allowed in zip(outputs, references, strict=True):
-        distance, size = min((edit_distance(output, right), len(right)) for right in allowed)
-        counts.append((distance, size, distance > 0, 1))
+        errors, size = min((Levenshtein.distance(output, text), len(text)) for text in allowed)
+        counts.append((errors, size, errors > 0, 1))
     rows = np.array(counts, np.float64)
     edits, length, wrong, words = rows.sum(axis=0)
     resampled = _resampled_sums(rows)

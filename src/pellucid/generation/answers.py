@@ -14,6 +14,9 @@ from pellucid.generation.constraints import Constraints
 
 Array = np.ndarray
 
+WIDEST = 4096
+"""Largest beam: a wider one only fills the memory."""
+
 STRONGEST = 10
 """Length penalties beyond it rank by length alone, and come to leave float64's range."""
 
@@ -71,6 +74,8 @@ class SearchConfig:
             raise UsageError(
                 f"beam and max_length must be at least 1, got {self.beam} and {self.max_length}"
             )
+        if self.beam > WIDEST:
+            raise UsageError(f"beam must be at most {WIDEST}, got {self.beam}")
         if not abs(self.length_penalty) <= STRONGEST:
             raise UsageError(
                 f"length_penalty must lie between -{STRONGEST} and {STRONGEST}, got "

@@ -51,6 +51,8 @@ class SampleConfig:
             raise UsageError(f"min_p must be at least 0 and below 1, got {self.min_p}")
         if self.max_length < 1:
             raise UsageError(f"max_length must be at least 1, got {self.max_length}")
+        if self.seed < 0:
+            raise UsageError(f"seed must be at least 0, got {self.seed}")
 
 
 def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array]:

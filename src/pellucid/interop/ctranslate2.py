@@ -44,7 +44,8 @@ def write_ctranslate2(
     """
     specs = optional(
         "ctranslate2",
-        "writing CTranslate2 models needs its package: pip install 'pellucid[export]'",
+        "writing CTranslate2 models needs its package",
+        extra="export",
     ).specs
     if lacking := inexpressible(model):
         raise UserError(f"CTranslate2 cannot express this model: it has {', '.join(lacking)}")

@@ -19,7 +19,7 @@ OPSET = 20
 
 def package(name: str) -> Any:
     """Import an optional package. Raises `UserError` saying how to install it."""
-    return optional(name, f"this needs the package {name}: pip install 'pellucid[export]'")
+    return optional(name, f"this needs the package {name}", extra="export")
 
 
 class Graph:

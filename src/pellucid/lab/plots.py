@@ -54,8 +54,8 @@ def require_matplotlib() -> None:
     """Raise `UserError` saying what to install where matplotlib is missing."""
     optional(
         "matplotlib",
-        "the report's pictures need matplotlib; install the lab's extra: "
-        "pip install 'pellucid[lab]'",
+        "the report's pictures need matplotlib",
+        extra="lab",
     )
 
 

@@ -344,5 +344,6 @@ def _permutation(d: np.ndarray) -> float:
 def _stats() -> Any:
     return optional(
         "scipy.stats",
-        "comparing runs needs SciPy; install the lab's extra: pip install 'pellucid[lab]'",
+        "comparing runs needs SciPy",
+        extra="lab",
     )

@@ -258,6 +258,8 @@ class TrainingConfig:
         for name in ("accumulate", "log_every", "validate_every", "keep", "average"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.seed < 0:
+            raise UsageError(f"seed must be at least 0, got {self.seed}")
         if not 0 <= self.label_smoothing < 1:
             raise UsageError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
         for name, known in (
@@ -317,6 +319,8 @@ class RunConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UsageError(f"seed must be at least 0, got {self.seed}")
         if self.data.max_tokens + 2 > self.model.max_position_embeddings:
             raise UsageError(
                 f"model.max_position_embeddings must hold data.max_tokens and begin and end: "

@@ -42,7 +42,7 @@ from pellucid.training.card import model_card, say_stored
 from pellucid.training.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
-from pellucid.training.trainer import Trainer
+from pellucid.training.trainer import Metric, Trainer
 
 Say = Callable[[str], None]
 
@@ -120,81 +120,95 @@ def train_run(
 ) -> Outcome:
     """Train as `config` says, in a run folder, and write the model folder `model` inside it.
 
-    `say` is told, a line at a time, what was read and how the model scores in the end.
+    `say` gets, a line at a time, what was read and how the model scores in the end.
 
-    Raises `UserError` for anything the user can mend; what was saved before is whole. Raises
-    `BrokenPipeError` when nobody reads what `say` or a listener prints: a step begun is then
-    finished and saved, a model trained is written.
+    Raises `UserError` for what the user can fix; what was saved before is whole. Raises
+    `BrokenPipeError` when nobody reads what `say` or a listener prints: a step that was begun is
+    then finished and saved, a trained model is written.
     """
     metric = METRICS.get(config.evaluation.metric)
     if metric:
         metric.check()  # now, rather than after the training
-    made_with = checkpoint_settings(folder) if resume else None
-    if made_with is not None:  # checked before a model is made of them
-        # What its tokens mean a model has learnt: that is no change that could be accepted.
+    resumed = checkpoint_settings(folder) if resume else None
+    if resumed is not None:  # checked before a model is made of them
+        # The model has learnt what its tokens mean, so a tokenizer's change cannot be accepted.
         fixed = {"tokenizer": to_mapping(config.tokenizer)}
-        check_resumed(folder, made_with, fixed if accept_changes else {"model": _chosen(config)})
+        check_resumed(folder, resumed, fixed if accept_changes else {"model": _chosen(config)})
     pairs = read_material(config)
     config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
-    kept = _kept_tokenizers(folder, config) if made_with is not None else []
-    trained = untrained(config, kept or _learn_tokenizers(config, pairs))
-    examples = encode(trained, pairs.train, config, pairs.first_target_only)
-    if resume and not accept_changes and config.data.sha256 not in ("", examples.digest):
-        raise UserError(
-            "the training data is not what this run was started with (data.sha256 differs); put "
-            "it back, or start a new run in another folder"
-        )
-    config = _resolve(config, trained, examples)
-    if made_with is not None and not kept and made_with["data"]["sha256"] != examples.digest:
+    kept = _kept_tokenizers(folder, config) if resumed is not None else []
+    trained, examples, config = prepare(
+        config, pairs, kept, check_data=resume and not accept_changes
+    )
+    digest = config.data.sha256
+    if resumed is not None and not kept and resumed["data"]["sha256"] != digest:
         raise UserError(
             f"{folder}: the training data is not what this run was started with, and it began "
             "before runs kept their tokenizers, so that what its tokens mean is no longer known; "
             "put the data back, or start a new run in another folder"
         )
-    model = trained.model
     say(_account(pairs, examples, trained))
-    held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
-    batches = batches_of(examples, config)
-    settings = _settings(config)
     with RunFolder(
         folder,
-        settings,
+        _settings(config),
         resume=resume,
         accept_changes=accept_changes,
         beside=tokenizer_files(trained),
         judged_by=judged_by(config, pairs.valid),
     ) as run:
-        trainer = Trainer(
-            model,
-            batches,
-            config.training,
-            validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
+        trainer = trainer_of(
+            trained,
+            pairs,
+            examples,
+            config,
+            run,
+            listeners,
             metric=_validation_metric(trained, pairs.valid, config),
-            run=run,
-            listeners=listeners,
             stopping=_announce_stop,
         )
-        with np.errstate(over="ignore", invalid="ignore"):  # the trainer says it, with the step
+        with np.errstate(over="ignore", invalid="ignore"):  # the trainer reports it, with the step
             result = trainer.fit()
         if result.interrupted == "SIGPIPE":
             _log.warning(
-                "nobody reads what is printed any more; step %d is saved, go on with it: %s",
+                "the output is no longer read; step %d is saved, resume from it: %s",
                 result.step,
                 run.resume_command,
             )
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         if result.interrupted is not None:
             return Outcome(trained, pairs, None, result.interrupted)
-        judged = pairs.test or pairs.valid
-        scores = score(trained, judged, config) if judged else None
+        scores = final_scores(trained, pairs, config)
         made = say_stored(card(folder, config, scores), store)
         save_model(folder / "model", trained, made, store)
         if scores is not None:
             written = ", ".join(f"{k} {v}" for k, v in scores.written().items())
             before = f"; scored before the weights were stored as {store}"
-            say(f"put aside: {written}{'' if store == 'float32' else before}")
+            say(f"held out: {written}{'' if store == 'float32' else before}")
         say(f"model folder: {folder_size(folder / 'model')}, weights stored as {store}")
     return Outcome(trained, pairs, scores, None)
+
+
+def prepare(
+    config: RunConfig,
+    pairs: Splits,
+    tokenizers: Sequence[Tokenizer] = (),
+    *,
+    check_data: bool = False,
+) -> tuple[Pipeline, Examples, RunConfig]:
+    """Return a model to train, its training data, and the settings with what only the data say.
+
+    tokenizers: those to use; none: they are learnt from the training side. check_data: raise
+    `UserError` where data.sha256 is set and is not that of the data.
+    """
+    trained = untrained(config, tokenizers or _learn_tokenizers(config, pairs))
+    examples = encode(trained, pairs.train, config, pairs.first_target_only)
+    if check_data and config.data.sha256 not in ("", examples.digest):
+        raise UserError(
+            "the training data is not what this run was started with (data.sha256 differs); put "
+            "it back, or start a new run in another folder"
+        )
+    data = replace(config.data, sha256=examples.digest)
+    return trained, examples, replace(config, model=trained.model.config, data=data)
 
 
 def _announce_stop(name: str) -> None:
@@ -265,12 +279,6 @@ def _validation_metric(
     return validation(trained, pairs, metric, config.evaluation.pairs)
 
 
-def _resolve(config: RunConfig, trained: Pipeline, examples: Examples) -> RunConfig:
-    """Fill in what only the data can say."""
-    data = replace(config.data, sha256=examples.digest)
-    return replace(config, model=trained.model.config, data=data)
-
-
 def judged_by(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
     """Return what the score that decides what is best depends on, beside the weights.
 
@@ -316,6 +324,37 @@ def batches_of(examples: Examples, config: RunConfig) -> Batches:
     )
 
 
+def trainer_of(
+    trained: Pipeline,
+    pairs: Splits,
+    examples: Examples,
+    config: RunConfig,
+    run: RunFolder,
+    listeners: Iterable[Listener] = (),
+    *,
+    metric: Metric | None = None,
+    stopping: Callable[[str], object] = lambda name: None,
+) -> Trainer:
+    """Return the trainer of a run, on its encoded training pairs and its validation pairs."""
+    held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
+    return Trainer(
+        trained.model,
+        batches_of(examples, config),
+        config.training,
+        validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
+        metric=metric,
+        run=run,
+        listeners=listeners,
+        stopping=stopping,
+    )
+
+
+def final_scores(trained: Pipeline, pairs: Splits, config: RunConfig) -> Scores | None:
+    """Return the scores on the test pairs, else on the validation pairs; None without either."""
+    held_out = pairs.test or pairs.valid
+    return score(trained, held_out, config) if held_out else None
+
+
 def _account(pairs: Splits, examples: Examples, trained: Pipeline) -> str:
     aside = [
         f"{len(side):,} for {use}"
@@ -328,7 +367,7 @@ def _account(pairs: Splits, examples: Examples, trained: Pipeline) -> str:
     tokens = sizes[0] if len(sizes) == 1 else f"{sizes[0]} source and {sizes[1]} target"
     return (
         f"{len(examples):,} {unit} to learn from"
-        + (f", put aside {' and '.join(aside)}" if aside else "")
+        + (f", held out {' and '.join(aside)}" if aside else "")
         + f"; {tokens} tokens in the vocabulary"
     )
 

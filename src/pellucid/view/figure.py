@@ -40,8 +40,9 @@ def draw_figure(
     """
     optional(
         "matplotlib",
-        "figures need matplotlib, which is not installed: pip install 'pellucid[lab]'; the page "
-        "(.html) and the terminal drawing need nothing more",
+        "figures need matplotlib, which is not installed; the page (.html) and the drawing in the "
+        "terminal need nothing more",
+        extra="lab",
     )
     from matplotlib import rc_context
 

@@ -1,4 +1,4 @@
-"""`pellucid store` writes the same model in fewer bytes, and carries over what it does not read."""
+"""`pellucid quantize` writes a smaller copy of a model, and copies a card that it cannot read."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def test_a_card_stays_as_it_is(card: bytes, tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     save_model(old, Seq2SeqPipeline(Seq2Seq(config).eval(), tokens, tokens, SearchConfig()), "")
     (old / "README.md").write_bytes(card)
-    assert main(["store", str(old), str(new)]) == 0
+    assert main(["quantize", str(old), str(new)]) == 0
     assert (new / "README.md").read_bytes() == card

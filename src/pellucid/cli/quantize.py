@@ -1,0 +1,39 @@
+"""`pellucid quantize MODEL FOLDER`: a smaller copy of a model."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from pellucid.cli.options import parse
+from pellucid.core.errors import UserError
+from pellucid.families.folder import CARD, find_model, folder_size, load_model, save_model
+from pellucid.models.quantize import Store
+from pellucid.training.card import say_stored
+
+
+def quantize(model: Path, folder: Path, /, *, weights: Store = "float16") -> int:
+    """Write a copy of a trained model with smaller weights, and print both sizes.
+
+    Arithmetic stays float32: loading the model converts the weights back.
+
+    Args:
+        model: A model folder or a run folder.
+        folder: Where the new model folder goes.
+        weights: float16: half the bytes of float32; int8: a quarter, a scale for each row.
+    """
+    trained, old = load_model(model), find_model(model)
+    if folder.exists():
+        raise UserError(f"{folder}: already exists; choose another folder")
+    card = (old / CARD).read_bytes() if (old / CARD).is_file() else b""
+    with suppress(UnicodeDecodeError):  # a card that cannot be read is copied as it is
+        card = say_stored(card.decode(), weights).encode()
+    save_model(folder, trained, card, weights)
+    print(f"{old}: {folder_size(old)}")
+    print(f"{folder}: {folder_size(folder)}, weights stored as {weights}")
+    return 0
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command."""
+    return parse(quantize, "quantize", arguments, renamed={"--store": "--weights"})
