@@ -18,7 +18,7 @@ help:  ## Say what can be made
 demo: setup-demo  ## Train two Transformers on real data, about five minutes with the install
 	@$(BIN)/pellucid demo
 
-chat: setup-demo  ## Train the Korean chatbot (five minutes; RECIPE=chatbot-ko-seed: seed 003's) and talk
+chat: setup-demo  ## Train the Korean chatbot (five minutes; RECIPE=chatbot-ko-article: article 003's) and talk
 	@$(BIN)/pellucid chat --recipe $(or $(RECIPE),chatbot-ko)
 
 test: setup lint types  ## Lint, check the types, run the tests

@@ -30,7 +30,7 @@ from benchmarks.decoding_peers import (
 )
 from benchmarks.machine import machine, quartiles, report
 
-from pellucid.pipelines.folder import load_model
+from pellucid.families.folder import load_model
 
 WAYS = ((1, 2), (2, 1))  # CTranslate2's workers, and threads of each
 

@@ -25,13 +25,13 @@ import time
 import numpy as np
 from pellucid.models import (Seq2Seq, Seq2SeqConfig)
 from pellucid.core.batch import (Batch, Packed)
-from pellucid.training import TrainConfig
+from pellucid.training import TrainingConfig
 from pellucid.training.optimizers import Adam
 from pellucid.training.step import train_step
 
 config = Seq2SeqConfig(1000, 1000, d_model=64, num_attention_heads=4, encoder_layers=2,
                        decoder_layers=2, ffn_dim=128)
-model, settings, draw = Seq2Seq(config), TrainConfig(steps=1), np.random.default_rng(0).integers
+model, settings, draw = Seq2Seq(config), TrainingConfig(steps=1), np.random.default_rng(0).integers
 batch = Batch(Packed.of(list(draw(3, 1000, (16, 12)))), Packed.of(list(draw(3, 1000, (16, 13)))))
 optimizer = Adam(model.named_parameters(), settings.optimizer)
 began = time.perf_counter()

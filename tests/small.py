@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from pellucid.data.tokenizers import train_tokenizer
+from pellucid.families.folder import save_model
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.pipelines import Seq2SeqPipeline
-from pellucid.pipelines.folder import save_model
 
 
 def write_model(folder: Path) -> Path:

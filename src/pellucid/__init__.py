@@ -32,6 +32,6 @@ def load(path: str | PathLike[str]) -> Any:
         from pellucid.core.weights import read_weights
 
         return read_weights(Path(path))
-    from pellucid.pipelines.folder import load_any
+    from pellucid.families.folder import load_model
 
-    return load_any(Path(path))
+    return load_model(Path(path))

@@ -13,13 +13,14 @@ from tests.cli.test_main import failed, pellucid
 
 import pellucid as package
 from pellucid import ops
+from pellucid.cli.export import export
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.core.settings import to_mapping
-from pellucid.pipelines.folder import load_any, load_model
+from pellucid.families.folder import load_model
+from pellucid.training.config import RunConfig, load_recipe
 from pellucid.training.events import Event, Stepped
 from pellucid.training.experiment import train_run
-from pellucid.training.recipe import RunConfig, load_recipe
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
 SETTINGS = """
@@ -203,8 +204,8 @@ def test_settings_of_another_kind_of_model_are_refused(place: Path) -> None:
 @each
 def test_what_needs_an_encoder_decoder_says_so(place: Path, kind: str) -> None:
     run = place / "runs" / kind
-    with pytest.raises(UserError, match="one half of a Transformer; this needs an encoder-decoder"):
-        load_model(run)
+    with pytest.raises(UserError, match="cannot be exported to onnx; this needs an encoder-decode"):
+        export(run, place / "exported", to="onnx")
 
 
 def test_a_bert_is_not_to_be_talked_to(place: Path) -> None:
@@ -222,7 +223,7 @@ def test_a_model_folder_is_checked_and_stored_in_fewer_bytes(
     model = place / "runs" / kind / "model"
     done = pellucid("store", model, tmp_path / "small", "--store", "int8")
     assert done.returncode == 0, done.stderr
-    trained, small = load_any(model).model.state_dict(), load_any(tmp_path / "small").model
+    trained, small = load_model(model).model.state_dict(), load_model(tmp_path / "small").model
     for name, array in small.state_dict().items():
         assert np.abs(array - trained[name]).max() <= np.abs(trained[name]).max() / 127
     broken = tmp_path / "broken"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.view.samples import speaking
 
-from pellucid.pipelines.folder import save_model
+from pellucid.families.folder import save_model
 
 
 @pytest.fixture

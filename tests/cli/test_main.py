@@ -19,7 +19,7 @@ import pytest
 
 import pellucid as pellucid_package
 from pellucid.cli.main import VERBS, main
-from pellucid.training.config import SCORES
+from pellucid.evaluation.metrics import SCORES
 from pellucid.training.events import TIME_FIELDS
 
 Done = subprocess.CompletedProcess[str]

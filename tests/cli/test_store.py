@@ -8,10 +8,10 @@ import pytest
 
 from pellucid.cli.main import main
 from pellucid.data.tokenizers import train_tokenizer
+from pellucid.families.folder import save_model
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.pipelines import Seq2SeqPipeline
-from pellucid.pipelines.folder import save_model
 
 
 @pytest.mark.parametrize(

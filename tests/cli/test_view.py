@@ -14,8 +14,8 @@ from tests.view.samples import shaken, speaking
 from tests.view.test_halves import bert, gpt
 
 from pellucid.cli.main import main
+from pellucid.families.folder import save_model
 from pellucid.pipelines import Pipeline
-from pellucid.pipelines.folder import save_model
 
 
 @pytest.fixture(scope="module")

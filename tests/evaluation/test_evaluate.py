@@ -9,12 +9,13 @@ import pytest
 
 from pellucid.data.pairs import Pair
 from pellucid.data.tokenizers import train_tokenizer
-from pellucid.evaluation.evaluate import Scores, score, validation_metric
+from pellucid.evaluation.evaluate import Scores, validation_metric
+from pellucid.evaluation.metrics import SCORES
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.pipelines import Seq2SeqPipeline
-from pellucid.training.config import SCORES
-from pellucid.training.recipe import EvaluationConfig, Metric, RunConfig
+from pellucid.training.config import EvaluationConfig, Metric, RunConfig
+from pellucid.training.experiment import score
 
 SPELT = {
     "nfc": ("\u1100\u1161\u1102\u1161", "가나"),
@@ -36,8 +37,8 @@ def speaking(says: str, normalise: tuple[str, ...], patch: pytest.MonkeyPatch) -
     return Seq2SeqPipeline(Seq2Seq(config).eval(), tokenizer, tokenizer, SearchConfig())
 
 
-def settings(metric: Metric, pairs: int = 500) -> RunConfig:
-    return replace(RunConfig(), evaluation=EvaluationConfig(metric, pairs))
+def settings(metric: Metric) -> RunConfig:
+    return replace(RunConfig(), evaluation=EvaluationConfig(metric))
 
 
 @pytest.mark.parametrize("name", SPELT)
@@ -50,8 +51,7 @@ def test_error_rates_count_against_the_reference_as_the_model_learnt_it(
     rates = score(trained, pairs, settings("error_rates")).rates
     assert rates is not None
     assert (rates.per, rates.wer) == (0.0, 0.0)
-    metric = validation_metric(trained, pairs, settings("error_rates"))
-    assert metric is not None
+    metric = validation_metric(trained, pairs, "error_rates", 500)
     assert metric(None) == {"per": 0.0, "wer": 0.0}
 
 
@@ -79,8 +79,7 @@ def test_a_score_has_one_name_wherever_it_is_given(monkeypatch: pytest.MonkeyPat
     assert [name for name, value in figures.items() if isinstance(value, dict)] == [*SCORES["bleu"]]
     metrics: tuple[Metric, ...] = ("error_rates", "bleu")
     for name in metrics:
-        monitored = validation_metric(trained, pairs, settings(name))
-        assert monitored is not None
+        monitored = validation_metric(trained, pairs, name, 500)
         assert [*monitored(None)] == [*SCORES[name]]
     assert figures["bleu_lower"]["name"] == "BLEU lower-cased"
 
@@ -98,7 +97,7 @@ def test_validation_tries_pairs_from_all_over(
 
     monkeypatch.setattr(Seq2SeqPipeline, "parts", parts)
     pairs = [Pair("q" * n, ("q",)) for n in range(1, 12)]
-    assert validation_metric(trained, pairs, settings("error_rates", count)) is not None
+    validation_metric(trained, pairs, "error_rates", count)
     assert [len(text) - 1 for text in asked] == tried
 
 

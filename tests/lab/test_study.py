@@ -14,9 +14,8 @@ from tests.lab.small import STUDY, write_study
 from pellucid.core.errors import UsageError
 from pellucid.lab.study import choose, flat_settings
 from pellucid.lab.study_file import load_study, read_study, study_names
-from pellucid.training.config import TrainConfig
+from pellucid.training.config import RunConfig, TrainingConfig
 from pellucid.training.optimizers import OptimizerConfig
-from pellucid.training.recipe import RunConfig
 
 PROBES = "probe_steps = [0, 3]"
 TABLES = STUDY[STUDY.index(PROBES) :]
@@ -288,6 +287,6 @@ def test_the_example_of_the_docs_is_a_study_whose_names_are_true(tmp_path: Path)
 
 
 def test_a_setting_without_limit_can_be_written_as_json() -> None:
-    settings = RunConfig(training=TrainConfig(steps=1, optimizer=OptimizerConfig(clip=math.inf)))
+    settings = RunConfig(training=TrainingConfig(steps=1, optimizer=OptimizerConfig(clip=math.inf)))
     flat = flat_settings(settings)
     assert json.loads(json.dumps(flat, allow_nan=False))["training.optimizer.clip"] == "inf"

@@ -14,7 +14,7 @@ import numpy as np
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.settings import to_mapping
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.training import OptimizerConfig, RunFolder, ScheduleConfig, TrainConfig, Trainer
+from pellucid.training import OptimizerConfig, RunFolder, ScheduleConfig, Trainer, TrainingConfig
 from pellucid.training.events import Event, Stepped
 
 BOS, EOS, FIRST, VOCABULARY = 1, 2, 3, 11
@@ -29,7 +29,7 @@ MODEL = Seq2SeqConfig(
     dropout=0.1,
     tie_embeddings="all",
 )
-TRAIN = TrainConfig(
+TRAIN = TrainingConfig(
     steps=60,
     seed=5,
     optimizer=OptimizerConfig("adamw"),
@@ -66,7 +66,7 @@ def held_out() -> Sequence[Batch]:
     return Reversals(2, seed=1).epoch(0)
 
 
-def settings(config: TrainConfig = TRAIN) -> dict[str, Any]:
+def settings(config: TrainingConfig = TRAIN) -> dict[str, Any]:
     return {"model": to_mapping(MODEL), "training": to_mapping(config)}
 
 

@@ -17,15 +17,15 @@ from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import Pair
 from pellucid.generation import SearchConfig
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
-from pellucid.training import TrainConfig, read_settings
-from pellucid.training.experiment import Outcome, card, judged_by, train_run
-from pellucid.training.recipe import (
+from pellucid.training import TrainingConfig, read_settings
+from pellucid.training.config import (
     DataConfig,
     EvaluationConfig,
     RunConfig,
     TokenizerConfig,
     load_recipe,
 )
+from pellucid.training.experiment import Outcome, card, judged_by, train_run
 
 LAYER = {"d_model": 10, "num_attention_heads": 2, "ffn_dim": 13, "max_position_embeddings": 19}
 
@@ -55,7 +55,7 @@ def settings(data: Path, **changes: Any) -> RunConfig:
         data=DataConfig(train=(data,), max_tokens=11, batch_tokens=101),
         tokenizer=TokenizerConfig("char"),
         model=Seq2SeqConfig(encoder_layers=1, decoder_layers=1, **LAYER),
-        training=TrainConfig(steps=5, validate_every=3, validate_unit="steps"),
+        training=TrainingConfig(steps=5, validate_every=3, validate_unit="steps"),
         evaluation=EvaluationConfig("error_rates"),
     )
     return replace(config, **changes)
@@ -154,7 +154,7 @@ def test_it_does_not_go_on_with_other_data(data: Path, tmp_path: Path) -> None:
 
 def test_another_score_to_monitor_has_another_best(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    wer = TrainConfig(steps=5, validate_every=3, validate_unit="steps", monitor="wer")
+    wer = TrainingConfig(steps=5, validate_every=3, validate_unit="steps", monitor="wer")
     train_run(settings(data, training=wer), run)  # it is 1 at most, which no loss here comes near
     go_on(run, training=replace(wer, monitor="loss", steps=7))
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -163,7 +163,7 @@ def test_another_score_to_monitor_has_another_best(data: Path, tmp_path: Path) -
     assert events[-1]["steps"] != [5]
 
 
-PER = TrainConfig(steps=5, monitor="per")
+PER = TrainingConfig(steps=5, monitor="per")
 
 
 @pytest.mark.parametrize(

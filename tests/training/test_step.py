@@ -8,10 +8,11 @@ from tests.training.copying import TRAIN, Reversals, held_out, model
 
 from pellucid.core.batch import Batch
 from pellucid.core.rng import Rng
+from pellucid.evaluation.loss import held_out_loss
 from pellucid.models import Seq2Seq
-from pellucid.training.config import TrainConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers import Adam, DivergedError, OptimizerConfig
-from pellucid.training.step import held_out_loss, split, train_step
+from pellucid.training.step import split, train_step
 
 FREE = replace(TRAIN, optimizer=OptimizerConfig(clip=float("inf")))
 
@@ -25,7 +26,7 @@ def double() -> Seq2Seq:
     return learner.train()
 
 
-def stepped(config: TrainConfig) -> tuple[dict[str, np.ndarray], float]:
+def stepped(config: TrainingConfig) -> tuple[dict[str, np.ndarray], float]:
     learner = double()
     _, norm = train_step(learner, Adam(learner.named_parameters()), batch(), config, step=4, lr=0.1)
     return {k: p.grad for k, p in learner.named_parameters() if p.grad is not None}, norm

@@ -15,7 +15,8 @@ from tests.training.copying import TRAIN, Reversals, held_out, model, settings
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, read_weights
-from pellucid.training import DivergedError, RunFolder, ScheduleConfig, TrainConfig, Trainer
+from pellucid.evaluation.loss import held_out_loss
+from pellucid.training import DivergedError, RunFolder, ScheduleConfig, Trainer, TrainingConfig
 from pellucid.training.events import (
     RECORDED,
     Chosen,
@@ -24,17 +25,16 @@ from pellucid.training.events import (
     Event,
     Interrupted,
     Saved,
-    Seq2SeqPipeline,
     Started,
     Stepped,
+    Trained,
     Validated,
 )
-from pellucid.training.step import held_out_loss
 
 SHORT = replace(TRAIN, steps=20, checkpoint_every=None)
 
 
-def fit(config: TrainConfig, run: RunFolder | None = None, **options: object):
+def fit(config: TrainingConfig, run: RunFolder | None = None, **options: object):
     events: list[Event] = []
     learner = model()
     options.setdefault("validation", held_out())
@@ -60,7 +60,7 @@ def test_events_of_a_run() -> None:
     assert isinstance(events[0], Started)
     assert events[0].parameters == sum(p.data.size for p in model().parameters())
     assert [e.step for e in only(events, Stepped)] == list(range(1, 21))
-    assert [e.step for e in only(events, Seq2SeqPipeline)] == [3, 6, 9, 12, 15, 18, 20]
+    assert [e.step for e in only(events, Trained)] == [3, 6, 9, 12, 15, 18, 20]
     assert [e.step for e in only(events, Validated)] == [10, 20]
     assert [(e.step, e.epoch) for e in only(events, EpochEnded)] == [(13, 1.0)]
     assert [type(e) for e in events[-2:]] == [Ended, Chosen]
@@ -73,7 +73,7 @@ def test_records_are_means_over_their_steps() -> None:
     tokens = [sum(len(b.target.tokens) - len(b) for b in [x]) for x in Reversals().epoch(0)]
     steps = [e.loss for e in only(events, Stepped)[:13]]
     expected = np.average(steps, weights=tokens)
-    record, epoch = only(events, Seq2SeqPipeline)[0], only(events, EpochEnded)[0]
+    record, epoch = only(events, Trained)[0], only(events, EpochEnded)[0]
     assert record.loss == pytest.approx(expected, rel=1e-12)
     assert (epoch.loss, epoch.loss_per_sentence) == (record.loss, record.loss_per_sentence)
     assert record.loss_per_sentence == pytest.approx(expected * sum(tokens) / (13 * 7), rel=1e-12)
@@ -86,7 +86,7 @@ def test_epochs_end_a_run_and_drive_its_schedule() -> None:
     result, events, _ = fit(replace(config, log_every=1))
     assert (result.reason, result.step) == ("2 epochs", 26)
     assert [e.step for e in only(events, Validated)] == [13, 26]
-    rates = [e.learning_rate for e in only(events, Seq2SeqPipeline)]
+    rates = [e.learning_rate for e in only(events, Trained)]
     expected = [config.schedule.at(step, total=26) for step in range(1, 27)]
     np.testing.assert_allclose(rates, expected, rtol=1e-9)
 
@@ -97,7 +97,7 @@ def test_minutes_end_a_run_and_drive_its_schedule(monkeypatch: pytest.MonkeyPatc
     config = replace(SHORT, steps=None, minutes=2.0, log_every=1, validate_every=10_000)
     result, events, _ = fit(config)
     assert result.reason == "2 minutes"
-    rates = [e.learning_rate for e in only(events, Seq2SeqPipeline)]
+    rates = [e.learning_rate for e in only(events, Trained)]
     assert max(rates) > 0.9 * config.schedule.lr
     assert 0 < rates[-1] < 0.01 * config.schedule.lr
     stepped = only(events, Stepped)
@@ -109,7 +109,7 @@ def test_minutes_end_a_run_and_drive_its_schedule(monkeypatch: pytest.MonkeyPatc
 def test_the_papers_schedule_takes_the_models_width() -> None:
     config = replace(SHORT, schedule=ScheduleConfig("paper", warmup=10), log_every=1)
     _, events, _ = fit(config)
-    assert only(events, Seq2SeqPipeline)[4].learning_rate == pytest.approx(12**-0.5 * 5 * 10**-1.5)
+    assert only(events, Trained)[4].learning_rate == pytest.approx(12**-0.5 * 5 * 10**-1.5)
 
 
 def test_early_stopping_and_the_best() -> None:
@@ -220,7 +220,7 @@ def test_the_same_run_twice_is_the_same(seed: int) -> None:
 # With a run folder
 
 
-def run_and_fit(folder: Path, config: TrainConfig, **options: object):
+def run_and_fit(folder: Path, config: TrainingConfig, **options: object):
     with RunFolder(folder, settings(config)) as run:
         return fit(config, run, **options)
 

@@ -11,7 +11,7 @@ from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.pipelines import Seq2SeqPipeline
-from pellucid.training import OptimizerConfig, ScheduleConfig, TrainConfig, Trainer
+from pellucid.training import OptimizerConfig, ScheduleConfig, Trainer, TrainingConfig
 
 LETTERS = "가나다라마바사아자차카타파하😀🌊abc"
 STEPS, SIZE = 500, 32
@@ -49,7 +49,7 @@ def reversing() -> Seq2SeqPipeline:
         tie_embeddings="all",
     )
     model = Seq2Seq(config)
-    training = TrainConfig(
+    training = TrainingConfig(
         steps=STEPS,
         optimizer=OptimizerConfig("adamw"),
         schedule=ScheduleConfig("cosine", lr=4e-3, warmup=40),

@@ -214,5 +214,5 @@ def test_ids_are_drawn_where_a_checkpoint_has_no_tokenizer(family: str) -> None:
 
 
 def test_other_models_are_refused() -> None:
-    with pytest.raises(UserError, match="a Linear is not a model whose attention can be drawn"):
+    with pytest.raises(UserError, match="a Linear is of no model family"):
         view.attention(nn.Linear(3, 5, seed=0), [5])  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from typing import Any
 from pellucid.cli.lines import Line
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
-from pellucid.pipelines import Answer, Seq2SeqPipeline
+from pellucid.pipelines import Answer
 from pellucid.pipelines.base import GenerationPipeline
 
 
@@ -108,8 +108,8 @@ def _parts(trained: GenerationPipeline, text: str | UserError) -> list[str] | Us
         return text
     if (fault := obstacle(trained, text)) is None:
         return [text]
-    if not isinstance(fault, TooLongError) or not isinstance(trained, Seq2SeqPipeline):
-        return fault  # from the parts of a text that is to be continued, nothing follows
+    if not isinstance(fault, TooLongError):
+        return fault
     parts = trained.parts(text)
     return fault if parts is None else parts
 

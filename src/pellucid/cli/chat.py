@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -12,12 +13,10 @@ from pellucid.cli.progress import Progress
 from pellucid.cli.prompt import converse
 from pellucid.cli.train import run_folder
 from pellucid.core.errors import UsageError
-from pellucid.models.config import MaskedLMConfig
-from pellucid.pipelines import MaskedLMPipeline
-from pellucid.pipelines.folder import CONFIG, load_any, save_model
-from pellucid.training.config import TrainConfig
+from pellucid.families import family_of
+from pellucid.families.folder import CONFIG, load_model, save_model
+from pellucid.training.config import TrainingConfig, load_recipe
 from pellucid.training.experiment import Say, card, train_run
-from pellucid.training.recipe import load_recipe
 
 NOT_TO_TALK_TO = "{}: fills [MASK] and does not talk; use pellucid train and pellucid generate"
 
@@ -28,7 +27,7 @@ def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | N
     A chatbot that was trained before is not trained again.
 
     Args:
-        recipe: What to train: chatbot-ko, or chatbot-ko-seed at the full size of seed 003.
+        recipe: What to train: chatbot-ko, or chatbot-ko-article at the full size of article 003.
         run: The run's folder. Unset: runs/RECIPE.
         minutes: Training time of a new run. Unset: as the recipe says.
     """
@@ -43,8 +42,8 @@ def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | N
         code = _train(recipe, folder, minutes)
         if code:
             return code
-    trained = load_any(folder)
-    if isinstance(trained, MaskedLMPipeline):
+    trained: Any = load_model(folder)
+    if not family_of(trained).generates:
         raise UsageError(NOT_TO_TALK_TO.format(folder))
     return converse(trained)
 
@@ -52,7 +51,7 @@ def chat(recipe: str = "chatbot-ko", run: Path | None = None, minutes: float | N
 def _train(recipe: str, folder: Path, minutes: float | None) -> int:
     resume = (folder / "config.toml").is_file()
     config = load_recipe(str(folder) if resume else recipe)
-    if isinstance(config.model, MaskedLMConfig):
+    if not family_of(config.model).generates:
         raise UsageError(NOT_TO_TALK_TO.format(recipe))
     if not resume:
         # Nobody waits for BLEU here, and sacreBLEU need not be installed to chat.
@@ -72,7 +71,7 @@ def _train(recipe: str, folder: Path, minutes: float | None) -> int:
     return 0
 
 
-def _announce(training: TrainConfig, say: Say) -> None:
+def _announce(training: TrainingConfig, say: Say) -> None:
     if training.minutes is not None:
         budget = f"{training.minutes:g} minutes"
     else:

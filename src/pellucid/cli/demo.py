@@ -24,8 +24,8 @@ from pellucid.cli.console import Output
 from pellucid.cli.progress import Progress, clock
 from pellucid.evaluation.evaluate import right_answers
 from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.training.config import RunConfig, load_recipe
 from pellucid.training.experiment import Outcome, train_run
-from pellucid.training.recipe import RunConfig, load_recipe
 from pellucid.view.terminal import attention_map
 
 CHAT, PRONUNCIATION = "chat-ko-small", "g2p-demo"

@@ -14,12 +14,12 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.pairs import Pairs
 from pellucid.evaluation.bleu import check_installed
-from pellucid.evaluation.evaluate import Scores, encode, score
+from pellucid.evaluation.evaluate import Scores
+from pellucid.families.folder import CARD, find_model, load_model
 from pellucid.pipelines import Pipeline
-from pellucid.pipelines.folder import CARD, find_model, load_any
 from pellucid.training.card import with_scores
-from pellucid.training.experiment import card, read_material
-from pellucid.training.recipe import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
+from pellucid.training.config import DataConfig, Metric, RunConfig, TokenizerConfig, load_recipe
+from pellucid.training.experiment import card, encode, read_material, score
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def evaluate(
             (WER); bleu: BLEU and chrF by sacreBLEU. Unset: as the run's settings say.
         as_json: Print the scores as one line of JSON.
     """
-    trained = load_any(model)
+    trained = load_model(model)
     run = (model / "config.toml").is_file()
     if not run and not data:
         raise UsageError(

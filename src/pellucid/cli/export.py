@@ -7,11 +7,10 @@ from typing import Literal
 
 import tyro
 
-from pellucid.core.errors import UsageError, UserError
-from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
-from pellucid.interop.onnx import write_onnx
-from pellucid.models import Seq2Seq
-from pellucid.pipelines.folder import folder_size, load_model, tokenizer_files
+from pellucid.core.errors import UserError
+from pellucid.families import family_of
+from pellucid.families.folder import folder_size, load_model, tokenizer_files
+from pellucid.interop.ctranslate2 import Quantization
 
 
 def export(
@@ -34,16 +33,13 @@ def export(
         weights: float32; int8, for CTranslate2 only: a quarter of the bytes.
     """
     trained = load_model(model)
-    if not isinstance(trained.model, Seq2Seq):
-        raise UserError(f"{model}: only encoder-decoders can be exported; this is another model")
-    tokenizers = tokenizer_files(trained)
-    if to == "onnx":
-        if weights != "float32":
-            raise UsageError("--weights int8 is CTranslate2's; ONNX graphs hold float32")
-        write_onnx(trained.model, folder, tokenizers)
-    else:
-        source, target = trained.source, trained.target
-        write_ctranslate2(trained.model, source, target, folder, weights, tokenizers)
+    write = family_of(trained).export.get(to)
+    if write is None:
+        raise UserError(
+            f"{model}: is a {type(trained.model).__name__}, which cannot be exported to {to}; this "
+            "needs an encoder-decoder"
+        )
+    write(trained, folder, weights, tokenizer_files(trained))
     print(f"{folder}: {folder_size(folder)}")
     return 0
 

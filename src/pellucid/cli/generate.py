@@ -6,7 +6,7 @@ import functools
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import tyro
 
@@ -15,10 +15,10 @@ from pellucid.cli.fill import fill_verb
 from pellucid.cli.lines import given, standard_input, windows
 from pellucid.cli.prompt import converse
 from pellucid.core.errors import UsageError, UserError
+from pellucid.families import family_of
+from pellucid.families.folder import load_model
 from pellucid.generation import SampleConfig, SearchConfig
-from pellucid.pipelines import MaskedLMPipeline
 from pellucid.pipelines.base import GenerationPipeline
-from pellucid.pipelines.folder import load_any
 
 
 def run(arguments: list[str]) -> int:
@@ -26,8 +26,8 @@ def run(arguments: list[str]) -> int:
     named = bool(arguments) and not arguments[0].startswith("-")
     if not named and not {"-h", "--help"} & set(arguments):
         raise UsageError("which model? Say `pellucid generate MODEL [TEXT ...]`")
-    trained = load_any(Path(arguments[0])) if named else None
-    if isinstance(trained, MaskedLMPipeline):
+    trained: Any = load_model(Path(arguments[0])) if named else None
+    if trained is not None and not family_of(trained).generates:
         return fill_verb(trained, arguments)
     saved = trained.search if trained else SearchConfig()
 

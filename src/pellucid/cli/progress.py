@@ -16,9 +16,9 @@ from pellucid.training.events import (
     Ended,
     Event,
     Interrupted,
-    Seq2SeqPipeline,
     Started,
     Stepped,
+    Trained,
     Validated,
 )
 
@@ -72,7 +72,7 @@ class Progress:
                     f"{self._title}: {event.parameters:,} parameters, "
                     f"at most {' or '.join(filter(None, budget))}{at}"
                 )
-            case Seq2SeqPipeline():
+            case Trained():
                 self._rate = event.tokens_per_second
             case Stepped():
                 self._step(event)

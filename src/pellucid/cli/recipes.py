@@ -6,7 +6,7 @@ import tyro
 from rich.table import Table
 
 from pellucid.cli.console import Output
-from pellucid.training.recipe import load_recipe, recipe_names
+from pellucid.training.config import load_recipe, recipe_names
 
 
 def recipes() -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 import tyro
 
 from pellucid.core.errors import UserError
+from pellucid.families.folder import CARD, find_model, folder_size, load_model, save_model
 from pellucid.models.quantize import Store
-from pellucid.pipelines.folder import CARD, find_model, folder_size, load_any, save_model
 from pellucid.training.card import say_stored
 
 
@@ -29,7 +29,7 @@ def store(
         folder: Where the new model folder goes.
         store: float32; float16: half the bytes; int8: a quarter, each row of a matrix with a scale.
     """
-    trained, old = load_any(model), find_model(model)
+    trained, old = load_model(model), find_model(model)
     if folder.exists():
         raise UserError(f"{folder}: is there already; choose another folder")
     card = (old / CARD).read_bytes() if (old / CARD).is_file() else b""

@@ -18,8 +18,8 @@ from pellucid.cli.options import refuse_repeated
 from pellucid.cli.progress import Progress
 from pellucid.core.errors import UsageError
 from pellucid.models.quantize import Store
+from pellucid.training.config import DataConfig, RunConfig, load_recipe, recipe_names
 from pellucid.training.experiment import train_run
-from pellucid.training.recipe import DataConfig, RunConfig, load_recipe, recipe_names
 
 LISTS = ("--data.train", "--data.valid", "--data.test", "--tokenizer.normalise")
 INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}

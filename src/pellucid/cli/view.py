@@ -11,9 +11,9 @@ import tyro
 from pellucid.cli.console import Output
 from pellucid.cli.options import refuse_repeated
 from pellucid.core.errors import UsageError
+from pellucid.families.folder import load_model
 from pellucid.generation import SearchConfig
-from pellucid.pipelines import MaskedLMPipeline, Pipeline
-from pellucid.pipelines.folder import load_any
+from pellucid.pipelines import Pipeline
 from pellucid.view import attention
 from pellucid.view.picture import drawable
 
@@ -26,10 +26,8 @@ def run(arguments: list[str]) -> int:
     if not arguments:
         raise UsageError(USE)
     refuse_repeated(arguments, "--save")
-    trained = load_any(Path(arguments[0])) if named else None
-    saved = SearchConfig()
-    if trained is not None and not isinstance(trained, MaskedLMPipeline):
-        saved = trained.search
+    trained = load_model(Path(arguments[0])) if named else None
+    saved = getattr(trained, "search", SearchConfig())
 
     def view(
         text: tyro.conf.Positional[str] = "",

@@ -7,17 +7,16 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from pellucid.data.batches import Examples, encode_pairs, held_out_batches
+from pellucid.core.batch import Batch
+from pellucid.data.batches import Examples
 from pellucid.data.pairs import Pair
 from pellucid.data.texts import encode_texts
 from pellucid.evaluation.bleu import Figure, bleu
 from pellucid.evaluation.error_rates import ErrorRates, error_rates
-from pellucid.pipelines import MaskedLMPipeline, Pipeline, Seq2SeqPipeline
-from pellucid.training.config import SCORES
-from pellucid.training.recipe import RunConfig
-from pellucid.training.step import held_out_loss
+from pellucid.evaluation.metrics import SCORES
+from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Seq2SeqPipeline
 
 _log = logging.getLogger(__name__)
 
@@ -86,49 +85,42 @@ class Scores:
         return f"{self.perplexity:{'.3f' if self.perplexity < 1e6 else '.3e'}}"
 
 
-def encode(
-    trained: Pipeline, pairs: Sequence[Pair], config: RunConfig, first_target_only: bool
+class HeldOut(NamedTuple):
+    """Held-out data as a model reads it, and the loss on it."""
+
+    pairs: Sequence[Pair]
+    examples: Examples
+    batches: Sequence[Batch]
+    loss: float
+
+
+def encode_targets(
+    trained: CausalLMPipeline | MaskedLMPipeline,
+    pairs: Sequence[Pair],
+    *,
+    max_tokens: int,
+    first_target_only: bool,
 ) -> Examples:
-    """Cut pairs into tokens as the model reads them; one half alone reads their targets."""
-    most = config.data.max_tokens
-    if isinstance(trained, Seq2SeqPipeline):
-        return encode_pairs(
-            pairs,
-            trained.source,
-            trained.target,
-            max_tokens=most,
-            first_target_only=first_target_only,
-        )
+    """Tokenize the texts of a model of one text: each pair's first target."""
     ids = trained.model.config
     return encode_texts(
         [pair.target for pair in pairs],
         trained.tokenizer,
         begin=ids.bos_token_id,
         end=ids.eos_token_id,
-        max_tokens=most,
+        max_tokens=max_tokens,
     )
 
 
-def score(trained: Pipeline, pairs: Sequence[Pair], config: RunConfig) -> Scores:
-    """Score a model on pairs.
+def evaluate_answers(trained: Seq2SeqPipeline, held_out: HeldOut, metric: str) -> Scores:
+    """Score an encoder-decoder: the loss of each pair's first target, and its answers.
 
-    The loss is that of each pair's first target. Error rates count the nearest of a pair's targets,
-    each normalised as the model learnt it. BLEU and chrF count the targets as they are written, but
-    for NFC.
+    Error rates count the nearest of a pair's targets, each normalised as the model learnt it. BLEU
+    and chrF count the targets as they are written, but for NFC.
     """
-    examples = encode(trained, pairs, config, first_target_only=True)
-    batches = held_out_batches(examples, config.data.batch_tokens)
-    loss = held_out_loss(trained.model, batches)
-    trained.model.eval()
-    if isinstance(trained, MaskedLMPipeline):
-        counts = [trained.model.count_right(batch) for batch in batches]
-        right, hidden = (sum(column) for column in zip(*counts, strict=True))
-        return Scores(loss, len(examples), "hidden", accuracy=right / max(hidden, 1))
-    if not isinstance(trained, Seq2SeqPipeline):
-        return Scores(loss, len(examples), "texts")
-    metric = config.evaluation.metric
+    loss, pairs = held_out.loss, held_out.pairs
     if metric == "none":
-        return Scores(loss, len(examples), "pairs")
+        return Scores(loss, len(held_out.examples), "pairs")
     answers = _answering(trained, pairs)()
     if metric == "bleu":
         return Scores(loss, len(pairs), "pairs", figures=_figures(answers, pairs))
@@ -136,25 +128,35 @@ def score(trained: Pipeline, pairs: Sequence[Pair], config: RunConfig) -> Scores
     return Scores(loss, len(pairs), "pairs", rates)
 
 
+def evaluate_texts(trained: CausalLMPipeline, held_out: HeldOut, metric: str) -> Scores:
+    """Score a decoder alone: its loss."""
+    return Scores(held_out.loss, len(held_out.examples), "texts")
+
+
+def evaluate_masked(trained: MaskedLMPipeline, held_out: HeldOut, metric: str) -> Scores:
+    """Score an encoder alone: its loss, and how many of the masked tokens it guesses."""
+    counts = [trained.model.count_right(batch) for batch in held_out.batches]
+    right, hidden = (sum(column) for column in zip(*counts, strict=True))
+    return Scores(held_out.loss, len(held_out.examples), "hidden", accuracy=right / max(hidden, 1))
+
+
 def validation_metric(
-    trained: Pipeline, pairs: Sequence[Pair], config: RunConfig
-) -> Callable[[Any], Mapping[str, float]] | None:
-    """Return what scores some held-out pairs at each validation."""
-    if config.evaluation.metric == "none" or not pairs or not isinstance(trained, Seq2SeqPipeline):
-        return None
-    tried = min(len(pairs), config.evaluation.pairs)
+    trained: Seq2SeqPipeline, pairs: Sequence[Pair], metric: str, most: int
+) -> Callable[[Any], Mapping[str, float]]:
+    """Return what scores the answers to at most so many held-out pairs at each validation."""
+    tried = min(len(pairs), most)
     some = [pairs[i * len(pairs) // tried] for i in range(tried)]  # sorted pairs differ by place
     answering = _answering(trained, some)
 
-    def metric(_: Any) -> Mapping[str, float]:
+    def scores(_: Any) -> Mapping[str, float]:
         answers = answering()
-        if config.evaluation.metric == "bleu":
+        if metric == "bleu":
             figures = _figures(answers, some, intervals=False)
             return {name: figure.value for name, figure in figures.items()}
         rates = error_rates(answers, [right_answers(trained, pair) for pair in some])
         return {"per": rates.per, "wer": rates.wer}
 
-    return metric
+    return scores
 
 
 def right_answers(trained: Seq2SeqPipeline, pair: Pair) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
-from pellucid.training.config import HIGHER_IS_BETTER, SCORES
+from pellucid.evaluation.metrics import HIGHER_IS_BETTER, SCORES
 
 METRICS = (
     "train_loss",

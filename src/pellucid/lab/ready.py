@@ -12,7 +12,7 @@ from pellucid.lab.results import read_results
 from pellucid.lab.study import Study, Trial
 from pellucid.lab.study_checks import check_sides
 from pellucid.lab.trial import data_digest, other_data, read_pairs
-from pellucid.training.recipe import DataConfig, RunConfig
+from pellucid.training.config import DataConfig, RunConfig
 
 Asked = tuple[DataConfig, tuple[str, ...]]
 """Settings that say which pairs there are, and on which side each stands."""

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import flat, nearest, to_mapping
-from pellucid.training.recipe import RunConfig
+from pellucid.training.config import RunConfig
 
 FORMAT = 1
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
+from pellucid.families.folder import token_fault
 from pellucid.lab.metrics import NEEDED, check_metric
 from pellucid.lab.study import Plan, Study, flat_settings, run_id
 from pellucid.models.config import Seq2SeqConfig
-from pellucid.pipelines.folder import token_fault
-from pellucid.training.recipe import DataConfig, RunConfig
+from pellucid.training.config import DataConfig, RunConfig
 
 NEVER = 10_000
 """`training.minutes`, a week, that no run of a study comes to: TOML has no word for "unset"."""

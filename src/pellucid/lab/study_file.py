@@ -13,7 +13,7 @@ from pellucid.core.settings import from_mapping, nearest, read_toml
 from pellucid.lab.study import FORMAT, Change, Plan, Study
 from pellucid.lab.study_checks import check_name, check_study
 from pellucid.lab.tokens import file_tokenizers
-from pellucid.training.recipe import RunConfig, load_recipe
+from pellucid.training.config import RunConfig, load_recipe
 
 
 def study_names() -> list[str]:

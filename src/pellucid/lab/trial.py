@@ -30,17 +30,23 @@ from pellucid.data.batches import Examples, held_out_batches
 from pellucid.data.pairs import Pairs
 from pellucid.data.tokenizers import normaliser
 from pellucid.evaluation.bleu import check_installed
-from pellucid.evaluation.evaluate import encode, score
 from pellucid.lab.metrics import measure
 from pellucid.lab.probe import Prober, read_probes
 from pellucid.lab.results import FORMAT, LineError, parse_line
 from pellucid.lab.study import Trial, flat_settings
 from pellucid.lab.tokens import file_tokenizers
 from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Saved
-from pellucid.training.experiment import batches_of, make_tokenizers, read_data, untrained
+from pellucid.training.experiment import (
+    batches_of,
+    encode,
+    make_tokenizers,
+    read_data,
+    score,
+    untrained,
+)
 from pellucid.training.lock import InUseError, Lock
-from pellucid.training.recipe import RunConfig
 from pellucid.training.run import CHECKPOINTS, LOCK, METRICS, RunFolder
 from pellucid.training.trainer import Trainer
 

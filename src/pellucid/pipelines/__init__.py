@@ -1,11 +1,9 @@
-"""Seq2SeqPipeline models with their tokenizers: texts in, answers out."""
+"""Trained models with their tokenizers: texts in, answers out."""
 
-from pellucid.pipelines.base import Answer, Reading
+from pellucid.pipelines.base import Answer, Pipeline, Reading
 from pellucid.pipelines.causal_lm import CausalLMPipeline
 from pellucid.pipelines.masked_lm import Blank, Guess, MaskedLMPipeline
 from pellucid.pipelines.seq2seq import Seq2SeqPipeline
-
-Pipeline = Seq2SeqPipeline | CausalLMPipeline | MaskedLMPipeline
 
 __all__ = [
     "Answer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,6 +15,14 @@ from pellucid.data.cutting import Cuts
 from pellucid.generation import Decodes, SampleConfig, SearchConfig, sample, sample_stream, search
 
 TEXTS_AT_ONCE = 128
+
+
+class Pipeline(Protocol):
+    """A model in eval mode with its tokenizers."""
+
+    @property
+    def model(self) -> Any:
+        """The model."""
 
 
 class Answer(NamedTuple):
@@ -96,6 +104,10 @@ class GenerationPipeline(ABC):
     @abstractmethod
     def written(self, source: Sequence[int], said: Sequence[int]) -> str:
         """Return the text of an answer."""
+
+    def parts(self, text: str) -> list[str] | None:
+        """Return a text in pieces that can be answered one by one; None: it has none."""
+        return None
 
     @property
     def prefix_tokens(self) -> list[int]:

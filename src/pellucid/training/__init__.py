@@ -1,10 +1,9 @@
 """Learning: optimisers, schedules, the loop, checkpoints that survive any moment."""
 
-from pellucid.training.config import TrainConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers import Adam, DivergedError, OptimizerConfig
 from pellucid.training.run import RunFolder, read_settings
 from pellucid.training.schedules import ScheduleConfig
-from pellucid.training.step import held_out_loss
 from pellucid.training.trainer import Result, Trainer
 
 __all__ = [
@@ -14,8 +13,7 @@ __all__ = [
     "Result",
     "RunFolder",
     "ScheduleConfig",
-    "TrainConfig",
     "Trainer",
-    "held_out_loss",
+    "TrainingConfig",
     "read_settings",
 ]

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from pellucid.training.config import TrainConfig
+from pellucid.training.config import TrainingConfig
 
 
-def share_used(config: TrainConfig, *, step: int, epochs: float, seconds: float) -> float:
+def share_used(config: TrainingConfig, *, step: int, epochs: float, seconds: float) -> float:
     """Return the share of the budget that is used, 0 to 1: that of the limit which is nearest.
 
-    >>> share_used(TrainConfig(steps=100, epochs=4), step=10, epochs=2.0, seconds=0.0)
+    >>> share_used(TrainingConfig(steps=100, epochs=4), step=10, epochs=2.0, seconds=0.0)
     0.5
     """
     used = [
@@ -22,13 +22,13 @@ def share_used(config: TrainConfig, *, step: int, epochs: float, seconds: float)
     return min(max(used), 1.0)
 
 
-def total_steps(config: TrainConfig, *, step: int, epochs: float, seconds: float) -> float:
+def total_steps(config: TrainingConfig, *, step: int, epochs: float, seconds: float) -> float:
     """Return how many steps there will be: set, or projected from the share used so far.
 
     `epochs` and `seconds` are those at the end of `step`. A projection from seconds depends on the
     clock.
 
-    >>> total_steps(TrainConfig(epochs=4), step=10, epochs=0.5, seconds=0.0)
+    >>> total_steps(TrainingConfig(epochs=4), step=10, epochs=0.5, seconds=0.0)
     80.0
     """
     totals = []
@@ -41,14 +41,14 @@ def total_steps(config: TrainConfig, *, step: int, epochs: float, seconds: float
     return min(totals)
 
 
-def reason_to_stop(config: TrainConfig, *, step: int, epoch: int, seconds: float) -> str | None:
+def reason_to_stop(config: TrainingConfig, *, step: int, epoch: int, seconds: float) -> str | None:
     """Return which limit is reached, or None; `epoch` counts the passes completed.
 
     A run given an end that lies behind it is past that.
 
-    >>> reason_to_stop(TrainConfig(steps=100), step=100, epoch=0, seconds=0.0)
+    >>> reason_to_stop(TrainingConfig(steps=100), step=100, epoch=0, seconds=0.0)
     '100 steps'
-    >>> reason_to_stop(TrainConfig(steps=100), step=101, epoch=0, seconds=0.0)
+    >>> reason_to_stop(TrainingConfig(steps=100), step=101, epoch=0, seconds=0.0)
     'already past 100 steps'
     """
     for limit, at, unit in ((config.steps, step, "steps"), (config.epochs, epoch, "epochs")):

@@ -41,7 +41,7 @@ class Stepped(Event):
 
 
 @dataclass(frozen=True)
-class Seq2SeqPipeline(Event):
+class Trained(Event):
     """The mean over the steps since the last such record; losses in nats, with dropout on."""
 
     loss: float
@@ -115,7 +115,7 @@ class Chosen(Event):
 
 
 Listener = Callable[[Event], None]
-RECORDED = (Seq2SeqPipeline, EpochEnded, Validated, Ended, Chosen)
+RECORDED = (Trained, EpochEnded, Validated, Ended, Chosen)
 
 
 def as_record(event: Event) -> dict[str, Any]:

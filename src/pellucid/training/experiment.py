@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,12 +25,11 @@ from pellucid.data.pairs import Pair, Pairs, report_shared
 from pellucid.data.texts import as_texts, is_text_file, read_texts
 from pellucid.data.tokenizers import Tokenizer, normaliser, train_tokenizer
 from pellucid.evaluation.bleu import check_installed
-from pellucid.evaluation.evaluate import Scores, encode, score, validation_metric
-from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig, Seq2Seq
-from pellucid.models.config import LanguageConfig, Seq2SeqConfig
-from pellucid.models.quantize import Store
-from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Pipeline, Seq2SeqPipeline
-from pellucid.pipelines.folder import (
+from pellucid.evaluation.evaluate import HeldOut, Scores
+from pellucid.evaluation.loss import held_out_loss
+from pellucid.evaluation.metrics import SCORES
+from pellucid.families import FAMILIES, family_of
+from pellucid.families.folder import (
     TARGET_TOKENIZER,
     TOKENIZER,
     folder_size,
@@ -38,10 +37,11 @@ from pellucid.pipelines.folder import (
     token_fault,
     tokenizer_files,
 )
+from pellucid.models.quantize import Store
+from pellucid.pipelines import Pipeline
 from pellucid.training.card import model_card, say_stored
-from pellucid.training.config import SCORES
+from pellucid.training.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
-from pellucid.training.recipe import DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.trainer import Trainer
 
@@ -89,7 +89,7 @@ def read_material(config: RunConfig) -> Pairs:
     pair with an empty source. Raises `UserError` naming file and line.
     """
     data, same = config.data, normaliser(config.tokenizer.normalise)
-    if not isinstance(config.model, LanguageConfig):
+    if family_of(config.model).data == "pairs":
         pairs = read_data(data, same)
         report_shared(pairs, same)
         return pairs
@@ -170,7 +170,7 @@ def train_run(
             batches,
             config.training,
             validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
-            metric=validation_metric(trained, pairs.valid, config),
+            metric=_validation_metric(trained, pairs.valid, config),
             run=run,
             listeners=listeners,
             stopping=_announce_stop,
@@ -211,9 +211,8 @@ def _announce_stop(name: str) -> None:
 
 def _learn_tokenizers(config: RunConfig, pairs: Pairs) -> Sequence[Tokenizer]:
     """Learn a tokenizer for each side; one half of a Transformer alone has one."""
-    if isinstance(config.model, Seq2SeqConfig):
-        return make_tokenizers(config.tokenizer, pairs)
-    return make_tokenizers(replace(config.tokenizer, shared=True), pairs)
+    one = len(family_of(config.model).vocabularies) == 1
+    return make_tokenizers(replace(config.tokenizer, shared=config.tokenizer.shared or one), pairs)
 
 
 def _kept_tokenizers(folder: Path, config: RunConfig) -> Sequence[Tokenizer]:
@@ -221,7 +220,7 @@ def _kept_tokenizers(folder: Path, config: RunConfig) -> Sequence[Tokenizer]:
 
     Raises `UserError` naming a file that is damaged.
     """
-    one = config.tokenizer.shared or not isinstance(config.model, Seq2SeqConfig)
+    one = config.tokenizer.shared or len(family_of(config.model).vocabularies) == 1
     paths = [folder / name for name in ((TOKENIZER,) if one else (TOKENIZER, TARGET_TOKENIZER))]
     return [Tokenizer.load(path) for path in paths] if all(p.exists() for p in paths) else []
 
@@ -232,20 +231,39 @@ def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Pipeline:
     tokenizers: the source's and the target's; they may be one. Raises `UsageError` for special
     tokens that are not the tokenizers'.
     """
-    model = config.model
-    if fault := token_fault(model):
+    if fault := token_fault(config.model):
         raise UsageError(f"model.{fault}")
-    source, target = tokenizers[0], tokenizers[-1]
-    if isinstance(model, Seq2SeqConfig):
-        model = replace(
-            model, source_vocab_size=source.vocab_size, target_vocab_size=target.vocab_size
-        )
-        return Seq2SeqPipeline(Seq2Seq(model, seed=config.seed), source, target, config.search)
-    if isinstance(model, CausalLMConfig):
-        causal = CausalLM(replace(model, vocab_size=target.vocab_size), seed=config.seed)
-        return CausalLMPipeline(causal, target, target, config.search)
-    masked = replace(model, vocab_size=target.vocab_size + 1)  # the mask is the last
-    return MaskedLMPipeline(MaskedLM(masked, seed=config.seed), target)
+    family = family_of(config.model)
+    model = family.build(family.sized(config.model, tokenizers), seed=config.seed)
+    trained: Pipeline = family.assemble(model, tokenizers, config.search)
+    return trained
+
+
+def encode(
+    trained: Pipeline, pairs: Sequence[Pair], config: RunConfig, first_target_only: bool
+) -> Examples:
+    """Tokenize pairs as the model reads them; a model of one text reads their targets."""
+    return family_of(trained).encode(
+        trained, pairs, max_tokens=config.data.max_tokens, first_target_only=first_target_only
+    )
+
+
+def score(trained: Pipeline, pairs: Sequence[Pair], config: RunConfig) -> Scores:
+    """Score a model on pairs: the loss of each pair's first target, and what its family adds."""
+    examples = encode(trained, pairs, config, first_target_only=True)
+    batches = held_out_batches(examples, config.data.batch_tokens)
+    held_out = HeldOut(pairs, examples, batches, held_out_loss(trained.model, batches))
+    return family_of(trained).evaluate(trained, held_out, config.evaluation.metric)
+
+
+def _validation_metric(
+    trained: Pipeline, pairs: Sequence[Pair], config: RunConfig
+) -> Callable[[Any], Mapping[str, float]] | None:
+    metric = config.evaluation.metric
+    validation = family_of(trained).validation
+    if metric == "none" or validation is None or not pairs:
+        return None
+    return validation(trained, pairs, metric, config.evaluation.pairs)
 
 
 def _resolve(config: RunConfig, trained: Pipeline, examples: Examples) -> RunConfig:
@@ -276,7 +294,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     An encoder-decoder's have no model_type, so that runs begun before there were others go on.
     """
     settings = to_mapping(config)
-    if isinstance(config.model, Seq2SeqConfig):
+    if config.model.model_type == next(iter(FAMILIES)):
         del settings["model"]["model_type"]
     return settings
 
@@ -305,23 +323,15 @@ def _account(pairs: Pairs, examples: Examples, trained: Pipeline) -> str:
         for side, use in ((pairs.valid, "validation"), (pairs.test, "the final score"))
         if side
     ]
-    if isinstance(trained, Seq2SeqPipeline):
-        unit = "pairs"
-        tokens = f"{trained.source.vocab_size:,} source and {trained.target.vocab_size:,} target"
-    else:
-        unit, tokens = "texts", f"{trained.tokenizer.vocab_size:,}"
+    family = family_of(trained)
+    unit = "pairs" if family.data == "pairs" else "texts"
+    sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in family.tokenizers(trained)]
+    tokens = sizes[0] if len(sizes) == 1 else f"{sizes[0]} source and {sizes[1]} target"
     return (
         f"{len(examples):,} {unit} to learn from"
         + (f", put aside {' and '.join(aside)}" if aside else "")
         + f"; {tokens} tokens in the vocabulary"
     )
-
-
-ABOUT = {
-    Seq2SeqConfig: "An encoder-decoder Transformer.",
-    CausalLMConfig: "A Transformer's decoder alone: it continues a text.",
-    MaskedLMConfig: "A Transformer's encoder alone: it fills [MASK] in a text.",
-}
 
 
 def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
@@ -337,7 +347,7 @@ def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
         ]
     return model_card(
         folder.resolve().name,
-        about=f"{ABOUT[type(config.model)]} {config.description}".strip(),
+        about=f"{family_of(config.model).about} {config.description}".strip(),
         data=data,
         scores=scores.written() if scores else {},
         settings=_settings(config),

@@ -1,4 +1,4 @@
-"""One step of training, and the loss on held-out batches.
+"""One step of training.
 
 A batch is worked through in one or several parts whose gradients of the *summed* loss add up. What
 the loss is divided by and the clipping are one factor at the end, so the parts give the result of
@@ -16,7 +16,7 @@ import numpy as np
 from pellucid.core.batch import Batch
 from pellucid.core.rng import Rng
 from pellucid.nn.module import Parameter
-from pellucid.training.config import TrainConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers import Adam, DivergedError, clip_factor
 from pellucid.training.state import Tally
 
@@ -75,7 +75,7 @@ def split(batch: Batch, parts: int) -> list[Batch]:
 
 
 def train_step(
-    model: Trainable, optimizer: Adam, batch: Batch, config: TrainConfig, *, step: int, lr: float
+    model: Trainable, optimizer: Adam, batch: Batch, config: TrainingConfig, *, step: int, lr: float
 ) -> tuple[Tally, float]:
     """Take one step; return its sums and the gradient's norm before clipping.
 
@@ -104,17 +104,3 @@ def train_step(
     optimizer.step(lr, scale * factor)
     tally.clipped = int(factor < 1.0)
     return tally, norm
-
-
-def held_out_loss(model: Trainable, batches: Iterable[Batch]) -> float:
-    """Return the loss in nats per target token, with dropout and label smoothing off.
-
-    The model is left in eval mode.
-    """
-    model.eval()
-    nats, tokens = 0.0, 0
-    for batch in batches:
-        loss, _ = model.loss(batch)
-        nats += loss.nats
-        tokens += loss.tokens
-    return nats / max(tokens, 1)

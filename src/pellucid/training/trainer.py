@@ -12,10 +12,11 @@ from typing import Any, Protocol
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, check_weights, read_weights
+from pellucid.evaluation.loss import held_out_loss
 from pellucid.nn import StateError
 from pellucid.training.budget import reason_to_stop, share_used, total_steps
 from pellucid.training.checkpoint import WEIGHTS
-from pellucid.training.config import TrainConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.events import (
     Chosen,
     Ended,
@@ -24,16 +25,16 @@ from pellucid.training.events import (
     Interrupted,
     Listener,
     Saved,
-    Seq2SeqPipeline,
     Started,
     Stepped,
+    Trained,
     Validated,
 )
 from pellucid.training.optimizers import Adam, DivergedError
 from pellucid.training.run import RunFolder
 from pellucid.training.signals import stop_on_signals
 from pellucid.training.state import Tally, TrainerState
-from pellucid.training.step import Trainable, held_out_loss, train_step
+from pellucid.training.step import Trainable, train_step
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class Trainer:
         self,
         model: Trainable,
         batches: Batches,
-        config: TrainConfig,
+        config: TrainingConfig,
         *,
         validation: Sequence[Batch] = (),
         metric: Metric | None = None,
@@ -227,7 +228,7 @@ class Trainer:
     def _record(self, lr: float, norm: float) -> None:
         state, window = self.state, self.state.window
         self._tell(
-            Seq2SeqPipeline,
+            Trained,
             window.loss,
             window.loss_per_sentence,
             lr,

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from pellucid import nn
 from pellucid.core.errors import UserError
+from pellucid.families import family_of
 from pellucid.generation import SearchConfig
-from pellucid.models import CausalLM, MaskedLM, Seq2Seq
-from pellucid.view.halves import continuation, guesses
 from pellucid.view.look import undisturbed
-from pellucid.view.pair import pair
 from pellucid.view.picture import Picture
 from pellucid.view.record import Record
 from pellucid.view.side import Text
 from pellucid.view.tokens import UNKNOWNS, legible
 
-if TYPE_CHECKING:
-    from pellucid.data.cutting import Cuts
-
-
-class Seq2SeqPipeline(Protocol):
-    """A model with its tokenizers, as `pellucid.load` returns it."""
-
-    @property
-    def model(self) -> Any:
-        """The model."""
-
 
 def attention(
-    model: Seq2SeqPipeline | Seq2Seq | CausalLM | MaskedLM,
+    model: Any,
     source: Text,
     target: Text | None = None,
     *,
@@ -50,7 +37,7 @@ def attention(
     Raises `UserError` for a sentence without tokens, with more than the model has positions, or
     with ids that it does not know.
 
-    >>> from pellucid.models import Seq2SeqConfig
+    >>> from pellucid.models import Seq2Seq, Seq2SeqConfig
     >>> model = Seq2Seq(Seq2SeqConfig(11, 13, d_model=8, num_attention_heads=2, ffn_dim=17))
     >>> picture = attention(model, [5, 6, 7], [4, 8])
     >>> picture.record.layers("cross")[0].probabilities.shape
@@ -60,21 +47,9 @@ def attention(
     inner: Any = model if trained is None else trained.model
     saved: SearchConfig = getattr(trained, "search", SearchConfig())
     search = search or saved
+    family = family_of(model)
     with undisturbed(inner):
-        if isinstance(inner, Seq2Seq):
-            tokenizers: tuple[Cuts | None, Cuts | None] = (None, None)
-            if trained is not None:
-                tokenizers = (trained.source, trained.target)
-            record = pair(inner, tokenizers, source, target, search)
-        elif isinstance(inner, CausalLM):
-            record = continuation(inner, trained, source, target, search)
-        elif isinstance(inner, MaskedLM):
-            record = guesses(inner, trained, source, target)
-        else:
-            raise UserError(
-                f"a {type(inner).__name__} is not a model whose attention can be drawn; that is a "
-                "Seq2Seq, a CausalLM or a MaskedLM"
-            )
+        record: Record = family.trace(inner, trained, source, target, search)
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
         raise UserError("the model's numbers are not finite (NaN or infinite): nothing to draw")
     return Picture(_with_unknown(replace(record, title=legible(record.title))))

@@ -17,7 +17,7 @@ import numpy as np
 from pellucid.kernels.backend.compile import Kernel
 from pellucid.models import (Seq2Seq, Seq2SeqConfig)
 from pellucid.core.batch import (Batch, Packed)
-from pellucid.training import TrainConfig
+from pellucid.training import TrainingConfig
 from pellucid.training.optimizers import Adam
 from pellucid.training.step import train_step
 
@@ -27,7 +27,7 @@ def told(kernel):
     ready(kernel)
 Kernel.ready = told
 
-model, settings = Seq2Seq(Seq2SeqConfig(17, 19)), TrainConfig(steps=1)
+model, settings = Seq2Seq(Seq2SeqConfig(17, 19)), TrainingConfig(steps=1)
 batch = Batch(Packed.of([[5, 3, 11]]), Packed.of([[1, 7, 13, 2]]))
 optimizer = Adam(model.named_parameters(), settings.optimizer)
 train_step(model, optimizer, batch, settings, step=1, lr=1e-3)

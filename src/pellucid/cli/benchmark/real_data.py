@@ -17,12 +17,11 @@ from pellucid.core.batch import Batch
 from pellucid.data.batches import Batches, Examples, encode_pairs
 from pellucid.data.corpora import load_corpus
 from pellucid.data.tokenizers import train_tokenizer
-from pellucid.evaluation.evaluate import encode
 from pellucid.kernels.backend.threads import available
 from pellucid.models import Seq2SeqConfig
 from pellucid.pipelines import Seq2SeqPipeline
-from pellucid.training.experiment import make_tokenizers, read_data, untrained
-from pellucid.training.recipe import load_recipe
+from pellucid.training.config import load_recipe
+from pellucid.training.experiment import encode, make_tokenizers, read_data, untrained
 
 LONGEST = 50
 VOCABULARY = 8000

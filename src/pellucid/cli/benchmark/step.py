@@ -11,7 +11,7 @@ import numpy as np
 
 from pellucid.core.batch import Batch, Packed
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.training import TrainConfig
+from pellucid.training import TrainingConfig
 from pellucid.training.optimizers import Adam
 from pellucid.training.step import train_step
 
@@ -55,7 +55,7 @@ def random_ids(length: int, vocabulary: int = V) -> tuple[np.ndarray, np.ndarray
 
 def pellucid_trainer(config: Seq2SeqConfig) -> Callable[[Batch], float]:
     """Return what trains one step on a batch and gives the mean loss."""
-    model, settings, done = Seq2Seq(config), TrainConfig(steps=1), 0
+    model, settings, done = Seq2Seq(config), TrainingConfig(steps=1), 0
     optimizer = Adam(model.named_parameters(), settings.optimizer)
 
     def train(batch: Batch) -> float:

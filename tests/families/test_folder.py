@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save, save_file
 from tests.small import write_model
 
 from pellucid.core.errors import UserError
-from pellucid.pipelines.folder import load_any
+from pellucid.families.folder import load_model
 
 
 @pytest.fixture
@@ -37,14 +37,14 @@ def test_weights_that_are_no_finite_numbers_are_named(
     weights = load_file(folder / "model.safetensors")
     save_file(weights | {name: array}, folder / "model.safetensors")
     with pytest.raises(UserError, match=rf"model\.safetensors: {name}:? {message}"):
-        load_any(folder)
+        load_model(folder)
 
 
 def test_weights_of_more_bits_are_read(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     wide = {name: array.astype(np.float64) for name, array in weights.items()}
     save_file(wide, folder / "model.safetensors")
-    for name, array in load_any(folder).model.state_dict().items():
+    for name, array in load_model(folder).model.state_dict().items():
         np.testing.assert_array_equal(array, weights[name])
 
 
@@ -56,7 +56,7 @@ def test_weights_in_bfloat16_are_read(folder: Path) -> None:
     start = 8 + int.from_bytes(content[:8], "little")
     header = content[8:start].replace(b'"U16"', b'"BF16"')
     file.write_bytes(len(header).to_bytes(8, "little") + header + content[start:])
-    for name, array in load_any(folder).model.state_dict().items():
+    for name, array in load_model(folder).model.state_dict().items():
         np.testing.assert_allclose(array, weights[name], rtol=2**-7)
 
 
@@ -67,4 +67,4 @@ def test_a_setting_that_is_no_finite_number_is_named(folder: Path, name: str, va
     settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps(settings | {name: value}), encoding="utf-8")
     with pytest.raises(UserError, match=rf"config\.json: {name} must be finite, got {value}"):
-        load_any(folder)
+        load_model(folder)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -23,26 +23,22 @@ from pellucid.core.files import write_folder_atomically
 from pellucid.core.settings import from_mapping, nearest
 from pellucid.core.weights import check_weights, read_weights, to_safetensors
 from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer
+from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
 from pellucid.interop.huggingface import is_huggingface, read_json, read_pretrained
 from pellucid.interop.tokenizer import MissingTokenizer
-from pellucid.models import CausalLM, MaskedLM, Seq2Seq
-from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig, StackConfig
+from pellucid.models.config import StackConfig
 from pellucid.models.quantize import StorageError, Store, reduced, restored
 from pellucid.models.sizes import size_faults
 from pellucid.nn import Module, StateError
-from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Pipeline, Seq2SeqPipeline
+from pellucid.pipelines import Pipeline
+from pellucid.pipelines.base import GenerationPipeline
 
 T = TypeVar("T")
 
 FORMAT = 1
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
 TOKENIZER, TARGET_TOKENIZER, CARD = "tokenizer.json", "target_tokenizer.json", "README.md"
-
-KINDS: dict[str, Any] = {
-    kind.model_type: kind for kind in (Seq2SeqConfig, CausalLMConfig, MaskedLMConfig)
-}
-"""What config.json says a model is."""
 
 
 def save_model(
@@ -53,9 +49,10 @@ def save_model(
     Raises `UserError` when it cannot be written, a weight is too large for float16, or the
     tokenizer is another program's.
     """
-    vocabularies = [_own(tokenizer).fingerprint for tokenizer in _tokenizers(trained)]
+    family = family_of(trained)
+    vocabularies = [_own(tokenizer).fingerprint for tokenizer in family.tokenizers(trained)]
     config = {
-        "model_type": trained.model.config.model_type,
+        "model_type": family.name,
         "format": FORMAT,
         "vocabularies": vocabularies,
         **asdict(trained.model.config),
@@ -66,8 +63,8 @@ def save_model(
         CARD: card if isinstance(card, bytes) else card.encode(),
         **tokenizer_files(trained),
     }
-    if not isinstance(trained, MaskedLMPipeline):
-        contents[GENERATION] = _json(asdict(trained.search))
+    if family.generates:
+        contents[GENERATION] = _json(asdict(cast("GenerationPipeline", trained).search))
     write_folder_atomically(folder, contents)
 
 
@@ -76,29 +73,14 @@ def tokenizer_files(trained: Pipeline) -> dict[str, bytes]:
 
     Raises `UserError` when a tokenizer is another program's.
     """
-    made = _tokenizers(trained)
+    made = family_of(trained).tokenizers(trained)
     files = {TOKENIZER: _own(made[0]).to_json().encode()}
     if made[-1] is not made[0]:
         files[TARGET_TOKENIZER] = _own(made[-1]).to_json().encode()
     return files
 
 
-def load_model(folder: Path) -> Seq2SeqPipeline:
-    """Read the folder of an encoder-decoder, or the `model` in a run folder, in eval mode.
-
-    Raises `UserError` naming the part that is missing, damaged, or does not fit the others; and
-    for a model of another kind.
-    """
-    trained = load_any(folder)
-    if not isinstance(trained, Seq2SeqPipeline):
-        raise UserError(
-            f"{folder}: is a {type(trained.model).__name__}, one half of a Transformer; this needs "
-            "an encoder-decoder"
-        )
-    return trained
-
-
-def load_any(folder: Path) -> Pipeline:
+def load_model(folder: Path) -> Pipeline:
     """Read a model folder of any kind, Hugging Face's too, or the `model` in a run folder.
 
     The model comes in eval mode. Raises `UserError` naming the part that is missing, damaged, or
@@ -109,11 +91,11 @@ def load_any(folder: Path) -> Pipeline:
     if is_huggingface(settings):
         return _load_pretrained(folder)
     model_type = settings.pop("model_type", None)
-    kind: Any = KINDS.get(model_type) if isinstance(model_type, str) else None
-    if kind is None:
+    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if family is None:
         raise UserError(
             f"{folder / CONFIG}: not a model of Pellucid's (model_type is {model_type!r}"
-            f"{nearest(str(model_type), KINDS)}; expected one of {', '.join(KINDS)})"
+            f"{nearest(str(model_type), FAMILIES)}; expected one of {', '.join(FAMILIES)})"
         )
     if (made_by := settings.pop("format", None)) != FORMAT:
         raise UserError(
@@ -121,56 +103,46 @@ def load_any(folder: Path) -> Pipeline:
             "with the version that wrote it"
         )
     made_with = settings.pop("vocabularies", None) or [None, None]  # older folders do not say
-    config = _from_json(kind, settings, folder / CONFIG)
+    config: Any = _from_json(family.config, settings, folder / CONFIG)
     if fault := token_fault(config):
         raise UserError(f"{folder / CONFIG}: {fault}")
-    if not isinstance(made_with, list) or len(made_with) < len(_entries(config)):
+    sizes = family.tokens(config)
+    if not isinstance(made_with, list) or len(made_with) < len(sizes):
         raise UserError(f"{folder / CONFIG}: vocabularies is damaged; copy it again")
     paths = [folder / TOKENIZER]
-    if kind is Seq2SeqConfig and (folder / TARGET_TOKENIZER).exists():
+    if len(sizes) == 2 and (folder / TARGET_TOKENIZER).exists():
         paths.append(folder / TARGET_TOKENIZER)
-    elif kind is Seq2SeqConfig and made_with[0] != made_with[-1]:
+    elif len(sizes) == 2 and made_with[0] != made_with[-1]:
         raise UserError(
             f"{folder / TARGET_TOKENIZER}: is missing; the model was trained with a tokenizer for "
             "each side: copy it again"
         )
     tokenizers = [Tokenizer.load(path) for path in paths]
-    for i, entries in enumerate(_entries(config)):
+    for i, size in enumerate(sizes):
         tokenizer, path = (tokenizers * 2)[i], (paths * 2)[i]
-        _check_tokenizer(tokenizer, path, entries, made_with[i])
+        _check_tokenizer(tokenizer, path, size, made_with[i])
     state = _read_state(folder / WEIGHTS)
     if faults := size_faults(config, state):
         raise UserError(
             f"{folder / CONFIG}: does not fit {WEIGHTS}: {'; '.join(faults)}; one of them is "
             "damaged or of another model: copy both again"
         )
-    if isinstance(config, MaskedLMConfig):
-        masked = MaskedLM(config)
-        _fill(masked, state, folder / WEIGHTS)
-        return MaskedLMPipeline(masked.eval(), tokenizers[0])
-    search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
-    if isinstance(config, CausalLMConfig):
-        causal = CausalLM(config)
-        _fill(causal, state, folder / WEIGHTS)
-        return CausalLMPipeline(causal.eval(), tokenizers[0], tokenizers[0], search)
-    model = Seq2Seq(config)
+    search = SearchConfig()
+    if family.generates:
+        search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
+    model = family.build(config)
     _fill(model, state, folder / WEIGHTS)
-    return Seq2SeqPipeline(model.eval(), tokenizers[0], tokenizers[-1], search)
+    trained: Pipeline = family.assemble(model.eval(), tokenizers, search)
+    return trained
 
 
 def _load_pretrained(folder: Path) -> Pipeline:
     model, found = read_pretrained(folder)
     tokenizer = found or MissingTokenizer(folder)
-    if isinstance(model, MaskedLM):
-        return MaskedLMPipeline(model, tokenizer)
-    # As Hugging Face continues a text: without a begin token in front.
-    return CausalLMPipeline(model, tokenizer, tokenizer, SearchConfig(), begins=False)
-
-
-def _tokenizers(trained: Pipeline) -> list[Any]:
-    if isinstance(trained, Seq2SeqPipeline):
-        return [trained.source, trained.target]
-    return [trained.tokenizer]
+    family = family_of(model)
+    made = family.assemble(model, [tokenizer], SearchConfig())
+    trained: Pipeline = replace(made, **family.pretrained)
+    return trained
 
 
 def _own(tokenizer: Any) -> Tokenizer:
@@ -182,19 +154,10 @@ def _own(tokenizer: Any) -> Tokenizer:
     return tokenizer
 
 
-def _entries(config: Seq2SeqConfig | CausalLMConfig | MaskedLMConfig) -> list[int]:
-    """Return how many tokens each of a model's tokenizers has."""
-    if isinstance(config, Seq2SeqConfig):
-        return [config.source_vocab_size, config.target_vocab_size]
-    if isinstance(config, MaskedLMConfig):
-        return [config.vocab_size - 1]  # the mask is no token of text
-    return [config.vocab_size]
-
-
-def _check_tokenizer(tokenizer: Tokenizer, path: Path, entries: int, wanted: str | None) -> None:
-    if tokenizer.vocab_size != entries:
+def _check_tokenizer(tokenizer: Tokenizer, path: Path, size: int, wanted: str | None) -> None:
+    if tokenizer.vocab_size != size:
         raise UserError(
-            f"{path}: has {tokenizer.vocab_size} tokens, the model's {CONFIG} says {entries}; "
+            f"{path}: has {tokenizer.vocab_size} tokens, the model's {CONFIG} says {size}; "
             "it belongs to another model"
         )
     if wanted not in (None, tokenizer.fingerprint):

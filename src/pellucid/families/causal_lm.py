@@ -1,0 +1,36 @@
+"""The decoder alone: it continues a text, and learns from texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pellucid.evaluation.evaluate import encode_targets, evaluate_texts
+from pellucid.families.family import ModelFamily
+from pellucid.generation import SearchConfig
+from pellucid.models.causal_lm import CausalLM
+from pellucid.models.config import CausalLMConfig
+from pellucid.pipelines import CausalLMPipeline
+
+
+def _trace(model: Any, trained: Any, source: Any, target: Any, search: SearchConfig) -> Any:
+    from pellucid.view.halves import continuation  # loading a model stays quick without it
+
+    return continuation(model, trained, source, target, search)
+
+
+CAUSAL_LM = ModelFamily(
+    name="pellucid-causal-lm",
+    about="A Transformer's decoder alone: it continues a text.",
+    task="continue",
+    data="texts",
+    config=CausalLMConfig,
+    build=CausalLM,
+    pipeline=CausalLMPipeline,
+    assemble=lambda model, made, search: CausalLMPipeline(model, made[0], made[0], search),
+    tokenizers=lambda trained: [trained.tokenizer],
+    vocabularies=("vocab_size",),
+    encode=encode_targets,
+    evaluate=evaluate_texts,
+    trace=_trace,
+    pretrained={"begins": False},  # Hugging Face continues a text without a begin token in front
+)

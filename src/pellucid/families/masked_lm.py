@@ -1,0 +1,36 @@
+"""The encoder alone: it fills [MASK] in a text, and learns from texts with masked tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pellucid.evaluation.evaluate import encode_targets, evaluate_masked
+from pellucid.families.family import ModelFamily
+from pellucid.generation import SearchConfig
+from pellucid.models.config import MaskedLMConfig
+from pellucid.models.masked_lm import MaskedLM
+from pellucid.pipelines import MaskedLMPipeline
+
+
+def _trace(model: Any, trained: Any, source: Any, target: Any, search: SearchConfig) -> Any:
+    from pellucid.view.halves import guesses  # loading a model stays quick without it
+
+    return guesses(model, trained, source, target)
+
+
+MASKED_LM = ModelFamily(
+    name="pellucid-masked-lm",
+    about="A Transformer's encoder alone: it fills [MASK] in a text.",
+    task="fill",
+    data="masked",
+    config=MaskedLMConfig,
+    build=MaskedLM,
+    pipeline=MaskedLMPipeline,
+    assemble=lambda model, made, search: MaskedLMPipeline(model, made[0]),
+    tokenizers=lambda trained: [trained.tokenizer],
+    vocabularies=("vocab_size",),
+    added_tokens=1,  # the mask is the vocabulary's last
+    encode=encode_targets,
+    evaluate=evaluate_masked,
+    trace=_trace,
+)

@@ -1,0 +1,82 @@
+"""The encoder-decoder: it answers a text, and learns from pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pellucid.core.errors import UsageError
+from pellucid.data.batches import Examples, encode_pairs
+from pellucid.data.pairs import Pair
+from pellucid.evaluation.evaluate import evaluate_answers, validation_metric
+from pellucid.families.family import ModelFamily
+from pellucid.generation import SearchConfig
+from pellucid.models.config import Seq2SeqConfig
+from pellucid.models.seq2seq import Seq2Seq
+from pellucid.pipelines import Seq2SeqPipeline
+
+
+def _encode(
+    trained: Seq2SeqPipeline, pairs: Sequence[Pair], *, max_tokens: int, first_target_only: bool
+) -> Examples:
+    return encode_pairs(
+        pairs,
+        trained.source,
+        trained.target,
+        max_tokens=max_tokens,
+        first_target_only=first_target_only,
+    )
+
+
+def _check_tokenizers(config: Seq2SeqConfig, shared: bool) -> None:
+    if config.tie_embeddings == "all" and not shared:
+        raise UsageError('model.tie_embeddings = "all" needs tokenizer.shared = true')
+
+
+# What only some commands need is imported when they run: loading a model stays quick.
+
+
+def _trace(model: Any, trained: Any, source: Any, target: Any, search: SearchConfig) -> Any:
+    from pellucid.view.pair import pair
+
+    tokenizers = (None, None) if trained is None else (trained.source, trained.target)
+    return pair(model, tokenizers, source, target, search)
+
+
+def _export_onnx(
+    trained: Seq2SeqPipeline, folder: Path, weights: str, files: Mapping[str, bytes]
+) -> None:
+    from pellucid.interop.onnx import write_onnx
+
+    if weights != "float32":
+        raise UsageError("--weights int8 is CTranslate2's; ONNX graphs hold float32")
+    write_onnx(trained.model, folder, files)
+
+
+def _export_ctranslate2(
+    trained: Seq2SeqPipeline, folder: Path, weights: Any, files: Mapping[str, bytes]
+) -> None:
+    from pellucid.interop.ctranslate2 import write_ctranslate2
+
+    write_ctranslate2(trained.model, trained.source, trained.target, folder, weights, files)
+
+
+SEQ2SEQ = ModelFamily(
+    name="pellucid-seq2seq",
+    about="An encoder-decoder Transformer.",
+    task="answer",
+    data="pairs",
+    config=Seq2SeqConfig,
+    build=Seq2Seq,
+    pipeline=Seq2SeqPipeline,
+    assemble=lambda model, made, search: Seq2SeqPipeline(model, made[0], made[-1], search),
+    tokenizers=lambda trained: [trained.source, trained.target],
+    vocabularies=("source_vocab_size", "target_vocab_size"),
+    encode=_encode,
+    evaluate=evaluate_answers,
+    trace=_trace,
+    validation=validation_metric,
+    export={"onnx": _export_onnx, "ctranslate2": _export_ctranslate2},
+    check_tokenizers=_check_tokenizers,
+)
