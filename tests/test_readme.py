@@ -44,9 +44,9 @@ def test_readme_code_runs(path: Path) -> None:
         exec(compile(body, path.name, "exec"), names)
 
 
-@pytest.mark.parametrize("path", ARTICLES, ids=["en", "ko"])
-def test_every_number_of_the_corrections_is_computed(path: Path) -> None:
-    found = doctest.testfile(str(path), False, optionflags=doctest.NORMALIZE_WHITESPACE)
+def test_every_number_of_the_corrections_is_computed() -> None:
+    page = str(ARTICLES[0])
+    found = doctest.testfile(page, False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert (found.failed, found.attempted > 50) == (0, True)
 
 
