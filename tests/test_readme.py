@@ -122,6 +122,37 @@ def test_generated_tables_are_up_to_date(page: tuple[Path, str, list[str]]) -> N
     assert results_script().render(text, language, names) == text, "run: python scripts/results.py"
 
 
+RANGES = (
+    (results_script().CURVES, "sqrt_d_k", None, "train_loss"),
+    (results_script().CURVES, "d_k", None, "train_loss"),
+    (results_script().CURVES, "positions", None, "train_loss"),
+    (results_script().CURVES, "d_k", "sqrt_d_k", "train_loss"),
+    (results_script().CURVES, "positions_and_d_k", "positions", "train_loss"),
+    ("scaling-held-out", "d_k", "sqrt_d_k", "best_valid_loss"),
+    ("scaling-held-out", "d_k", "sqrt_d_k", "test_loss"),
+    ("norm-place", "pre", "post", "best_valid_loss"),
+    ("norm-place", "post_cold", "post", "best_valid_loss"),
+    ("norm-place", "pre_cold", "pre", "best_valid_loss"),
+    ("activations", "gelu", "relu", "best_valid_loss"),
+)
+"""Study, variant, the variant it is compared with (or None for its values), metric."""
+
+
+@pytest.mark.parametrize(("study", "change", "against", "metric"), RANGES)
+def test_ranges_in_the_answers_are_those_of_the_results(
+    study: str, change: str, against: str | None, metric: str
+) -> None:
+    script = results_script()
+    values: dict[str | None, dict[int, float]] = {}
+    for line in script.read_results(script.STUDIES / f"{study}.jsonl"):
+        values.setdefault(line["change"], {})[line["seed"]] = line["metrics"][metric]
+    base = values.get(against, dict.fromkeys(values[change], 0.0))
+    found = sorted(abs(value - base[seed]) for seed, value in values[change].items())
+    text = " ".join((ROOT / "docs" / "findings.md").read_text(encoding="utf-8").split())
+    prose = re.sub(r"<!-- study .*?<!-- end study [\w-]+ -->", "", text)
+    assert f"{found[0]:.3f} to {found[-1]:.3f}" in prose
+
+
 @pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])
 def test_the_tree_lists_every_package_and_nothing_else(path: Path) -> None:
     (tree,) = [body for body in blocks(path, "") if body.startswith("src/pellucid/")]
