@@ -1,4 +1,4 @@
-"""Write docs/differences.md from the table in the code."""
+"""Write docs/differences.md from the table in `pellucid.nn.differences`."""
 
 from pathlib import Path
 

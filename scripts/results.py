@@ -1,11 +1,11 @@
-"""Write what was measured into both READMEs and the pages of docs that show it (`PAGES`).
+"""Write the measured results into both READMEs and the pages of docs that show them (`PAGES`).
 
 The tables come from results/results.jsonl and results/benchmarks.jsonl, the demo's output from
-results/demo.txt, the lab's answers from results/studies. Nothing between `<!-- NAME -->` and
-`<!-- end NAME -->` is typed by hand.
+results/demo.txt, the lab's tables from results/studies. Everything between `<!-- NAME -->` and
+`<!-- end NAME -->` is generated; do not edit it by hand.
 
-    python scripts/results.py            writes the pages
-    python scripts/results.py --check    says whether they are up to date, and exits with 1 if not
+    python scripts/results.py            write the pages
+    python scripts/results.py --check    exit with 1 if a page is out of date
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from pellucid.lab.study_file import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ("results", "speed", "demo")
+STUDIES = ROOT / "results" / "studies"
+FINDINGS = ("curves", *(f"study {path.stem}" for path in sorted(STUDIES.glob("*.jsonl"))))
 PAGES = (
     (ROOT / "README.md", "en", README),
     (ROOT / "README.ko.md", "ko", README),
     (ROOT / "docs" / "speed.md", "en", ("goals",)),
     (ROOT / "docs" / "decoding.md", "en", ("decoding",)),
     (ROOT / "docs" / "quality.md", "en", ("results",)),
-    (ROOT / "docs" / "findings.md", "en", ("studies",)),
+    (ROOT / "docs" / "findings.md", "en", FINDINGS),
 )
-"""Each page, its language, and the blocks that are made for it."""
+"""Each page, its language, and the names of its generated blocks."""
 RESULTS = ROOT / "results" / "results.jsonl"
 BENCHMARKS = ROOT / "results" / "benchmarks.jsonl"
 DEMO = ROOT / "results" / "demo.txt"
-STUDIES = ROOT / "results" / "studies"
 
-# Column heads, and how a value of the results file is written.
+# Column heads, and the format of each column.
 COLUMNS: dict[str, dict[str, str]] = {
     "recipe": {"en": "recipe", "ko": "레시피"},
     "parameters": {"en": "parameters", "ko": "매개변수"},
@@ -52,8 +53,24 @@ COLUMNS: dict[str, dict[str, str]] = {
     "bleu_lower": {"en": "BLEU, lower-cased", "ko": "BLEU(소문자)"},
     "chrf": {"en": "chrF", "ko": "chrF"},
     "nats": {"en": "training loss, nats per answer", "ko": "학습 손실(답변당 nat)"},
-    "machine": {"en": "machine", "ko": "기계"},
+    "machine": {"en": "measured on", "ko": "측정 환경"},
 }
+RENAMED = {"seed-003, sqrt_d_k": "article-003, sqrt_d_k"}
+"""Recipes and studies of the results file that have another name today."""
+KOREAN = {
+    "641 pairs, answers never seen": "본 적 없는 답변 641쌍",
+    "AMD EPYC (AVX-512), two cores": "AMD EPYC(AVX-512), 코어 둘",
+    "AMD EPYC (AVX-512), one core, shared with other work": (
+        "AMD EPYC(AVX-512), 코어 하나, 다른 작업과 공유"
+    ),
+    "AMD EPYC (AVX-512), two cores, shared with other work": (
+        "AMD EPYC(AVX-512), 코어 둘, 다른 작업과 공유"
+    ),
+    "AMD EPYC (AVX-512), two cores, shared with other work and at times halted": (
+        "AMD EPYC(AVX-512), 코어 둘, 다른 작업과 공유, 가끔 멈춤"
+    ),
+}
+"""The words of the results file, for the Korean table."""
 FORMATS = {"parameters": "{:,}", "minutes": "{:.1f}", "per": "{:.2f} %", "wer": "{:.2f} %"}
 FORMATS |= {"words": "{:,}", "recipe": "`{}`", "nats": "{:.3f}"}
 FORMATS |= dict.fromkeys(("bleu", "bleu_lower", "chrf"), "{:.1f}")
@@ -68,8 +85,8 @@ def read_results(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the last measurement of each benchmark; earlier ones stay in the file as history."""
-    told_apart = ("benchmark", "length", "mkl", "corpus", "batch_tokens", "beam", "batch")
-    last = {tuple(map(row.get, told_apart)): row for row in rows}
+    keys = ("benchmark", "length", "mkl", "corpus", "batch_tokens", "beam", "batch")
+    last = {tuple(map(row.get, keys)): row for row in rows}
     return list(last.values())
 
 
@@ -83,7 +100,8 @@ def table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
         + "|",
     ]
     for row in rows:
-        lines.append("| " + " | ".join(cell(name, row.get(name)) for name in shown) + " |")
+        cells = [cell(name, row.get(name), language) for name in shown]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -92,10 +110,10 @@ SPEED_HEADS = {
     "ko": "| | Pellucid | PyTorch | 비율 (사분위수) |",
 }
 MKL = {
-    "as on Intel": {"en": "; MKL as on Intel", "ko": "; MKL을 인텔에서처럼"},
+    "as on Intel": {"en": "; MKL as on Intel", "ko": "; MKL 인텔 경로"},
     "as on Intel, AVX2 only": {
         "en": "; MKL as on Intel, AVX2 only",
-        "ko": "; MKL을 인텔에서처럼, AVX2까지만",
+        "ko": "; MKL 인텔 경로, AVX2까지",
     },
 }
 SPEED_NAMES = {
@@ -106,14 +124,14 @@ SPEED_NAMES = {
         "ko": "학습 한 단계, 길이 50, 최대 메모리(MB)",
     },
     "attention": {
-        "en": "attention over 8,192 tokens, there and back, s",
+        "en": "attention over 8,192 tokens, forward and backward, s",
         "ko": "8,192 토큰 어텐션, 순전파와 역전파, 초",
     },
 }
 
 
 def speed_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
-    """Return a Markdown table of the benchmarks beside PyTorch; medians, and ratios' quartiles."""
+    """Return a Markdown table comparing with PyTorch: medians, and the ratios' quartiles."""
     lines = [SPEED_HEADS[language], "|---|---:|---:|---:|"]
 
     def add(kind: str, what: Any, ours: float, theirs: float, ratio: Sequence[float]) -> None:
@@ -143,32 +161,32 @@ def speed_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
 
 
 Goal = tuple[str, str, str, bool]
-"""What is measured, what it should be, what it is, and whether that is met."""
+"""What is measured, its target, its result, and whether the target is met."""
 
 
 def goals_table(rows: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]) -> str:
-    """Return a Markdown table of the newest figure for every goal that was measured."""
+    """Return a Markdown table of the newest result for every goal."""
     goals = [goal for row in rows for goal in goals_of(row)]
     for row in results:
         if row["recipe"] == "g2p-demo":
             per = 100 * row["per"]
             goals.append(("6. the demo's phoneme error rate", "≤ 12 %", f"{per:.1f} %", per <= 12))
-    lines = ["| | asked | measured | |", "|---|---:|---:|---|"]
+    lines = ["| | target | measured | |", "|---|---:|---:|---|"]
     lines += [
-        f"| {what} | {asked} | {found} | {'met' if met else '**missed**'} |"
-        for what, asked, found, met in sorted(goals, key=lambda goal: goal[0].split(".")[0])
+        f"| {what} | {target} | {found} | {'met' if met else '**missed**'} |"
+        for what, target, found, met in sorted(goals, key=lambda goal: goal[0].split(".")[0])
     ]
     return "\n".join(lines)
 
 
 def goals_of(row: Mapping[str, Any]) -> list[Goal]:
-    """Return the goals that one row of the benchmarks answers."""
+    """Return the goals that one row of the benchmarks measures."""
     mkl = f", MKL {row['mkl']}" if "mkl" in row else ""
     match row["benchmark"]:
         case "train_step":
             length, least = row["length"], 2.0 if row["length"] == 50 else 1.6
-            said = f"1. a step, length {length}{mkl}: times PyTorch's speed"
-            goals = [at_least(said, least, row["ratio"])]
+            what = f"1. a step, length {length}{mkl}: times PyTorch's speed"
+            goals = [at_least(what, least, row["ratio"])]
             if length == 50 and not mkl:
                 goals.append(
                     at_least("3. utilisation, by NumPy's product", 0.7, [row["utilisation"]])
@@ -187,7 +205,7 @@ def goals_of(row: Mapping[str, Any]) -> list[Goal]:
             if row["corpus"] == "chatbot-ko":
                 goals.append(
                     at_least(
-                        f"2. chatbot-ko{mkl}: times the seed's own loop",
+                        f"2. chatbot-ko{mkl}: times article 003's own loop",
                         15.0,
                         row["ratio_to_padded"],
                     )
@@ -196,7 +214,9 @@ def goals_of(row: Mapping[str, Any]) -> list[Goal]:
         case "memory":
             peaks = sorted((int(n), mb) for n, mb in row["attention_peak_mb_by_length"].items())
             (n, first), *_, (m, before), (most, last) = peaks
-            each = (last - first) / (most - n)  # an L×S array would make the last part far steeper
+            each = (last - first) / (
+                most - n
+            )  # with an L×S array the last part would be far steeper
             linear = (last - before) / (most - m) <= 1.25 * each
             return [
                 at_least("4. PyTorch's peak memory over ours", 2.0, [row["step_ratio"]]),
@@ -206,7 +226,7 @@ def goals_of(row: Mapping[str, Any]) -> list[Goal]:
                     row["attention_8192"]["ratio"],
                 ),
                 at_least(
-                    "4. attention over 8,192 tokens, causal",
+                    "4. the same with a causal mask",
                     1.0,
                     row["attention_8192_causal"]["ratio"],
                 ),
@@ -243,7 +263,7 @@ def goals_of(row: Mapping[str, Any]) -> list[Goal]:
 
 
 def at_least(what: str, least: float, found: Sequence[float]) -> Goal:
-    """Return a goal that a median, with or without its quartiles, is to reach."""
+    """Return a goal with a lower bound for a median, given with or without its quartiles."""
     middle = found[len(found) // 2]
     spread = f" ({found[0]:.2f}–{found[2]:.2f})" if len(found) == 3 else ""
     return what, f"≥ {least:g}", f"{middle:.2f}{spread}", middle >= least
@@ -253,7 +273,7 @@ PEERS = ("ctranslate2_float32", "ctranslate2_int8", "transformers")
 
 
 def decoding_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a Markdown table of answer tokens a second beside other engines, the same weights."""
+    """Return a Markdown table of generated tokens per second, compared with other engines."""
     heads = [name.replace("_", " ") for name in PEERS]
     lines = [
         f"| | Pellucid | {' | '.join(heads)} |",
@@ -261,9 +281,9 @@ def decoding_table(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     for row in rows:
         if row["benchmark"] == "decoding":
-            way = "greedy" if row["beam"] == 1 else f"beam {row['beam']}"
+            search = "greedy" if row["beam"] == 1 else f"beam {row['beam']}"
             cells = [
-                f"{way}, batches of {row['batch']}",
+                f"{search}, batch size {row['batch']}",
                 f"{row['tokens_per_s']['pellucid'][1]:,.0f}",
             ]
             for peer in PEERS:
@@ -274,30 +294,72 @@ def decoding_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def studies_text() -> str:
-    """Return what every study of which there are runs has answered so far."""
-    said: list[Block] = []
-    for path in sorted(STUDIES.glob("*.jsonl")):
-        study = load_study(path.stem)
-        link = f"results/studies/{path.stem}/report.md"
-        said += [
-            Heading(study.plan.question),
-            Text(f"[The whole report](../{link}), study `{path.stem}`."),
+def study_text(name: str) -> str:
+    """Return the state, verdicts and values of one study, as Markdown."""
+    study = load_study(name)
+    blocks: list[Block] = [
+        Text(f"Study `{name}`, [full report](../results/studies/{name}/report.md).")
+    ]
+    for block in answers(gather(study, lab_results.read_results(STUDIES / f"{name}.jsonl"))):
+        blocks.append(replace(block, level=3) if isinstance(block, Heading) else block)
+    return to_markdown(blocks).strip()
+
+
+CURVES = "seed-003"
+"""The study that repeats article 003's table."""
+ARTICLE_003 = {
+    "sqrt_d_k": {1: 39.521, 2: 32.778, 3: 28.304, 48: 0.349, 49: 0.339, 50: 0.325},
+    "d_k": {1: 39.297, 2: 31.671, 3: 26.675, 48: 0.271, 49: 0.266, 50: 0.263},
+    "no_embedding_scale": {1: 41.257, 2: 35.059, 3: 33.479, 48: 6.011, 49: 5.898, 50: 5.811},
+    "positions": {1: 40.652, 2: 34.497, 3: 31.683, 48: 0.423, 49: 0.418, 50: 0.425},
+    "positions_and_d_k": {1: 40.595, 2: 33.945, 3: 29.974, 48: 0.324, 49: 0.291, 50: 0.304},
+}
+"""Every training loss that article 003 prints: by variant and epoch, nats per answer."""
+
+
+def curves_table() -> str:
+    """Return a Markdown table of article 003's printed losses and the range of our runs."""
+    lines = read_results(STUDIES / f"{CURVES}.jsonl")
+    epochs = list(next(iter(ARTICLE_003.values())))
+    rows = [
+        "| variant | runs | " + " | ".join(f"epoch {epoch}" for epoch in epochs) + " |",
+        "|---|---:|" + "---:|" * len(epochs),
+    ]
+    for change, printed in ARTICLE_003.items():
+        curves = [
+            dict(zip(line["curve"]["epoch"], line["curve"]["train"], strict=True))
+            for line in lines
+            if line["change"] == change and line["status"] == "done"
         ]
-        for block in answers(gather(study, lab_results.read_results(path))):
-            said.append(replace(block, level=3) if isinstance(block, Heading) else block)
-    return to_markdown(said).strip()
+        cells = []
+        for epoch, value in printed.items():
+            ours = [curve[epoch] for curve in curves]
+            cells.append(f"{value:g}: {decimals(min(ours))}–{decimals(max(ours))}")
+        rows.append(f"| {change} | {len(curves)} | {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
-def cell(name: str, value: Any) -> str:
-    """Write one value; what was not measured stays empty."""
+def decimals(value: float) -> str:
+    """Write a loss with the digits that its size deserves.
+
+    >>> decimals(39.3914), decimals(0.33405)
+    ('39.4', '0.334')
+    """
+    return f"{value:.1f}" if value >= 10 else f"{value:.3f}"
+
+
+def cell(name: str, value: Any, language: str) -> str:
+    """Write one value; a value that was not measured stays empty."""
     if value is None:
         return ""
+    value = RENAMED.get(value, value)
+    if language == "ko" and isinstance(value, str) and " " in value and name != "recipe":
+        value = KOREAN[value]
     return FORMATS.get(name, "{}").format(100 * value if name in PERCENT else value)
 
 
 def render(text: str, language: str, names: Sequence[str] = README) -> str:
-    """Return a page with the blocks of these names made anew."""
+    """Return a page with the blocks of these names regenerated."""
     measured, benchmarks = read_results(), newest(read_results(BENCHMARKS))
     for name in names:
         match name:
@@ -309,10 +371,12 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
                 block = goals_table(benchmarks, measured)
             case "decoding":
                 block = decoding_table(benchmarks)
-            case "studies":
-                block = studies_text()
+            case "curves":
+                block = curves_table()
             case "demo":
                 block = f"```text\n{DEMO.read_text(encoding='utf-8').strip()}\n```"
+            case _:
+                block = study_text(name.removeprefix("study "))
         before, rest = text.split(f"<!-- {name} -->\n", 1)
         _, after = rest.split(f"<!-- end {name} -->", 1)
         text = f"{before}<!-- {name} -->\n{block}\n<!-- end {name} -->{after}"
@@ -320,7 +384,7 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the pages, or check them."""
+    """Write the pages, or check them; return the exit code."""
     stale = []
     for path, language, names in PAGES:
         before = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The READMEs tell the truth: their code runs, and both languages say the same."""
+"""The READMEs and docs are true: code runs, commands and paths exist, both languages agree."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from types import ModuleType
 import pytest
 
 from pellucid.cli.commands import COMMANDS
+from pellucid.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 ENGLISH, KOREAN = ROOT / "README.md", ROOT / "README.ko.md"
+ARTICLES = ROOT / "docs" / "articles.md", ROOT / "docs" / "articles.ko.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(
@@ -36,21 +38,27 @@ def results_script() -> ModuleType:
 
 
 @pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])
-def test_the_code_runs(path: Path) -> None:
+def test_readme_code_runs(path: Path) -> None:
     assert blocks(path, "python")
     names: dict[str, object] = {}
     for body in blocks(path, "python"):
         exec(compile(body, path.name, "exec"), names)
 
 
-def test_what_the_page_on_the_seeds_says_is_computed_there() -> None:
-    page = ROOT / "docs" / "seeds.md"
-    found = doctest.testfile(str(page), False, optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert (found.failed, found.attempted > 20) == (0, True)
+def test_every_number_of_the_corrections_is_computed() -> None:
+    page = str(ARTICLES[0])
+    found = doctest.testfile(page, False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert (found.failed, found.attempted > 50) == (0, True)
+
+
+def test_both_languages_of_the_corrections_have_the_same_code() -> None:
+    english, korean = (blocks(path, "python") for path in ARTICLES)
+    assert english == korean
+    assert headings(ARTICLES[0]) == headings(ARTICLES[1])
 
 
 @pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])
-def test_every_command_names_a_verb_or_a_target(path: Path) -> None:
+def test_every_command_names_a_verb_or_a_make_target(path: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for command in commands(path):
         words = command.split()
@@ -58,6 +66,22 @@ def test_every_command_names_a_verb_or_a_target(path: Path) -> None:
             assert words[1] in COMMANDS, command
         if words[0] == "make":
             assert words[1] in targets, command
+
+
+def test_every_option_of_a_command_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    given: dict[str, set[str]] = {}
+    for path in (ENGLISH, *DOCS):
+        for command in commands(path):
+            words = command.removeprefix(".venv/bin/").split()
+            if words[0] == "pellucid" and words[1] in COMMANDS:
+                verb = " ".join(words[1:3] if words[1] == "lab" else words[1:2])
+                given.setdefault(verb, set()).update(re.findall(r" (--[a-z.-]+)", command))
+    assert "--to" in given["export"]
+    for verb, options in given.items():
+        if options:
+            main([*verb.split(), *(["g2p-demo"] if verb == "train" else []), "--help"])
+            known = set(re.findall(r"--[a-z.-]+", capsys.readouterr().out))
+            assert options <= known | {"--help"}, verb
 
 
 def commands(path: Path) -> list[str]:
@@ -73,8 +97,6 @@ def numbers(path: Path) -> list[str]:
 def test_the_two_languages_have_the_same_commands_and_code() -> None:
     assert commands(ENGLISH)
     assert commands(ENGLISH) == commands(KOREAN)
-    for language in ("text", "tree"):
-        assert len(blocks(ENGLISH, language)) == len(blocks(KOREAN, language))
     strip = re.compile(r"\s*#.*")
     for ours, theirs in zip(blocks(ENGLISH, "python"), blocks(KOREAN, "python"), strict=True):
         assert strip.sub("", ours) == strip.sub("", theirs)
@@ -84,28 +106,74 @@ def test_the_two_languages_have_the_same_numbers() -> None:
     assert sorted(numbers(ENGLISH)) == sorted(numbers(KOREAN))
 
 
+def headings(path: Path) -> list[str]:
+    """The level of every heading outside code, in order."""
+    prose = BLOCK.sub("", path.read_text(encoding="utf-8"))
+    return re.findall(r"^(#+) ", prose, re.MULTILINE)
+
+
 def test_the_two_languages_have_the_same_sections() -> None:
-    heads = re.compile(r"^(#+) ", re.MULTILINE)
-    assert heads.findall(ENGLISH.read_text("utf-8")) == heads.findall(KOREAN.read_text("utf-8"))
+    assert headings(ENGLISH) == headings(KOREAN)
 
 
 @pytest.mark.parametrize("page", results_script().PAGES, ids=lambda page: page[0].name)
-def test_what_was_measured_stands_there_as_measured(page: tuple[Path, str, list[str]]) -> None:
+def test_generated_tables_are_up_to_date(page: tuple[Path, str, list[str]]) -> None:
     path, language, names = page
     text = path.read_text(encoding="utf-8")
     assert results_script().render(text, language, names) == text, "run: python scripts/results.py"
 
 
+RANGES = (
+    (results_script().CURVES, "sqrt_d_k", None, "train_loss"),
+    (results_script().CURVES, "d_k", None, "train_loss"),
+    (results_script().CURVES, "positions", None, "train_loss"),
+    (results_script().CURVES, "d_k", "sqrt_d_k", "train_loss"),
+    (results_script().CURVES, "positions_and_d_k", "positions", "train_loss"),
+    ("scaling-held-out", "d_k", "sqrt_d_k", "best_valid_loss"),
+    ("scaling-held-out", "d_k", "sqrt_d_k", "test_loss"),
+    ("norm-place", "pre", "post", "best_valid_loss"),
+    ("norm-place", "post_cold", "post", "best_valid_loss"),
+    ("norm-place", "pre_cold", "pre", "best_valid_loss"),
+    ("activations", "gelu", "relu", "best_valid_loss"),
+)
+"""Study, variant, the variant it is compared with (or None for its values), metric."""
+
+
+@pytest.mark.parametrize(("study", "change", "against", "metric"), RANGES)
+def test_ranges_in_the_answers_are_those_of_the_results(
+    study: str, change: str, against: str | None, metric: str
+) -> None:
+    script = results_script()
+    values: dict[str | None, dict[int, float]] = {}
+    for line in script.read_results(script.STUDIES / f"{study}.jsonl"):
+        values.setdefault(line["change"], {})[line["seed"]] = line["metrics"][metric]
+    base = values.get(against, dict.fromkeys(values[change], 0.0))
+    found = sorted(abs(value - base[seed]) for seed, value in values[change].items())
+    text = " ".join((ROOT / "docs" / "findings.md").read_text(encoding="utf-8").split())
+    prose = re.sub(r"<!-- study .*?<!-- end study [\w-]+ -->", "", text)
+    assert f"{found[0]:.3f} to {found[-1]:.3f}" in prose
+
+
 @pytest.mark.parametrize("path", [ENGLISH, KOREAN], ids=["en", "ko"])
-def test_the_tree_exists(path: Path) -> None:
+def test_the_tree_lists_every_package_and_nothing_else(path: Path) -> None:
     (tree,) = [body for body in blocks(path, "") if body.startswith("src/pellucid/")]
-    for line in tree.splitlines()[1:]:
-        for name in line.split("  ")[1].split():
-            assert (ROOT / "src" / "pellucid" / name).exists(), name
+    listed = [line.split()[0] for line in tree.splitlines()[1:]]
+    folders = (ROOT / "src" / "pellucid").iterdir()
+    packages = [
+        f.name for f in folders if f.is_dir() and any(f.glob("*.py")) | any(f.glob("*.toml"))
+    ]
+    assert sorted(listed) == sorted(packages)
 
 
 @pytest.mark.parametrize("path", [ENGLISH, KOREAN, *DOCS], ids=lambda path: path.name)
-def test_the_links_exist(path: Path) -> None:
+def test_source_files_named_in_prose_exist(path: Path) -> None:
+    prose = BLOCK.sub("", path.read_text(encoding="utf-8"))
+    for name in re.findall(r"`([a-z0-9_]+/[a-z0-9_/]+\.py)`", prose):
+        assert (ROOT / name).exists() or (ROOT / "src" / "pellucid" / name).exists(), name
+
+
+@pytest.mark.parametrize("path", [ENGLISH, KOREAN, *DOCS], ids=lambda path: path.name)
+def test_links_exist(path: Path) -> None:
     for target in links(path):
         assert (path.parent / target).exists(), target
 

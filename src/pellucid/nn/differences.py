@@ -1,7 +1,7 @@
-"""Where `pellucid.nn` differs from torch.nn on purpose: the one table.
+"""The table of intended differences between `pellucid.nn` and torch.nn.
 
-docs/differences.md is written from it, error texts quote it, and tests/nn/test_differences.py tests
-our rule of every row. The random comparison with torch leaves out these rows and nothing else.
+docs/differences.md is generated from it, error messages quote it, and tests/nn/test_differences.py
+tests every row. The random comparison with torch leaves out these rows and nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Difference:
-    """One row: what it is about, where it shows, what torch 2.13 does, and what is done here."""
+    """One row: its subject, the classes it concerns, what torch 2.13 does, what Pellucid does."""
 
     name: str
     where: str
@@ -23,11 +23,11 @@ TABLE = (
     Difference(
         "dead query",
         "every attention",
-        "A query with every key forbidden gives zeros or NaN, depending on the road taken, and NaN "
-        "in the gradients after NaN.",
-        "A query with every key forbidden (True, in scaled_dot_product_attention False, or -inf; "
-        "large negative numbers forbid nothing) gets zero attention, so MultiheadAttention returns "
-        "out_proj.bias for it, and gives zero gradient.",
+        "A query with every key forbidden gives zeros or NaN, depending on the code path; after a "
+        "NaN the gradients are NaN too.",
+        "A query with every key forbidden (True, in scaled_dot_product_attention False, or "
+        "-inf; large negative numbers forbid nothing) gets zero attention and zero gradient. "
+        "MultiheadAttention then returns out_proj.bias for it.",
     ),
     Difference(
         "causal alone",
@@ -45,49 +45,49 @@ TABLE = (
     Difference(
         "causal with learnt keys",
         "MultiheadAttention(add_bias_kv=True or add_zero_attn=True)",
-        "With is_causal=True the added keys stand in the future of most queries.",
+        "With is_causal=True the added keys count as future keys of most queries.",
         "The keys added by add_bias_kv and add_zero_attn are visible to every query.",
     ),
     Difference(
         "scale of 0 or less",
         "scaled_dot_product_attention with is_causal=True",
-        "NaN on the flash road of the CPU: a forbidden score, -inf, is multiplied by the scale.",
-        "What is forbidden stays forbidden, whatever the scale.",
+        "NaN in the flash kernel of the CPU: a forbidden score, -inf, is multiplied by the scale.",
+        "A forbidden key stays forbidden at every scale.",
     ),
     Difference(
         "mask dtype",
         "every attention",
-        "A float mask of another dtype than the query is an error on most roads; mixing a bool and "
-        "a float mask warns.",
+        "A float mask of another dtype than the query is an error on most code paths; mixing a "
+        "bool and a float mask warns.",
         "A float mask of any float dtype is converted to the query's; bool and float masks mix.",
     ),
     Difference(
         "mask gradient",
         "every attention",
         "A float mask that requires grad gets a gradient.",
-        "Masks are constants; a recorder hands out the gradient of the scores, which is the same "
+        "Masks are constants. A recorder returns the gradient of the scores, which is the same "
         "number.",
     ),
     Difference(
-        "way back",
+        "backward",
         "every layer",
         "Autograd: loss.backward().",
-        "layer.forward(x) returns (y, backward); backward(dy) returns the gradients of the inputs, "
-        "adds those of the parameters to .grad, and is called once. layer(x) returns y.",
+        "layer.forward(x) returns (y, backward). backward(dy) returns the gradients of the inputs, "
+        "adds those of the parameters to .grad, and may be called once. layer(x) returns y.",
     ),
     Difference(
         "randomness",
-        "Dropout and every layer with dropout; first values",
+        "Dropout and every layer with dropout; initial weights",
         "One global generator.",
         "Nothing reads global state: dropout while training needs an rng in the call, and its bits "
-        "depend on (seed, site, example, position, channel) alone. First values follow torch's "
-        "distributions, drawn from (seed, the parameter's name).",
+        "depend on (seed, site, example, position, channel) alone. Initial weights have torch's "
+        "distributions and depend on (seed, the parameter's name).",
     ),
     Difference(
         "activation",
         "layers, Transformer",
         'activation is "relu", "gelu" or any callable.',
-        'activation is also "gelu_tanh", "silu" or "leaky_relu"; a callable brings its derivative: '
+        'activation is also "gelu_tanh", "silu" or "leaky_relu"; a callable needs a derivative: '
         "a function of pellucid.nn.functional, a Module, or pellucid.pair(f, f_backward).",
     ),
     Difference(
@@ -101,53 +101,53 @@ TABLE = (
         "inplace",
         "Dropout, ReLU, LeakyReLU, SiLU and their functions",
         "inplace=True writes the result into the argument.",
-        "It is a ValueError: no array that is passed in is ever written to.",
+        "It is a ValueError: arguments are never written to.",
     ),
     Difference(
-        "results that are read again",
+        "results that backward reads",
         "softmax, log_softmax, layer_norm, scaled_dot_product_attention, the weights of "
         "MultiheadAttention",
         "Writing into a result that backward reads is an error in backward.",
-        "A result that backward reads is read-only where it is handed out with it, by "
-        "layer.forward(x); layer(x) gives one that can be written to.",
+        "layer.forward(x) returns a read-only result if backward reads it; layer(x) returns one "
+        "that can be written to.",
     ),
     Difference(
         "max_norm",
         "Embedding",
         "max_norm rescales rows of the table while looking them up.",
-        "It is a ValueError: no parameter is written to in forward.",
+        "It is a ValueError: forward never writes to a parameter.",
     ),
     Difference(
         "sparse",
         "Embedding",
         "sparse=True gives the gradient as a sparse tensor.",
-        "sparse is accepted and does nothing: the same gradient, dense.",
+        "sparse is accepted and has no effect: the gradient is dense.",
     ),
     Difference(
-        "roads",
+        "code paths",
         "TransformerEncoder, MultiheadAttention",
-        "enable_nested_tensor and mask_check choose an implementation; torch's fast path for "
+        "enable_nested_tensor and mask_check select an implementation; torch's fast path for "
         "evaluation also writes zeros where a source is padding.",
-        "Both are accepted and do nothing: there is one result, whatever computes it.",
+        "Both are accepted and have no effect: every implementation gives the same result.",
     ),
     Difference(
         "device",
         "every class",
         "device=None, then dtype=None, as the last two arguments.",
-        "There is no device; dtype is given by name only and is float32 unless given.",
+        "There is no device. dtype is keyword-only; its default is float32.",
     ),
     Difference(
         "float16",
         "every class and function",
-        "float16 parameters and arrays are computed with, in wider sums.",
-        "It is refused, with a TypeError: its sums stop growing at 2048 and end at 65504. "
-        "Compute in float32; weights stored in float16 are widened when they are loaded.",
+        "float16 parameters and arrays are accepted; sums are wider.",
+        "It is a TypeError: float16 sums stop growing at 2048 and overflow at 65504. Compute in "
+        "float32; weights stored in float16 are converted when they are loaded.",
     ),
     Difference(
         "nothing to mask",
         "MultiheadAttention, layers, stacks",
-        "A mask over 0 sequences or 0 keys raises RuntimeError on some roads.",
-        "0 sequences give an output of 0 sequences, 0 keys leave every query dead.",
+        "A mask over 0 sequences or 0 keys raises RuntimeError on some code paths.",
+        "0 sequences give an output of 0 sequences; with 0 keys every query is dead.",
     ),
     Difference(
         "no layers",
@@ -165,7 +165,7 @@ TABLE = (
     Difference(
         "infinite input",
         "GELU, SiLU",
-        "gelu(-inf), and on some roads gelu(inf), is NaN.",
+        "gelu(-inf), and on some code paths gelu(inf), is NaN.",
         "The limits: 0 at -inf, inf at inf.",
     ),
     Difference(
@@ -173,20 +173,20 @@ TABLE = (
         "Dropout, ReLU",
         "A NaN that dropout drops stays NaN; ReLU lets the gradient through where its input is "
         "NaN.",
-        "What dropout drops is 0, whatever it was; ReLU gives NaN zero gradient.",
+        "A dropped entry is 0, even if it was NaN; ReLU gives NaN zero gradient.",
     ),
     Difference(
         "row of -inf",
         "softmax, log_softmax",
-        "A row of nothing but -inf gives NaN.",
+        "A row that is all -inf gives NaN.",
         "softmax gives zeros, log_softmax -inf.",
     ),
     Difference(
         "mixed dtypes",
         "every class and function",
         "Most refuse arrays of different dtypes, and all but ReLU and linear refuse integers.",
-        "float32 and float64 mix, and integers are taken, as NumPy promotes them; attention and "
-        "losses ask for floats.",
+        "float32 and float64 mix, and integers are accepted, promoted as in NumPy; attention and "
+        "losses require floats.",
     ),
     Difference(
         "broadcast bias",
@@ -216,19 +216,19 @@ TABLE = (
     Difference(
         "errors",
         "every class",
-        "AssertionError, RuntimeError, ValueError or IndexError, as it happens.",
+        "AssertionError, RuntimeError, ValueError or IndexError.",
         "ValueError for shapes and values, TypeError for dtypes, IndexError for an index outside a "
-        "table, StateError (a KeyError) for a state dict; the text says what was expected, what "
-        "came and what to do.",
+        "table, StateError (a KeyError) for a state dict. The message says what was expected, "
+        "what was given and what to do.",
     ),
 )
 
 
 def rule(name: str) -> str:
-    """Return what is done here, the text that errors quote.
+    """Return what Pellucid does, the text that error messages quote.
 
     >>> rule("inplace")
-    'It is a ValueError: no array that is passed in is ever written to.'
+    'It is a ValueError: arguments are never written to.'
     """
     return next(row.ours for row in TABLE if row.name == name)
 
@@ -238,8 +238,8 @@ def markdown() -> str:
     rows = "".join(f"| {d.name} | {d.where} | {d.torch} | {d.ours} |\n" for d in TABLE)
     return (
         "# Where pellucid.nn differs from torch.nn\n\n"
-        "Everything else is held equal to PyTorch 2.13 by a random comparison of every argument, "
-        "forward and backward.\n"
-        "This page is written from `pellucid.nn.differences.TABLE`; each row has a test.\n\n"
-        "| about | where | torch | Pellucid |\n|---|---|---|---|\n" + rows
+        "Everything else equals PyTorch 2.13: a random comparison of every argument, forward and "
+        "backward, tests it.\n"
+        "This page is generated from `pellucid.nn.differences.TABLE`; each row has a test.\n\n"
+        "| subject | where | torch | Pellucid |\n|---|---|---|---|\n" + rows
     )
