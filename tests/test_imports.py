@@ -23,7 +23,9 @@ FLOORS = (
     ("pipelines",),
     ("evaluation", "training"),
     ("lab",),
-    ("check", "cli"),
+    ("check",),
+    ("teach",),
+    ("cli",),
     ("__main__",),
 )
 HEIGHT = {name: height for height, floor in enumerate(FLOORS) for name in floor}

@@ -31,6 +31,8 @@ VERBS = {
     "recipes": "list the recipes that come with Pellucid",
     "bench": "measure how fast this machine trains, and where the time goes",
     "check": "hold every derivative against finite differences on this machine",
+    "explain": "explain a topic: equation, derivation next to our code, a numeric check",
+    "plot": "draw what the articles draw: softmax, activations, positions, variance",
 }
 
 USAGE = """\
