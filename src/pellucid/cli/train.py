@@ -30,9 +30,9 @@ OFFERED = ConstructorRegistry()
 
 @OFFERED.primitive_rule
 def _no_choice(info: PrimitiveTypeInfo) -> UnsupportedTypeAnnotationError | None:
-    """Make no option of what can be one value only: it says of which kind a model is."""
-    one = get_origin(info.type) is Literal and len(get_args(info.type)) == 1
-    return UnsupportedTypeAnnotationError(()) if one else None
+    """Make no option of the kind of model: its only value is its own name."""
+    kind = get_origin(info.type) is Literal and str(get_args(info.type)[0]).startswith("pellucid-")
+    return UnsupportedTypeAnnotationError(()) if kind else None
 
 
 def run(arguments: list[str]) -> int:

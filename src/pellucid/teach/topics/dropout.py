@@ -51,7 +51,7 @@ TOPIC = Topic(
     ),
     edges=(
         Edge(
-            Text("p = 1 gives zeros.", "p = 1이면 모두 0입니다."),
+            Text("p = 1 gives 0 everywhere.", "p = 1이면 모두 0입니다."),
             "ops.dropout(np.ones(4), 1.0, Rng(0))[0]",
         ),
         Edge(
@@ -63,7 +63,7 @@ TOPIC = Topic(
         gradients_of(ops.dropout, ops.dropout_backward, [normal(3, 11)], p=0.3, rng=Rng(5)),
         Check(
             Text(
-                "|mean − 1| of 1,000,000 ones after p = 0.3",
+                "|mean − 1| of 1,000,000 elements of 1 after p = 0.3",
                 "1로 채운 원소 1,000,000개가 p = 0.3을 거친 뒤의 |평균 − 1|",
             ),
             _mean_error,
