@@ -87,13 +87,13 @@ print("position-wise:", np.allclose(ffn(x[order]), ffn(x)[order]))
 # %% [markdown]
 # ## Other head counts
 # The heads share the width, so their number changes no parameter count, only how the width is
-# divided. Trained for a minute each on the demo's chatbot pairs (a training loss: with so little
-# data it is memory, so this compares speed of learning, not quality).
+# divided. A quarter of the demo's chatbot training each (a training loss: with so little data it is
+# memory, so this compares speed of learning, not quality; one run each).
 
 # %%
 print()
 for heads in (1, 4, 16):
-    folder = lesson.train(f"heads-{heads}", f"--model.num-attention-heads={heads}")
+    folder = lesson.train(f"heads-{heads}", f"--model.num-attention-heads={heads}", share=0.25)
     print(f"{heads:>2} heads: loss {final_loss(folder):.3f} nats a token")
 
 # %% [markdown]
@@ -104,7 +104,9 @@ for heads in (1, 4, 16):
 # %%
 for before, after, units in ((0, 1, 512), (1, 1, 256), (0, 2, 256)):
     settings = (f"--model.ffn-before={before}", f"--model.ffn-after={after}")
-    folder = lesson.train(f"ffn-{before}-{after}", *settings, f"--model.ffn-dim={units}")
+    folder = lesson.train(
+        f"ffn-{before}-{after}", *settings, f"--model.ffn-dim={units}", share=0.25
+    )
     print(f"{before} before, {after} after: loss {final_loss(folder):.3f} nats a token")
 
 # %% [markdown]

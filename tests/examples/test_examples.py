@@ -6,8 +6,8 @@ import ast
 import importlib.util
 import json
 import re
-import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -17,11 +17,6 @@ from pellucid.teach import lesson
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples").glob("article_*.py"))
-SMALL = (
-    "--model.d-model=32", "--model.ffn-dim=32", "--tokenizer.vocab-size=700",
-    "--data.batch-tokens=4096",
-)  # fmt: skip
-"""Makes the runs of an example short; its own settings are still parsed and trained with."""
 
 
 def notebooks() -> ModuleType:
@@ -33,81 +28,51 @@ def notebooks() -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("examples")
-
-
-def run(
-    number: str, folder: Path, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch
-) -> str:
-    """Run an example with ten training steps of a small model; return what it printed."""
-    pytest.importorskip("chatterbot_corpus")
-    real = lesson.main
-    patch.setattr(lesson, "main", lambda arguments: real([*arguments, *SMALL]))
-    path = ROOT / "examples" / f"article_{number}.py"
-    patch.setattr("sys.argv", [path.name, "--output", str(folder), "--steps", "10"])
-    patch.chdir(ROOT)
-    runpy.run_path(str(path), run_name="__main__")
-    return capsys.readouterr().out
-
-
-def test_article_000(
-    models: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    printed = run("000", models, capsys, monkeypatch)
-    found = re.findall(r"by hand (\S+) +differences (\S+)", printed)
+def test_article_000(printed: Callable[[str], str], folder: Path) -> None:
+    text = printed("000")
+    found = re.findall(r"by hand (\S+) +differences (\S+)", text)
     assert len(found) == 8
     for by_hand, numeric in found:
         assert float(by_hand) == pytest.approx(float(numeric), rel=1e-5, abs=1e-8)
-    assert "minimum of GELU: x = -0.7518, y = -0.1700" in printed
-    assert "step 0: median Var[q·k] 27" in printed
-    assert "step 9250: median Var[q·k] 123" in printed
-    assert {"softmax.png", "activations.png", "variance.png"} <= {p.name for p in models.iterdir()}
+    assert "minimum of GELU: x = -0.7518, y = -0.1700" in text
+    assert "step 0: median Var[q·k] 27" in text
+    assert "step 9250: median Var[q·k] 123" in text
+    assert {"softmax.png", "activations.png", "variance.png"} <= {p.name for p in folder.iterdir()}
 
 
-def test_article_001(
-    models: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    printed = run("001", models, capsys, monkeypatch)
-    assert "hard lookup returns www.youtube.com/my_dog_is_happy" in printed
-    assert "P[0]·P[5] = 23.503971\nP[20]·P[25] = 23.503971" in printed
-    assert {"scores-encoder.png", "scores-cross.png"} <= {path.name for path in models.iterdir()}
+def test_article_001(printed: Callable[[str], str], folder: Path) -> None:
+    text = printed("001")
+    assert "hard lookup returns www.youtube.com/my_dog_is_happy" in text
+    assert "P[0]·P[5] = 23.503971\nP[20]·P[25] = 23.503971" in text
+    assert {"scores-encoder.png", "scores-cross.png"} <= {path.name for path in folder.iterdir()}
 
 
-def test_article_002(
-    models: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    printed = run("002", models, capsys, monkeypatch)
+def test_article_002(printed: Callable[[str], str]) -> None:
+    text = printed("002")
     for name in ("model", "layer"):
-        (apart,) = re.findall(rf"by hand = {name}: +(\S+)", printed)
+        (apart,) = re.findall(rf"by hand = {name}: +(\S+)", text)
         assert float(apart) < 1e-5
-    assert "stack: equal at first True | shared False" in printed
-    assert "Transformer: equal at first False | shared False" in printed
-    assert printed.count("queries over 4 keys") == 7
+    assert "stack: equal at first True | shared False" in text
+    assert "Transformer: equal at first False | shared False" in text
+    assert text.count("queries over 4 keys") == 7
 
 
-def test_article_003(
-    models: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    printed = run("003", models, capsys, monkeypatch)
-    assert "sqrt_d_k (5 runs)" in printed
-    assert printed.count("outside our range") >= 2
-    assert printed.count("difference (0 = additive)") == 3
-    assert len(re.findall(r"^(?:packed|separate) +\w+ +\d+\.\d{3}$", printed, re.MULTILINE)) == 4
-    assert "q·(2q)" in printed
+def test_article_003(printed: Callable[[str], str]) -> None:
+    text = printed("003")
+    assert "sqrt_d_k (5 runs)" in text
+    assert text.count("outside our range") >= 2
+    assert text.count("difference (0 = additive)") == 3
+    assert "difference (0 = additive):     [ 0.008  0.014 -0.007]" in text
+    assert len(re.findall(r"^(?:packed|separate) +\w+ +\d+\.\d{3}$", text, re.MULTILINE)) == 4
+    assert "q·(2q)" in text
 
 
-def test_article_004(
-    models: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    printed = run("004", models, capsys, monkeypatch)
-    assert "Output shape: (2, 4, 100) (article: (2, 4, 100))" in printed
-    assert "weight on keys beyond valid_lens: 0.0 0.0" in printed
-    assert "position-wise: True" in printed
-    assert len(re.findall(r"loss \d+\.\d{3} nats a token", printed)) == 6
+def test_article_004(printed: Callable[[str], str]) -> None:
+    text = printed("004")
+    assert "Output shape: (2, 4, 100) (article: (2, 4, 100))" in text
+    assert "weight on keys beyond valid_lens: 0.0 0.0" in text
+    assert "position-wise: True" in text
+    assert len(re.findall(r"loss \d+\.\d{3} nats a token", text)) == 6
 
 
 def test_an_example_without_matplotlib_says_so(
