@@ -30,8 +30,8 @@ for name, scores in (("x", row), ("x + 1000", row + 1000), ("(x + 1000) / 5", (r
 # %% [markdown]
 # ## The experiments, in a short run each
 # The demo's chatbot (width 128, d_k = 32) instead of the article's, for a quarter of its steps;
-# training loss in nats a token. One run each, and the order of a short run need not be that of a long one:
-# no general claim. That is what the lab is for.
+# training loss in nats a token. One run each: no general claim, and the order of short runs need
+# not be that of long ones. That is what the lab is for.
 
 # %%
 unscaled, small = "--model.embedding-scale=1", "--model.position-scale=1/sqrt_d_model"

@@ -12,6 +12,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from pellucid.teach.pictures import PICTURES
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "articles"
 LANGUAGES = ("en", "ko")
@@ -81,7 +83,7 @@ def page(language: str) -> str:
     word = {name: texts[which] for name, texts in WORDS.items()}
     lines = [HEAD[language]]
     for article in articles():
-        number, picture = article["number"], article.get("picture")
+        number = article["number"]
         author = word["unnamed"]
         if article["author"]:
             where = f"{word['at']}: {article['address']}"
@@ -99,9 +101,13 @@ def page(language: str) -> str:
             *(_row(row, which, word) for row in article["row"]),
             "",
         ]
-        if picture:
-            file = f"{picture}.png" if language == "en" else f"{picture}.ko.png"
-            lines += [f"![{word['picture']}pellucid plot {picture}]({file})", ""]
+        for picture in article.get("pictures", ()):
+            made = f"pellucid plot {picture}"
+            if picture not in PICTURES:
+                made = f"python examples/article_{number}.py"
+            translated = FOLDER / f"{picture}.{language}.png"
+            file = translated.name if translated.exists() else f"{picture}.png"
+            lines += [f"![{word['picture']}{made}]({file})", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

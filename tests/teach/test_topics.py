@@ -45,6 +45,15 @@ def test_korean_is_korean_and_english_is_not(topic: Topic) -> None:
 
 
 @every_topic
+def test_formulas_hold_no_words_of_a_language(topic: Topic) -> None:
+    formulas = [*topic.equations, *(step.formula for step in (*topic.forward, *topic.backward))]
+    words = re.compile(r"\b(?:where|else|over|with|and|or|of|the|for|if|is)\b")
+    for formula in formulas:
+        assert not words.search(formula), formula
+        assert not HANGUL.search(formula), formula
+
+
+@every_topic
 def test_code_references_exist_and_show_the_source(topic: Topic) -> None:
     codes = [step.code for step in (*topic.forward, *topic.backward) if step.code]
     assert codes

@@ -19,7 +19,7 @@ TOPIC = Topic(
         "While training, sets each element to 0 with probability p and scales up the rest.",
         "학습할 때 각 원소를 확률 p로 0으로 만들고, 남은 값은 그만큼 키웁니다.",
     ),
-    equations=("y = x ⊙ m / (1 − p),  m = 1 with probability 1 − p, else 0",),
+    equations=("y = x ⊙ m / (1 − p),  m ∈ {0, 1},  P(m = 1) = 1 − p",),
     source="Srivastava et al. 2014",
     articles=("002", "004"),
     forward=(

@@ -45,7 +45,7 @@ TOPIC = Topic(
     ),
     backward=(
         Step(
-            "dW_i = Σ over t with i_t = i of dy_t",
+            "dW_i = Σ_t [i_t = i] dy_t",
             Text(
                 "A token that occurs twice collects both gradients; one that does not occur gets "
                 "0.",

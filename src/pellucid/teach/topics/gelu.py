@@ -22,13 +22,13 @@ TOPIC = Topic(
     ),
     equations=(
         "y = x Φ(x) = ½ x (1 + erf(x / √2))",
-        "tanh form: y = ½ x (1 + tanh u),  u = √(2/π) (x + 0.044715 x³)",
+        "tanh: y = ½ x (1 + tanh u),  u = √(2/π) (x + 0.044715 x³)",
     ),
     source="Hendrycks & Gimpel 2016",
     articles=("000",),
     forward=(
         Step(
-            "gate = 1 + erf(x / √2)  or  1 + tanh u",
+            "gate = 1 + erf(x / √2)   (tanh: 1 + tanh u)",
             Text(
                 "Twice Φ(x). Far out the input is clipped, where the gate is 0 or 2 already, so "
                 "that x³ cannot overflow.",
@@ -53,7 +53,7 @@ TOPIC = Topic(
             Code(ops.gelu_backward, "density"),
         ),
         Step(
-            "tanh form: dy/dx = ½ (1 + t) + ½ x (1 − t²) u′,  t = tanh u",
+            "tanh: dy/dx = ½ (1 + t) + ½ x (1 − t²) u′,  t = tanh u",
             Text(
                 "The same rule with tanh′ = 1 − tanh² and u′ = √(2/π) (1 + 3 · 0.044715 x²).",
                 "같은 규칙에 tanh′ = 1 − tanh²와 u′ = √(2/π) (1 + 3 · 0.044715 x²)를 씁니다.",

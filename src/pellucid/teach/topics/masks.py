@@ -23,12 +23,12 @@ TOPIC = Topic(
         "Say which query may attend to which key: no padding, no future.",
         "어떤 쿼리가 어떤 키를 볼 수 있는지 정합니다. 패딩과 미래를 가립니다.",
     ),
-    equations=("A′_ls = −inf where forbidden, else A_ls",),
+    equations=("A′_ls = A_ls (M_ls = 0),  −inf (M_ls = 1)",),
     source="Vaswani et al. 2017, section 3.2.3",
     articles=("000", "002", "004"),
     forward=(
         Step(
-            "causal: key s forbidden for query l if s > l",
+            "causal: M_ls = [s > l]",
             Text(
                 "A decoder must not see the tokens that it is to predict.",
                 "디코더는 자신이 예측할 토큰을 미리 보면 안 됩니다.",
@@ -36,7 +36,7 @@ TOPIC = Topic(
             Code(ops.causal_mask, "return"),
         ),
         Step(
-            "valid_lens: key s forbidden if s ≥ valid_len",
+            "valid_lens: M_ls = [s ≥ valid_len]",
             Text(
                 "Article 004's form: only the first valid_len keys are real. True = not allowed.",
                 "글 004의 방식입니다. 앞에서부터 valid_len개의 키만 유효합니다. True는 '볼 수 "
@@ -45,7 +45,7 @@ TOPIC = Topic(
             Code(nn.valid_lens_mask, "mask"),
         ),
         Step(
-            "A′ = −inf where forbidden; P = softmax(A′)",
+            "P = softmax(A′)",
             Text("exp(−inf) = 0: no weight at all.", "exp(−inf) = 0이므로 가중치가 전혀 없습니다."),
             Code(ops.attention, "a", "probabilities"),
         ),

@@ -52,7 +52,7 @@ TOPIC = Topic(
             Code(ops.sinusoidal, "even", "angle"),
         ),
         Step(
-            "sin and cos of it",
+            "sin(t ω_i), cos(t ω_i)",
             Text("The position of the hand.", "바늘의 좌표입니다."),
             Code(ops.sinusoidal, "table"),
         ),

@@ -13,7 +13,7 @@ TOPIC = Topic(
         "ReLU는 양수만 통과시킵니다. leaky ReLU와 SiLU는 0 아래에서도 기울기를 조금 흘려보내, "
         "모든 입력에서 음수가 된 유닛도 되살아날 수 있습니다.",
     ),
-    equations=("relu(x) = max(0, x)", "leaky(x) = x > 0 ? x : a x", "silu(x) = x σ(x)"),
+    equations=("relu(x) = max(0, x)", "leaky(x) = max(0, x) + a min(0, x)", "silu(x) = x σ(x)"),
     source="Nair & Hinton 2010; Maas, Hannun, Ng 2013; Elfwing et al. 2017",
     articles=("000", "004"),
     forward=(
@@ -33,7 +33,7 @@ TOPIC = Topic(
     ),
     backward=(
         Step(
-            "dx = dy where x > 0, else 0",
+            "dx = dy [x > 0]",
             Text(
                 "A unit is dead only if x ≤ 0 for every input of the data: then no example gives "
                 "it a gradient. One negative input does not kill it.",
@@ -43,7 +43,7 @@ TOPIC = Topic(
             Code(ops.relu_backward, "return"),
         ),
         Step(
-            "leaky: dx = dy where x > 0, else a dy",
+            "leaky: dx = dy ([x > 0] + a [x ≤ 0])",
             Text(
                 "The slope a keeps the gradient from being 0.", "기울기 a가 있어 0이 되지 않습니다."
             ),

@@ -27,7 +27,7 @@ TOPIC = Topic(
         "생깁니다.",
     ),
     equations=(
-        "post-norm (the paper): z = LayerNorm(x + dropout(sublayer(x)))",
+        "post-norm: z = LayerNorm(x + dropout(sublayer(x)))",
         "pre-norm: z = x + dropout(sublayer(LayerNorm(x)))",
     ),
     source="He et al. 2016; Vaswani et al. 2017, sections 3.1 and 5.4",
@@ -44,15 +44,15 @@ TOPIC = Topic(
         Step(
             "z = LayerNorm(x + dropped)",
             Text(
-                "The post-norm form, one op of ours.",
-                "post-norm이며, 여기서는 연산 하나로 계산합니다.",
+                "Post-norm, the paper's form, in one op.",
+                "논문의 방식인 post-norm이며, 여기서는 연산 하나로 계산합니다.",
             ),
             Code(ops.add_dropout_norm, "y"),
         ),
     ),
     backward=(
         Step(
-            "dsum = LayerNorm's backward of dz",
+            "dsum = LayerNorm_backward(dz)",
             Text(
                 "Post-norm: every layer multiplies the direct path by LayerNorm's derivative.",
                 "post-norm에서는 층마다 직통 경로에 LayerNorm의 미분이 곱해집니다.",
@@ -60,7 +60,7 @@ TOPIC = Topic(
             Code(ops.add_dropout_norm_backward, "dsum"),
         ),
         Step(
-            "dx = dsum + (sublayer's backward of dropout's backward of dsum)",
+            "dx = dsum + sublayer_backward(dropout_backward(dsum))",
             Text(
                 "The sum hands the same gradient to both sides. In pre-norm the direct path is the "
                 "identity: dx = dz + …, through any number of layers.",
