@@ -114,7 +114,7 @@ def page(language: str) -> str:
 def _row(row: dict[str, Any], which: int, word: dict[str, str]) -> str:
     code = ", ".join(_link(name) for name in row["code"])
     run = f"`{row['run']}`" + (f" ({word['slow']})" if row.get("slow") else "")
-    figures = [row.get(name, ("", ""))[which] for name in ("article", "ours")]
+    figures = [row.get(name, ("–", "–"))[which] for name in ("article", "ours")]
     cells = [row["section"], row["says"][which], code, run, *figures]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

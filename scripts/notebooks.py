@@ -27,7 +27,7 @@ def notebook(script: str) -> dict[str, Any]:
     head, *parts = ("\n" + script).split("\n# %%")
     if head.strip():
         raise ValueError(f"expected a script to begin with '# %%', got {head.strip()[:40]!r}")
-    cells = []
+    cells: list[dict[str, Any]] = []
     for part in parts:
         kind, _, body = part.partition("\n")
         if kind.strip() == "[markdown]":

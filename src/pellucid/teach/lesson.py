@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -58,9 +59,8 @@ class Lesson:
         pictures.save(figure, path)
         print(f"picture: {path}")
         if in_notebook():
-            from IPython.display import Image, display
-
-            display(Image(str(path)))
+            ipython = importlib.import_module("IPython.display")
+            ipython.display(ipython.Image(str(path)))
 
     def chatbot(self, name: str = "chatbot", *settings: str) -> Any:
         """Return a trained chatbot: `--model` if given, else the small one, trained once.

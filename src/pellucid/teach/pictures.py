@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +59,14 @@ def gelu_minimum() -> tuple[float, float]:
     return middle, float(curve("GELU", np.array([middle]))[0][0])
 
 
-def scores(d_k: int, keys: int, seed: int = 0, draws: int = DRAWS) -> Array:
-    """Return q·k of random queries and keys of unit variance, (draws, keys), not scaled."""
-    generator = np.random.default_rng([seed, d_k, keys])
-    q = generator.standard_normal((draws, 1, d_k))
-    k = generator.standard_normal((draws, keys, d_k))
+@cache
+def scores(d_k: int, keys: int) -> Array:
+    """Return q·k of random queries and keys of unit variance, (DRAWS, keys), read-only."""
+    generator = np.random.default_rng([0, d_k, keys])
+    q = generator.standard_normal((DRAWS, 1, d_k))
+    k = generator.standard_normal((DRAWS, keys, d_k))
     products: Array = (q @ k.swapaxes(1, 2))[:, 0]
+    products.flags.writeable = False
     return products
 
 
@@ -190,7 +193,7 @@ def variance(language: Language = "en") -> Figure:
         "Articles 000 and 003: the width of a head sets the variance, the number of keys the mean",
         "글 000, 003: 헤드의 폭은 분산을, 키의 개수는 평균 가중치를 정합니다",
     )
-    widths, counts = 2 ** np.arange(2, 10), 2 ** np.arange(1, 8)
+    widths, counts = [2**n for n in range(2, 10)], [2**n for n in range(1, 8)]
     powers = dict(zip(words[:3], (0.0, 0.5, 1.0), strict=True))
     with _style(language, (*titles, *words, heading)):
         figure, axes = _figure(11.0, 4.3, 2)
@@ -202,7 +205,9 @@ def variance(language: Language = "en") -> Figure:
             axes[0].plot(widths, spread, "o-", color=colour, label=word.to(language))
             tops = [top_weight(64, n, power) for n in counts]
             axes[1].plot(counts, tops, "o-", color=colour, label=word.to(language))
-        axes[1].plot(counts, 1 / counts, color=INK, linestyle=":", label=words[4].to(language))
+        axes[1].plot(
+            counts, [1 / n for n in counts], color=INK, linestyle=":", label=words[4].to(language)
+        )
         axes[0].set(title=titles[0].to(language), xlabel="d_k", ylabel="Var[q·k · s]", yscale="log")
         axes[1].set(title=titles[1].to(language), xlabel=words[3].to(language), ylim=(0, 1.03))
         for ax, ticks in zip(axes, (widths, counts), strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from pellucid import ops
@@ -10,6 +12,7 @@ from pellucid.teach.topic import Check, Code, Edge, Step, Text, Topic
 D, DRAWS = 64, 200_000
 
 
+@cache
 def _products() -> np.ndarray:
     """Return many q·k of independent standard normal vectors of width 64."""
     q, k = np.random.default_rng(0).standard_normal((2, DRAWS, D))
