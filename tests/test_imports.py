@@ -24,7 +24,9 @@ FLOORS = (
     ("families", "view"),
     ("training",),
     ("lab",),
-    ("check", "cli"),
+    ("check",),
+    ("teach",),
+    ("cli",),
     ("__main__",),
 )
 HEIGHT = {name: height for height, floor in enumerate(FLOORS) for name in floor}

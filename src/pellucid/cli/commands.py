@@ -37,6 +37,8 @@ COMMANDS = {
         Command("recipes", "list the recipes that `train` knows by name"),
         Command("bench", "measure how fast this machine trains, and where the time goes"),
         Command("check", "verify every derivative against finite differences"),
+        Command("explain", "explain a topic: equation, derivation next to our code, numeric check"),
+        Command("plot", "draw what the articles draw: softmax, activations, positions, variance"),
     )
 }
 

@@ -1,0 +1,148 @@
+# %% [markdown]
+# # Article 000: attention, LayerNorm and GELU by hand
+#
+# Forward and backward of every part, each compared with finite differences; then the article's
+# pictures. From "Python으로 Transformer 바닥부터 구현하기[1]", with thanks to its author.
+# More on any part: `pellucid explain attention` (or `layer_norm`, `gelu`, `softmax`, …).
+
+# %%
+"""Article 000: attention, multi-head attention, LayerNorm and GELU, forward and backward."""
+
+import numpy as np
+
+from pellucid import nn, ops
+from pellucid.teach import pictures
+from pellucid.teach.lesson import Lesson, stored_runs
+from pellucid.view import attention
+
+lesson = Lesson(__doc__)
+draws = np.random.default_rng(0)
+
+
+def difference(f, x, direction, dout, h=1e-5):
+    """Return the central difference of sum(dout * f(x)) along a direction."""
+    return float((dout * (f(x + h * direction) - f(x - h * direction))).sum() / (2 * h))
+
+
+def compare(name, gradient, f, x, dout):
+    """Print a derivative along a random direction, by hand and by differences."""
+    direction = draws.standard_normal(x.shape)
+    by_hand, numeric = float((gradient * direction).sum()), difference(f, x, direction, dout)
+    print(f"{name:<16} by hand {by_hand:+.9f}   differences {numeric:+.9f}")
+    assert np.isclose(by_hand, numeric, rtol=1e-5, atol=1e-8)
+
+
+# %% [markdown]
+# ## Scaled dot-product attention
+# `softmax(Q Kᵀ / √d_k) V`. Gradients of all three inputs. The article writes ∂W/∂A = W(1 − W) and
+# says itself that the real calculation is another: the last line shows how far the two are apart.
+
+# %%
+q, k, v = (draws.standard_normal((2, n, 8)) for n in (5, 7, 7))
+out, saved = ops.attention(q, k, v)
+dout = draws.standard_normal(out.shape)
+dq, dk, dv = ops.attention_backward(dout, saved)
+compare("attention dQ", dq, lambda x: ops.attention(x, k, v)[0], q, dout)
+compare("attention dK", dk, lambda x: ops.attention(q, x, v)[0], k, dout)
+compare("attention dV", dv, lambda x: ops.attention(q, k, x)[0], v, dout)
+
+w, softmax_saved = ops.softmax(q @ k.swapaxes(1, 2) / np.sqrt(8))
+dw = dout @ v.swapaxes(1, 2)
+da = ops.softmax_backward(dw, softmax_saved)
+apart = np.linalg.norm(dw * w * (1 - w) - da) / np.linalg.norm(da)
+print(f"W(1 - W) in place of softmax's derivative is {apart:.0%} off (7 keys)")
+
+# %% [markdown]
+# ## Multi-head attention
+# Self-attention: the three gradients add up to the gradient of the one input, as the article says.
+
+# %%
+mha = nn.MultiheadAttention(16, 4, batch_first=True, dtype=np.float64)
+x = draws.standard_normal((2, 5, 16))
+(y, weights), backward = mha.forward(x, x, x)
+dy = draws.standard_normal(y.shape)
+compare("multi-head dx", sum(backward(dy)), lambda x: mha(x, x, x)[0], x, dy)
+print("weights", weights.shape, "= (batch, queries, keys), the mean of the heads")
+
+# %% [markdown]
+# ## LayerNorm
+# With ε = 0, which the article assumes, a constant row divides 0 by 0.
+
+# %%
+x, gain, offset = draws.standard_normal((3, 16)), draws.standard_normal(16), np.ones(16)
+y, saved = ops.layer_norm(x, gain, offset)
+dy = draws.standard_normal(y.shape)
+dx, dgain, doffset = ops.layer_norm_backward(dy, saved)
+compare("layer_norm dx", dx, lambda x: ops.layer_norm(x, gain, offset)[0], x, dy)
+compare("layer_norm dγ", dgain, lambda g: ops.layer_norm(x, g, offset)[0], gain, dy)
+compare("layer_norm dβ", doffset, lambda b: ops.layer_norm(x, gain, b)[0], offset, dy)
+with np.errstate(all="ignore"):
+    print("constant row, ε = 0:    ", ops.layer_norm(np.full(3, 2.0), eps=0.0)[0])
+print("constant row, ε = 1e-5: ", ops.layer_norm(np.full(3, 2.0))[0])
+
+# %% [markdown]
+# ## GELU
+# The tanh form that the article implements, its derivative, and its distance from the exact one.
+
+# %%
+x = draws.standard_normal((3, 16))
+y, saved = ops.gelu(x, "tanh")
+dy = draws.standard_normal(y.shape)
+compare("gelu (tanh) dx", ops.gelu_backward(dy, saved), lambda x: ops.gelu(x, "tanh")[0], x, dy)
+grid = np.linspace(-6, 6, 100_001)
+print(f"tanh form: at most {np.abs(ops.gelu(grid)[0] - ops.gelu(grid, 'tanh')[0]).max():.1e} off")
+print("minimum of GELU: x = {:.4f}, y = {:.4f}".format(*pictures.gelu_minimum()))
+lesson.show("activations", pictures.activations)
+
+# %% [markdown]
+# ## Why the scores are scaled
+# The article draws one query over 10 keys: without the scale one weight is 1.0, with it 0.4 and
+# the others show. Its query was random; the mean over 2,000 queries says what to expect.
+
+# %%
+print("\nlargest of 10 weights, d_k = 64   article, one query   mean of 2,000")
+for name, article, power in (("softmax(q·k)", 1.0, 0.0), ("softmax(q·k / √d_k)", 0.4, 0.5)):
+    print(f"{name:<33} {article:<20} {pictures.top_weight(64, 10, power):.2f}")
+lesson.show("softmax", pictures.softmax)
+
+# %% [markdown]
+# Var[q·k] = d_k for entries of mean 0 and variance 1. The mean weight is one over the number of
+# keys, whatever d_k is.
+
+# %%
+print("\nd_k    Var[q·k]   Var[q·k / √d_k]")
+for d_k in (8, 32, 128, 512):
+    products = pictures.scores(d_k, 8)
+    print(f"{d_k:<6} {products.var():<10.1f} {products.var() / d_k:.3f}")
+print("\nkeys   largest weight under √d_k (d_k = 64)   mean weight")
+for keys in (2, 8, 32, 128):
+    print(f"{keys:<6} {pictures.top_weight(64, keys, 0.5):<38.2f} {1 / keys:.3f}")
+lesson.show("variance", pictures.variance)
+
+# %% [markdown]
+# ## And after training?
+# "Mean 0, variance 1, independent" describes random vectors. A trained model aligns queries with
+# the keys that they need, so Var[q·k] is no longer d_k, and √d_k no longer makes it 1. Scores of
+# a larger variance mean sharper attention; that is learnt, and the scale only sets the start.
+
+# %%
+record = attention(lesson.chatbot(), "너는 자랑하고 있어").record
+print("\ntrained chatbot, d_k = 32: Var[q·k] of each layer, mean of the heads")
+for layer in record.maps:
+    products = layer.q @ layer.k.swapaxes(1, 2)
+    print(f"{layer.name:<34} {products.var(axis=(1, 2)).mean():8.1f}")
+
+# The same question to article 003's chatbot, from the stored results of the lab (five runs).
+runs = [run for run in stored_runs("-003") if run["change"] == "sqrt_d_k"]
+for probe in (0, -1) if runs else ():
+    heads = [
+        variance
+        for run in runs
+        for name, seen in run["probes"][probe]["attention"].items()
+        if name.startswith("encoder")
+        for variance in seen["score_variance"]
+    ]
+    step = runs[0]["probes"][probe]["step"]
+    print(
+        f"article 003's model, encoder heads, step {step}: median Var[q·k] {np.median(heads):.0f}"
+    )

@@ -1,0 +1,123 @@
+# %% [markdown]
+# # Article 001: from looking things up to attention
+#
+# A search that returns one row, then attention, which returns a mixture of all rows. Then the score
+# map of a Korean sentence, a mask, positions, and what the heads of a trained model do.
+# From "Attention과 Transformer 이해하기", with thanks to its author.
+
+# %%
+"""Article 001: retrieval, attention, score maps, masks, positions and heads."""
+
+import numpy as np
+
+from pellucid import nn, ops
+from pellucid.teach import pictures
+from pellucid.teach.lesson import Lesson
+from pellucid.view import attention
+
+lesson = Lesson(__doc__)
+
+# %% [markdown]
+# ## Looking up: one query, one answer
+# The article's database of videos. A title is described by what it is about; the query "dog videos"
+# is compared with every title, and the best one's address is returned.
+
+# %%
+topics = ("dog", "travel", "video")
+titles = {
+    "My dog is happy!": ([1.0, 0.0, 0.2], "www.youtube.com/my_dog_is_happy"),
+    "VLOG in Zürich": ([0.0, 1.0, 0.8], "www.youtube.com/VLOG_in_zurich"),
+}
+query = np.array([1.0, 0.0, 0.5])  # "dog videos"
+keys = np.array([about for about, _ in titles.values()])
+scores = keys @ query
+best = list(titles)[int(scores.argmax())]
+print("scores", dict(zip(titles, scores.round(2).tolist(), strict=True)))
+print("hard lookup returns", titles[best][1])
+
+# %% [markdown]
+# ## Attention: the same, but soft
+# Softmax turns scores into weights. The larger the scores, the nearer to the hard lookup: attention
+# with scores × 20 returns the one row. Unlike the lookup it has a derivative.
+
+# %%
+values = np.eye(2)  # row i stands for the address of title i
+for sharpness in (1.0, 5.0, 20.0):
+    mixed, _ = ops.attention(query[None], keys, values, scale=sharpness)
+    print(f"scores × {sharpness:<4}: {mixed[0].round(3)} of (dog, Zürich)")
+
+# %% [markdown]
+# ## The double loop and the matrix
+# The article first scores every pair in two loops, then as `Q Kᵀ`. They are the same numbers.
+
+# %%
+draws = np.random.default_rng(0)
+x, w_q, w_k = draws.standard_normal((6, 8)), *draws.standard_normal((2, 8, 8))
+score = [[0.0] * 6 for _ in range(6)]
+for i in range(6):  # x_i is the query
+    for j in range(6):  # x_j is the key
+        score[i][j] = float((x[i] @ w_q) @ (x[j] @ w_k))
+as_product = (x @ w_q) @ (x @ w_k).T
+print(f"\nlargest difference of loop and product: {np.abs(score - as_product).max():.1e}")
+
+# %% [markdown]
+# ## A mask, filled in
+# The decoder's query l may see keys 0 to l. Forbidden scores become −inf, so their weight is 0.
+
+# %%
+print("\n" + nn.explain_mask(4, is_causal=True))
+weights, _ = ops.softmax(np.where(ops.causal_mask(4, 4), -np.inf, as_product[:4, :4] / np.sqrt(8)))
+print(weights.round(2))
+
+# %% [markdown]
+# ## Positions
+# The article promises positional encoding for later. The table of sines and cosines has one useful
+# property: moving by k positions is the same rotation everywhere, so the product of two positions
+# depends on their distance only. `pellucid explain positions` derives it.
+
+# %%
+table = ops.sinusoidal(60, 64)
+for start in (0, 20, 40):
+    print(f"P[{start}]·P[{start + 5}] = {table[start] @ table[start + 5]:.6f}")
+lesson.show("positions", pictures.positions)
+
+# %% [markdown]
+# ## The score map of a sentence
+# A trained chatbot reads a Korean sentence. A row is a query; its dark cells are the keys that it
+# takes most from. One head of the encoder, and one that connects the answer to the question.
+
+# %%
+chatbot = lesson.chatbot()
+record = attention(chatbot, "너는 자랑하고 있어").record
+print("\n" + record.title)
+for kind in ("encoder", "cross"):
+    seen = record.layers(kind)[-1]
+    head = int(seen.entropies.argmin())
+    labels = ([t.text for t in record.queries(kind)], [t.text for t in record.keys(kind)])
+    title = f"{kind} attention, layer {seen.layer}, head {head + 1}"
+    lesson.show(f"scores-{kind}", pictures.score_map, seen.probabilities[head], *labels, title)
+    for row, label in zip(seen.probabilities[head], labels[0], strict=True):
+        most = labels[1][int(row.argmax())]
+        print(f"  {kind:<8} {label:<8} looks most at {most} ({row.max():.2f})")
+
+# %% [markdown]
+# ## What heads specialise in
+# Heads differ because each has its own W. Three numbers for each head of self-attention, over
+# several sentences: how many keys it spreads over (e to the entropy), and how much weight goes to
+# the token itself and to the one before it. A head that looks at all keys alike would give each
+# 1 / keys, here about 0.3.
+
+# %%
+sentences = ("너는 자랑하고 있어", "가십을 말해줘.", "AI가 뭐지?", "주식 시장", "너는 최악이야")
+records = [attention(chatbot, sentence).record for sentence in sentences]
+print(f"\n{'layer':<28} head  keys spread over  itself  token before")
+for index, name in enumerate(layer.name for layer in records[0].maps):
+    if name.endswith("multihead_attn"):
+        continue
+    maps = [record.maps[index] for record in records]
+    for head in range(maps[0].probabilities.shape[0]):
+        grids = [m.probabilities[head] for m in maps]
+        spread = np.mean([np.exp(m.entropies[head]) for m in maps])
+        itself = np.mean([np.trace(grid) / len(grid) for grid in grids])
+        before = np.mean([np.trace(grid, -1) / max(len(grid) - 1, 1) for grid in grids])
+        print(f"{name:<28} {head + 1:<5} {spread:<17.1f} {itself:<7.2f} {before:.2f}")

@@ -1,0 +1,180 @@
+# %% [markdown]
+# # Article 003: on the scaling of Transformers
+#
+# Its experiments in short runs here, then its own table next to the full runs of the lab, and the
+# questions that it leaves open. All runs together take about four minutes; `--steps 40` is a
+# quick look. From "Transformer의 Scaling에 대한 고찰" (fidabspd.github.io), with thanks.
+
+# %%
+"""Article 003: scaling the scores, the tokens and the positions, and its open questions."""
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.teach.lesson import Lesson, final_loss, stored_runs
+from pellucid.view import attention
+
+lesson = Lesson(__doc__)
+draws = np.random.default_rng(0)
+
+# %% [markdown]
+# ## Softmax and shifts
+# The article's first example is true: adding 1e10 to all scores changes nothing. But dividing does
+# not undo a shift, softmax already does; what dividing changes is the *differences* of the scores.
+
+# %%
+row = np.array([1.0, 2.0, 3.0])
+for name, scores in (("x", row), ("x + 1000", row + 1000), ("(x + 1000) / 5", (row + 1000) / 5)):
+    print(f"softmax({name}) = {ops.softmax(scores)[0].round(3)}")
+
+# %% [markdown]
+# ## The experiments, in a short run each
+# The demo's chatbot (width 128, d_k = 32) instead of the article's, for a quarter of its steps;
+# training loss in nats a token. One run each: no general claim, and the order of short runs need
+# not be that of long ones. That is what the lab is for.
+
+# %%
+unscaled, small = "--model.embedding-scale=1", "--model.position-scale=1/sqrt_d_model"
+divide_by_d_k = "--model.attention-scale=d_k"
+experiments = {
+    "scores / √d_k, tokens × √d_model (the paper)": (),
+    "scores / d_k": (divide_by_d_k,),
+    "scores / d_k²": ("--model.attention-scale=d_k^2",),
+    "scores not scaled": ("--model.attention-scale=none",),
+    "tokens not scaled": (unscaled,),
+    "positions / √d_model, tokens not scaled": (unscaled, small),
+    "positions / √d_model and scores / d_k": (unscaled, small, divide_by_d_k),
+}
+short = {}
+for number, (name, settings) in enumerate(experiments.items()):
+    short[name] = final_loss(lesson.train(f"scaling-{number}", *settings, share=0.25))
+print()
+for name, loss in short.items():
+    print(f"{name:<46} {loss:.3f}")
+
+# %% [markdown]
+# ## The article's table next to ours, epoch by epoch
+# The lab trained the article's own model on its own data, several random seeds of each variant, for
+# 50 epochs (`pellucid lab run` repeats it; a run takes 45 minutes). Nats an answer.
+
+# %%
+printed = {  # the article's figures at epochs 1, 2, 3, 48, 49, 50
+    "sqrt_d_k": (39.521, 32.778, 28.304, 0.349, 0.339, 0.325),
+    "d_k": (39.297, 31.671, 26.675, 0.271, 0.266, 0.263),
+    "no_embedding_scale": (41.257, 35.059, 33.479, 6.011, 5.898, 5.811),
+    "positions": (40.652, 34.497, 31.683, 0.423, 0.418, 0.425),
+    "positions_and_d_k": (40.595, 33.945, 29.974, 0.324, 0.291, 0.304),
+}
+epochs = (1, 2, 3, 48, 49, 50)
+runs = stored_runs("-003")
+for variant, figures in printed.items() if runs else ():
+    curves = np.array([run["curve"]["train"] for run in runs if run["change"] == variant])
+    print(f"\n{variant} ({len(curves)} runs)\nepoch  article  ours, least to most")
+    for epoch, figure in zip(epochs, figures, strict=True):
+        least, most = curves[:, epoch - 1].min(), curves[:, epoch - 1].max()
+        note = "" if least <= figure <= most else "  outside our range"
+        print(f"{epoch:<6} {figure:<8} {least:.3f} to {most:.3f}{note}")
+
+# %% [markdown]
+# ## Are the two scalings additive?
+# "I am not sure about their interaction", the author writes of positions / √d_model with / d_k. All
+# four cells have run, so it can be computed: what / d_k gains with small positions, minus what it
+# gains without. 0 = additive; each random seed gives one number.
+#
+# On the article's own measure, the training loss of the chatbot, the difference is at most 0.014 of
+# a gain of about 0.08: additive, as far as three runs can tell. On German to English, one run, it
+# is the opposite: / d_k helps without small positions and hurts with them.
+
+# %%
+
+
+def interaction(about, runs, metric):
+    """Print the gains of / d_k with and without small positions, and their difference."""
+    cells = {}
+    for run in runs:
+        cells.setdefault(run["change"], {})[run["seed"]] = run["metrics"][metric]
+    names = ("positions_and_d_k", "positions", "d_k", "sqrt_d_k")
+    if not all(name in cells for name in names):
+        return
+    shared = sorted(set.intersection(*(set(cells[name]) for name in names)))
+    both, positions, d_k, base = (np.array([cells[n][s] for s in shared]) for n in names)
+    with_small, without = both - positions, d_k - base
+    contrast = with_small - without
+    print(f"\n{about}: {metric}, {len(shared)} random seed(s)")
+    print("  / d_k without small positions:", without.round(3))
+    print("  / d_k with small positions:   ", with_small.round(3))
+    print("  difference (0 = additive):    ", contrast.round(3))
+
+
+interaction("chatbot, by heart", runs, "train_loss")
+interaction("chatbot, held out", stored_runs("scaling-held-out"), "best_valid_loss")
+interaction("German to English", stored_runs("scaling-multi30k"), "best_valid_loss")
+
+# %% [markdown]
+# ## The best factors
+# "There must be an optimal scale", the article says twice. A sweep of the factor of the tokens
+# (√d_model = 11.3) and of the positions, with a quarter of the steps. With Adam, a table behind a
+# factor of 16 also moves 16 times as fast, so this is not the initial size alone.
+
+# %%
+tokens, positions = (1.0, 4.0, 11.3), (1.0, 0.3, 0.09)
+grid = np.array(
+    [
+        [
+            final_loss(
+                lesson.train(
+                    f"factors-{t}-{p}",
+                    f"--model.embedding-scale={t}",
+                    f"--model.position-scale={p}",
+                    share=0.25,
+                )
+            )
+            for p in positions
+        ]
+        for t in tokens
+    ]
+)
+print("\ntokens ×   " + "".join(f"positions × {p:<8}" for p in positions))
+for factor, line in zip(tokens, grid, strict=True):
+    print(f"{factor:<10} " + "".join(f"{loss:<20.3f}" for loss in line))
+
+# %% [markdown]
+# ## Attention scale × initialisation
+# "The effect will depend on how weights are initialised", the article suspects. Xavier over the
+# packed q, k, v matrix draws them smaller than Xavier over each, so q·k starts smaller too.
+
+# %%
+print()
+for init in ("packed", "separate"):
+    for scale in ("sqrt_d_k", "d_k"):
+        settings = (f"--model.attention-init={init}", f"--model.attention-scale={scale}")
+        folder = lesson.train(f"init-{init}-{scale}", *settings, share=0.25)
+        print(f"{init:<9} {scale:<9} {final_loss(folder):.3f}")
+
+# %% [markdown]
+# ## Is a query as long as √d_k?
+# Under N(0, 1), nearly: E‖q‖² = d_k. Whether it holds in the model is measured.
+
+# %%
+random_queries = draws.standard_normal((10_000, 32))
+lengths = np.linalg.norm(random_queries, axis=-1)
+print(f"\n√d_k = {np.sqrt(32):.2f}; length of N(0, 1) vectors {lengths.mean():.2f}")
+record = attention(lesson.chatbot(), "너는 자랑하고 있어").record
+for layer in record.maps:
+    lengths = np.linalg.norm(layer.q, axis=-1)
+    print(f"{layer.name:<34} mean length of a query {lengths.mean():5.1f}")
+
+# %% [markdown]
+# ## Does an equal key give the largest score?
+# The article takes the product of a vector with itself for the largest. Among unit vectors it is;
+# in general a longer key in the same direction gives more, and a trained model need not choose the
+# token itself at all.
+
+# %%
+q = random_queries[0]
+print(f"\nq·q = {q @ q:.1f}, q·(2q) = {q @ (2 * q):.1f}")
+for layer in record.maps:
+    if layer.kind == "encoder":
+        best = (layer.q @ layer.k.swapaxes(1, 2)).argmax(axis=-1)
+        share = (best == np.arange(best.shape[-1])).mean()
+        print(f"{layer.name:<34} largest score at the token itself: {share:.0%} of queries")

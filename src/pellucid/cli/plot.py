@@ -1,0 +1,52 @@
+"""`pellucid plot PICTURE`: draw what the articles draw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from pellucid.cli.console import Output
+from pellucid.core.errors import UsageError
+from pellucid.core.settings import nearest
+from pellucid.teach.pictures import PICTURES, save
+from pellucid.teach.topic import Language, language_of
+
+FORMATS = (".svg", ".png", ".pdf")
+
+
+def plot(
+    picture: tyro.conf.Positional[str] = "",
+    /,
+    *,
+    output: Path | None = None,
+    lang: Literal["auto", "en", "ko"] = "auto",
+) -> int:
+    """Draw one of the articles' pictures from numbers computed here.
+
+    softmax: weights over 10 keys with and without the scale. activations: ReLU, leaky ReLU, SiLU,
+    GELU and their derivatives. positions: the sinusoidal table. variance: Var[q·k] against d_k,
+    the largest weight against the number of keys. Needs matplotlib.
+
+    Args:
+        picture: softmax, activations, positions or variance.
+        output: File to write, .svg, .png or .pdf; unset: PICTURE.svg here.
+        lang: Language of titles and labels; auto: the locale's.
+    """
+    if picture not in PICTURES:
+        wrong = f"no picture {picture!r}{nearest(picture, PICTURES)}" if picture else "which one?"
+        raise UsageError(f"{wrong}; there are: {', '.join(PICTURES)}")
+    path = output or Path(f"{picture}.svg")
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"--output must end in {', '.join(FORMATS)}; got {path.name!r}")
+    language: Language = language_of() if lang == "auto" else lang
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(PICTURES[picture](language), path)
+    Output().print(f"wrote {path}", markup=False, soft_wrap=True)
+    return 0
+
+
+def run(arguments: list[str]) -> int:
+    """Run the verb."""
+    return tyro.cli(plot, prog="pellucid plot", args=arguments)

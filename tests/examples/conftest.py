@@ -1,0 +1,49 @@
+"""Each example runs once for all tests, with a small model and one epoch of training."""
+
+from __future__ import annotations
+
+import io
+import runpy
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from pellucid.teach import lesson
+
+ROOT = Path(__file__).parents[2]
+SMALL = (
+    "--model.d-model=32", "--model.ffn-dim=32", "--tokenizer.vocab-size=700",
+    "--data.batch-tokens=4096",
+)  # fmt: skip
+"""Makes the runs of an example short; its own settings are still parsed and trained with."""
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the examples put pictures and models."""
+    return tmp_path_factory.mktemp("examples")
+
+
+@pytest.fixture(scope="session")
+def printed(folder: Path) -> Iterator[Callable[[str], str]]:
+    """Return what an example prints, by the number of its article."""
+    pytest.importorskip("chatterbot_corpus")
+    pytest.importorskip("matplotlib")
+    real = lesson.main
+
+    @cache
+    def run(number: str) -> str:
+        path = ROOT / "examples" / f"article_{number}.py"
+        out = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
+            patch.setattr(lesson, "main", lambda arguments: real([*arguments, *SMALL]))
+            patch.setattr("sys.argv", [path.name, "--output", str(folder), "--steps", "10"])
+            patch.chdir(ROOT)
+            runpy.run_path(str(path), run_name="__main__")
+        return out.getvalue()
+
+    yield run
+    run.cache_clear()

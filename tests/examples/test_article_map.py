@@ -1,0 +1,124 @@
+"""The map from the articles: its files exist, its commands run and print what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pellucid.cli.main import VERBS, main
+
+ROOT = Path(__file__).parents[2]
+SLOW = os.environ.get("PELLUCID_SLOW_TESTS", "") not in ("", "0")
+
+
+@cache
+def article_map() -> ModuleType:
+    path = ROOT / "scripts" / "article_map.py"
+    spec = importlib.util.spec_from_file_location("article_map", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ROWS = [
+    pytest.param(row, id=f"{article['number']}-{row['section']}")
+    for article in article_map().articles()
+    for row in article["row"]
+]
+QUICK = [param for param in ROWS if not param.values[0].get("slow")]
+TRAINS = [param for param in ROWS if param.values[0].get("slow")]
+figures = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e-\d+)?")
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_the_page_is_up_to_date(language: str) -> None:
+    written = article_map().PAGES[language].read_text(encoding="utf-8")
+    assert written == article_map().page(language), "run: python scripts/article_map.py"
+
+
+def test_there_are_five_articles_each_with_a_script() -> None:
+    numbers = [article["number"] for article in article_map().articles()]
+    assert numbers == ["000", "001", "002", "003", "004"]
+    assert all((ROOT / "examples" / f"article_{number}.py").exists() for number in numbers)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_its_code_exists(row: dict[str, Any]) -> None:
+    assert row["code"]
+    for code in row["code"]:
+        assert article_map().path_of(code).exists(), code
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_both_languages_give_the_same_figures(row: dict[str, Any]) -> None:
+    for name in ("says", "article", "ours"):
+        english, korean = row.get(name, ("", ""))
+        assert sorted(figures.findall(english)) == sorted(figures.findall(korean)), name
+
+
+@pytest.mark.parametrize("row", QUICK)
+def test_its_command_prints_what_it_shows(
+    row: dict[str, Any],
+    printed: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program, *arguments = shlex.split(row["run"])
+    if program == "pellucid":
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setenv("LC_ALL", "C")
+        assert main(arguments) == 0
+        text = capsys.readouterr().out
+    else:
+        text = printed(arguments[0].removeprefix("examples/article_").removesuffix(".py"))
+    assert row["shows"] in text
+
+
+@pytest.mark.parametrize("row", [row for row in QUICK if "ours" in row.values[0]])
+def test_our_figures_are_those_that_the_example_prints(
+    row: dict[str, Any], request: pytest.FixtureRequest, printed: Callable[[str], str]
+) -> None:
+    number = request.node.callspec.id.partition("-")[0]
+    found = re.search(row["example"], printed(number), re.MULTILINE)
+    assert found, row["example"]
+    ours = figures.findall(row["ours"][0].replace("−", "-"))
+    assert set(ours) <= set(figures.findall(found[0]))
+
+
+@pytest.mark.parametrize("row", TRAINS)
+def test_a_command_that_trains_names_what_there_is(row: dict[str, Any]) -> None:
+    program, verb, *rest = shlex.split(row["run"])
+    assert program == "pellucid"
+    assert verb in VERBS
+    kind, name = ("studies", rest[1]) if verb == "lab" else ("recipes", rest[0])
+    assert (ROOT / "src" / "pellucid" / kind / f"{name}.toml").exists()
+
+
+@pytest.mark.skipif(not SLOW, reason="takes minutes to days; set PELLUCID_SLOW_TESTS=1")
+@pytest.mark.parametrize("row", TRAINS)
+def test_a_command_that_trains_runs(row: dict[str, Any], tmp_path: Path) -> None:
+    _, *arguments = shlex.split(row["run"])
+    subprocess.run([sys.executable, "-m", "pellucid", *arguments], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_its_pictures_exist(language: str) -> None:
+    path = article_map().PAGES[language]
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", path.read_text(encoding="utf-8"))
+    assert len(pictures) == 5
+    assert all((path.parent / name).exists() for name in pictures)

@@ -1,0 +1,107 @@
+"""Every example runs and computes what it prints; every notebook is made from its script."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pellucid.teach import lesson
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted((ROOT / "examples").glob("article_*.py"))
+
+
+def notebooks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "scripts" / "notebooks.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_article_000(printed: Callable[[str], str], folder: Path) -> None:
+    text = printed("000")
+    found = re.findall(r"by hand (\S+) +differences (\S+)", text)
+    assert len(found) == 8
+    for by_hand, numeric in found:
+        assert float(by_hand) == pytest.approx(float(numeric), rel=1e-5, abs=1e-8)
+    assert "minimum of GELU: x = -0.7518, y = -0.1700" in text
+    assert "step 0: median Var[q·k] 27" in text
+    assert "step 9250: median Var[q·k] 123" in text
+    assert {"softmax.png", "activations.png", "variance.png"} <= {p.name for p in folder.iterdir()}
+
+
+def test_article_001(printed: Callable[[str], str], folder: Path) -> None:
+    text = printed("001")
+    assert "hard lookup returns www.youtube.com/my_dog_is_happy" in text
+    assert "P[0]·P[5] = 23.503971\nP[20]·P[25] = 23.503971" in text
+    assert {"scores-encoder.png", "scores-cross.png"} <= {path.name for path in folder.iterdir()}
+
+
+def test_article_002(printed: Callable[[str], str]) -> None:
+    text = printed("002")
+    for name in ("model", "layer"):
+        (apart,) = re.findall(rf"by hand = {name}: +(\S+)", text)
+        assert float(apart) < 1e-5
+    assert "stack: equal at first True | shared False" in text
+    assert "Transformer: equal at first False | shared False" in text
+    assert text.count("queries over 4 keys") == 7
+
+
+def test_article_003(printed: Callable[[str], str]) -> None:
+    text = printed("003")
+    assert "sqrt_d_k (5 runs)" in text
+    assert text.count("outside our range") >= 2
+    assert text.count("difference (0 = additive)") == 3
+    assert "difference (0 = additive):     [ 0.008  0.014 -0.007]" in text
+    assert len(re.findall(r"^(?:packed|separate) +\w+ +\d+\.\d{3}$", text, re.MULTILINE)) == 4
+    assert "q·(2q)" in text
+
+
+def test_article_004(printed: Callable[[str], str]) -> None:
+    text = printed("004")
+    assert "Output shape: (2, 4, 100) (article: (2, 4, 100))" in text
+    assert "weight on keys beyond valid_lens: 0.0 0.0" in text
+    assert "position-wise: True" in text
+    assert len(re.findall(r"loss \d+\.\d{3} nats a token", text)) == 6
+
+
+def test_an_example_without_matplotlib_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("sys.argv", ["article.py", "--output", str(tmp_path)])
+    lesson.Lesson("About").show("softmax", lesson.pictures.softmax)
+    assert "no picture: pictures need matplotlib" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_the_notebook_is_up_to_date(script: Path) -> None:
+    text = script.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert text == notebooks().written(script), "run: python scripts/notebooks.py"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_the_notebook_holds_the_scripts_code(script: Path) -> None:
+    made = json.loads(script.with_suffix(".ipynb").read_text(encoding="utf-8"))
+    assert (made["nbformat"], made["nbformat_minor"]) == (4, 5)
+    ids = [cell["id"] for cell in made["cells"]]
+    assert len(set(ids)) == len(ids)
+    code = ["".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "code"]
+    together = ast.unparse(ast.parse("\n".join(code[1:])))  # the first says how to install
+    assert together == ast.unparse(ast.parse(script.read_text(encoding="utf-8")))
+    ast.parse(code[0])
+
+
+def test_there_is_a_script_for_every_article() -> None:
+    assert [path.stem for path in SCRIPTS] == [f"article_{n:03}" for n in range(5)]
