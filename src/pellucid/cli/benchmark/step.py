@@ -31,7 +31,7 @@ KINDS = {
 def flops(n: int, length: int) -> float:
     """Matrix-product operations of one step: forward, and twice that for backward."""
     lengths = {"encoder": [length] * n, "decoder": [length] * n}
-    return 3 * forward_operations(describe(seed_config()), lengths)
+    return 3 * forward_operations(describe(seed_config(V, V, LAYERS)), lengths)
 
 
 def seed_config(
