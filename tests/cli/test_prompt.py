@@ -26,13 +26,13 @@ def made_ready(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every model that is made ready for decoding."""
     models: list[Any] = []
     for module in (seq2seq, causal_lm):
-        plain = module.prepared
+        plain = module.compile_model
 
         def counted(model: Any, plain: Any = plain) -> Any:
             models.append(model)
             return plain(model)
 
-        monkeypatch.setattr(module, "prepared", counted)
+        monkeypatch.setattr(module, "compile_model", counted)
     return models
 
 

@@ -73,7 +73,7 @@ class Kernel:
     It is compiled, or fetched from the cache, when it is first called.
     """
 
-    def __init__(self, f: Callable[..., Any], signature: str) -> None:
+    def __init__(self, f: Callable[..., Any], signature: str | tuple[Any, ...]) -> None:
         self._f, self._signature = f, signature
         self._lock = threading.Lock()
         self._compiled: Any = None
@@ -111,7 +111,10 @@ def _options(flags: frozenset[str]) -> dict[str, Any]:
 
 
 def _compiled(
-    dispatcher: Any, f: Callable[..., Any], signature: str, missing: Callable[[], None]
+    dispatcher: Any,
+    f: Callable[..., Any],
+    signature: str | tuple[Any, ...],
+    missing: Callable[[], None],
 ) -> Any:
     """Compile for one signature, or fetch it from the cache, where it lies under f's name.
 
@@ -126,8 +129,8 @@ def _compiled(
     return dispatcher
 
 
-def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
-    """Make a `Kernel` of the function below."""
+def kernel(signature: str | tuple[Any, ...]) -> Callable[[Callable[..., Any]], Kernel]:
+    """Make a `Kernel` of the function below; the signature as text or Numba's types."""
     return lambda f: Kernel(f, signature)
 
 
