@@ -30,7 +30,7 @@ def pellucid_engine(model: Seq2Seq) -> Decode:
 
     def decode(rows: Rows, batch: int, beam: int) -> list[list[int]]:
         config = SearchConfig(beam=beam, max_length=LONGEST, length_penalty=0.0)
-        answers = engine.search(Packed.of(rows), config, at_once=batch)
+        answers = engine.search(Packed.of(rows), config, batch_size=batch)
         return [list(best[0].tokens) for best in answers]
 
     return decode

@@ -22,17 +22,17 @@ TEXTS = ["가나", "a b", "사랑이"]
 
 
 @pytest.fixture
-def made_ready(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every model that is made ready for decoding."""
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every model that is compiled for decoding."""
     models: list[Any] = []
     for module in (seq2seq, causal_lm):
-        plain = module.prepared
+        plain = module.compile_model
 
         def counted(model: Any, plain: Any = plain) -> Any:
             models.append(model)
             return plain(model)
 
-        monkeypatch.setattr(module, "prepared", counted)
+        monkeypatch.setattr(module, "compile_model", counted)
     return models
 
 
@@ -62,24 +62,24 @@ def type_in(monkeypatch: pytest.MonkeyPatch, texts: Sequence[str | UnicodeError]
 )
 def test_a_conversation_makes_the_model_ready_once(
     trained: GenerationPipeline,
-    made_ready: list[Any],
+    compiled: list[Any],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     expected = [trained.answers([text], [i])[0][0].text for i, text in enumerate(TEXTS)]
-    made_ready.clear()
+    compiled.clear()
     type_in(monkeypatch, TEXTS)
     assert converse(trained) == 0
-    assert len(made_ready) == 1
+    assert len(compiled) == 1
     assert capsys.readouterr().out.splitlines()[1:-1] == expected
 
 
 def test_a_conversation_without_a_question_makes_nothing_ready(
-    made_ready: list[Any], monkeypatch: pytest.MonkeyPatch
+    compiled: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     type_in(monkeypatch, [""])
     converse(speaking())
-    assert not made_ready
+    assert not compiled
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_what_is_not_utf8_is_said_and_the_prompt_stays(
 
 
 def test_lines_that_come_one_by_one_make_the_model_ready_once(
-    made_ready: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    compiled: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(lines, "WINDOW", 1)
     trained = speaking()
     stream = io.BytesIO("\n".join(TEXTS).encode())
     assert generate._answer_lines(trained, stream, scores=False, as_json=False) == 0
-    assert len(made_ready) == 1
+    assert len(compiled) == 1
     said = capsys.readouterr().out.splitlines()
     assert said == trained.best(TEXTS)
 

@@ -10,7 +10,14 @@ import pytest
 from pellucid import reference
 from pellucid.compiled.engine import Engine
 from pellucid.core.batch import Packed
-from pellucid.generation import Constraints, SampleConfig, SearchConfig, prepared, sample, search
+from pellucid.generation import (
+    Constraints,
+    SampleConfig,
+    SearchConfig,
+    compile_model,
+    sample,
+    search,
+)
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
 
 V = 37
@@ -37,7 +44,7 @@ def shaken(model: Any) -> Any:
 
 def same_answers(model: Any, source: Packed, config: SearchConfig) -> list[tuple[Any, Any]]:
     """Search on both roads, which must say the same tokens; return what each found, by text."""
-    found = search(prepared(model), source, config)
+    found = search(compile_model(model), source, config)
     with reference():
         plain = search(model, source, config)
     both = list(zip(found, plain, strict=True))
@@ -74,7 +81,7 @@ MODELS = [*((seq2seq, settings) for settings in VARIANTS.values()), (language, {
 @pytest.mark.parametrize(("make", "settings"), MODELS)
 def test_every_step_is_the_models(make: Any, settings: dict[str, Any]) -> None:
     model = make(**settings)
-    engine = prepared(model)
+    engine = compile_model(model)
     assert isinstance(engine, Engine)
     source, draw = Packed.of(sources()), np.random.default_rng(5)
     states, tokens = [model.start(source), engine.start(source)], np.full(17, 1)
@@ -107,7 +114,7 @@ def test_search_finds_what_the_plain_search_finds(
 
 @pytest.mark.parametrize(("make", "settings"), [(seq2seq, {"norm": "pre"}), (language, {})])
 def test_a_rows_bits_are_its_own(make: Any, settings: dict[str, Any]) -> None:
-    engine, every = prepared(make(**settings)), sources(n=131)
+    engine, every = compile_model(make(**settings)), sources(n=131)
     config = SearchConfig(beam=3, best=3, max_length=13)
     together = search(engine, Packed.of(every), config)
     for i in (0, 5, 77, 130):
@@ -122,7 +129,7 @@ def test_a_rows_bits_are_its_own(make: Any, settings: dict[str, Any]) -> None:
 
 
 def test_two_ways_may_go_on_from_one_state() -> None:
-    engine = prepared(seq2seq())
+    engine = compile_model(seq2seq())
     state = engine.start(Packed.of([[4, 5], [6]]))
     _, one = engine.step(state, np.array([1, 1]))
     first, _ = engine.step(one, np.array([7, 8]))
@@ -134,7 +141,7 @@ def test_two_ways_may_go_on_from_one_state() -> None:
 def test_long_answers_outgrow_the_first_cache() -> None:
     model = seq2seq(max_position_embeddings=131)
     config = SearchConfig(beam=2, max_length=120)
-    found = search(prepared(model), Packed.of([[5, 6, 7]]), config)
+    found = search(compile_model(model), Packed.of([[5, 6, 7]]), config)
     with reference():
         plain = search(model, Packed.of([[5, 6, 7]]), config)
     assert found[0][0].tokens == plain[0][0].tokens
@@ -157,15 +164,15 @@ def test_rules_and_prefixes_and_draws_run_on_it_too() -> None:
 
 def test_what_the_kernels_do_not_take_comes_back_as_it_is() -> None:
     whole = Seq2Seq(Seq2SeqConfig(V, V, d_model=8, ffn_dim=8), dtype=np.float64)
-    assert prepared(whole) is whole
+    assert compile_model(whole) is whole
     model = seq2seq()
     with reference():
-        assert prepared(model) is model
+        assert compile_model(model) is model
 
 
 @pytest.mark.parametrize("make", [seq2seq, language])
 def test_wrong_tokens_and_long_texts_are_named(make: Any) -> None:
-    engine = prepared(make())
+    engine = compile_model(make())
     with pytest.raises(IndexError, match="expected tokens from 0 to 36"):
         engine.start(Packed.of([[5], [V]]))
     with pytest.raises(IndexError, match="expected tokens from 0 to 36"):
@@ -187,12 +194,12 @@ def test_each_answer_ends_where_its_own_text_leaves_no_room(beam: int) -> None:
     assert model.output.bias is not None
     model.output.bias.data[2] = -99.0  # no answer ends by itself
     texts = Packed.of([[5] * length for length in (3, 31, 11, 41, 7)])
-    found = Engine(model).search(texts, SearchConfig(beam=beam, max_length=29), at_once=2)
+    found = Engine(model).search(texts, SearchConfig(beam=beam, max_length=29), batch_size=2)
     assert [len(best[0].tokens) for best in found] == [29, 11, 29, 1, 29]  # 42 − length, or 29
 
 
 def test_no_inputs_no_answers() -> None:
-    assert search(prepared(seq2seq()), Packed.of([])) == []
+    assert search(compile_model(seq2seq()), Packed.of([])) == []
 
 
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
@@ -201,7 +208,7 @@ def test_it_is_as_near_to_float64_as_the_plain_page(settings: dict[str, Any]) ->
     exact = Seq2Seq(model.config, dtype=np.float64).eval()
     exact.load_state_dict({k: v.astype(np.float64) for k, v in model.state_dict().items()})
     source, tokens = Packed.of(sources()), np.full(17, 1)
-    roads = (exact, model, prepared(model))
+    roads = (exact, model, compile_model(model))
     states, errors = [road.start(source) for road in roads], np.zeros(2)
     for step in range(9):
         log_ps = []
@@ -241,7 +248,10 @@ def test_a_beam_wider_than_the_vocabulary_says_its_tokens_only(make: Any, max_le
 def test_a_model_without_layers_decodes(make: Any, settings: dict[str, Any]) -> None:
     model, source = make(**settings), Packed.of([[5, 6], [], [7]])
     config, drawn = SearchConfig(beam=3, best=3, max_length=5), SampleConfig(max_length=5)
-    found, said = search(prepared(model), source, config), sample(prepared(model), source, drawn)
+    found, said = (
+        search(compile_model(model), source, config),
+        sample(compile_model(model), source, drawn),
+    )
     with reference():
         plain = search(model, source, config)
         assert sample(model, source, drawn) == said
@@ -259,7 +269,7 @@ def test_of_two_equal_tokens_the_lower_is_said(beam: int) -> None:
         array[[4, V - 1]] = array[5]
     model.output.bias.data[[4, 5, V - 1]] += 3.0
     config = SearchConfig(beam=beam, best=beam, max_length=6)
-    found = search(prepared(model), Packed.of(sources()), config)
+    found = search(compile_model(model), Packed.of(sources()), config)
     firsts = {token for answers in found for token in answers[0].tokens}
     assert 4 in firsts
     assert not {5, V - 1} & firsts

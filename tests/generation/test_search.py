@@ -12,7 +12,7 @@ from pellucid import ops
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError
 from pellucid.generation import Constraints, SearchConfig, search
-from pellucid.generation.answers import penalty
+from pellucid.generation.search import penalty
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 
 BOS, EOS, V = 1, 2, 5

@@ -235,7 +235,8 @@ def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 
 
 @RULES.primitive_rule
-def _one_value(info: PrimitiveTypeInfo) -> UnsupportedTypeAnnotationError | None:
-    """Make no option of what has one value only: the recipe decides of which family a model is."""
-    one = get_origin(info.type) is Literal and len(get_args(info.type)) == 1
+def _model_type(info: PrimitiveTypeInfo) -> UnsupportedTypeAnnotationError | None:
+    """Make no option of a model's family: the recipe decides it."""
+    values = get_args(info.type)
+    one = get_origin(info.type) is Literal and str(values[0]).startswith("pellucid-")
     return UnsupportedTypeAnnotationError(()) if one else None

@@ -1,51 +1,64 @@
-"""Rows through a stack of residual blocks while decoding: no way back, nothing kept but keys.
+"""Rows through a stack of residual blocks: forward only, and nothing is kept but keys and values.
 
 One product at a time costs little here and everything between them costs much, so a whole stack is
 one piece of compiled code, and it runs on one thread: other sentences are on the others.
 
-1.  A stack is a table, `program`: one line a block, where its weights stand in one long array. The
-    weights are in panels, as in `matmul`, copied there once.
+1.  A stack is a table, `program`: a line for each block says where its weights are.
 2.  Every product is a chain of multiply-adds over k for each number by itself (`tile.product`), and
-    a row meets its own norm, heads and keys only. So a row's bits depend on neither how many rows
-    there are nor where it stands: a sentence gets the same bits alone and among others.
-3.  A row's keys are named by number. Hypotheses that part ways share what they said before, and no
-    key is ever copied when a beam changes its order.
+    a row meets its own norm, heads and keys only. So the bits of a row do not depend on the batch:
+    a sentence gets the same bits alone and among others.
+3.  A row's keys are named by number. Hypotheses that branch share the keys of their common tokens,
+    and no key is ever copied when a beam changes its order.
 
 Heads are padded to whole vectors with zeros, which add nothing to a score.
 """
 
 from __future__ import annotations
 
+import importlib
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from pellucid.kernels.backend.compile import inner
-from pellucid.kernels.backend.math import exp, inverse_root, logistic, normal
+from pellucid.kernels.backend.math import exp, inverse_root
 from pellucid.kernels.backend.matmul import DEPTH, HEIGHT, WIDTH
 from pellucid.kernels.backend.simd import LANES, full, get, load, store, total
 from pellucid.kernels.backend.tile import padded, product
+from pellucid.ops.activations import ACTIVATIONS
 
 SELF, MEMORY, FEED_FORWARD = range(3)
-# What a line of a program says: its kind, then where things begin in the long array (a norm's
-# weight with its bias a row further; the product going in and its bias; the one coming out and its
-# bias), then which layer's keys it looks at.
+# The columns of a program: the kind of block, where its arrays begin in w (the norm's weight, its
+# bias a row further; the first product and its bias; the last product and its bias), and the layer
+# whose keys it attends to.
 KIND, NORM, IN, IN_BIAS, OUT, OUT_BIAS, LAYER = range(7)
-# What `sizes` says: widths E of rows and F inside feed-forward networks as they are and as padded
-# in memory, heads, the padded width of one, pre-norm or not, the activation, and where the norm at
-# the end stands (−1: there is none).
-(E, E_ROW, F, F_ROW, HEADS, HEAD_WIDTH, PRE_NORM, ACTIVATION, LAST_NORM) = range(9)
-RELU, LEAKY_RELU, GELU, GELU_TANH, SILU = range(5)
+
+ACTIVATION_NAMES = tuple(
+    name for name, row in ACTIVATIONS.items() if row.kernel is not None and row.gates == 1
+)
+"""The activations that these kernels have; a stack names one by its place here."""
 
 _f = np.float32
 _ZERO, _ONE = _f(0.0), _f(1.0)
-_SLOPE = _f(0.01)
-_TWICE_SQRT_2_OVER_PI = _f(1.5957691216057308)
-_CUBIC = _f(0.044715)
 _NEVER = _f(-1e30)
+
+
+class Scratch(NamedTuple):
+    """Arrays for what lies between a stack's rows."""
+
+    normed: Any
+    """(m, padded E)."""
+    products: Any
+    contexts: Any
+    scores: Any
+    """(1, padded keys) of one row."""
+    where: Any
+    """(keys,): where each key of one row begins."""
 
 
 @inner()
 def times(a, k, w, at, c, panels):
-    """C[:, : panels · WIDTH] += A[:, :k] W, W in panels from `at`."""
+    """Add A[:, :k] W to C[:, : panels · WIDTH]; W is in panels from `at`."""
     m, a_row, c_row = len(a), a.shape[1], c.shape[1]
     for first in range(0, m, HEIGHT):
         height = min(HEIGHT, m - first)
@@ -61,7 +74,7 @@ def times(a, k, w, at, c, panels):
 
 @inner()
 def spread_bias(c, n, w, at):
-    """Begin C[:, :n] with a bias."""
+    """Set every row of C[:, :n] to a bias."""
     for i in range(len(c)):
         for j in range(0, n, LANES):
             store(c, i * c.shape[1] + j, load(w, at + j))
@@ -78,48 +91,70 @@ def add_bias(c, w, at):
 
 @inner()
 def norm_rows(x, width, w, at, eps, y):
-    """y = LayerNorm(x), row by row; y may be x."""
+    """Write LayerNorm(x) to y, which may be x."""
     m, row = x.shape
-    share = _ONE / _f(width)
+    mean = _ONE / _f(width)
     for i in range(m):
         sum_ = _ZERO
         for j in range(width):
             sum_ += get(x, i * row + j)
-        mu = sum_ * share
+        mu = sum_ * mean
         squares = _ZERO
         for j in range(width):
             c = get(x, i * row + j) - mu
             squares += c * c
-        r = inverse_root(squares * share + eps)
+        r = inverse_root(squares * mean + eps)
         for j in range(0, row, LANES):
             h = (load(x, i * row + j) - mu) * r
             store(y, i * row + j, h * load(w, at + j) + load(w, at + row + j))
 
 
+def _over_rows(value: Any) -> Any:
+    """Return the kernel that applies an activation in place to the first n columns of h."""
+
+    @inner()
+    def apply(h, n):
+        for i in range(len(h)):
+            for j in range(n):
+                h[i, j] = value(h[i, j])
+
+    return apply
+
+
 @inner()
-def activate(h, n, kind):
-    """h = activation(h), number by number, in the first n columns."""
-    for i in range(len(h)):
-        # a loop for each, because a choice inside the loop would not vectorise
-        if kind == RELU:
-            for j in range(n):
-                h[i, j] = max(h[i, j], _ZERO)
-        elif kind == LEAKY_RELU:
-            for j in range(n):
-                h[i, j] = h[i, j] if h[i, j] > _ZERO else _SLOPE * h[i, j]
-        elif kind == GELU:
-            for j in range(n):
-                h[i, j] *= normal(h[i, j])
+def _no_activation(h, n, activation):
+    """End the chain below; `pack` allows no other number."""
+
+
+def _choice(i: int, apply: Any, otherwise: Any) -> Any:
+    @inner()
+    def choose(h, n, activation):
+        if activation == i:
+            apply(h, n)
         else:
-            for j in range(n):
-                x = h[i, j]
-                z = _TWICE_SQRT_2_OVER_PI * (x + _CUBIC * x * x * x) if kind == GELU_TANH else x
-                h[i, j] = x * logistic(z)[0]
+            otherwise(h, n, activation)
+
+    return choose
+
+
+def _activate() -> Any:
+    """Return the kernel that applies the activation of a number.
+
+    Each has a loop of its own, because a choice inside the loop would not vectorise.
+    """
+    chosen = _no_activation
+    for i, name in enumerate(ACTIVATION_NAMES):
+        module = importlib.import_module(f"pellucid.kernels.{ACTIVATIONS[name].kernel}")
+        chosen = _choice(i, _over_rows(module.value), chosen)
+    return chosen
+
+
+activate = _activate()
 
 
 @inner()
 def attend(q, q_at, keys, where, apart, count, scale, heads, width, scores, out, out_at):
-    """One row's attention to `count` keys.
+    """Attend from one row to `count` keys.
 
     Key j begins `where[j]` floats after the first of `keys`, its value `apart` floats later.
     """
@@ -142,93 +177,108 @@ def attend(q, q_at, keys, where, apart, count, scale, heads, width, scores, out,
             e = exp(load(scores, j) - top)
             store(scores, j, e)
             weights = weights + e
-        share = _ONE / total(weights) if count else _ZERO
+        factor = _ONE / total(weights) if count else _ZERO
         for c in range(0, width, LANES):
             mean = full(_ZERO)
             for j in range(count):
                 mean = mean + load(keys, where[j] + apart + here + c) * scores[0, j]
-            store(out, out_at + here + c, mean * share)
+            store(out, out_at + here + c, mean * factor)
 
 
 @inner()
-def run_blocks(
-    program, sizes, scale, eps, w, m, x, y, h, context, scores, where,
-    own, capacity, base, table, counts, memory, memory_rows, sources,
-):  # fmt: skip
-    """Pass m rows x through the blocks, in place; the arrays of rows have m.
+def scratch(stack, rows, keys):
+    """Return arrays for `rows` rows that attend to at most `keys` keys."""
+    span = stack.heads * stack.head_width
+    wide = max((3 * span + WIDTH - 1) // WIDTH * WIDTH, stack.padded_ffn)
+    return Scratch(
+        np.empty((rows, stack.padded_width), np.float32),
+        np.empty((rows, wide), np.float32),
+        np.empty((rows, span), np.float32),
+        np.empty((1, padded(keys)), np.float32),
+        np.empty(keys, np.int64),
+    )
 
-    y, h and context are for what lies between, scores and where for one row's keys. With a
-    capacity, `own` (layers · capacity, 2 · heads · width) keeps the rows' keys and values from row
-    `base` on, and row i looks at the counts[i] rows that table[i] names. Without, row i looks at
-    the counts[i] rows of x from row table[i, 0] on: an encoder. `memory` (layers · memory_rows, …)
-    is what MEMORY blocks look at: row i at its sources[i, 1] rows from sources[i, 0] on.
+
+@inner()
+def run_blocks(stack, w, x, between, own, visible, memory):
+    """Pass rows x (m, padded E) through a stack, in place.
+
+    With a capacity, `own` receives the rows' keys and values, from its `first` row on, and row i
+    attends to the rows of it that visible.keys[i] names. Without, x is an encoder's: row i attends
+    to the counts[i] rows of x from row keys[i, 0] on. MEMORY blocks attend to the rows of `memory`
+    that visible.sources[i] says.
     """
-    e, row, f, f_row = sizes[E], sizes[E_ROW], sizes[F], sizes[F_ROW]
-    heads, width, pre = sizes[HEADS], sizes[HEAD_WIDTH], sizes[PRE_NORM] != 0
+    m, (e, row) = len(x), (stack.width, stack.padded_width)
+    f, f_row = stack.ffn, stack.padded_ffn
+    heads, width, pre = stack.heads, stack.head_width, stack.pre_norm != 0
     span = heads * width
+    y, h, context = between.normed[:m], between.products[:m], between.contexts[:m]
+    scores, where, counts = between.scores, between.where, visible.counts
     h_row = h.shape[1]
-    for b in range(len(program)):
-        kind, norm = program[b, KIND], program[b, NORM]
-        w_in, b_in = program[b, IN], program[b, IN_BIAS]
-        w_out, b_out = program[b, OUT], program[b, OUT_BIAS]
+    for b in range(len(stack.program)):
+        line = stack.program[b]
+        kind, norm = line[KIND], line[NORM]
         if pre:
-            norm_rows(x, e, w, norm, eps, y)
+            norm_rows(x, e, w, norm, stack.eps, y)
         else:
             for i in range(m):
                 for j in range(0, row, LANES):
                     store(y, i * row + j, load(x, i * row + j))
-        add_bias(x, w, b_out)
+        add_bias(x, w, line[OUT_BIAS])
         if kind == FEED_FORWARD:
             for first in range(0, m, HEIGHT):
                 end = min(first + HEIGHT, m)
                 some = h[: end - first]
-                spread_bias(some, f_row, w, b_in)
-                times(y[first:end], e, w, w_in, some, f_row // WIDTH)
-                activate(some, f, sizes[ACTIVATION])
-                times(some, f, w, w_out, x[first:end], row // WIDTH)
+                spread_bias(some, f_row, w, line[IN_BIAS])
+                times(y[first:end], e, w, line[IN], some, f_row // WIDTH)
+                activate(some, f, stack.activation)
+                times(some, f, w, line[OUT], x[first:end], row // WIDTH)
         else:
             wide = 3 * span if kind == SELF else span
             wide = (wide + WIDTH - 1) // WIDTH * WIDTH
-            spread_bias(h, wide, w, b_in)
-            times(y, e, w, w_in, h, wide // WIDTH)
+            spread_bias(h, wide, w, line[IN_BIAS])
+            times(y, e, w, line[IN], h, wide // WIDTH)
             keys = h
             if kind == MEMORY:
-                keys = memory
-            elif capacity:
-                keys = own
-                start = (program[b, LAYER] * capacity + base) * 2 * span
+                keys = memory.rows
+            elif own.capacity:
+                keys = own.rows
+                start = (line[LAYER] * own.capacity + own.first) * 2 * span
                 for i in range(m):
                     for j in range(0, 2 * span, LANES):
-                        store(own, start + i * 2 * span + j, load(h, i * h_row + span + j))
+                        store(keys, start + i * 2 * span + j, load(h, i * h_row + span + j))
             for i in range(m):
                 count = counts[i]
                 if kind == MEMORY:
-                    count = sources[i, 1]
-                    start = program[b, LAYER] * memory_rows + sources[i, 0]
+                    count = visible.sources[i, 1]
+                    start = line[LAYER] * memory.length + visible.sources[i, 0]
                     for j in range(count):
                         where[j] = (start + j) * 2 * span
-                elif capacity:
-                    start = program[b, LAYER] * capacity
+                elif own.capacity:
+                    start = line[LAYER] * own.capacity
                     for j in range(count):
-                        where[j] = (start + table[i, j]) * 2 * span
+                        where[j] = (start + visible.keys[i, j]) * 2 * span
                 else:
                     for j in range(count):
-                        where[j] = (table[i, 0] + j) * h_row + span
-                attend(h, i * h_row, keys, where, span, count, scale, heads, width, scores,
+                        where[j] = (visible.keys[i, 0] + j) * h_row + span
+                attend(h, i * h_row, keys, where, span, count, stack.scale, heads, width, scores,
                        context, i * span)  # fmt: skip
-            times(context, span, w, w_out, x, row // WIDTH)
+            times(context, span, w, line[OUT], x, row // WIDTH)
         if not pre:
-            norm_rows(x, e, w, norm, eps, x)
-    if sizes[LAST_NORM] >= 0:
-        norm_rows(x, e, w, sizes[LAST_NORM], eps, x)
+            norm_rows(x, e, w, norm, stack.eps, x)
+    if stack.final_norm >= 0:
+        norm_rows(x, e, w, stack.final_norm, stack.eps, x)
 
 
 @inner()
-def embed(m, tokens, positions, table, places, scales, e, row, x):
-    """x = scales[0] · the token's row + scales[1] · the position's row; zeros after E."""
-    by_token, by_place = scales[0], scales[1]
-    for i in range(m):
-        for j in range(e):
-            x[i, j] = table[tokens[i], j] * by_token + places[positions[i], j] * by_place
-        for j in range(e, row):
+def embed(tokens, positions, inputs, width, x):
+    """Write token_factor · token + position_factor · position to x (m, padded E)."""
+    by_token, by_position = inputs.token_factor, inputs.position_factor
+    for i in range(len(x)):
+        for j in range(width):
+            x[i, j] = (
+                inputs.tokens[tokens[i], j] * by_token
+                + inputs.positions[positions[i], j] * by_position
+            )
+        for j in range(width, x.shape[1]):
             x[i, j] = _ZERO

@@ -1,33 +1,32 @@
-"""A model made ready for decoding on the kernels of `kernels.decode`.
+"""A model compiled for decoding: its packed weights and the kernels of `compiled.decode`.
 
-Every row's bits are its own: they do not change with the batch, so answers need no margins here.
+The bits of a row do not depend on the batch, so answers need no margins here.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pellucid.compiled import decode
-from pellucid.compiled.weights import Laid, Layout
+from pellucid.compiled.pack import pack
+from pellucid.compiled.records import Answers, Beam, Keys, Memory, Prompt, Source, Visible
 from pellucid.core.batch import Packed
-from pellucid.generation.answers import Hypothesis, SearchConfig, limits_of, penalty
+from pellucid.generation.model import Decodes, limits_of
+from pellucid.generation.search import Hypothesis, SearchConfig, penalty
 from pellucid.kernels.backend import threads
-from pellucid.models.causal_lm import CausalLM
-from pellucid.models.embed import Embed
-from pellucid.models.seq2seq import Seq2Seq
 
 Array = np.ndarray
 
-AT_ONCE = 64  # inputs that one thread answers together
+BATCH_SIZE = 64  # inputs that one thread answers together
 
 
 @dataclass
-class _Keys:
-    """Keys and values of every row said so far, whoever said it; rows are only ever added."""
+class _Cache:
+    """Keys and values of every row so far, of all hypotheses; rows are only ever added."""
 
     layers: int
     width: int
@@ -35,93 +34,63 @@ class _Keys:
     capacity: int = 0
     rows: Array = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
-    def add(self, more: int) -> int:
-        """Make room for more rows in every layer; return the first one's number."""
+    def add(self, more: int) -> Keys:
+        """Make room for more rows in every layer, and return the record that writes them."""
         if self.used + more > self.capacity:
             room = max(2 * self.capacity, self.used + more, 64)
             rows = np.empty((self.layers, room, self.width), np.float32)
             rows[:, : self.used] = self.kept()
             self.capacity, self.rows = room, rows.reshape(-1, self.width)
         first, self.used = self.used, self.used + more
-        return first
+        return Keys(self.rows, self.capacity, first)
 
     def kept(self) -> Array:
         """Return the rows so far, layer by layer: (layers, used, width)."""
         return self.rows.reshape(self.layers, self.capacity, self.width)[:, : self.used]
 
 
-class _Memory(NamedTuple):
-    """What was read, as every layer's keys and values, and how many rows of it there are."""
+class _Sources(NamedTuple):
+    """Inputs as the kernels take them."""
 
-    rows: Array  # (layers · U, 2 · heads · width)
-    each: int  # U
-    spans: Array  # (N, 2): each input's first row and number of rows
-
-
-class _Reading(NamedTuple):
-    """The sources, and the encoder that reads them; `kernels.decode.read` says what each is."""
-
-    tokens: Array
-    positions: Array
-    starts: Array
-    program: Array
-    sizes: Array
-    table: Array
-    places: Array
-    projections: Array
-
-    @property
-    def spans(self) -> Array:
-        """(N, 2): each input's first row of the memory and number of rows."""
-        return np.stack([self.starts[:-1], np.diff(self.starts)], axis=1)
+    record: Source
+    spans: Array
+    """(N, 2): each input's first row and number of rows in the memory."""
 
 
 @dataclass(frozen=True)
 class EngineState:
-    """Where decoding stands; any number of states may go on from one."""
+    """The state between two tokens; any number of states may continue from one."""
 
-    keys: _Keys
-    names: Array  # (B, longest): the numbers of the rows each hypothesis has said
-    counts: Array  # (B,): how many
-    memory: Array
-    each: int
-    spans: Array  # (B, 2)
+    cache: _Cache
+    names: Array
+    """(B, longest): the numbers of each hypothesis's rows in the cache."""
+    counts: Array
+    """(B,): how many."""
+    memory: Memory
+    spans: Array
+    """(B, 2): first row and number of rows in the memory."""
 
     def select(self, rows: Array) -> EngineState:
         """Return the state of these hypotheses, in this order; one may come several times."""
-        return EngineState(
-            self.keys,
-            self.names[rows],
-            self.counts[rows],
-            self.memory,
-            self.each,
-            self.spans[rows],
+        return replace(
+            self, names=self.names[rows], counts=self.counts[rows], spans=self.spans[rows]
         )
 
 
 class Engine:
-    """A float32 `Seq2Seq` or `CausalLM` as it is now; decodes as the model does, faster.
+    """A float32 model with a decoder, as it is now; generates what the model does, faster.
 
     It offers `start`, `step` and `select` like a model, and `search`, which answers a whole batch
-    without Python between the words.
+    without returning to Python between tokens.
+
+    Raises `UnsupportedError` for a model that the kernels do not compute.
     """
 
-    def __init__(self, model: Seq2Seq | CausalLM) -> None:
-        self.model, self.config = model, model.config
-        layout = Layout(self.config)
-        self.numbers = layout.numbers()
-        self.decoder = layout.stack(model.decoder)
-        self.encoder: Laid | None = None
-        self.projections = np.zeros((0, 2), np.int64)
-        if isinstance(model, Seq2Seq):
-            self.encoder = layout.stack(model.encoder)
-            self.projections = layout.memory(model.decoder)
-        bias = model.output.bias
-        self.output = layout.output(model.output.weight.data, None if bias is None else bias.data)
-        self.vocabulary = len(model.output.weight.data)
-        self.padded = -(-self.vocabulary // layout.panel) * layout.panel
-        self.w = layout.weights()
-        self.width = 2 * layout.span
+    def __init__(self, model: Any) -> None:
+        self.model: Decodes = model
+        self.config = model.config
+        self.packed = pack(model)
+        self.width = 2 * self.packed.decoder.heads * self.packed.decoder.head_width
 
     @property
     def dtype(self) -> Any:
@@ -134,164 +103,144 @@ class Engine:
 
     def start(self, source: Packed) -> EngineState:
         """Return the state before the first token, one hypothesis per source."""
-        memory = self._read(source)
-        keys = _Keys(self.decoder.layers, self.width)
-        n = len(source)
-        if isinstance(self.model, Seq2Seq) or not len(source.tokens):
-            names, counts = np.zeros((n, 0), np.int64), np.zeros(n, np.int64)
-        else:
-            names, counts = self._read_text(source, keys)
-        return EngineState(keys, names, counts, memory.rows, memory.each, memory.spans)
+        cache = _Cache(self.packed.decoder.layers, self.width)
+        sources = self._sources(source)
+        length = len(sources.record.tokens)
+        rows = np.empty((len(self.packed.memory) * length, self.width), np.float32)
+        if len(self.packed.memory):
+            decode.encode(self.packed, sources.record, rows)
+        names, counts = self._read(source, cache)
+        return EngineState(cache, names, counts, Memory(rows, length), sources.spans)
 
     def step(self, state: EngineState, tokens: Array) -> tuple[Array, EngineState]:
-        """Say one token to every hypothesis; return (log p of the next (B, V), state)."""
-        tokens = _within(tokens, self.vocabulary)
-        self._embed.check(state.counts)
-        first = state.keys.add(len(tokens))
+        """Feed one token to every hypothesis; return (log p of the next (B, V), state)."""
+        target, output = self.packed.target, self.packed.output
+        tokens = _within(tokens, len(target.tokens))
+        _check_positions(state.counts, target.positions)
+        batch = np.arange(len(tokens))
+        own = state.cache.add(len(tokens))
         names = np.zeros((len(tokens), max(state.names.shape[1], int(state.counts.max()) + 1)), int)
         names[:, : state.names.shape[1]] = state.names
-        names[np.arange(len(tokens)), state.counts] = first + np.arange(len(tokens))
-        counts = state.counts + 1
-        log_p = np.empty((len(tokens), self.padded), np.float32)
-        after = EngineState(state.keys, names, counts, state.memory, state.each, state.spans)
-        self._say(tokens, state.counts, after, first, log_p)
-        return log_p[:, : self.vocabulary], after
+        names[batch, state.counts] = own.first + batch
+        after = replace(state, names=names, counts=state.counts + 1)
+        visible = Visible(names, after.counts, state.spans)
+        log_p = np.empty((len(tokens), output.padded), np.float32)
+        decode.step(self.packed, tokens, state.counts, own, visible, state.memory, log_p)
+        return log_p[:, : output.vocabulary], after
 
     def search(
-        self, source: Packed, config: SearchConfig, at_once: int = AT_ONCE
+        self, source: Packed, config: SearchConfig, batch_size: int = BATCH_SIZE
     ) -> list[list[Hypothesis]]:
-        """Return each input's best answers; `decoding.search` without prefixes and constraints.
+        """Return each input's best answers; `generation.search` without prefixes and constraints.
 
-        Inputs of like length are answered together, at most `at_once` of them by one thread.
+        Inputs of similar length are answered together, at most `batch_size` of them by one thread.
         """
         found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
         limits = limits_of(self, source, config.max_length)
-        penalties = np.array(
-            [penalty(length, config.length_penalty) for length in range(limits.max(initial=0) + 3)]
-        )
+        lengths = range(limits.max(initial=0) + 3)
+        penalties = np.array([penalty(length, config.length_penalty) for length in lengths])
         order = np.argsort(-source.lengths, kind="stable")
-        size = max(1, min(at_once, -(-len(order) // threads.available())))
+        size = max(1, min(batch_size, -(-len(order) // threads.available())))
         chunks = [order[at : at + size] for at in range(0, len(order), size)]
 
-        def part(i: int) -> None:
-            chunk = chunks[i]
+        def answer(chunk: Array) -> None:
             best = self._search(source.select(chunk), config, limits[chunk], penalties)
             for place, answers in zip(chunk, best, strict=True):
                 found[place] = answers
 
         if len(chunks) == 1:
-            part(0)
+            answer(chunks[0])
         else:
             with ThreadPoolExecutor(threads.available()) as pool:
-                list(pool.map(part, range(len(chunks))))
+                list(pool.map(answer, chunks))
         return found
 
-    @property
-    def _embed(self) -> Embed:
-        model = self.model
-        return model.target if isinstance(model, Seq2Seq) else model.embed
-
-    def _read(self, source: Packed) -> _Memory:
-        reading = self._reading(source)
-        u = len(reading.tokens)
-        rows = np.empty((len(reading.projections) * u, self.width), np.float32)
-        spans = np.zeros((len(source), 2), np.int64)
-        if len(reading.projections):
-            *stack, table, places, projections = reading
-            decode.read(*stack, self.numbers, self.w, table, places, projections, rows)
-            spans = reading.spans
-        return _Memory(rows, u, spans)
-
-    def _reading(self, source: Packed) -> _Reading:
-        """Return what the kernels need to read the sources, if there is an encoder to do it."""
-        model = self.model
-        if self.encoder is None:
+    def _sources(self, source: Packed) -> _Sources:
+        """Return the sources as an encoder reads them; nothing for a decoder alone."""
+        if not self.packed.has_encoder:
             nothing = np.zeros(0, np.int64)
-            table = np.empty((1, 1), np.float32)
-            stack = self.decoder
-            return _Reading(nothing, nothing, nothing, *stack, table, table, self.projections)
-        assert isinstance(model, Seq2Seq)
-        table = model.source.tokens.weight.data
-        tokens = _within(source.tokens, len(table))
-        model.source.check(source.positions)
+            return _Sources(Source(nothing, nothing, nothing), np.zeros((len(source), 2), np.int64))
+        inputs = self.packed.source
+        tokens = _within(source.tokens, len(inputs.tokens))
+        _check_positions(source.positions, inputs.positions)
         starts = np.ascontiguousarray(source.cu_seqlens, np.int64)
-        return _Reading(
-            tokens,
-            source.positions,
-            starts,
-            *self.encoder,
-            table,
-            model.source.places,
-            self.projections,
-        )
+        spans = np.stack([starts[:-1], np.diff(starts)], axis=1)
+        return _Sources(Source(tokens, source.positions, starts), spans)
 
-    def _read_text(self, source: Packed, keys: _Keys) -> tuple[Array, Array]:
-        """Say every text to a decoder that has no encoder; return its rows' names and counts."""
-        tokens = _within(source.tokens, self.vocabulary)
-        self._embed.check(source.positions)
-        first = keys.add(len(tokens))
-        starts = np.repeat(source.cu_seqlens[:-1], source.lengths)
-        longest = np.arange(int(source.lengths.max()))
-        state = EngineState(
-            keys,
-            first + starts[:, None] + longest,
+    def _read(self, source: Packed, cache: _Cache) -> tuple[Array, Array]:
+        """Have a decoder alone read every source; return the names and counts of its rows."""
+        if self.packed.has_encoder or not len(source.tokens):
+            return np.zeros((len(source), 0), np.int64), np.zeros(len(source), np.int64)
+        tokens = _within(source.tokens, len(self.packed.target.tokens))
+        _check_positions(source.positions, self.packed.target.positions)
+        own = cache.add(len(tokens))
+        begins, longest = source.cu_seqlens[:-1], np.arange(int(source.lengths.max()))
+        visible = Visible(
+            own.first + np.repeat(begins, source.lengths)[:, None] + longest,
             source.positions + 1,
-            np.empty((1, self.width), np.float32),
-            0,
             np.zeros((len(tokens), 2), np.int64),
         )
-        self._say(tokens, source.positions, state, first, np.empty((0, self.padded), np.float32))
-        return first + source.cu_seqlens[:-1, None] + longest, source.lengths
-
-    def _say(
-        self, tokens: Array, positions: Array, state: EngineState, first: int, log_p: Array
-    ) -> None:
-        embed = self._embed
-        decode.say(tokens, positions, *self.decoder, self.numbers, self.w,
-                   embed.tokens.weight.data, embed.places, state.keys.rows, state.keys.capacity,
-                   first, state.names, state.counts, state.memory, state.each, state.spans,
-                   *self.output, log_p)  # fmt: skip
+        memory = Memory(np.empty((1, self.width), np.float32), 0)
+        no_output = np.empty((0, self.packed.output.padded), np.float32)
+        decode.step(self.packed, tokens, source.positions, own, visible, memory, no_output)
+        return own.first + begins[:, None] + longest, source.lengths
 
     def _search(
         self, source: Packed, config: SearchConfig, limits: Array, penalties: Array
     ) -> list[list[Hypothesis]]:
         """Answer one batch; `penalties` are those of every length up to 2 beyond the limits."""
-        n, beam, limit = len(source), config.beam, int(limits.max())
-        keys, reading = _Keys(self.decoder.layers, self.width), self._reading(source)
-        names, counts, spans = np.zeros((n, 0), int), np.zeros(n, int), np.zeros((n, 2), int)
-        if self.encoder is not None:
-            spans = reading.spans
-        elif len(source.tokens):
-            names, counts = self._read_text(source, keys)
-        said = np.empty((n, beam, limit), np.int32)
-        done = np.zeros((n, beam, 3), np.int64)
-        log_p, scores = np.zeros((n, beam)), np.full((n, beam), -np.inf)
-        embed = self._embed
-        decode.search(*reading, beam, config.best, self.config.bos_token_id,
-                      self.config.eos_token_id, limits, penalties, config.length_penalty > 0,
-                      *self.decoder, self.numbers, self.w, embed.tokens.weight.data, embed.places,
-                      np.ascontiguousarray(keys.kept()).reshape(-1, self.width), keys.layers, names,
-                      counts, spans, *self.output, self.vocabulary, self.padded, said, done, log_p,
-                      scores, np.zeros(n, np.int64))  # fmt: skip
+        n, size = len(source), config.beam
+        cache = _Cache(self.packed.decoder.layers, self.width)
+        sources = self._sources(source)
+        names, counts = self._read(source, cache)
+        keys = np.ascontiguousarray(cache.kept()).reshape(-1, self.width)
+        answers = Answers(
+            tokens=np.empty((n, size, int(limits.max())), np.int32),
+            ends=np.zeros((n, size, 3), np.int64),
+            log_p=np.zeros((n, size)),
+            scores=np.full((n, size), -np.inf),
+            finished=np.zeros(n, np.int64),
+        )
+        beam = Beam(
+            size,
+            config.best,
+            self.config.bos_token_id,
+            self.config.eos_token_id,
+            limits,
+            penalties,
+            config.length_penalty > 0,
+        )
+        prompt = Prompt(keys, names, counts, sources.spans)
+        decode.search(self.packed, sources.record, prompt, beam, answers)
         return [
             [
                 Hypothesis(
-                    tuple(said[i, place, : done[i, place, 0]].tolist()),
-                    float(log_p[i, place]),
-                    float(scores[i, place]),
-                    bool(done[i, place, 2]),
+                    tuple(answers.tokens[i, place, : answers.ends[i, place, 0]].tolist()),
+                    float(answers.log_p[i, place]),
+                    float(answers.scores[i, place]),
+                    bool(answers.ends[i, place, 2]),
                 )
                 for place in range(config.best)
-                if scores[i, place] > -np.inf
+                if answers.scores[i, place] > -np.inf
             ]
             for i in range(n)
         ]
 
 
 def _within(tokens: Array, entries: int) -> Array:
-    """Return the tokens as the kernels take them. Raises `IndexError` for one without an entry."""
+    """Return tokens as the kernels take them. Raises `IndexError` for one without an entry."""
     tokens = np.ascontiguousarray(tokens, np.int64)
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < entries:
-        raise IndexError(f"expected tokens from 0 to {entries - 1}, got {tokens.min()} to "
-                         f"{tokens.max()}")  # fmt: skip
+        raise IndexError(
+            f"expected tokens from 0 to {entries - 1}, got {tokens.min()} to {tokens.max()}"
+        )
     return tokens
+
+
+def _check_positions(positions: Array, table: Array) -> None:
+    """Raise `ValueError` for a position past the last."""
+    if len(positions) and int(positions.max()) >= len(table):
+        raise ValueError(
+            f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
+            f"{len(table)} positions; split it, or train with more max_position_embeddings"
+        )

@@ -1,10 +1,9 @@
 """From a trained model to sentences."""
 
-from pellucid.generation.answers import Decodes, Hypothesis, SearchConfig
 from pellucid.generation.constraints import Constraints
-from pellucid.generation.prepare import prepared
+from pellucid.generation.model import Decodes, compile_model
 from pellucid.generation.sampling import SampleConfig, sample, sample_stream
-from pellucid.generation.search import search
+from pellucid.generation.search import Hypothesis, SearchConfig, search
 
 __all__ = [
     "Constraints",
@@ -12,7 +11,7 @@ __all__ = [
     "Hypothesis",
     "SampleConfig",
     "SearchConfig",
-    "prepared",
+    "compile_model",
     "sample",
     "sample_stream",
     "search",

@@ -1,4 +1,4 @@
-"""What an answer may not say: rules that change the log-probabilities before a token is chosen."""
+"""Constraints of answers: they change the log-probabilities before a token is chosen."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Constraints:
-    """Rules for every answer."""
+    """Constraints of every answer."""
 
     repetition_penalty: float = 1.0
-    """A token said before has its log-probability multiplied by this; 1 changes nothing."""
+    """A token generated before has its log-probability multiplied by this; 1 changes nothing."""
     no_repeat_ngram: int = 0
-    """No run of this many tokens is said twice; 0 allows it."""
+    """No sequence of this many tokens is generated twice; 0 allows it."""
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
@@ -32,14 +32,18 @@ class Constraints:
 
     @property
     def active(self) -> bool:
-        """Whether any rule does anything."""
+        """Whether any constraint does anything."""
         return self.repetition_penalty != 1.0 or self.no_repeat_ngram > 0
 
 
 def constrain(
-    log_p: Array, said: Sequence[int], rules: Constraints, prefix: Sequence[int], eos: int
+    log_p: Array,
+    generated: Sequence[int],
+    constraints: Constraints,
+    prefix: Sequence[int],
+    eos: int,
 ) -> Array:
-    """Return the log-probabilities (V,) that the rules leave to the token after `said`.
+    """Return the log-probabilities (V,) of the token after `generated`, under the constraints.
 
     Inside `prefix` only its own token is left. The repetition penalty is Keskar et al. 2019's
     (CTRL, 4.1) on log-probabilities, which are never positive. The end token is always free.
@@ -47,21 +51,21 @@ def constrain(
     >>> constrain(np.log([0.5, 0.25, 0.25]), [0], Constraints(no_repeat_ngram=1), [], 2)
     array([       -inf, -1.38629436, -1.38629436])
     """
-    place = len(said)
+    place = len(generated)
     if place < len(prefix):
         forced = np.full_like(log_p, -np.inf)
         forced[prefix[place]] = log_p[prefix[place]]
         return forced
-    if not rules.active:
+    if not constraints.active:
         return log_p
     log_p = log_p.copy()
-    seen = [token for token in set(said) if token != eos]
-    if rules.repetition_penalty != 1.0:
+    seen = [token for token in set(generated) if token != eos]
+    if constraints.repetition_penalty != 1.0:
         with np.errstate(over="ignore"):  # -inf is what a penalty that large means
-            log_p[seen] *= rules.repetition_penalty
-    n = rules.no_repeat_ngram
+            log_p[seen] *= constraints.repetition_penalty
+    n = constraints.no_repeat_ngram
     if n:
-        last = tuple(said[place - n + 1 :]) if n > 1 else ()
-        runs = (tuple(said[i : i + n]) for i in range(place - n + 1))
+        last = tuple(generated[place - n + 1 :]) if n > 1 else ()
+        runs = (tuple(generated[i : i + n]) for i in range(place - n + 1))
         log_p[[run[-1] for run in runs if run[:-1] == last]] = -np.inf
     return log_p

@@ -1,4 +1,4 @@
-"""Sampling: the next token drawn from what the model holds likely."""
+"""Sampling: the next token drawn from the model's distribution."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ import numpy as np
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
 from pellucid.core.rng import Rng, random_bits
-from pellucid.generation.answers import Decodes, limits_of
 from pellucid.generation.constraints import Constraints, constrain
-from pellucid.generation.prepare import prepared
+from pellucid.generation.model import Decodes, compile_model, limits_of
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
 class SampleConfig:
-    """How an answer is drawn."""
+    """How an answer is sampled."""
 
     temperature: float = 1.0
-    """Log-probabilities are divided by it: below 1 more sure, above 1 more wild."""
+    """Log-probabilities are divided by it: below 1 less random, above 1 more random."""
     top_k: int = 0
-    """Draw among this many likeliest tokens; 0 among all."""
+    """Sample among this many likeliest tokens; 0 among all."""
     top_p: float = 1.0
-    """Draw among the fewest likeliest tokens that hold this share of the probability."""
+    """Sample among the fewest likeliest tokens whose probabilities reach this sum."""
     min_p: float = 0.0
-    """Leave out tokens less likely than this share of the likeliest one's probability."""
+    """Leave out tokens less likely than this fraction of the likeliest one's probability."""
     max_length: int = 128
     """Longest answer, in tokens, the end token not counted."""
     seed: int = 0
-    """Seed of the draws; each is keyed by (seed, input, step), so the batch does not matter."""
+    """Random seed; every draw is keyed by (seed, input, step), so the batch does not matter."""
     constraints: Constraints = field(default_factory=Constraints)
 
     def __post_init__(self) -> None:
@@ -98,14 +97,14 @@ def sample_stream(
     config: SampleConfig = SampleConfig(),
     prefixes: Sequence[Sequence[int]] = (),
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yield, step by step, the (input, token) pairs just said; end tokens are not said.
+    """Yield, step by step, the (input, token) pairs just generated, end tokens left out.
 
-    The inputs are named by `source.examples`, which key the draws.
+    `source.examples` are the inputs' numbers that key the draws.
     """
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
-    model = prepared(model)
+    model = compile_model(model)
     limits = limits_of(model, source, config.max_length, prefixes)
-    said: list[list[int]] = [[] for _ in range(len(source))]
+    generated: list[list[int]] = [[] for _ in range(len(source))]
     active = np.flatnonzero(limits > 0)
     if not len(active):
         return
@@ -117,15 +116,15 @@ def sample_stream(
         chosen = []
         for row, i, u in zip(log_p, active, draws, strict=True):
             prefix = prefixes[int(i)] if prefixes else ()
-            allowed = constrain(row, said[i], config.constraints, prefix, eos)
+            allowed = constrain(row, generated[i], config.constraints, prefix, eos)
             candidates, p = kept_probabilities(allowed, config)
             place = min(int(np.searchsorted(np.cumsum(p), u)), len(candidates) - 1)
             chosen.append(int(candidates[place]))
-        spoken = [k for k, token in enumerate(chosen) if token != eos]
-        for k in spoken:
-            said[active[k]].append(chosen[k])
-        yield [(int(active[k]), chosen[k]) for k in spoken]
-        going = [k for k in spoken if len(said[active[k]]) < limits[active[k]]]
+        kept = [k for k, token in enumerate(chosen) if token != eos]
+        for k in kept:
+            generated[active[k]].append(chosen[k])
+        yield [(int(active[k]), chosen[k]) for k in kept]
+        going = [k for k in kept if len(generated[active[k]]) < limits[active[k]]]
         if not going:
             return
         if len(going) < len(chosen):
@@ -139,9 +138,9 @@ def sample(
     config: SampleConfig = SampleConfig(),
     prefixes: Sequence[Sequence[int]] = (),
 ) -> list[tuple[int, ...]]:
-    """Return one drawn answer for each input, in order."""
-    said: list[list[int]] = [[] for _ in range(len(source))]
-    for spoken in sample_stream(model, source, config, prefixes):
-        for i, token in spoken:
-            said[i].append(token)
-    return [tuple(tokens) for tokens in said]
+    """Return one sampled answer for each input, in order."""
+    generated: list[list[int]] = [[] for _ in range(len(source))]
+    for kept in sample_stream(model, source, config, prefixes):
+        for i, token in kept:
+            generated[i].append(token)
+    return [tuple(tokens) for tokens in generated]

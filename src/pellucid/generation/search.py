@@ -1,32 +1,100 @@
 """From a model to sentences: greedy and beam search over a batch.
 
-A model offers `start(source) -> state`, `step(state, tokens) -> (log p (B, V), state)` and
-`state.select(rows)`; whether it keeps a cache is its own affair.
-
-Answers do not depend on the batch. The kernels give every row bits of its own, and search runs
-inside them (`decoding.engine`). Elsewhere values depend on the batch in their last digits (BLAS
-rounds a row differently with the number of rows), so the margin of every decision is kept, and an
-input with a margin that rounding could have crossed is answered again alone.
+Answers do not depend on the batch. The compiled kernels give every row bits of its own, and search
+runs inside them (`compiled.engine`). On other paths values depend on the batch in their last digits
+(BLAS rounds a row differently with the number of rows). So the margin of every decision is kept,
+and an input with a margin that rounding could have crossed is answered again alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from pellucid.core.batch import Packed
-from pellucid.generation.answers import Decodes, Hypothesis, SearchConfig, limits_of, penalty
-from pellucid.generation.constraints import constrain
-from pellucid.generation.prepare import Searches, prepared
+from pellucid.core.errors import UsageError
+from pellucid.generation.constraints import Constraints, constrain
+from pellucid.generation.model import Decodes, compile_model, limits_of
 
 Array = np.ndarray
+
+MOST_PENALTY = 10
+"""Length penalties beyond it rank by length alone, and can overflow float64."""
+
+
+class Hypothesis(NamedTuple):
+    """One answer: its tokens without begin and end, and its probability under the model."""
+
+    tokens: tuple[int, ...]
+    log_p: float
+    """Σ log p of the tokens, the end token included if it was generated."""
+    score: float
+    """What answers are ranked by: log p of the tokens and of the end, generated or not, divided by
+    the length penalty."""
+    finished: bool
+    """Whether the end token was generated; False at the maximum length."""
+
+
+WIDEST = 4096
+"""Largest beam: a wider one only fills the memory."""
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How an answer is searched for."""
+
+    beam: int = 1
+    """Hypotheses kept for each input; 1 is greedy search."""
+    max_length: int = 128
+    """Longest answer, in tokens, the end token not counted."""
+    length_penalty: float = 1.0
+    """α, from -10 to 10: an answer of n tokens, its end counted, is ranked by
+    log p / ((5 + n) / 6)^α; 0 ranks by log p alone."""
+    best: int = 1
+    """Answers returned for each input, at most `beam`."""
+    constraints: Constraints = field(default_factory=Constraints)
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
+        if self.beam < 1 or self.max_length < 1:
+            raise UsageError(
+                f"beam and max_length must be at least 1, got {self.beam} and {self.max_length}"
+            )
+        if not abs(self.length_penalty) <= MOST_PENALTY:
+            raise UsageError(
+                f"length_penalty must lie between -{MOST_PENALTY} and {MOST_PENALTY}, got "
+                f"{self.length_penalty}"
+            )
+        if self.beam > WIDEST:
+            raise UsageError(f"beam must be at most {WIDEST}, got {self.beam}")
+        if not 1 <= self.best <= self.beam:
+            raise UsageError(f"best must lie between 1 and beam = {self.beam}, got {self.best}")
+
+
+def penalty(length: int, alpha: float) -> float:
+    """Return ((5 + length) / 6)^α. Source: Wu et al. 2016 (GNMT), 7.
+
+    >>> penalty(1, 0.6)
+    1.0
+    """
+    return float(((5 + length) / 6) ** alpha)
+
+
+@runtime_checkable
+class Searches(Protocol):
+    """A model whose rows keep their bits in any batch, and which searches by itself."""
+
+    def search(self, source: Packed, config: SearchConfig) -> list[list[Hypothesis]]:
+        """Return, for each input in order, its best answers, best first."""
+
 
 _GREEDY = SearchConfig()
 
 
-# How near two sums of log-probabilities may come before rounding could have swapped them: over ten
+# How close two sums of log-probabilities may come before rounding could have swapped them: over ten
 # times the largest difference seen between batches of 1, 7 and 64 (benchmarks/invariance.py).
 MARGIN = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 1e-10}
 
@@ -59,15 +127,15 @@ def search(
     Keeps the `beam` most likely unfinished hypotheses of each input. An input is answered when
     `beam` hypotheses have ended and none unfinished can still rank above the worst returned, or
     at `max_length` (or where the model's positions end). Answered inputs leave the batch. Ties
-    go to the hypothesis that came first and to the lower token. `prefixes`, one for each input, are
-    what its answers must begin with.
+    go to the hypothesis that came first and to the lower token. Answers begin with `prefixes`, one
+    for each input.
 
-    A model is made ready first (`prepared`); one that answers many batches is better made ready
-    once, by its owner.
+    The model is compiled first (`compile_model`); the owner of one that answers many batches
+    compiles it once.
     """
-    model = prepared(model)
-    plain = not any(prefixes) and not config.constraints.active
-    if isinstance(model, Searches) and plain:
+    model = compile_model(model)
+    free = not any(prefixes) and not config.constraints.active
+    if isinstance(model, Searches) and free:
         return model.search(source, config)
     searches = search_once(model, source, config, prefixes)
     answers = [_ranked(one.done)[: config.best] for one in searches]
@@ -84,7 +152,7 @@ def search_once(
     config: SearchConfig,
     prefixes: Sequence[Sequence[int]] = (),
 ) -> list[Search]:
-    """Search step by step, and return every input's search with its margin, whatever that is."""
+    """Search step by step; return every input's search with its margin."""
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
     limits = limits_of(model, source, config.max_length, prefixes)
     searches = [
@@ -118,7 +186,7 @@ def search_once(
 
 
 def _groups(active: Sequence[int]) -> list[tuple[int, slice]]:
-    """Return (input, its rows) for rows that stand grouped by input."""
+    """Return (input, its rows) for rows grouped by input."""
     groups: list[tuple[int, slice]] = []
     start = 0
     for end in range(1, len(active) + 1):
@@ -132,15 +200,18 @@ def _advance(
     one: Search, log_p: Array, eos: int, config: SearchConfig, last: bool
 ) -> list[tuple[int, int]]:
     """Extend one input's hypotheses by a token; return (parent row, token) of those that go on."""
-    if last:  # the length has run out: each is ranked as if it ended here
-        for (said, total), row in zip(one.beams, log_p, strict=True):
-            score = _score(total + float(row[eos]), said, config)
-            one.done.append(Hypothesis(said, total, score, False))
+    if last:  # at the maximum length each is ranked as if it ended here
+        for (tokens, total), row in zip(one.beams, log_p, strict=True):
+            score = _score(total + float(row[eos]), tokens, config)
+            one.done.append(Hypothesis(tokens, total, score, False))
         return []
     if one.prefix or config.constraints.active:
         rows = zip(log_p, one.beams, strict=True)
         log_p = np.stack(
-            [constrain(row, said, config.constraints, one.prefix, eos) for row, (said, _) in rows]
+            [
+                constrain(row, tokens, config.constraints, one.prefix, eos)
+                for row, (tokens, _) in rows
+            ]
         )
     totals = np.array([total for _, total in one.beams])[:, None] + log_p
     ranking = _top(totals.ravel(), 2 * config.beam + 1)
@@ -150,15 +221,15 @@ def _advance(
     beams: list[tuple[tuple[int, ...], float]] = []
     for rank, flat in enumerate(candidates):
         parent, token = divmod(int(flat), log_p.shape[1])
-        said, total = one.beams[parent][0], float(totals[parent, token])
+        tokens, total = one.beams[parent][0], float(totals[parent, token])
         if token == eos:
             if rank < config.beam:
                 reached = rank
-                one.done.append(Hypothesis(said, total, _score(total, said, config), True))
+                one.done.append(Hypothesis(tokens, total, _score(total, tokens, config), True))
         elif len(beams) < config.beam:
             reached = rank
             survivors.append((parent, token))
-            beams.append(((*said, token), total))
+            beams.append(((*tokens, token), total))
     one.beams = beams
     one.decided(totals.ravel()[ranking[: reached + 2]])
     return survivors
@@ -172,9 +243,9 @@ def _top(values: Array, k: int) -> Array:
     return rows[np.argsort(-values[rows], kind="stable")][:k]
 
 
-def _score(log_p: float, said: tuple[int, ...], config: SearchConfig) -> float:
+def _score(log_p: float, tokens: tuple[int, ...], config: SearchConfig) -> float:
     """Return what an answer is ranked by; log_p is that of its tokens and of the end after them."""
-    return log_p / penalty(len(said) + 1, config.length_penalty)
+    return log_p / penalty(len(tokens) + 1, config.length_penalty)
 
 
 def _ranked(done: list[Hypothesis]) -> list[Hypothesis]:
@@ -189,7 +260,7 @@ def _answered(one: Search, config: SearchConfig) -> bool:
     if len(finished) < config.beam:
         return False
     # log p only falls; the kindest penalty a longer answer can meet is that of the longest
-    longest = max(len(said) for said, _ in one.beams) + 1
+    longest = max(len(tokens) for tokens, _ in one.beams) + 1
     alpha = config.length_penalty
     kindest = penalty(one.limit + 1 if alpha > 0 else longest, alpha)
     hope, worst = max(total for _, total in one.beams) / kindest, finished[config.best - 1].score

@@ -1,24 +1,71 @@
-"""The sizes in a config beside those of a model's arrays, before a model of that config is built.
-
-A damaged config may ask for a hundred thousand layers: they would be built, for hours, before the
-arrays could say that there are three.
-"""
+"""How large a model is, from its description: parameters, operations, and whether arrays fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from pellucid.models.config import LanguageConfig, MaskedLMConfig, Seq2SeqConfig, StackConfig
+from pellucid.models.config import StackConfig
+from pellucid.models.describe import (
+    STACKS,
+    Attention,
+    Linear,
+    Record,
+    describe,
+    parts,
+    tensors,
+)
 
 Array = np.ndarray
 
 
-def size_faults(config: StackConfig, state: Mapping[str, Array]) -> list[str]:
-    """Say which sizes of a config are not those of a state dict; nothing is built.
+def parameter_count(records: Sequence[Record]) -> int:
+    """Count the parameters; tied ones count once.
 
-    Names or shapes that no such model has are left for `load_state_dict` to tell.
+    >>> from pellucid.models.config import CausalLMConfig
+    >>> config = CausalLMConfig(vocab_size=7, d_model=8, num_hidden_layers=0)
+    >>> parameter_count(describe(config))  # tokens, positions, final norm
+    2120
+    """
+    return sum(math.prod(tensor.shape) for tensor in tensors(records) if tensor.same_as is None)
+
+
+def forward_operations(records: Sequence[Record], lengths: Mapping[str, Sequence[int]]) -> float:
+    """Count the operations of a forward pass's matrix products; a multiply-add is two.
+
+    `lengths` are those of the sequences that each stack reads. A training step takes three times
+    as many. Causal attention counts in full.
+
+    >>> from pellucid.models.config import CausalLMConfig
+    >>> config = CausalLMConfig(vocab_size=7, d_model=8, num_hidden_layers=0)
+    >>> forward_operations(describe(config), {"decoder": [3, 2]})  # the output layer of five rows
+    560.0
+    """
+    rows = {stack: sum(each) for stack, each in lengths.items()}
+    products = 0
+    for record in parts(records):
+        if isinstance(record, Attention):
+            keys_of = "encoder" if record.over == "memory" else record.stack
+            e = math.prod(record.out_proj.weight.shape)
+            width = record.heads * record.head_width
+            products += 2 * rows[record.stack] * e + 2 * rows[keys_of] * e  # q and out; k and v
+            both = zip(lengths[record.stack], lengths[keys_of], strict=True)
+            products += 2 * width * sum(queries * keys for queries, keys in both)
+        else:
+            linears = (value for value in vars(record).values() if isinstance(value, Linear))
+            products += sum(rows[record.stack] * math.prod(each.weight.shape) for each in linears)
+    return 2.0 * products
+
+
+def size_faults(config: StackConfig, state: Mapping[str, Array]) -> list[str]:
+    """Return what sizes of a config are not those of a state dict; nothing is built.
+
+    A damaged config may ask for a hundred thousand layers, which would take hours to build.
+    Missing or unexpected names and other shapes are left to `load_state_dict` to report.
 
     >>> import numpy as np
     >>> from pellucid.models.config import CausalLMConfig
@@ -33,33 +80,22 @@ def size_faults(config: StackConfig, state: Mapping[str, Array]) -> list[str]:
     ]
 
 
-def _sizes(config: StackConfig, state: Mapping[str, Array]) -> dict[str, int]:
+def _sizes(config: Any, state: Mapping[str, Array]) -> dict[str, int]:
     """Return the settings whose values the arrays show."""
-    tables = {"embed.tokens.weight": "vocab_size"}
-    stacks = {"decoder": "num_hidden_layers"}
-    if isinstance(config, Seq2SeqConfig):
-        tables = {
-            "source.tokens.weight": "source_vocab_size",
-            "target.tokens.weight": "target_vocab_size",
-        }
-        stacks = {"encoder": "encoder_layers", "decoder": "decoder_layers"}
-    elif isinstance(config, MaskedLMConfig):
-        tables["embed.segments.weight"] = "type_vocab_size"
-        stacks = {"encoder": "num_hidden_layers"}
     sizes: dict[str, int] = {}
-    for stack, setting in stacks.items():
-        layers = f"{stack}.layers."
-        sizes[setting] = _members(state, layers)
-        if sizes[setting]:
+    for stack in STACKS[config.model_type]:
+        layers = f"{stack.name}.layers."
+        sizes[stack.layers] = _members(state, layers)
+        if sizes[stack.layers]:
             sizes["ffn_before"] = _members(state, f"{layers}0.before.")
             sizes["ffn_after"] = 1 + _members(state, f"{layers}0.after.")
-            tables[f"{layers}0.linear1.weight"] = "ffn_dim"
-    if config.positions == "learned":
-        half = "embed" if isinstance(config, LanguageConfig) else "source"
-        tables[f"{half}.positions.weight"] = "max_position_embeddings"
-    for name, setting in tables.items():
-        if name in state and state[name].ndim == 2:
-            sizes[setting], sizes["d_model"] = state[name].shape
+    # One layer shows the widths of all.
+    depths = {stack.layers: min(1, sizes[stack.layers]) for stack in STACKS[config.model_type]}
+    networks = {name: sizes[name] for name in ("ffn_before", "ffn_after") if name in sizes}
+    for tensor in tensors(describe(replace(config, **depths, **networks))):
+        if tensor.name in state and state[tensor.name].ndim == len(tensor.shape):
+            shown = zip(tensor.settings, state[tensor.name].shape, strict=True)
+            sizes |= {setting: size for setting, size in shown if setting is not None}
     return sizes
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from pellucid import ops
 from pellucid.core.batch import Packed
 from pellucid.data.tokenizers import TokenizerLike
-from pellucid.generation import Decodes, prepared
+from pellucid.generation import Decodes, compile_model
 from pellucid.models.causal_lm import CausalLM
 from pellucid.nn import Recorder
 from pellucid.pipelines.base import GenerationPipeline, Reading
@@ -32,7 +32,7 @@ class _Opened:
 
 
 class Continuing:
-    """A `CausalLM`, made ready, as search sees a model: it reads texts, then says what follows.
+    """A `CausalLM`, compiled, as search sees a model: it reads texts, then says what follows.
 
     Search begins with a begin token; here the last token of each text stands in its place.
     """
@@ -105,7 +105,7 @@ class CausalLMPipeline(GenerationPipeline):
 
     def speaker(self) -> Continuing:
         """Return what search and sampling decode with, made ready once for many texts."""
-        return Continuing(prepared(self.model))
+        return Continuing(compile_model(self.model))
 
     def opening(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that are read of a text."""

@@ -11,7 +11,7 @@ import numpy as np
 from pellucid import ops
 from pellucid.core.batch import Batch, Packed
 from pellucid.data.tokenizers import Tokenizer
-from pellucid.generation import Decodes, prepared
+from pellucid.generation import Decodes, compile_model
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn import Recorder
 from pellucid.pipelines.base import GenerationPipeline, Reading
@@ -60,7 +60,7 @@ class Seq2SeqPipeline(GenerationPipeline):
 
     def speaker(self) -> Decodes:
         """Return what search and sampling decode with, made ready once for many texts."""
-        return prepared(self.model)
+        return compile_model(self.model)
 
     def opening(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that the encoder reads."""

@@ -11,6 +11,8 @@ import numpy as np
 
 from pellucid.core.batch import Batch, Packed
 from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.models.describe import describe
+from pellucid.models.sizes import forward_operations
 from pellucid.training import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import train_step
@@ -29,12 +31,8 @@ KINDS = {
 
 def flops(n: int, length: int) -> float:
     """Matrix-product operations of one step: forward, and twice that for backward."""
-    rows = n * length
-    projections = LAYERS * rows * (4 * E * E + 2 * E * F)  # encoder
-    projections += LAYERS * rows * (8 * E * E + 2 * E * F)  # decoder
-    attention = 3 * LAYERS * n * length * length * 2 * E
-    output = rows * E * V
-    return 3 * 2.0 * (projections + attention + output)
+    lengths = {"encoder": [length] * n, "decoder": [length] * n}
+    return 3 * forward_operations(describe(seed_config(V, V, LAYERS)), lengths)
 
 
 def seed_config(

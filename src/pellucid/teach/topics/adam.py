@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid.teach.topic import Check, Code, Edge, Step, Text, Topic, normal
-from pellucid.training.optimizers import Moments, adam
+from pellucid.training.optimizers.adam import Moments, adam
 
 LR, BETA1, BETA2 = 0.1, 0.9, 0.999
 

@@ -1,0 +1,137 @@
+"""From rows to tokens: the output layer with log-softmax, the likeliest tokens, beam search.
+
+The rules are those of `generation.search`: the `beam` likeliest unfinished hypotheses of an input
+go on, those that end are kept by score, and an input is answered when no unfinished one can still
+rank above the worst answer wanted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pellucid.compiled.blocks import spread_bias, times
+from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.math import exp
+from pellucid.kernels.backend.matmul import WIDTH
+from pellucid.kernels.backend.simd import LANES, choose, full, highest, load, store, total
+
+ROW_BATCH = 32  # rows whose logits stay in the processor's cache between product and choice
+
+_f = np.float32
+_ZERO = _f(0.0)
+_LOWEST = _f(-3e38)
+
+
+@inner()
+def log_probabilities(x, width, w, output, log_p):
+    """Write log p (m, padded V) of rows x; what pads V has a bias so low that its p is 0."""
+    m, wide = log_p.shape
+    spread_bias(log_p, wide, w, output.bias)
+    times(x, width, w, output.weight, log_p, wide // WIDTH)
+    for i in range(m):
+        here = i * wide
+        tops = full(_LOWEST)
+        for j in range(0, wide, LANES):
+            z = load(log_p, here + j)
+            tops = choose(z > tops, z, tops)
+        top = highest(tops)
+        sums = full(_ZERO)
+        for j in range(0, wide, LANES):
+            sums = sums + exp(load(log_p, here + j) - top)
+        log_sum = _f(np.log(total(sums)))
+        for j in range(0, wide, LANES):
+            store(log_p, here + j, (load(log_p, here + j) - top) - log_sum)
+
+
+@inner()
+def likeliest(log_p, i, vocabulary, values, tokens):
+    """Write row i's largest values and their tokens, largest first, ties to the lower token.
+
+    Where the vocabulary has fewer tokens than `tokens` has places, the rest are −1.
+    """
+    wide, k = log_p.shape[1], len(tokens)
+    for place in range(k):
+        values[place], tokens[place] = _LOWEST, -1
+    worst = _LOWEST
+    for start in range(0, wide, 2 * LANES):
+        a = load(log_p, i * wide + start)
+        b = load(log_p, i * wide + start + LANES)
+        if highest(choose(a > b, a, b)) > worst:
+            for token in range(start, min(start + 2 * LANES, vocabulary)):
+                value = log_p[i, token]
+                if value > worst:
+                    place = k - 1
+                    while place > 0 and values[place - 1] < value:
+                        values[place], tokens[place] = values[place - 1], tokens[place - 1]
+                        place -= 1
+                    values[place], tokens[place] = value, token
+                    worst = values[k - 1]
+
+
+@inner()
+def keep(answers, i, log_p, score, length, row, ended):
+    """Keep an answer of input i if it is among its best, behind those of the same score."""
+    scores, log_ps, ends = answers.scores, answers.log_p, answers.ends
+    last = scores.shape[1]
+    place = last
+    while place > 0 and scores[i, place - 1] < score:
+        place -= 1
+    for p in range(last - 1, place, -1):
+        scores[i, p], log_ps[i, p] = scores[i, p - 1], log_ps[i, p - 1]
+        for j in range(3):
+            ends[i, p, j] = ends[i, p - 1, j]
+    if place < last:
+        scores[i, place], log_ps[i, place] = score, log_p
+        ends[i, place, 0], ends[i, place, 1], ends[i, place, 2] = length, row, ended
+
+
+@inner()
+def advance(m, current, candidates, beam, length, answers, following):
+    """Extend m hypotheses of `length` tokens by one; return how many go on, in `following`."""
+    owners, totals = current.owners, current.totals
+    cursor = np.empty(beam.size, np.int64)
+    wanted = 2 * beam.size
+    rows = 0
+    begin = 0
+    while begin < m:
+        i = owners[begin]
+        end = begin + 1
+        while end < m and owners[end] == i:
+            end += 1
+        for r in range(end - begin):
+            cursor[r] = 0
+        first = rows
+        for rank in range(wanted if length < beam.limits[i] else 0):
+            if rows - first == beam.size:
+                break
+            at, reached = -1, 0.0
+            for r in range(begin, end):
+                c = cursor[r - begin]
+                if c < wanted and candidates.tokens[r, c] >= 0:
+                    sum_ = totals[r] + np.float64(candidates.log_p[r, c])
+                    if at < 0 or sum_ > reached:
+                        at, reached = r, sum_
+            if at < 0:
+                break
+            token = candidates.tokens[at, cursor[at - begin]]
+            cursor[at - begin] += 1
+            if token == beam.eos:
+                if rank < beam.size:
+                    score = reached / beam.penalties[length + 1]
+                    keep(answers, i, reached, score, length, at, True)
+                    answers.finished[i] += 1
+            else:
+                following.owners[rows], following.totals[rows] = i, reached
+                following.tokens[rows], following.parents[rows] = token, at
+                rows += 1
+        if rows > first and answers.finished[i] >= beam.size:
+            if beam.size == 1:
+                rows = first
+            else:
+                # log p only falls; the kindest penalty is that of the longest answer it can become
+                longest = beam.limits[i] + 1 if beam.longer_is_kinder else length + 2
+                kindest = beam.penalties[longest]
+                if following.totals[first] / kindest <= answers.scores[i, beam.best - 1]:
+                    rows = first
+        begin = end
+    return rows

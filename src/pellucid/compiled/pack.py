@@ -1,0 +1,215 @@
+"""A model's weights as the decoding kernels read them, packed from its description.
+
+Matrices are in panels (`kernels.backend.matmul`), vectors padded to them, one after another in one
+long array. It is a copy: a model that is trained further needs a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pellucid import nn
+from pellucid.compiled.blocks import ACTIVATION_NAMES, FEED_FORWARD, MEMORY, SELF
+from pellucid.compiled.records import PackedInputs, PackedModel, PackedOutput, PackedStack
+from pellucid.kernels.backend.matmul import WIDTH, panels
+from pellucid.kernels.backend.simd import LANES
+from pellucid.models.describe import (
+    GENERATIVE,
+    Attention,
+    FeedForward,
+    Linear,
+    Norm,
+    Output,
+    Reader,
+    Residual,
+    Stack,
+    UnsupportedError,
+    array,
+    describe,
+    position_table,
+    projections,
+)
+
+Array = np.ndarray
+
+READER = Reader("Compiled decoding", {**GENERATIVE, FeedForward: {"activation": ACTIVATION_NAMES}})
+
+_LINE = 16  # floats in a line of the processor's cache
+_NO_TOKEN = -1e30
+
+
+def pack(model: nn.Module) -> PackedModel:
+    """Pack the float32 weights of a model that has a decoder.
+
+    Raises `UnsupportedError` for a model that the kernels do not compute.
+    """
+    records, weights = describe(model), _Weights(model.state_dict())
+    decoder, encoder = (READER.stack(records, name) for name in ("decoder", "encoder"))
+    if decoder is None:
+        raise UnsupportedError("Compiled decoding needs a decoder; this model has none")
+    target, packed = _inputs(decoder, weights), weights.stack(decoder)
+    source, read = target, packed
+    memory: list[tuple[int, int]] = []
+    if encoder is not None:
+        source, read = _inputs(encoder, weights), weights.stack(encoder)
+        memory = [
+            weights.keys_values(block.sublayer)
+            for block in decoder.blocks
+            if isinstance(block.sublayer, Attention) and block.sublayer.over == "memory"
+        ]
+    (output,) = (record for record in records if isinstance(record, Output))
+    weight = weights.state[output.linear.weight.name]
+    at = weights.product(weight, array(output.linear.bias, weights.state), _NO_TOKEN)
+    return PackedModel(
+        encoder is not None,
+        weights.joined(),
+        read,
+        source,
+        np.array(memory, np.int64).reshape(-1, 2),
+        packed,
+        target,
+        PackedOutput(*at, len(weight), _up(len(weight), WIDTH)),
+    )
+
+
+def _up(n: int, to: int) -> int:
+    return -(-n // to) * to
+
+
+def _inputs(stack: Stack, weights: _Weights) -> PackedInputs:
+    return PackedInputs(
+        weights.state[stack.tokens.table.name],
+        position_table(stack.positions, weights.state, np.float32),
+        np.float32(stack.tokens.factor),
+        np.float32(stack.positions.factor),
+    )
+
+
+def _the(name: str, values: Iterable[Any], default: Any) -> Any:
+    """Return the one value of a setting that all blocks of a stack share; default: no blocks."""
+    different = list(dict.fromkeys(values))
+    if len(different) > 1:
+        raise UnsupportedError(
+            f"Compiled decoding needs one {name} in all blocks of a stack, got "
+            f"{', '.join(map(str, different))}"
+        )
+    return different[0] if different else default
+
+
+class _Weights:
+    """Collects what is packed; every method returns where it begins."""
+
+    def __init__(self, state: Mapping[str, Array]) -> None:
+        self.state = state
+        self._parts: list[Array] = []
+        self._end = 0
+
+    def joined(self) -> Array:
+        """Return everything as one array (1, all) that begins at a line of the cache."""
+        raw = np.empty(self._end + _LINE, np.float32)
+        skip = -(raw.ctypes.data // raw.itemsize) % _LINE
+        w = raw[skip : skip + self._end]
+        at = 0
+        for part in self._parts:
+            w[at : at + part.size] = part.ravel()
+            at += part.size
+        return w.reshape(1, -1)
+
+    def stack(self, stack: Stack) -> PackedStack:
+        """Pack a stack's blocks, in order, and its final norm."""
+        blocks = stack.blocks
+        networks = [b.sublayer for b in blocks if isinstance(b.sublayer, FeedForward)]
+        attentions = [b.sublayer for b in blocks if isinstance(b.sublayer, Attention)]
+        norms = [b.norm for b in blocks] + ([] if stack.norm is None else [stack.norm])
+        lines = [self._block(block) for block in blocks]
+        causal = {each.causal for each in attentions if each.over == "self"}
+        if causal - {stack.tokens.stack == "decoder"}:
+            raise UnsupportedError(
+                "Compiled decoding needs causal attention in the decoder and no other in the "
+                f"encoder; {stack.tokens.stack} has causal = {causal}"
+            )
+        width = stack.tokens.table.shape[1]
+        ffn = _the("ffn_dim", (network.linear1.weight.shape[0] for network in networks), 1)
+        placement = _the("norm placement", (block.placement for block in blocks), "pre")
+        activation = _the("activation", (network.activation for network in networks), None)
+        return PackedStack(
+            program=np.array(lines, np.int64).reshape(-1, 7),
+            layers=len(stack.layers()),
+            width=width,
+            padded_width=_up(width, WIDTH),
+            ffn=ffn,
+            padded_ffn=_up(ffn, WIDTH),
+            heads=_the("number of heads", (each.heads for each in attentions), 1),
+            head_width=_up(_the("head width", (each.head_width for each in attentions), 1), LANES),
+            pre_norm=int(placement == "pre"),
+            activation=0 if activation is None else ACTIVATION_NAMES.index(activation),
+            final_norm=-1 if stack.norm is None else self._norm(stack.norm),
+            scale=np.float32(_the("scale of the scores", (each.scale for each in attentions), 1.0)),
+            eps=np.float32(_the("norm eps", (norm.eps for norm in norms), 0.0)),
+        )
+
+    def product(self, weight: Array, bias: Array | None, fill: float = 0.0) -> tuple[int, int]:
+        """Pack x Wᵀ + b: W and b. `fill` pads the bias to whole panels."""
+        at = self._add(panels(weight.T))
+        padded = np.full(_up(len(weight), WIDTH), fill, np.float32)
+        padded[: len(weight)] = 0.0 if bias is None else bias
+        return at, self._add(padded)
+
+    def keys_values(self, attention: Attention) -> tuple[int, int]:
+        """Pack what projects the encoder's rows to a layer's keys and values."""
+        _, *kv = projections(attention, self.state)
+        weight, bias = zip(*(self._heads(attention, *p) for p in kv), strict=True)
+        return self.product(np.concatenate(weight), np.concatenate(bias))
+
+    def _block(self, block: Residual) -> list[int]:
+        """Return a block's line of the program."""
+        if isinstance(block.sublayer, FeedForward):
+            network = block.sublayer
+            into, out = (self._linear(linear) for linear in (network.linear1, network.linear2))
+            return [FEED_FORWARD, self._norm(block.norm), *into, *out, block.layer]
+        attention = block.sublayer
+        each = [self._heads(attention, *p) for p in projections(attention, self.state)]
+        kind = {"self": SELF, "memory": MEMORY}[attention.over]
+        weight, bias = zip(*(each if kind == SELF else each[:1]), strict=True)
+        into = self.product(np.concatenate(weight), np.concatenate(bias))
+        return [kind, self._norm(block.norm), *into, *self._out(attention), block.layer]
+
+    def _linear(self, linear: Linear) -> tuple[int, int]:
+        return self.product(self.state[linear.weight.name], array(linear.bias, self.state))
+
+    def _heads(
+        self, attention: Attention, weight: Array, bias: Array | None
+    ) -> tuple[Array, Array]:
+        """Pad every head of a projection with rows of zeros."""
+        heads, width, e = attention.heads, attention.head_width, weight.shape[1]
+        w = np.zeros((heads, _up(width, LANES), e), np.float32)
+        b = np.zeros((heads, _up(width, LANES)), np.float32)
+        w[:, :width] = weight.reshape(heads, width, e)
+        b[:, :width] = 0.0 if bias is None else bias.reshape(heads, width)
+        return w.reshape(-1, e), b.reshape(-1)
+
+    def _out(self, attention: Attention) -> tuple[int, int]:
+        """Pack the product after the heads; zeros meet their padding."""
+        heads, width = attention.heads, attention.head_width
+        weight = self.state[attention.out_proj.weight.name]
+        w = np.zeros((len(weight), heads, _up(width, LANES)), np.float32)
+        w[:, :, :width] = weight.reshape(-1, heads, width)
+        bias = array(attention.out_proj.bias, self.state)
+        return self.product(w.reshape(len(weight), -1), bias)
+
+    def _norm(self, norm: Norm) -> int:
+        weight = self.state[norm.weight.name]
+        both = np.zeros((2, _up(len(weight), WIDTH)), np.float32)
+        both[0, : len(weight)] = weight
+        if norm.bias is not None:
+            both[1, : len(weight)] = self.state[norm.bias.name]
+        return self._add(both)
+
+    def _add(self, part: Array) -> int:
+        at = self._end
+        self._parts.append(part)
+        self._end += part.size
+        return at

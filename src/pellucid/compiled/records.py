@@ -1,0 +1,201 @@
+"""What the decoding kernels are given: named records of arrays and numbers, and their Numba types.
+
+Weights are in one long array `w` (1, all); records say where in it things begin. Matrices are in
+panels of WIDTH columns (`kernels.backend.matmul`), so that widths come twice: as they are, and
+padded to whole panels.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+Array = np.ndarray
+
+
+class PackedStack(NamedTuple):
+    """A stack's blocks and sizes."""
+
+    program: Array
+    """(blocks, 7) int64, a line for each block; its columns are in `compiled.blocks`."""
+    layers: int
+    width: int
+    """E."""
+    padded_width: int
+    ffn: int
+    """F."""
+    padded_ffn: int
+    heads: int
+    head_width: int
+    """Padded to whole vectors."""
+    pre_norm: int
+    activation: int
+    """Its place in `blocks.ACTIVATION_NAMES`."""
+    final_norm: int
+    """Where the final norm begins in `w`; −1 without one."""
+    scale: Any
+    """What q · k is multiplied by."""
+    eps: Any
+
+
+class PackedInputs(NamedTuple):
+    """Token and position vectors with their factors."""
+
+    tokens: Array
+    positions: Array
+    token_factor: Any
+    position_factor: Any
+
+
+class PackedOutput(NamedTuple):
+    """Where the output layer is in `w`, and its sizes."""
+
+    weight: int
+    bias: int
+    vocabulary: int
+    padded: int
+
+
+class PackedModel(NamedTuple):
+    """All that the kernels know of a model. Without an encoder its fields repeat the decoder's."""
+
+    has_encoder: bool
+    w: Array
+    encoder: PackedStack
+    source: PackedInputs
+    memory: Array
+    """(layers, 2) int64: where the projections of the encoder's rows to every decoder layer's keys
+    and values are in `w`, weights and biases; (0, 2) without an encoder."""
+    decoder: PackedStack
+    target: PackedInputs
+    output: PackedOutput
+
+
+class Source(NamedTuple):
+    """Packed inputs of an encoder."""
+
+    tokens: Array
+    positions: Array
+    starts: Array
+    """(N + 1,): where each begins among the tokens, and where the last ends."""
+
+
+class Keys(NamedTuple):
+    """The decoder's own keys and values, every row's in every layer."""
+
+    rows: Array
+    """(layers · capacity, 2 · heads · head width)."""
+    capacity: int
+    """Rows of one layer; 0 in an encoder, which keeps none."""
+    first: int
+    """Where the rows computed now are written."""
+
+
+class Visible(NamedTuple):
+    """What each of the rows computed now attends to."""
+
+    keys: Array
+    """(m, longest): the row numbers among `Keys`; in an encoder, the first row of the sequence."""
+    counts: Array
+    """(m,): how many."""
+    sources: Array
+    """(m, 2): first row and number of rows in the memory."""
+
+
+class Memory(NamedTuple):
+    """The encoder's rows as keys and values of every decoder layer."""
+
+    rows: Array
+    """(layers · length, 2 · heads · head width)."""
+    length: int
+    """Rows of one layer."""
+
+
+class Prompt(NamedTuple):
+    """What each input's answers begin from."""
+
+    keys: Array
+    """(layers · T, 2 · heads · head width): keys and values of what the decoder has read."""
+    names: Array
+    """(N, longest): the numbers of each input's rows among them."""
+    counts: Array
+    """(N,): how many."""
+    sources: Array
+    """(N, 2): first row and number of rows in the memory."""
+
+
+class Beam(NamedTuple):
+    """How answers are searched for."""
+
+    size: int
+    best: int
+    bos: int
+    eos: int
+    limits: Array
+    """(N,): the most tokens of each answer."""
+    penalties: Array
+    """(2 + longest limit + 1,): the length penalty of every length."""
+    longer_is_kinder: bool
+    """Whether the penalty divides log p of longer answers by more (α > 0)."""
+
+
+class Hypotheses(NamedTuple):
+    """Unfinished hypotheses, grouped by input."""
+
+    owners: Array
+    """(m,): the input of each."""
+    totals: Array
+    """(m,): Σ log p."""
+    tokens: Array
+    """(m,): the newest token."""
+    parents: Array
+    """(m,): the row that it extends."""
+
+
+class Candidates(NamedTuple):
+    """The likeliest next tokens of each hypothesis, likeliest first."""
+
+    log_p: Array
+    tokens: Array
+    """(m, 2 · beam); −1 where the vocabulary has no more."""
+
+
+class Answers(NamedTuple):
+    """The best answers of each input, best first."""
+
+    tokens: Array
+    """(N, beam, longest limit)."""
+    ends: Array
+    """(N, beam, 3): length, row of the last token, whether the end token was generated."""
+    log_p: Array
+    """(N, beam)."""
+    scores: Array
+    """(N, beam); −inf where there is no answer."""
+    finished: Array
+    """(N,): how many ended with the end token."""
+
+
+_i4, _i8, _f4, _f8 = types.int32, types.int64, types.float32, types.float64
+_numbers, _table, _floats = _i8[::1], _i8[:, ::1], _f4[:, ::1]
+
+
+def _record(kind: type, *fields: Any) -> Any:
+    return types.BaseTuple.from_types(fields, kind)  # type: ignore[no-untyped-call]
+
+
+_STACK = _record(PackedStack, _table, *[_i8] * 10, _f4, _f4)
+_INPUTS = _record(PackedInputs, _floats, _floats, _f4, _f4)
+_OUTPUT = _record(PackedOutput, *[_i8] * 4)
+MODEL = _record(
+    PackedModel, types.boolean, _floats, _STACK, _INPUTS, _table, _STACK, _INPUTS, _OUTPUT
+)
+SOURCE = _record(Source, *[_numbers] * 3)
+KEYS = _record(Keys, _floats, _i8, _i8)
+VISIBLE = _record(Visible, _table, _numbers, _table)
+MEMORY = _record(Memory, _floats, _i8)
+PROMPT = _record(Prompt, _floats, _table, _numbers, _table)
+BEAM = _record(Beam, *[_i8] * 4, _numbers, _f8[::1], types.boolean)
+ANSWERS = _record(Answers, _i4[:, :, ::1], _i8[:, :, ::1], _f8[:, ::1], _f8[:, ::1], _numbers)
+ROWS, LOG_P = _numbers, _floats
