@@ -12,7 +12,7 @@ from pellucid.core.rng import Rng
 from pellucid.models.config import CausalLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
-from pellucid.models.layers import EncoderLayer
+from pellucid.models.layers import EncoderLayer, norm_of
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.models.state import State, decode_step
 from pellucid.nn.module import Forward, single_use
@@ -36,11 +36,10 @@ class CausalLM(nn.Module):
     def __init__(self, config: CausalLMConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
         self.embed = Embed(config, config.vocab_size, dtype)
-        norm = nn.LayerNorm(config.d_model, config.layer_norm_eps, dtype=dtype)
         self.decoder = nn.TransformerEncoder(
             EncoderLayer(config, dtype),
             config.num_hidden_layers,
-            norm if config.final_norm else None,
+            norm_of(config, dtype) if config.final_norm else None,
         )
         self.output = output_layer(config, self.embed.tokens, dtype)
         choose_inits(config, self.decoder)

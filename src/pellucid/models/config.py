@@ -1,15 +1,26 @@
-"""What every model is made of, and the encoder-decoder: what seed 003 varies is a value here."""
+"""What every model is made of, and the encoder-decoder: what article 003 varies is a value here."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pellucid.core.array import LEAST_NORMAL
 from pellucid.core.errors import UsageError
+from pellucid.models.positions import POSITIONS
+from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.norms import NORMS
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "leaky_relu"]
+# The choices are the registries' own.
+if TYPE_CHECKING:
+    Activation = str
+    NormType = str
+    PositionScheme = str
+else:
+    Activation = Literal[tuple(ACTIVATIONS)]
+    NormType = Literal[tuple(NORMS)]
+    PositionScheme = Literal[tuple(POSITIONS)]
 
 MOST_POSITIONS = 2**20
 """Of any model, at most: beyond it stands a damaged number, of which no table could be built."""
@@ -39,17 +50,19 @@ class StackConfig:
     activation_dropout: float | None = None
     """Dropout inside the feed-forward networks."""
     norm: Literal["post", "pre"] = "post"
-    """LayerNorm after each residual sum (the paper) or before each sublayer."""
+    """The norm after each residual sum (the paper) or before each sublayer."""
+    norm_type: NormType = "layer_norm"
+    """Which norm."""
     final_norm: bool = True
-    """A LayerNorm at the end of each stack: torch's Transformer has them, seed 003 does not."""
+    """A norm at the end of each stack: torch's Transformer has them, article 003 does not."""
     layer_norm_eps: float = 1e-5
-    """The epsilon of every LayerNorm."""
+    """The epsilon of every norm."""
     ffn_before: int = 0
-    """Feed-forward networks before attention in every layer (seed 004's exercise)."""
+    """Feed-forward networks before attention in every layer (the exercise of article 004)."""
     ffn_after: int = 1
     """Feed-forward networks after attention in every layer."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """The paper's fixed table, or a learned one."""
+    positions: PositionScheme = "sinusoidal"
+    """How a token's position is known: the paper's fixed table, a learned one, or another."""
     max_position_embeddings: int = 256
     """Longest sequence, begin and end tokens included."""
     attention_scale: Literal["sqrt_d_k", "d_k", "d_k^2", "none", "learned"] | float = "sqrt_d_k"
@@ -62,11 +75,11 @@ class StackConfig:
     output_bias: bool = True
     """A bias in the output layer."""
     token_init: Literal["xavier", "1/sqrt_d_model"] | float = "1/sqrt_d_model"
-    """First values of token tables: Xavier's uniform, or normal with this standard deviation."""
+    """Initialisation of token tables: Xavier's uniform, or normal with this standard deviation."""
     position_init: Literal["xavier", "1/sqrt_d_model"] | float = "1/sqrt_d_model"
-    """First values of learned positions, likewise."""
+    """Initialisation of learned positions, likewise."""
     attention_init: Literal["packed", "separate"] = "packed"
-    """Xavier over the packed q, k, v weights with zero biases (torch), or over each (seed 003)."""
+    """Xavier over the packed q, k, v weights, biases zero (torch), or over each (article 003)."""
     padding_row_zero: bool = False
     """Keep the padding token's row at zero and never learn it."""
     pad_token_id: int = 0
@@ -90,6 +103,20 @@ class StackConfig:
             raise UsageError(
                 f"num_attention_heads must divide d_model: {self.d_model} is not a multiple of "
                 f"{self.num_attention_heads}"
+            )
+        for name, known in (
+            ("activation_function", ACTIVATIONS),
+            ("norm_type", NORMS),
+            ("positions", POSITIONS),
+        ):
+            if getattr(self, name) not in known:
+                raise UsageError(
+                    f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
+                )
+        if POSITIONS[self.positions].rotate is not None and self.head_width % 2:
+            raise UsageError(
+                f"{self.positions} positions rotate pairs of numbers, so a head must be an even "
+                f"number wide; d_model / num_attention_heads is {self.head_width}"
             )
         self._at_least(0, "ffn_before", "pad_token_id", "bos_token_id", "eos_token_id")
         self._at_least(1, "ffn_dim", "ffn_after")
@@ -198,14 +225,14 @@ class LanguageConfig(StackConfig):
     """One table for tokens and output layer."""
     activation_function: Activation = "gelu"
     """Activation inside the feed-forward networks."""
-    positions: Literal["sinusoidal", "learned"] = "learned"
-    """The paper's fixed table, or a learned one."""
+    positions: PositionScheme = "learned"
+    """How a token's position is known: the paper's fixed table, a learned one, or another."""
     embedding_scale: Literal["sqrt_d_model"] | float = 1.0
     """What token embeddings are multiplied by."""
     token_init: Literal["xavier", "1/sqrt_d_model"] | float = 0.02
-    """First values of token tables: Xavier's uniform, or normal with this standard deviation."""
+    """Initialisation of token tables: Xavier's uniform, or normal with this standard deviation."""
     position_init: Literal["xavier", "1/sqrt_d_model"] | float = 0.02
-    """First values of learned positions, likewise."""
+    """Initialisation of learned positions, likewise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,6 +21,9 @@ import numpy as np
 from pellucid import nn, ops
 from pellucid.core.errors import UserError
 from pellucid.models.config import StackConfig
+from pellucid.models.positions import POSITIONS
+from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.norms import NORMS
 
 Array = np.ndarray
 
@@ -289,7 +292,7 @@ class _Builder:
             tokens = tokens._replace(same_as="target.tokens.weight")
         yield Embedding(table=tokens, factor=c.token_factor, stack=shape.name)
         table = None
-        if c.positions == "learned":
+        if POSITIONS[c.positions].learned:
             name = f"{shape.embed}.positions.weight"
             table = self._tensor(name, "max_position_embeddings", "d_model")
         yield Positions(
@@ -330,19 +333,29 @@ class _Builder:
 
     def _network(self, shape: StackShape, name: str) -> FeedForward:
         c = self.config
+        gates = ACTIVATIONS[c.activation_function].gates
         return FeedForward(
             stack=shape.name,
-            linear1=self._linear(f"{name}.linear1", "ffn_dim", "d_model"),
+            linear1=self._linear(
+                f"{name}.linear1", "ffn_dim" if gates == 1 else gates * c.ffn_dim, "d_model"
+            ),
             linear2=self._linear(f"{name}.linear2", "d_model", "ffn_dim"),
             activation=c.activation_function,
             dropout=_or(c.activation_dropout, c.dropout),
         )
 
     def _norm(self, shape: StackShape, name: str) -> Norm:
-        weight, bias = (self._tensor(f"{name}.{part}", "d_model") for part in ("weight", "bias"))
-        return Norm(stack=shape.name, weight=weight, bias=bias, eps=self.config.layer_norm_eps)
+        c = self.config
+        bias = NORMS[c.norm_type].has_bias
+        return Norm(
+            stack=shape.name,
+            weight=self._tensor(f"{name}.weight", "d_model"),
+            bias=self._tensor(f"{name}.bias", "d_model") if bias else None,
+            eps=c.layer_norm_eps,
+            kind=c.norm_type,
+        )
 
-    def _linear(self, name: str, out: str, into: str, bias: bool = True) -> Linear:
+    def _linear(self, name: str, out: str | int, into: str, bias: bool = True) -> Linear:
         return Linear(
             self._tensor(f"{name}.weight", out, into),
             self._tensor(f"{name}.bias", out) if bias else None,

@@ -7,7 +7,8 @@ from typing import Any
 from pellucid import nn
 from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
-from pellucid.nn.blocks import Block, feed_forward
+from pellucid.nn.blocks import Block, feed_forward, gates_of
+from pellucid.nn.layers import Norm
 
 
 class FeedForward(nn.Module):
@@ -16,16 +17,21 @@ class FeedForward(nn.Module):
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         e, f = config.d_model, config.ffn_dim
         self.activation = config.activation_function
-        self.linear1 = nn.Linear(e, f, dtype=dtype, seed=None)
+        self.linear1 = nn.Linear(e, gates_of(self.activation) * f, dtype=dtype, seed=None)
         self.dropout = nn.Dropout(_or(config.activation_dropout, config.dropout))
         self.linear2 = nn.Linear(f, e, dtype=dtype, seed=None)
-        self.norm = nn.LayerNorm(e, config.layer_norm_eps, dtype=dtype)
+        self.norm = norm_of(config, dtype)
         self.dropout1 = nn.Dropout(config.dropout)
 
     def block(self) -> Block:
         """Return the residual step."""
         network = feed_forward(self.linear1, self.activation, self.dropout, self.linear2)
         return Block("", network, self.norm, self.dropout1)
+
+
+def norm_of(config: StackConfig, dtype: Any) -> Norm:
+    """Return a norm of the kind that the settings name."""
+    return Norm(config.norm_type, config.d_model, config.layer_norm_eps, dtype=dtype)
 
 
 def _or(value: float | None, default: float) -> float:
@@ -63,6 +69,7 @@ class EncoderLayer(nn.TransformerEncoderLayer):
         self.self_attn.dropout = _or(config.attention_dropout, config.dropout)
         self.self_attn.rotate = POSITIONS[config.positions].rotate
         self.dropout.p = _or(config.activation_dropout, config.dropout)
+        self.norm1, self.norm2 = (norm_of(config, dtype) for _ in range(2))
         self.before, self.after = _extras(config, dtype)
 
     def blocks(self) -> list[Block]:
@@ -83,6 +90,7 @@ class DecoderLayer(nn.TransformerDecoderLayer):
             attention.dropout = _or(config.attention_dropout, config.dropout)
         self.self_attn.rotate = POSITIONS[config.positions].rotate
         self.dropout.p = _or(config.activation_dropout, config.dropout)
+        self.norm1, self.norm2, self.norm3 = (norm_of(config, dtype) for _ in range(3))
         self.before, self.after = _extras(config, dtype)
 
     def blocks(self) -> list[Block]:

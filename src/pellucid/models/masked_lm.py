@@ -23,9 +23,10 @@ from pellucid.core.vjp import dispatch
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits, table_init
-from pellucid.models.layers import EncoderLayer
+from pellucid.models.layers import EncoderLayer, norm_of
 from pellucid.models.masking import mask_tokens
 from pellucid.models.output import LossSum, output_layer, output_loss
+from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
 from pellucid.nn.recorder import Recorder
 
@@ -43,9 +44,9 @@ class SegmentEmbed(Embed):
                 config.type_vocab_size, config.d_model, dtype=dtype, seed=None
             )
             self.segments.init_with(table_init(config.token_init, config.d_model))
-        self.norm: nn.LayerNorm | None = None
+        self.norm: Norm | None = None
         if config.embedding_norm:
-            self.norm = nn.LayerNorm(config.d_model, config.layer_norm_eps, dtype=dtype)
+            self.norm = norm_of(config, dtype)
 
     def forward(
         self,
@@ -89,7 +90,7 @@ class MaskedHead(nn.Module):
     def __init__(self, config: MaskedLMConfig, dtype: Any) -> None:
         self.activation = config.activation_function
         self.dense = nn.Linear(config.d_model, config.d_model, dtype=dtype, seed=None)
-        self.norm = nn.LayerNorm(config.d_model, config.layer_norm_eps, dtype=dtype)
+        self.norm = norm_of(config, dtype)
 
     def forward(self, input: Array) -> Forward:
         """Return (y, backward)."""
@@ -123,7 +124,7 @@ class MaskedLM(nn.Module):
         self.config = config
         e = config.d_model
         self.embed = SegmentEmbed(config, dtype)
-        norm = nn.LayerNorm(e, config.layer_norm_eps, dtype=dtype) if config.final_norm else None
+        norm = norm_of(config, dtype) if config.final_norm else None
         self.encoder = nn.TransformerEncoder(
             EncoderLayer(config, dtype), config.num_hidden_layers, norm
         )

@@ -12,10 +12,11 @@ from pellucid.core.rng import Rng
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
-from pellucid.models.layers import DecoderLayer, EncoderLayer
+from pellucid.models.layers import DecoderLayer, EncoderLayer, norm_of
 from pellucid.models.output import LossSum, output_loss
 from pellucid.models.state import State, decode_step
 from pellucid.nn.init import xavier_uniform
+from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
 from pellucid.nn.recorder import Recorder
 
@@ -56,10 +57,10 @@ class Seq2Seq(nn.Module):
         choose_inits(config, self.encoder, self.decoder)
         self.initialise(seed)
 
-    def _final_norm(self, dtype: Any) -> nn.LayerNorm | None:
+    def _final_norm(self, dtype: Any) -> Norm | None:
         if not self.config.final_norm:
             return None
-        return nn.LayerNorm(self.config.d_model, self.config.layer_norm_eps, dtype=dtype)
+        return norm_of(self.config, dtype)
 
     @property
     def dtype(self) -> Any:

@@ -161,6 +161,7 @@ class TransformerLayer(Module):
         nhead: int,
         dim_feedforward: int,
         dropout: float,
+        activation: Any,
         batch_first: bool,
         norm_first: bool,
         bias: bool,
@@ -173,7 +174,8 @@ class TransformerLayer(Module):
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, **attention)
         if attends_to_memory:
             self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, **attention)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, dtype=dtype, seed=None)
+        wide = gates_of(as_activation(activation)) * dim_feedforward
+        self.linear1 = Linear(d_model, wide, bias, dtype=dtype, seed=None)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype, seed=None)
 
@@ -188,6 +190,11 @@ class TransformerLayer(Module):
     def run(self, x: Array, context: Context) -> Forward:
         """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, dmemory or None)."""
         return run_blocks(x, self.blocks(), self.norm_first, context)
+
+
+def gates_of(activation: str | Module) -> int:
+    """Return how many input features the activation takes to an output feature."""
+    return ACTIVATIONS[activation].gates if isinstance(activation, str) else 1
 
 
 def as_activation(activation: Any) -> str | Module:

@@ -56,13 +56,27 @@ class Linear(Module):
 
 
 class Norm(Module):
-    """A norm over the last axes; `kind` is its row in `ops.norms.NORMS`."""
+    """The norm `kind` of `ops.norms.NORMS` over rows of one width.
 
-    kind: str
-    normalized_shape: tuple[int, ...]
-    eps: float
+    >>> import numpy as np
+    >>> Norm("layer_norm", 4)(np.arange(8, dtype=np.float32).reshape(2, 4)).shape
+    (2, 4)
+    """
+
     weight: Parameter | None
     bias: Parameter | None
+
+    def __init__(
+        self, kind: str, width: int, eps: float = 1e-5, bias: bool = True, *, dtype: Any = float32
+    ) -> None:
+        self.kind, self.eps = kind, eps
+        self.weight = Parameter((width,), ones, dtype)
+        self.bias = Parameter((width,), zeros, dtype) if bias and NORMS[kind].has_bias else None
+        self.initialise(0)
+
+    def forward(self, input: Array) -> Forward:
+        """Return (y, backward)."""
+        return self.run(input)
 
     def arrays(self) -> tuple[Array | None, Array | None]:
         """Return the arrays of weight and bias, or None."""
@@ -98,8 +112,6 @@ class LayerNorm(Norm):
     True
     """
 
-    kind = "layer_norm"
-
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -110,7 +122,7 @@ class LayerNorm(Norm):
         dtype: Any = float32,
     ) -> None:
         self.normalized_shape = functional.shape_of(normalized_shape)
-        self.eps = eps
+        self.kind, self.eps = "layer_norm", eps
         self.elementwise_affine = elementwise_affine
         self.weight, self.bias = None, None
         if elementwise_affine:

@@ -19,7 +19,7 @@ from pellucid.nn.blocks import Block, TransformerLayer, as_activation, unwind
 from pellucid.nn.context import Context, Memory
 from pellucid.nn.differences import rule
 from pellucid.nn.init import xavier_uniform
-from pellucid.nn.layers import Dropout, LayerNorm
+from pellucid.nn.layers import Dropout, LayerNorm, Norm
 from pellucid.nn.module import Forward, Module, ModuleList, single_use
 from pellucid.nn.recorder import Recorder
 
@@ -36,6 +36,9 @@ class TransformerEncoderLayer(TransformerLayer):
     >>> layer(np.ones((3, 5, 8), np.float32)).shape
     (3, 5, 8)
     """
+
+    norm1: Norm
+    norm2: Norm
 
     def __init__(
         self,
@@ -54,7 +57,8 @@ class TransformerEncoderLayer(TransformerLayer):
         seed: int | None = 0,
     ) -> None:
         super().__init__(
-            d_model, nhead, dim_feedforward, dropout, batch_first, norm_first, bias, dtype, scale,
+            d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, bias,
+            dtype, scale,
             attends_to_memory=False,
         )  # fmt: skip
         self.norm1, self.norm2 = (
@@ -100,6 +104,10 @@ class TransformerDecoderLayer(TransformerLayer):
     (3, 5, 8)
     """
 
+    norm1: Norm
+    norm2: Norm
+    norm3: Norm
+
     def __init__(
         self,
         d_model: int,
@@ -117,7 +125,8 @@ class TransformerDecoderLayer(TransformerLayer):
         seed: int | None = 0,
     ) -> None:
         super().__init__(
-            d_model, nhead, dim_feedforward, dropout, batch_first, norm_first, bias, dtype, scale,
+            d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, bias,
+            dtype, scale,
             attends_to_memory=True,
         )  # fmt: skip
         self.norm1, self.norm2, self.norm3 = (
