@@ -9,8 +9,8 @@ import tyro
 
 from pellucid.core.errors import UserError
 from pellucid.families.folder import CARD, find_model, folder_size, load_model, save_model
-from pellucid.models.quantize import Store
-from pellucid.training.card import say_stored
+from pellucid.models.quantize import WeightFormat
+from pellucid.training.card import note_quantized
 
 
 def store(
@@ -18,7 +18,7 @@ def store(
     folder: tyro.conf.Positional[Path],
     /,
     *,
-    store: Store = "float16",
+    store: WeightFormat = "float16",
 ) -> int:
     """Write a trained model again, with its weights in another form, and say both sizes.
 
@@ -34,7 +34,7 @@ def store(
         raise UserError(f"{folder}: is there already; choose another folder")
     card = (old / CARD).read_bytes() if (old / CARD).is_file() else b""
     with suppress(UnicodeDecodeError):  # a card that cannot be read is carried over as it is
-        card = say_stored(card.decode(), store).encode()
+        card = note_quantized(card.decode(), store).encode()
     save_model(folder, trained, card, store)
     print(f"{old}: {folder_size(old)}\n{folder}: {folder_size(folder)}, weights stored as {store}")
     return 0

@@ -17,7 +17,7 @@ from pellucid.cli.console import Output
 from pellucid.cli.options import refuse_repeated
 from pellucid.cli.progress import Progress
 from pellucid.core.errors import UsageError
-from pellucid.models.quantize import Store
+from pellucid.models.quantize import WeightFormat
 from pellucid.training.config import DataConfig, RunConfig, load_recipe, recipe_names
 from pellucid.training.experiment import train_run
 
@@ -54,7 +54,7 @@ def run(arguments: list[str]) -> int:
         config: Annotated[RunConfig, tyro.conf.arg(name="")] = base,
         run: Path = folder,
         accept_changes: bool = False,
-        store: Store = "float32",
+        store: WeightFormat = "float32",
     ) -> int:
         """Train a recipe, a TOML file of settings or, with --resume, a run that was stopped.
 
@@ -125,7 +125,7 @@ def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, 
 
 
 def _train(
-    config: RunConfig, folder: Path, resume: bool, accept_changes: bool, store: Store
+    config: RunConfig, folder: Path, resume: bool, accept_changes: bool, store: WeightFormat
 ) -> int:
     console = Output()
     with Progress(console, folder.resolve().name) as progress:
@@ -134,7 +134,7 @@ def _train(
             folder,
             resume=resume,
             accept_changes=accept_changes,
-            store=store,
+            weights=store,
             listeners=[progress],
             say=progress.say,
         )
