@@ -23,7 +23,7 @@ else:
     PositionScheme = Literal[tuple(POSITIONS)]
 
 MOST_POSITIONS = 2**20
-"""Of any model, at most: beyond it stands a damaged number, of which no table could be built."""
+"""The most positions of any model: a larger number is damaged, and its table would not fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +66,8 @@ class StackConfig:
     max_position_embeddings: int = 256
     """Longest sequence, begin and end tokens included."""
     attention_scale: Literal["sqrt_d_k", "d_k", "d_k^2", "none", "learned"] | float = "sqrt_d_k"
-    """What the scores are divided by; a number multiplies them; "learned": each head finds its own,
-    from 1/sqrt_d_k on."""
+    """What the scores are divided by; a number multiplies them; "learned": each head learns its
+    own, from 1/sqrt_d_k."""
     embedding_scale: Literal["sqrt_d_model"] | float = "sqrt_d_model"
     """What token embeddings are multiplied by."""
     position_scale: Literal["1/sqrt_d_model"] | float = 1.0
@@ -215,7 +215,8 @@ class Seq2SeqConfig(StackConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageConfig(StackConfig):
-    """What the halves share: one vocabulary, one stack, and the first values of GPT-2 and BERT."""
+    """The settings of a model of one text: one vocabulary, one stack, GPT-2's and BERT's
+    initialisation."""
 
     vocab_size: int = 0
     """Entries of the vocabulary; 0 = as many as the tokenizer has."""
@@ -243,7 +244,7 @@ class LanguageConfig(StackConfig):
 @dataclass(frozen=True, kw_only=True)
 class CausalLMConfig(LanguageConfig):
     """The settings of a `CausalLM`; the defaults are GPT-2's, at a smaller size, with
-    the exact GELU in place of the tanh form and Xavier's first values in the stack.
+    the exact GELU in place of the tanh form and Xavier's initialisation in the stack.
 
     >>> CausalLMConfig().norm
     'pre'
@@ -260,7 +261,7 @@ class CausalLMConfig(LanguageConfig):
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig(LanguageConfig):
     """The settings of a `MaskedLM`; the defaults are BERT's, at a smaller size, but for
-    Xavier's first values in the stack.
+    Xavier's initialisation in the stack.
 
     >>> MaskedLMConfig().norm
     'post'
@@ -275,13 +276,13 @@ class MaskedLMConfig(LanguageConfig):
     layer_norm_eps: float = 1e-12
     """The epsilon of every LayerNorm."""
     type_vocab_size: int = 0
-    """Segments that a token may belong to (BERT: 2); 0: none are told apart."""
+    """Segments that a token may belong to (BERT: 2); 0: none."""
     head: bool = True
     """A layer that predicts tokens; a model for embeddings only has none."""
     pooler: bool = False
     """BERT's layer over the first row of each sequence; read from a file, not trained here."""
     mask_token_id: int = 0
-    """Token that stands where one is masked; 0: the vocabulary's last."""
+    """Token that replaces a masked one; 0: the vocabulary's last."""
     masked_share: float = 0.15
     """Share of a sequence's tokens that are predicted, at least one of each."""
 
