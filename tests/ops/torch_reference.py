@@ -45,6 +45,13 @@ def _layer_norm(
     return functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
+def _rms_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    y = functional.rms_norm(x, x.shape[-1:], weight, eps)
+    return y if bias is None else y + bias
+
+
 def _relu(x: Tensor) -> Tensor:
     return functional.relu(x)
 

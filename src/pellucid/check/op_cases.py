@@ -54,6 +54,8 @@ def _small() -> list[OpCase]:
         _case("layer_norm", x=x, weight=weight, bias=bias),
         _case("layer_norm", "large eps, no bias", x=x, weight=weight, eps=0.5),
         _case("layer_norm", "bare, one row", x=7.0 * normal(E)),
+        _case("rms_norm", x=x, weight=weight, bias=bias),
+        _case("rms_norm", "bare, one row", x=7.0 * normal(E)),
         _case("relu", x=bent),
         _case("leaky_relu", x=bent, slope=0.1),
         _case("silu", x=x),

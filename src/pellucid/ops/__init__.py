@@ -19,6 +19,7 @@ from pellucid.ops.linear import linear, linear_backward
 from pellucid.ops.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_backward
 from pellucid.ops.packed_attention import packed_attention, packed_attention_backward
 from pellucid.ops.relu import relu, relu_backward
+from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
 from pellucid.ops.silu import silu, silu_backward
 from pellucid.ops.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 
@@ -54,6 +55,8 @@ __all__ = [
     "packed_attention_backward",
     "relu",
     "relu_backward",
+    "rms_norm",
+    "rms_norm_backward",
     "silu",
     "silu_backward",
     "sinusoidal",

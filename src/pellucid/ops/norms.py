@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pellucid.core.vjp import Pair
 from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
+from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
 
 
 @dataclass(frozen=True)
@@ -35,5 +36,6 @@ NORMS: dict[str, Norm] = {
             kernel=True,
             onnx="LayerNormalization",
         ),
+        Norm("rms_norm", Pair(rms_norm, rms_norm_backward), has_bias=False),
     )
 }
