@@ -58,7 +58,7 @@ class _Cache(FunctionCache):
         self._missing = missing
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        return (*super()._index_key(sig, codegen), _sources())
+        return sig, codegen.magic_tuple(), _sources()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = super().load_overload(sig, target_context)
