@@ -116,10 +116,19 @@ def test_int8_is_smaller_and_near(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"ffn_before": 1}, {"ffn_after": 2}, {"activation_function": "leaky_relu"}]
+    ("settings", "name"),
+    [
+        ({"ffn_before": 1}, "layer of network, self, network: .*ffn_before must be 0"),
+        ({"ffn_after": 2}, "layer of self, network, network: .*ffn_after 1"),
+        ({"activation_function": "leaky_relu"}, "activation = 'leaky_relu' .*supported: relu, "),
+        ({"encoder_layers": 0}, "without layers: the encoder"),
+        ({"decoder_layers": 0}, "without layers: the decoder"),
+    ],
 )
-def test_what_it_cannot_express_is_named(settings: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=next(iter(settings))):
+def test_what_it_cannot_express_is_named(
+    settings: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=name):
         write_ctranslate2(shaken(**settings), TOKENS, TOKENS, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -143,7 +152,7 @@ def test_a_write_that_fails_leaves_nothing_and_may_be_tried_again(
 
 
 def test_a_folder_that_is_there_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         write_ctranslate2(shaken(), TOKENS, TOKENS, tmp_path)
 
 

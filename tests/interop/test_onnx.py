@@ -86,7 +86,7 @@ def test_a_write_that_fails_leaves_nothing_and_may_be_tried_again(
 
 
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         write_onnx(shaken(), tmp_path)
     with pytest.raises(UserError, match="without layers"):
         write_onnx(shaken(decoder_layers=0), tmp_path / "model")

@@ -15,7 +15,6 @@ Heads are padded to whole vectors with zeros, which add nothing to a score.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,18 +24,12 @@ from pellucid.kernels.backend.math import exp, inverse_root
 from pellucid.kernels.backend.matmul import DEPTH, HEIGHT, WIDTH
 from pellucid.kernels.backend.simd import LANES, full, get, load, store, total
 from pellucid.kernels.backend.tile import padded, product
-from pellucid.ops.activations import ACTIVATIONS
 
 SELF, MEMORY, FEED_FORWARD = range(3)
 # The columns of a program: the kind of block, where its arrays begin in w (the norm's weight, its
 # bias a row further; the first product and its bias; the last product and its bias), and the layer
 # whose keys it attends to.
 KIND, NORM, IN, IN_BIAS, OUT, OUT_BIAS, LAYER = range(7)
-
-ACTIVATION_NAMES = tuple(
-    name for name, row in ACTIVATIONS.items() if row.kernel is not None and row.gates == 1
-)
-"""The activations that these kernels have; a stack names one by its place here."""
 
 _f = np.float32
 _ZERO, _ONE = _f(0.0), _f(1.0)
@@ -109,49 +102,6 @@ def norm_rows(x, width, w, at, eps, y):
             store(y, i * row + j, h * load(w, at + j) + load(w, at + row + j))
 
 
-def _over_rows(value: Any) -> Any:
-    """Return the kernel that applies an activation in place to the first n columns of h."""
-
-    @inner()
-    def apply(h, n):
-        for i in range(len(h)):
-            for j in range(n):
-                h[i, j] = value(h[i, j])
-
-    return apply
-
-
-@inner()
-def _no_activation(h, n, activation):
-    """End the chain below; `pack` allows no other number."""
-
-
-def _choice(i: int, apply: Any, otherwise: Any) -> Any:
-    @inner()
-    def choose(h, n, activation):
-        if activation == i:
-            apply(h, n)
-        else:
-            otherwise(h, n, activation)
-
-    return choose
-
-
-def _activate() -> Any:
-    """Return the kernel that applies the activation of a number.
-
-    Each has a loop of its own, because a choice inside the loop would not vectorise.
-    """
-    chosen = _no_activation
-    for i, name in enumerate(ACTIVATION_NAMES):
-        module = importlib.import_module(f"pellucid.kernels.{ACTIVATIONS[name].kernel}")
-        chosen = _choice(i, _over_rows(module.value), chosen)
-    return chosen
-
-
-activate = _activate()
-
-
 @inner()
 def attend(q, q_at, keys, where, apart, count, scale, heads, width, scores, out, out_at):
     """Attend from one row to `count` keys.
@@ -199,75 +149,89 @@ def scratch(stack, rows, keys):
     )
 
 
-@inner()
-def run_blocks(stack, w, x, between, own, visible, memory):
-    """Pass rows x (m, padded E) through a stack, in place.
+def run_blocks_with(value: Any) -> Any:
+    """Return `run_blocks` for an activation, `value` of a number, so that its loop vectorises."""
 
-    With a capacity, `own` receives the rows' keys and values, from its `first` row on, and row i
-    attends to the rows of it that visible.keys[i] names. Without, x is an encoder's: row i attends
-    to the counts[i] rows of x from row keys[i, 0] on. MEMORY blocks attend to the rows of `memory`
-    that visible.sources[i] says.
-    """
-    m, (e, row) = len(x), (stack.width, stack.padded_width)
-    f, f_row = stack.ffn, stack.padded_ffn
-    heads, width, pre = stack.heads, stack.head_width, stack.pre_norm != 0
-    span = heads * width
-    y, h, context = between.normed[:m], between.products[:m], between.contexts[:m]
-    scores, where, counts = between.scores, between.where, visible.counts
-    h_row = h.shape[1]
-    for b in range(len(stack.program)):
-        line = stack.program[b]
-        kind, norm = line[KIND], line[NORM]
-        if pre:
-            norm_rows(x, e, w, norm, stack.eps, y)
-        else:
-            for i in range(m):
-                for j in range(0, row, LANES):
-                    store(y, i * row + j, load(x, i * row + j))
-        add_bias(x, w, line[OUT_BIAS])
-        if kind == FEED_FORWARD:
-            for first in range(0, m, HEIGHT):
-                end = min(first + HEIGHT, m)
-                some = h[: end - first]
-                spread_bias(some, f_row, w, line[IN_BIAS])
-                times(y[first:end], e, w, line[IN], some, f_row // WIDTH)
-                activate(some, f, stack.activation)
-                times(some, f, w, line[OUT], x[first:end], row // WIDTH)
-        else:
-            wide = 3 * span if kind == SELF else span
-            wide = (wide + WIDTH - 1) // WIDTH * WIDTH
-            spread_bias(h, wide, w, line[IN_BIAS])
-            times(y, e, w, line[IN], h, wide // WIDTH)
-            keys = h
-            if kind == MEMORY:
-                keys = memory.rows
-            elif own.capacity:
-                keys = own.rows
-                start = (line[LAYER] * own.capacity + own.first) * 2 * span
+    @inner()
+    def activate(h, n):
+        """Apply the activation in place to the first n columns of h."""
+        for i in range(len(h)):
+            for j in range(n):
+                h[i, j] = value(h[i, j])
+
+    @inner()
+    def run_blocks(stack, w, x, between, own, visible, memory):
+        """Pass rows x (m, padded E) through a stack, in place.
+
+        With a capacity, `own` receives the rows' keys and values, from its `first` row on, and row
+        i attends to the rows of it that visible.keys[i] names. Without, x is an encoder's: row i
+        attends to the counts[i] rows of x from row keys[i, 0] on. MEMORY blocks attend to the rows
+        of `memory` that visible.sources[i] says.
+        """
+        m, (e, row) = len(x), (stack.width, stack.padded_width)
+        f, f_row = stack.ffn, stack.padded_ffn
+        heads, width, pre = stack.heads, stack.head_width, stack.pre_norm != 0
+        span = heads * width
+        y, h, context = between.normed[:m], between.products[:m], between.contexts[:m]
+        scores, where, counts = between.scores, between.where, visible.counts
+        h_row = h.shape[1]
+        for b in range(len(stack.program)):
+            line = stack.program[b]
+            kind, norm = line[KIND], line[NORM]
+            if pre:
+                norm_rows(x, e, w, norm, stack.eps, y)
+            else:
                 for i in range(m):
-                    for j in range(0, 2 * span, LANES):
-                        store(keys, start + i * 2 * span + j, load(h, i * h_row + span + j))
-            for i in range(m):
-                count = counts[i]
+                    for j in range(0, row, LANES):
+                        store(y, i * row + j, load(x, i * row + j))
+            add_bias(x, w, line[OUT_BIAS])
+            if kind == FEED_FORWARD:
+                for first in range(0, m, HEIGHT):
+                    end = min(first + HEIGHT, m)
+                    some = h[: end - first]
+                    spread_bias(some, f_row, w, line[IN_BIAS])
+                    times(y[first:end], e, w, line[IN], some, f_row // WIDTH)
+                    activate(some, f)
+                    times(some, f, w, line[OUT], x[first:end], row // WIDTH)
+            else:
+                wide = 3 * span if kind == SELF else span
+                wide = (wide + WIDTH - 1) // WIDTH * WIDTH
+                spread_bias(h, wide, w, line[IN_BIAS])
+                times(y, e, w, line[IN], h, wide // WIDTH)
+                keys = h
                 if kind == MEMORY:
-                    count = visible.sources[i, 1]
-                    start = line[LAYER] * memory.length + visible.sources[i, 0]
-                    for j in range(count):
-                        where[j] = (start + j) * 2 * span
+                    keys = memory.rows
                 elif own.capacity:
-                    start = line[LAYER] * own.capacity
-                    for j in range(count):
-                        where[j] = (start + visible.keys[i, j]) * 2 * span
-                else:
-                    for j in range(count):
-                        where[j] = (visible.keys[i, 0] + j) * h_row + span
-                attend(h, i * h_row, keys, where, span, count, stack.scale, heads, width, scores,
-                       context, i * span)  # fmt: skip
-            times(context, span, w, line[OUT], x, row // WIDTH)
-        if not pre:
-            norm_rows(x, e, w, norm, stack.eps, x)
-    if stack.final_norm >= 0:
-        norm_rows(x, e, w, stack.final_norm, stack.eps, x)
+                    keys = own.rows
+                    start = (line[LAYER] * own.capacity + own.first) * 2 * span
+                    for i in range(m):
+                        for j in range(0, 2 * span, LANES):
+                            store(keys, start + i * 2 * span + j, load(h, i * h_row + span + j))
+                for i in range(m):
+                    count = counts[i]
+                    if kind == MEMORY:
+                        count = visible.sources[i, 1]
+                        start = line[LAYER] * memory.length + visible.sources[i, 0]
+                        for j in range(count):
+                            where[j] = (start + j) * 2 * span
+                    elif own.capacity:
+                        start = line[LAYER] * own.capacity
+                        for j in range(count):
+                            where[j] = (start + visible.keys[i, j]) * 2 * span
+                    else:
+                        for j in range(count):
+                            where[j] = (visible.keys[i, 0] + j) * h_row + span
+                    attend(
+                        h, i * h_row, keys, where, span, count, stack.scale, heads, width,
+                        scores, context, i * span,
+                    )  # fmt: skip
+                times(context, span, w, line[OUT], x, row // WIDTH)
+            if not pre:
+                norm_rows(x, e, w, norm, stack.eps, x)
+        if stack.final_norm >= 0:
+            norm_rows(x, e, w, stack.final_norm, stack.eps, x)
+
+    return run_blocks
 
 
 @inner()

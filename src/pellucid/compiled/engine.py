@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.compiled import decode
+from pellucid.compiled.decode import kernels_of
 from pellucid.compiled.pack import pack
 from pellucid.compiled.records import Answers, Beam, Keys, Memory, Prompt, Source, Visible
 from pellucid.core.batch import Packed
@@ -89,7 +89,8 @@ class Engine:
     def __init__(self, model: Any) -> None:
         self.model: Decodes = model
         self.config = model.config
-        self.packed = pack(model)
+        self.packed, activation = pack(model)
+        self.kernels = kernels_of(activation)
         self.width = 2 * self.packed.decoder.heads * self.packed.decoder.head_width
 
     @property
@@ -108,7 +109,7 @@ class Engine:
         length = len(sources.record.tokens)
         rows = np.empty((len(self.packed.memory) * length, self.width), np.float32)
         if len(self.packed.memory):
-            decode.encode(self.packed, sources.record, rows)
+            self.kernels.encode(self.packed, sources.record, rows)
         names, counts = self._read(source, cache)
         return EngineState(cache, names, counts, Memory(rows, length), sources.spans)
 
@@ -125,7 +126,7 @@ class Engine:
         after = replace(state, names=names, counts=state.counts + 1)
         visible = Visible(names, after.counts, state.spans)
         log_p = np.empty((len(tokens), output.padded), np.float32)
-        decode.step(self.packed, tokens, state.counts, own, visible, state.memory, log_p)
+        self.kernels.step(self.packed, tokens, state.counts, own, visible, state.memory, log_p)
         return log_p[:, : output.vocabulary], after
 
     def search(
@@ -182,7 +183,7 @@ class Engine:
         )
         memory = Memory(np.empty((1, self.width), np.float32), 0)
         no_output = np.empty((0, self.packed.output.padded), np.float32)
-        decode.step(self.packed, tokens, source.positions, own, visible, memory, no_output)
+        self.kernels.step(self.packed, tokens, source.positions, own, visible, memory, no_output)
         return own.first + begins[:, None] + longest, source.lengths
 
     def _search(
@@ -211,7 +212,7 @@ class Engine:
             config.length_penalty > 0,
         )
         prompt = Prompt(keys, names, counts, sources.spans)
-        decode.search(self.packed, sources.record, prompt, beam, answers)
+        self.kernels.search(self.packed, sources.record, prompt, beam, answers)
         return [
             [
                 Hypothesis(

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numba import typeof
 
 from pellucid import nn
-from pellucid.compiled.blocks import ACTIVATION_NAMES, FEED_FORWARD, MEMORY, SELF
-from pellucid.compiled.records import PackedInputs, PackedModel, PackedOutput, PackedStack
+from pellucid.compiled.blocks import FEED_FORWARD, MEMORY, SELF
+from pellucid.compiled.records import MODEL, PackedInputs, PackedModel, PackedOutput, PackedStack
 from pellucid.kernels.backend.matmul import WIDTH, panels
 from pellucid.kernels.backend.simd import LANES
 from pellucid.models.describe import (
@@ -29,20 +30,25 @@ from pellucid.models.describe import (
     UnsupportedError,
     array,
     describe,
+    parts,
     position_table,
     projections,
 )
+from pellucid.ops.activations import ACTIVATIONS
 
 Array = np.ndarray
 
-READER = Reader("Compiled decoding", {**GENERATIVE, FeedForward: {"activation": ACTIVATION_NAMES}})
+_ACTIVATIONS = [
+    name for name, row in ACTIVATIONS.items() if row.kernel is not None and row.gates == 1
+]
+READER = Reader("Compiled decoding", {**GENERATIVE, FeedForward: {"activation": _ACTIVATIONS}})
 
 _LINE = 16  # floats in a line of the processor's cache
 _NO_TOKEN = -1e30
 
 
-def pack(model: nn.Module) -> PackedModel:
-    """Pack the float32 weights of a model that has a decoder.
+def pack(model: nn.Module) -> tuple[PackedModel, str]:
+    """Pack the float32 weights of a model that has a decoder; return them and its activation.
 
     Raises `UnsupportedError` for a model that the kernels do not compute.
     """
@@ -63,7 +69,7 @@ def pack(model: nn.Module) -> PackedModel:
     (output,) = (record for record in records if isinstance(record, Output))
     weight = weights.state[output.linear.weight.name]
     at = weights.product(weight, array(output.linear.bias, weights.state), _NO_TOKEN)
-    return PackedModel(
+    made = PackedModel(
         encoder is not None,
         weights.joined(),
         read,
@@ -73,6 +79,10 @@ def pack(model: nn.Module) -> PackedModel:
         target,
         PackedOutput(*at, len(weight), _up(len(weight), WIDTH)),
     )
+    if (found := tuple(map(typeof, made))) != tuple(MODEL.types):
+        raise TypeError(f"expected a packed model of {MODEL.types}, got {found}")
+    networks = [part for part in parts(records) if isinstance(part, FeedForward)]
+    return made, _the("activation", (network.activation for network in networks), "relu")
 
 
 def _up(n: int, to: int) -> int:
@@ -89,11 +99,11 @@ def _inputs(stack: Stack, weights: _Weights) -> PackedInputs:
 
 
 def _the(name: str, values: Iterable[Any], default: Any) -> Any:
-    """Return the one value of a setting that all blocks of a stack share; default: no blocks."""
+    """Return the one value of a setting that all blocks share; `default` if there are no blocks."""
     different = list(dict.fromkeys(values))
     if len(different) > 1:
         raise UnsupportedError(
-            f"Compiled decoding needs one {name} in all blocks of a stack, got "
+            f"Compiled decoding needs one {name} in all blocks, got "
             f"{', '.join(map(str, different))}"
         )
     return different[0] if different else default
@@ -134,7 +144,6 @@ class _Weights:
         width = stack.tokens.table.shape[1]
         ffn = _the("ffn_dim", (network.linear1.weight.shape[0] for network in networks), 1)
         placement = _the("norm placement", (block.placement for block in blocks), "pre")
-        activation = _the("activation", (network.activation for network in networks), None)
         return PackedStack(
             program=np.array(lines, np.int64).reshape(-1, 7),
             layers=len(stack.layers()),
@@ -145,7 +154,6 @@ class _Weights:
             heads=_the("number of heads", (each.heads for each in attentions), 1),
             head_width=_up(_the("head width", (each.head_width for each in attentions), 1), LANES),
             pre_norm=int(placement == "pre"),
-            activation=0 if activation is None else ACTIVATION_NAMES.index(activation),
             final_norm=-1 if stack.norm is None else self._norm(stack.norm),
             scale=np.float32(_the("scale of the scores", (each.scale for each in attentions), 1.0)),
             eps=np.float32(_the("norm eps", (norm.eps for norm in norms), 0.0)),

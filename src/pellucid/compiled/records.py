@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
+from numba.extending import typeof_impl
 
 Array = np.ndarray
 
@@ -31,8 +32,6 @@ class PackedStack(NamedTuple):
     head_width: int
     """Padded to whole vectors."""
     pre_norm: int
-    activation: int
-    """Its place in `blocks.ACTIVATION_NAMES`."""
     final_norm: int
     """Where the final norm begins in `w`; −1 without one."""
     scale: Any
@@ -185,7 +184,7 @@ def _record(kind: type, *fields: Any) -> Any:
     return types.BaseTuple.from_types(fields, kind)  # type: ignore[no-untyped-call]
 
 
-_STACK = _record(PackedStack, _table, *[_i8] * 10, _f4, _f4)
+_STACK = _record(PackedStack, _table, *[_i8] * 9, _f4, _f4)
 _INPUTS = _record(PackedInputs, _floats, _floats, _f4, _f4)
 _OUTPUT = _record(PackedOutput, *[_i8] * 4)
 MODEL = _record(
@@ -199,3 +198,12 @@ PROMPT = _record(Prompt, _floats, _table, _numbers, _table)
 BEAM = _record(Beam, *[_i8] * 4, _numbers, _f8[::1], types.boolean)
 ANSWERS = _record(Answers, _i4[:, :, ::1], _i8[:, :, ::1], _f8[:, ::1], _f8[:, ::1], _numbers)
 ROWS, LOG_P = _numbers, _floats
+
+
+@typeof_impl.register(PackedModel)
+def _typeof_model(model: PackedModel, _: Any) -> Any:
+    """Return the known type: Numba would look at 50 fields before every call.
+
+    `pack` checks the fields, once.
+    """
+    return MODEL

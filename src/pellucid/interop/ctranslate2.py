@@ -1,9 +1,9 @@
-"""A `Seq2Seq` as a CTranslate2 model folder, for its C++ engine: float32, or int8 by its quantizer.
+"""An encoder-decoder as a CTranslate2 model folder: float32, or int8 by its quantizer.
 
-CTranslate2 (OpenNMT) runs encoder-decoders with one self-attention, one cross-attention and one
-feed-forward network a layer. Weights keep their values; the scales of embeddings, positions and
-scores travel with them, a learned one inside the queries' weights. What it has no word for is
-refused by name.
+CTranslate2 (OpenNMT) is an engine in C++. It runs encoder-decoders with one self-attention, one
+cross-attention and one feed-forward network a layer. Weights keep their values; the scales of
+embeddings, positions and scores are written too, a learned one inside the queries' weights. What it
+cannot express is refused by name.
 """
 
 from __future__ import annotations
@@ -18,12 +18,36 @@ import numpy as np
 from pellucid.core.errors import UserError, optional
 from pellucid.core.files import folder_atomically
 from pellucid.data.tokenizers import SPECIALS, UNK, Tokenizer
+from pellucid.models.describe import (
+    GENERATIVE,
+    Attention,
+    Description,
+    FeedForward,
+    Linear,
+    Norm,
+    Output,
+    Reader,
+    Residual,
+    Stack,
+    UnsupportedError,
+    array,
+    describe,
+    position_table,
+    projections,
+)
 from pellucid.models.seq2seq import Seq2Seq
-from pellucid.nn import LayerNorm, Linear, MultiheadAttention
+from pellucid.ops.activations import ACTIVATIONS
 
+Array = np.ndarray
 Quantization = Literal["float32", "int8"]
 
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
+READER = Reader(
+    "CTranslate2",
+    {
+        **GENERATIVE,
+        FeedForward: {"activation": [name for name, row in ACTIVATIONS.items() if row.ctranslate2]},
+    },
+)
 
 
 def write_ctranslate2(
@@ -39,19 +63,20 @@ def write_ctranslate2(
     Its tokens are those of the tokenizers' files, by the same numbers. A source goes in as it is,
     without begin or end; decoding starts from the begin token.
 
-    Raises `UserError` when ctranslate2 is not installed, when the folder is there already or cannot
-    be written, and for a model that CTranslate2 cannot express. Then nothing is written.
+    Raises `UserError` when ctranslate2 is not installed, and when the folder already exists or
+    cannot be written; `UnsupportedError` for a model that CTranslate2 cannot express. Then nothing
+    is written.
     """
     specs = optional(
         "ctranslate2",
         "writing CTranslate2 models needs its package",
         extra="export",
     ).specs
-    if lacking := inexpressible(model):
-        raise UserError(f"CTranslate2 cannot express this model: it has {', '.join(lacking)}")
+    records = describe(model)
+    stacks = {name: _checked(records, name) for name in ("encoder", "decoder")}
     if folder.exists():
-        raise UserError(f"{folder}: is there already; choose another folder")
-    spec = _spec(model, specs)
+        raise UserError(f"{folder}: already exists; choose another folder")
+    spec = _Spec(specs, model.state_dict()).of(stacks["encoder"], stacks["decoder"], records)
     # Its quantizer multiplies in place.
     specs.model_spec.visit_spec(spec, _own)
     spec.register_source_vocabulary(source.vocabulary)
@@ -69,30 +94,26 @@ def write_ctranslate2(
             (made / name).write_bytes(content)
 
 
-def inexpressible(model: Seq2Seq) -> list[str]:
-    """Return what of the model CTranslate2 has no word for.
+_ORDER = {"encoder": ["self", "network"], "decoder": ["self", "memory", "network"]}
+"""The sublayers of every layer."""
 
-    >>> from pellucid.models import Seq2SeqConfig
-    >>> inexpressible(Seq2Seq(Seq2SeqConfig(5, 5, d_model=8, ffn_dim=8, ffn_before=1)))
-    ['ffn_before = 1 (there is one feed-forward network a layer, after attention)']
-    """
-    config = model.config
-    lacking = []
-    if config.ffn_before:
-        lacking.append(
-            f"ffn_before = {config.ffn_before} (there is one feed-forward network a layer, after "
-            "attention)"
-        )
-    if config.ffn_after > 1:
-        lacking.append(f"ffn_after = {config.ffn_after} (one feed-forward network a layer)")
-    if config.activation_function not in _ACTIVATIONS:
-        lacking.append(
-            f"activation_function = {config.activation_function!r} (there are "
-            f"{', '.join(_ACTIVATIONS)})"
-        )
-    if not config.encoder_layers or not config.decoder_layers:
-        lacking.append("a stack without layers")
-    return lacking
+
+def _checked(records: Description, name: str) -> Stack:
+    """Return a stack that has the one order of sublayers that CTranslate2 has."""
+    stack = READER.stack(records, name)
+    if stack is None or not stack.blocks:
+        raise UnsupportedError(f"CTranslate2 cannot express a stack without layers: the {name}")
+    for blocks in stack.layers():
+        if (order := [_kind(block) for block in blocks]) != _ORDER[name]:
+            raise UnsupportedError(
+                f"CTranslate2 cannot express a layer of {', '.join(order)}: a layer of the {name} "
+                f"has {', '.join(_ORDER[name])}; ffn_before must be 0 and ffn_after 1"
+            )
+    return stack
+
+
+def _kind(block: Residual) -> str:
+    return block.sublayer.over if isinstance(block.sublayer, Attention) else "network"
 
 
 def _own(spec: Any, name: str, value: Any) -> None:
@@ -100,58 +121,74 @@ def _own(spec: Any, name: str, value: Any) -> None:
         setattr(spec, name.rsplit("/", 1)[-1], value.copy())
 
 
-def _spec(model: Seq2Seq, specs: Any) -> Any:
-    config = model.config
-    activation = getattr(specs.common_spec.Activation, _ACTIVATIONS[config.activation_function])
-    spec = specs.TransformerSpec.from_config(
-        (config.encoder_layers, config.decoder_layers),
-        config.num_attention_heads,
-        pre_norm=config.norm == "pre",
-        no_final_norm=not config.final_norm,
-        activation=activation,
-    )
-    for stack, into, table in (
-        (model.encoder, spec.encoder, model.source),
-        (model.decoder, spec.decoder, model.target),
-    ):
-        embeddings = into.embeddings[0] if isinstance(into.embeddings, list) else into.embeddings
-        embeddings.weight = table.tokens.weight.data
-        into.scale_embeddings = np.float32(config.token_factor)
-        into.position_encodings.encodings = table.places * np.float32(config.position_factor)
+class _Spec:
+    """Fills CTranslate2's specification of a model with arrays."""
+
+    def __init__(self, specs: Any, state: Mapping[str, Array]) -> None:
+        self.specs, self.state = specs, state
+
+    def of(self, encoder: Stack, decoder: Stack, records: Description) -> Any:
+        """Return the specification of a model."""
+        first, last = encoder.blocks[0], encoder.blocks[-1]
+        assert isinstance(first.sublayer, Attention)
+        assert isinstance(last.sublayer, FeedForward)
+        activation = ACTIVATIONS[last.sublayer.activation].ctranslate2
+        spec = self.specs.TransformerSpec.from_config(
+            (len(encoder.layers()), len(decoder.layers())),
+            first.sublayer.heads,
+            pre_norm=first.placement == "pre",
+            no_final_norm=encoder.norm is None,
+            activation=getattr(self.specs.common_spec.Activation, str(activation)),
+        )
+        self._stack(encoder, spec.encoder)
+        self._stack(decoder, spec.decoder)
+        (output,) = (record for record in records if isinstance(record, Output))
+        self._linear(spec.decoder.projection, output.linear)
+        return spec
+
+    def _stack(self, stack: Stack, to: Any) -> None:
+        embeddings = to.embeddings[0] if isinstance(to.embeddings, list) else to.embeddings
+        embeddings.weight = self.state[stack.tokens.table.name]
+        to.scale_embeddings = np.float32(stack.tokens.factor)
+        table = position_table(stack.positions, self.state, np.float32)
+        to.position_encodings.encodings = table * np.float32(stack.positions.factor)
         if stack.norm is not None:
-            assert isinstance(stack.norm, LayerNorm)
-            if not hasattr(into, "layer_norm"):  # post-norm with a norm at the end
-                into.__dict__["layer_norm"] = specs.common_spec.LayerNormSpec()
-            _norm(into.layer_norm, stack.norm)
-        for layer, to in zip(stack.layers, into.layer, strict=True):
-            _attention(to.self_attention, layer.self_attn, layer.norm1, config.score_factor)
-            if into is spec.decoder:
-                _attention(to.attention, layer.multihead_attn, layer.norm2, config.score_factor)
-            _norm(to.ffn.layer_norm, layer.norm3 if into is spec.decoder else layer.norm2)
-            _linear(to.ffn.linear_0, layer.linear1)
-            _linear(to.ffn.linear_1, layer.linear2)
-    _linear(spec.decoder.projection, model.output)
-    return spec
+            if not hasattr(to, "layer_norm"):  # post-norm with a norm at the end
+                to.__dict__["layer_norm"] = self.specs.common_spec.LayerNormSpec()
+            self._norm(to.layer_norm, stack.norm)
+        for blocks, layer in zip(stack.layers(), to.layer, strict=True):
+            for block in blocks:
+                self._block(block, layer)
 
+    def _block(self, block: Residual, to: Any) -> None:
+        match block.sublayer:
+            case Attention(over="self"):
+                self._attention(to.self_attention, block.sublayer, block.norm)
+            case Attention(over="memory"):
+                self._attention(to.attention, block.sublayer, block.norm)
+            case FeedForward():
+                self._norm(to.ffn.layer_norm, block.norm)
+                self._linear(to.ffn.linear_0, block.sublayer.linear1)
+                self._linear(to.ffn.linear_1, block.sublayer.linear2)
 
-def _attention(to: Any, attention: MultiheadAttention, norm: LayerNorm, factor: float) -> None:
-    """Self-attention has (q, k, v) in one product; cross-attention has q, and (k, v)."""
-    projections = attention.folded_projections()
-    weight = np.concatenate([p.weight for p in projections])
-    bias = np.concatenate([p.bias for p in projections if p.bias is not None])
-    cuts = [0, len(weight)] if len(to.linear) == 2 else [0, attention.embed_dim, len(weight)]
-    for into, start, end in zip(to.linear, cuts[:-1], cuts[1:], strict=False):
-        into.weight, into.bias = weight[start:end], bias[start:end]
-    _linear(to.linear[-1], attention.out_proj)
-    _norm(to.layer_norm, norm)
-    to.queries_scale = np.float32(factor)
+    def _attention(self, to: Any, attention: Attention, norm: Norm) -> None:
+        """Self-attention has (q, k, v) in one product; cross-attention has q, and (k, v)."""
+        each = projections(attention, self.state)
+        weight = np.concatenate([w for w, _ in each])
+        bias = np.concatenate([b for _, b in each if b is not None])
+        width = len(each[0][0])
+        cuts = [0, len(weight)] if len(to.linear) == 2 else [0, width, len(weight)]
+        for into, start, end in zip(to.linear, cuts[:-1], cuts[1:], strict=False):
+            into.weight, into.bias = weight[start:end], bias[start:end]
+        self._linear(to.linear[-1], attention.out_proj)
+        self._norm(to.layer_norm, norm)
+        to.queries_scale = np.float32(attention.scale)
 
+    def _linear(self, to: Any, linear: Linear) -> None:
+        to.weight = self.state[linear.weight.name]
+        bias = array(linear.bias, self.state)
+        if bias is not None:
+            to.bias = bias
 
-def _linear(to: Any, linear: Linear) -> None:
-    to.weight = linear.weight.data
-    if linear.bias is not None:
-        to.bias = linear.bias.data
-
-
-def _norm(to: Any, norm: LayerNorm) -> None:
-    to.gamma, to.beta = norm.arrays()
+    def _norm(self, to: Any, norm: Norm) -> None:
+        to.gamma, to.beta = self.state[norm.weight.name], array(norm.bias, self.state)

@@ -1,6 +1,6 @@
-"""What Hugging Face's GPT-2, BERT and RoBERTa files call what ours calls otherwise.
+"""Hugging Face's GPT-2, BERT and RoBERTa: their settings and names, and ours.
 
-A family is two functions: its config.json to our settings, and our parameters' names to theirs.
+A family is a record: its config.json to our settings, and our tensors' names to theirs.
 """
 
 from __future__ import annotations
@@ -10,22 +10,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from pellucid.core.errors import UserError
+from pellucid.models import CausalLM, MaskedLM
 from pellucid.models.config import Activation, CausalLMConfig, LanguageConfig, MaskedLMConfig
+from pellucid.models.describe import UnsupportedError, describe, tensors
+from pellucid.ops.activations import ACTIVATIONS as OURS
 
-ACTIVATIONS: dict[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
+ACTIVATIONS: dict[str, str] = {
+    theirs: row.name for row in OURS.values() for theirs in row.huggingface
 }
-"""Hugging Face's names of the activations that there are here."""
+"""Our names of Hugging Face's activations."""
 
 
 class Theirs(NamedTuple):
-    """Where one of our parameters comes from: their arrays, one upon another."""
+    """Their arrays that make one of our tensors, stacked."""
 
     names: tuple[str, ...]
     transposed: bool = False
@@ -37,21 +34,36 @@ class Theirs(NamedTuple):
 class Family(NamedTuple):
     """How to read one kind of checkpoint."""
 
+    model: Callable[..., CausalLM | MaskedLM]
+    """Builds our model from a config."""
     prefix: str
-    """What names begin with in files of a model with a head; a bare model's have none."""
+    """How names begin in files of a model with a head; a bare model's have no prefix."""
     config: Callable[[Foreign, Collection[str]], LanguageConfig]
     """From (config.json, the names in the weights) to our settings."""
     names: Callable[[Any, Foreign, Collection[str]], dict[str, Theirs]]
-    """From (our settings, config.json, the names in the weights) to where each parameter comes
-    from."""
+    """From (our settings, config.json, the names in the weights) to their arrays of every tensor of
+    ours."""
     unused: tuple[str, ...]
-    """Parts of names of arrays that are no parameters, or that nothing here asks for."""
+    """Parts of names of arrays that are no parameters, or that are not read."""
     specials: tuple[str, str, str] | None
-    """The written forms of begin, end and mask, where the family has them."""
+    """The texts of the begin, end and mask tokens, where config.json does not give them."""
+
+    def sources(
+        self, config: LanguageConfig, theirs: Foreign, names: Collection[str]
+    ) -> dict[str, Theirs]:
+        """Return their arrays of every tensor of the model that a config describes.
+
+        Raises `UnsupportedError` for a tensor that the family has no name for.
+        """
+        found = self.names(config, theirs, names)
+        ours = [tensor.name for tensor in tensors(describe(config))]
+        if missing := [name for name in ours if name not in found]:
+            raise UnsupportedError(f"{theirs.path}: this family has no {', '.join(missing)}")
+        return {name: found[name] for name in ours}
 
 
 class Foreign:
-    """A config.json: every value asked for is there and of its type, or the fault is named."""
+    """A config.json whose values are checked as they are read."""
 
     def __init__(self, values: Mapping[str, Any], path: Path) -> None:
         self.values, self.path = values, path
@@ -84,10 +96,10 @@ class Foreign:
         theirs = self.text(name, default)
         if theirs not in ACTIVATIONS:
             raise self.fault(f"{name} = {theirs!r}; expected one of {', '.join(ACTIVATIONS)}")
-        return ACTIVATIONS[theirs]
+        return cast(Activation, ACTIVATIONS[theirs])
 
     def only(self, name: str, allowed: Any) -> None:
-        """Raise `UserError` when a setting has a value that models here have no word for."""
+        """Raise `UserError` when a setting has a value that no model here has."""
         value = self.values.get(name)
         if value is not None and value != allowed:
             raise self.fault(f"{name} = {value!r} is not supported, only {allowed!r}")
@@ -236,9 +248,9 @@ def _roberta_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
     config = _bert_config(theirs, names, skipped=_first_position(theirs))
     if config.head and config.activation_function != "gelu":
         raise theirs.fault(
-            f"hidden_act = {theirs.values['hidden_act']!r}: RoBERTa's head has 'gelu' whatever "
-            "this says, and a model here has one activation; without the arrays of lm_head it "
-            "can be read for its rows"
+            f"hidden_act = {theirs.values['hidden_act']!r}: RoBERTa's head has 'gelu' in every "
+            "file, and a model here has one activation; remove the arrays of lm_head to read the "
+            "model without its head"
         )
     return config
 
@@ -274,6 +286,7 @@ def _both(ours: str, theirs: str, transposed: bool = False) -> dict[str, Theirs]
 
 FAMILIES = {
     "gpt2": Family(
+        model=CausalLM,
         prefix="transformer.",
         config=_gpt2_config,
         names=_gpt2_names,
@@ -281,6 +294,7 @@ FAMILIES = {
         specials=None,
     ),
     "bert": Family(
+        model=MaskedLM,
         prefix="bert.",
         config=_bert_config,
         names=_bert_names,
@@ -288,6 +302,7 @@ FAMILIES = {
         specials=("[CLS]", "[SEP]", "[MASK]"),
     ),
     "roberta": Family(
+        model=MaskedLM,
         prefix="roberta.",
         config=_roberta_config,
         names=_roberta_names,

@@ -19,7 +19,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import check_weights, read_weights
 from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
 from pellucid.interop.tokenizer import ForeignTokenizer
-from pellucid.models import CausalLM, MaskedLM, MaskedLMConfig
+from pellucid.models import CausalLM, MaskedLM
 from pellucid.models.config import LanguageConfig
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
@@ -72,7 +72,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
         tokenizer = ForeignTokenizer.load(folder / TOKENIZER)
     try:
         config = family.config(theirs, tensors)
-    except UsageError as error:  # no setting of the user's is at fault, but the file
+    except UsageError as error:  # the file is at fault, not a setting of the user's
         raise theirs.fault(str(error)) from None
     if config.num_hidden_layers > len(tensors):  # their names alone would fill the memory
         raise theirs.fault(
@@ -84,15 +84,14 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
             f"{folder / TOKENIZER}: has {tokenizer.vocab_size} tokens, {CONFIG} says "
             f"{config.vocab_size}; it belongs to another model"
         )
-    if isinstance(config, MaskedLMConfig):
-        config = _with_specials(config, family, tokenizer)
-    names = family.names(config, theirs, tensors)
+    config = _with_specials(config, family, tokenizer)
+    names = family.sources(config, theirs, tensors)
     state = _state(names, tensors, path)
     if faults := size_faults(config, state):
         raise UserError(f"{path}: does not fit its {CONFIG}: {'; '.join(faults)}")
     for name in _left_over(names, tensors, family):
         _log.warning("%s: %s is not used by the model and was left out", path, name)
-    model = _model(config, dtype)
+    model = family.model(config, dtype=dtype)
     try:
         model.load_state_dict(state)
     except StateError as error:
@@ -100,20 +99,15 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
     return Pretrained(model.eval(), tokenizer)
 
 
-def _model(config: LanguageConfig, dtype: Any) -> CausalLM | MaskedLM:
-    if isinstance(config, MaskedLMConfig):
-        return MaskedLM(config, dtype=dtype)
-    return CausalLM(config, dtype=dtype)  # type: ignore[arg-type]
-
-
 def _with_specials(
-    config: MaskedLMConfig, family: Family, tokenizer: ForeignTokenizer | None
-) -> MaskedLMConfig:
-    """Fill in begin, end and mask, which a tokenizer knows and BERT's config.json does not say."""
+    config: LanguageConfig, family: Family, tokenizer: ForeignTokenizer | None
+) -> LanguageConfig:
+    """Fill in begin, end and mask from the tokenizer, where config.json does not give them."""
     if tokenizer is None or family.specials is None:
         return config
-    bos, eos, mask = (tokenizer.token_id(written) for written in family.specials)
-    return replace(config, bos_token_id=bos, eos_token_id=eos, mask_token_id=mask)
+    names = ("bos_token_id", "eos_token_id", "mask_token_id")
+    ids: Any = dict(zip(names, map(tokenizer.token_id, family.specials), strict=True))
+    return replace(config, **ids)
 
 
 def _tensors(folder: Path, path: Path) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""A `Seq2Seq` as two ONNX graphs, and such graphs as a model that `decoding` can search with.
+"""An encoder-decoder as two ONNX graphs, and such graphs as a model that generates.
 
 encoder.onnx: input_ids, attention_mask (N, S) -> memory.i.key, memory.i.value (N, H, S, D) of every
     decoder layer i
@@ -6,17 +6,17 @@ decoder.onnx: input_ids (N, 1), attention_mask (N, S), memory.i.key, memory.i.va
     past.i.value (N, H, T, D) -> log_p (N, V), present.i.key, present.i.value (N, H, T + 1, D)
 
 A first step has an empty past, T = 0. attention_mask is 1 where a source has a token; every source
-has one at least. config.json beside them is the model's.
+has one at least. config.json next to them is the model's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +25,31 @@ from pellucid.core.errors import UserError
 from pellucid.core.files import folder_atomically
 from pellucid.interop.onnx_graph import Graph, package
 from pellucid.models.config import Seq2SeqConfig
+from pellucid.models.describe import (
+    GENERATIVE,
+    Attention,
+    Description,
+    FeedForward,
+    Output,
+    Reader,
+    Residual,
+    Stack,
+    UnsupportedError,
+    describe,
+    position_table,
+)
 from pellucid.models.seq2seq import Seq2Seq
-from pellucid.nn import LayerNorm, MultiheadAttention
+from pellucid.ops.activations import ACTIVATIONS
 
 Array = np.ndarray
+
+READER = Reader(
+    "ONNX export",
+    {
+        **GENERATIVE,
+        FeedForward: {"activation": [name for name, row in ACTIVATIONS.items() if row.onnx]},
+    },
+)
 
 ENCODER, DECODER, CONFIG = "encoder.onnx", "decoder.onnx", "config.json"
 
@@ -38,118 +59,109 @@ def write_onnx(
 ) -> None:
     """Write encoder.onnx, decoder.onnx, config.json and the files `beside`: all of them or none.
 
-    Raises `UserError` when onnx is not installed, when the folder is there already or cannot be
-    written, and for a model without decoder layers, whose past would have nowhere to stand.
+    Raises `UserError` when onnx is not installed, and when the folder already exists or cannot be
+    written; `UnsupportedError` for a model with a part that the graphs cannot hold, and for one
+    without decoder layers, which has no past.
     """
     onnx = package("onnx")
-    if not model.config.decoder_layers:
-        raise UserError("a decoder without layers cannot be written as ONNX: it has no past")
+    records = describe(model)
+    stacks = [READER.stack(records, name) for name in ("encoder", "decoder")]
+    encoder, decoder = (_Written(model, records, stack) for stack in stacks if stack is not None)
+    if not decoder.stack.blocks:
+        raise UnsupportedError("a decoder without layers cannot be written as ONNX: it has no past")
     if folder.exists():
-        raise UserError(f"{folder}: is there already; choose another folder")
-    encoder, decoder = _encoder(model, onnx), _decoder(model, onnx)
+        raise UserError(f"{folder}: already exists; choose another folder")
+    graphs = {ENCODER: _encoder(onnx, encoder, decoder), DECODER: _decoder(onnx, decoder)}
     config = json.dumps(asdict(model.config), indent=2) + "\n"
     with folder_atomically(folder) as made:
-        onnx.save_model(encoder, str(made / ENCODER))
-        onnx.save_model(decoder, str(made / DECODER))
+        for name, graph in graphs.items():
+            onnx.save_model(graph, str(made / name))
         for name, content in {CONFIG: config.encode(), **beside}.items():
             (made / name).write_bytes(content)
 
 
-def _encoder(model: Seq2Seq, onnx: Any) -> Any:
-    g, config = Graph(onnx), model.config
+@dataclass(frozen=True)
+class _Written:
+    """One stack of the model that is written."""
+
+    model: Seq2Seq
+    records: Description
+    stack: Stack
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """The model's arrays."""
+        return self.model.state_dict()
+
+    def attentions(self, over: str) -> list[Attention]:
+        """Return the attentions over these rows, layer by layer."""
+        sublayers = (block.sublayer for block in self.stack.blocks)
+        return [each for each in sublayers if isinstance(each, Attention) and each.over == over]
+
+
+def _encoder(onnx: Any, encoder: _Written, decoder: _Written) -> Any:
+    g = Graph(onnx, encoder.state)
     g.input("input_ids", ["N", "S"], whole=True)
     g.input("attention_mask", ["N", "S"], whole=True)
     length = g("Gather", g("Shape", "input_ids"), g.constant((1,), np.int64))
-    places = g("Slice", g.constant(model.source.places), g.constant((0,), np.int64), length)
-    x, mask = g.embed("input_ids", model.source, places), g.mask()
+    table = g.constant(position_table(encoder.stack.positions, g.state, np.float32))
+    positions = g("Slice", table, g.constant((0,), np.int64), length)
+    x, mask = g.embed("input_ids", encoder.stack, positions), g.mask()
 
-    def look_at(attention: MultiheadAttention) -> Any:
-        def sublayer(x: str) -> str:
-            q, k, v = (
-                g.heads(g.linear(x, weight, bias), config)
-                for weight, bias in attention.folded_projections()
-            )
-            return g.layer(g.attention(q, k, v, mask, config), attention.out_proj)
+    def attend(block: Residual, x: str) -> str:
+        attention = block.sublayer
+        assert isinstance(attention, Attention)
+        q, k, v = g.projected(x, attention, slice(3))
+        return g.attend(q, k, v, mask, attention)
 
-        return sublayer
-
-    for layer in model.encoder.layers:
-        x = g.blocks(x, _ordered(g, layer, [look_at(layer.self_attn)], config), config)
-    if model.encoder.norm is not None:
-        x = g.norm(x, cast(LayerNorm, model.encoder.norm))
-    for i, layer in enumerate(model.decoder.layers):
-        _, *keys_values = layer.multihead_attn.projections()
-        for name, (weight, bias) in zip(("key", "value"), keys_values, strict=True):
-            made = g.heads(g.linear(x, weight, bias), config)
+    x = g.run(x, encoder.stack, attend)
+    for i, attention in enumerate(decoder.attentions("memory")):
+        keys_values = g.projected(x, attention, slice(1, 3))
+        for name, made in zip(("key", "value"), keys_values, strict=True):
             g("Identity", made, output=f"memory.{i}.{name}")
-            g.output(f"memory.{i}.{name}", ["N", config.num_attention_heads, "S", None])
+            g.output(f"memory.{i}.{name}", ["N", attention.heads, "S", None])
     return g.model("encoder")
 
 
-def _decoder(model: Seq2Seq, onnx: Any) -> Any:
-    g, config = Graph(onnx), model.config
-    heads = config.num_attention_heads
+def _decoder(onnx: Any, decoder: _Written) -> Any:
+    g = Graph(onnx, decoder.state)
     g.input("input_ids", ["N", 1], whole=True)
     g.input("attention_mask", ["N", "S"], whole=True)
-    for i in range(config.decoder_layers):
+    own = decoder.attentions("self")
+    for i, attention in enumerate(own):
         for name in ("key", "value"):
-            g.input(f"memory.{i}.{name}", ["N", heads, "S", config.head_width])
-            g.input(f"past.{i}.{name}", ["N", heads, "T", config.head_width])
-    said = g("Gather", g("Shape", "past.0.key"), g.constant((2,), np.int64))
-    places = g("Gather", g.constant(model.target.places), said)
-    x, mask = g.embed("input_ids", model.target, places), g.mask()
+            g.input(f"memory.{i}.{name}", ["N", attention.heads, "S", attention.head_width])
+            g.input(f"past.{i}.{name}", ["N", attention.heads, "T", attention.head_width])
+    generated = g("Gather", g("Shape", "past.0.key"), g.constant((2,), np.int64))
+    table = g.constant(position_table(decoder.stack.positions, g.state, np.float32))
+    x = g.embed("input_ids", decoder.stack, g("Gather", table, generated))
+    mask = g.mask()
 
-    def look_back(attention: MultiheadAttention, i: int) -> Any:
-        def sublayer(x: str) -> str:
-            q, k, v = (
-                g.heads(g.linear(x, weight, bias), config)
-                for weight, bias in attention.folded_projections()
-            )
-            k = g("Concat", f"past.{i}.key", k, output=f"present.{i}.key", axis=2)
-            v = g("Concat", f"past.{i}.value", v, output=f"present.{i}.value", axis=2)
-            return g.layer(g.attention(q, k, v, None, config), attention.out_proj)
+    def attend(block: Residual, x: str) -> str:
+        attention, i = block.sublayer, block.layer
+        assert isinstance(attention, Attention)
+        if attention.over == "memory":
+            (q,) = g.projected(x, attention, slice(1))
+            return g.attend(q, f"memory.{i}.key", f"memory.{i}.value", mask, attention)
+        q, k, v = g.projected(x, attention, slice(3))
+        k = g("Concat", f"past.{i}.key", k, output=f"present.{i}.key", axis=2)
+        v = g("Concat", f"past.{i}.value", v, output=f"present.{i}.value", axis=2)
+        return g.attend(q, k, v, None, attention)
 
-        return sublayer
-
-    def look_at_memory(attention: MultiheadAttention, i: int) -> Any:
-        def sublayer(x: str) -> str:
-            q = g.heads(g.linear(x, *attention.folded_projections().q), config)
-            k, v = f"memory.{i}.key", f"memory.{i}.value"
-            return g.layer(g.attention(q, k, v, mask, config), attention.out_proj)
-
-        return sublayer
-
-    for i, layer in enumerate(model.decoder.layers):
-        looks = [look_back(layer.self_attn, i), look_at_memory(layer.multihead_attn, i)]
-        x = g.blocks(x, _ordered(g, layer, looks, config), config)
-    if model.decoder.norm is not None:
-        x = g.norm(x, cast(LayerNorm, model.decoder.norm))
-    logits = g("Squeeze", g.layer(x, model.output), g.constant((1,), np.int64))
+    x = g.run(x, decoder.stack, attend)
+    (output,) = (record for record in decoder.records if isinstance(record, Output))
+    logits = g("Squeeze", g.linear(x, output.linear), g.constant((1,), np.int64))
     g("LogSoftmax", logits, output="log_p", axis=-1)
-    g.output("log_p", ["N", config.target_vocab_size])
-    for i in range(config.decoder_layers):
+    g.output("log_p", ["N", output.linear.weight.shape[0]])
+    for i, attention in enumerate(own):
         for name in ("key", "value"):
-            g.output(f"present.{i}.{name}", ["N", heads, None, config.head_width])
+            g.output(f"present.{i}.{name}", ["N", attention.heads, None, attention.head_width])
     return g.model("decoder")
-
-
-def _ordered(
-    g: Graph, layer: Any, looks: Sequence[Any], config: Seq2SeqConfig
-) -> list[tuple[Any, LayerNorm]]:
-    """Return a layer's sublayers with their norms, in the order of `models.layers`."""
-    norms = [layer.norm1, layer.norm2, layer.norm3] if len(looks) == 2 else [layer.norm1]
-    last = norms[-1] if len(looks) == 2 else layer.norm2
-    return [
-        *((g.feed_forward(more, config), more.norm) for more in layer.before),
-        *zip(looks, norms, strict=False),
-        (g.feed_forward(layer, config), last),
-        *((g.feed_forward(more, config), more.norm) for more in layer.after),
-    ]
 
 
 @dataclass(frozen=True)
 class _State:
-    """What was read, (N, H, S, D) each with its mask, and what was said, (N, H, T, D) each."""
+    """Keys and values of the source, (N, H, S, D), its mask, and those so far, (N, H, T, D)."""
 
     memory: dict[str, Array]
     past: dict[str, Array]
@@ -163,7 +175,7 @@ class _State:
 
 
 class OnnxModel:
-    """What `write_onnx` wrote, run by onnxruntime; `decoding.search` takes it like a model.
+    """What `write_onnx` wrote, run by onnxruntime; `generation.search` takes it like a model.
 
     Raises `UserError` when onnxruntime is not installed or the folder cannot be opened.
     """
@@ -209,7 +221,7 @@ class OnnxModel:
         )
 
     def step(self, state: _State, tokens: Array) -> tuple[Array, _State]:
-        """Say one token to every hypothesis; return (log p of the next (B, V), state)."""
+        """Feed one token to every hypothesis; return (log p of the next (B, V), state)."""
         names = [value.name for value in self._decoder.get_outputs()]
         ids = np.asarray(tokens, np.int64)[:, None]
         log_p, *present = self._decoder.run(names, {"input_ids": ids, **state.memory, **state.past})

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pellucid.core.errors import optional
-from pellucid.models.config import Seq2SeqConfig
-from pellucid.models.embed import Embed
-from pellucid.nn import LayerNorm, Linear
+from pellucid.models.describe import (
+    Attention,
+    FeedForward,
+    Linear,
+    Norm,
+    Residual,
+    Stack,
+    array,
+    projections,
+)
+from pellucid.ops.activations import ACTIVATIONS
 
 Array = np.ndarray
 
@@ -23,10 +31,13 @@ def package(name: str) -> Any:
 
 
 class Graph:
-    """Collects nodes; a call adds one and returns the name of its output."""
+    """Collects nodes; a call adds one and returns the name of its output.
 
-    def __init__(self, onnx: Any) -> None:
-        self._onnx = onnx
+    `state` are the arrays of the model that is written.
+    """
+
+    def __init__(self, onnx: Any, state: Mapping[str, Array]) -> None:
+        self._onnx, self.state = onnx, state
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
         self._inputs: list[Any] = []
@@ -74,74 +85,70 @@ class Graph:
 
     # the parts of a Transformer
 
-    def linear(self, x: str, weight: Array, bias: Array | None) -> str:
-        """x Wᵀ + b."""
-        turned = self("Transpose", self.constant(weight), perm=[1, 0])
-        y = self("MatMul", x, turned)
+    def product(self, x: str, weight: Array, bias: Array | None) -> str:
+        """Add x Wᵀ + b."""
+        transposed = self("Transpose", self.constant(weight), perm=[1, 0])
+        y = self("MatMul", x, transposed)
         return y if bias is None else self("Add", y, self.constant(bias))
 
-    def layer(self, x: str, linear: Linear) -> str:
-        """A Linear."""
-        bias = None if linear.bias is None else linear.bias.data
-        return self.linear(x, linear.weight.data, bias)
+    def linear(self, x: str, linear: Linear) -> str:
+        """Add a linear layer."""
+        return self.product(x, self.state[linear.weight.name], array(linear.bias, self.state))
 
-    def norm(self, x: str, norm: LayerNorm) -> str:
-        """A LayerNorm."""
-        weight, bias = (self.constant(part) for part in norm.arrays())
-        return self("LayerNormalization", x, weight, bias, axis=-1, epsilon=norm.eps)
+    def norm(self, x: str, norm: Norm) -> str:
+        """Add a LayerNorm."""
+        names = [tensor.name for tensor in (norm.weight, norm.bias) if tensor is not None]
+        arrays = (self.constant(self.state[name]) for name in names)
+        return self("LayerNormalization", x, *arrays, axis=-1, epsilon=norm.eps)
 
-    def heads(self, x: str, config: Seq2SeqConfig) -> str:
-        """(N, L, E) -> (N, H, L, D)."""
-        shape = self.constant((0, 0, config.num_attention_heads, config.head_width), np.int64)
+    def heads(self, x: str, attention: Attention) -> str:
+        """Add (N, L, E) -> (N, H, L, D)."""
+        shape = self.constant((0, 0, attention.heads, attention.head_width), np.int64)
         return self("Transpose", self("Reshape", x, shape), perm=[0, 2, 1, 3])
 
-    def attention(self, q: str, k: str, v: str, mask: str | None, config: Seq2SeqConfig) -> str:
-        """softmax(q kᵀ · factor + mask) v, heads put side by side again: (N, L, E)."""
+    def projected(self, x: str, attention: Attention, which: slice) -> list[str]:
+        """Add some of the projections to queries, keys and values, as heads."""
+        some = projections(attention, self.state)[which]
+        return [self.heads(self.product(x, weight, bias), attention) for weight, bias in some]
+
+    def attend(self, q: str, k: str, v: str, mask: str | None, attention: Attention) -> str:
+        """Add softmax(q kᵀ · scale + mask) v and the output projection: (N, L, E)."""
         scores = self("MatMul", q, self("Transpose", k, perm=[0, 1, 3, 2]))
-        scores = self("Mul", scores, self.constant(float(config.score_factor)))
+        scores = self("Mul", scores, self.constant(float(attention.scale)))
         if mask is not None:
             scores = self("Add", scores, mask)
         mean = self("MatMul", self("Softmax", scores, axis=-1), v)
         rows = self("Transpose", mean, perm=[0, 2, 1, 3])
-        return self("Reshape", rows, self.constant((0, 0, config.d_model), np.int64))
+        width = attention.heads * attention.head_width
+        joined = self("Reshape", rows, self.constant((0, 0, width), np.int64))
+        return self.linear(joined, attention.out_proj)
 
-    def activation(self, x: str, name: str) -> str:
-        """An activation by its name in `ops`."""
-        if name == "relu":
-            return self("Relu", x)
-        if name == "leaky_relu":
-            return self("LeakyRelu", x, alpha=0.01)
-        if name == "silu":
-            return self("Mul", x, self("Sigmoid", x))
-        return self("Gelu", x, approximate="tanh" if name == "gelu_tanh" else "none")
-
-    def embed(self, tokens: str, embed: Embed, places: str) -> str:
-        """Scaled tokens and positions; `places` names rows of the table of positions."""
-        s, p = embed.config.token_factor, embed.config.position_factor
-        rows = self("Gather", self.constant(embed.tokens.weight.data), tokens)
-        rows = self("Mul", rows, self.constant(float(s)))
-        return self("Add", rows, self("Mul", places, self.constant(float(p))))
+    def embed(self, tokens: str, stack: Stack, positions: str) -> str:
+        """Add scaled tokens and positions; `positions` names rows of the table of positions."""
+        rows = self("Gather", self.constant(self.state[stack.tokens.table.name]), tokens)
+        rows = self("Mul", rows, self.constant(float(stack.tokens.factor)))
+        scaled = self("Mul", positions, self.constant(float(stack.positions.factor)))
+        return self("Add", rows, scaled)
 
     def mask(self) -> str:
-        """0 where a source has a token, far below elsewhere: (N, 1, 1, S)."""
+        """Add 0 where a source has a token, -1e9 where it has none: (N, 1, 1, S)."""
         kept = self("Cast", "attention_mask", to=self._onnx.TensorProto.FLOAT)
         away = self("Mul", self("Sub", self.constant(1.0), kept), self.constant(-1e9))
         return self("Unsqueeze", away, self.constant((1, 2), np.int64))
 
-    def blocks(self, x: str, blocks: Iterable[tuple[Any, LayerNorm]], config: Seq2SeqConfig) -> str:
-        """Residual steps, the norm before or after each."""
-        for sublayer, norm in blocks:
-            if config.norm == "pre":
-                x = self("Add", x, sublayer(self.norm(x, norm)))
+    def run(self, x: str, stack: Stack, attend: Callable[[Residual, str], str]) -> str:
+        """Add a stack's blocks and final norm; `attend` adds what a block's attention computes."""
+        for block in stack.blocks:
+            y = self.norm(x, block.norm) if block.placement == "pre" else x
+            if isinstance(block.sublayer, FeedForward):
+                y = self._network(y, block.sublayer)
             else:
-                x = self.norm(self("Add", x, sublayer(x)), norm)
-        return x
+                y = attend(block, y)
+            x = self("Add", x, y)
+            x = self.norm(x, block.norm) if block.placement == "post" else x
+        return x if stack.norm is None else self.norm(x, stack.norm)
 
-    def feed_forward(self, network: Any, config: Seq2SeqConfig) -> Any:
-        """The sublayer of a position-wise network."""
-
-        def sublayer(x: str) -> str:
-            h = self.activation(self.layer(x, network.linear1), config.activation_function)
-            return self.layer(h, network.linear2)
-
-        return sublayer
+    def _network(self, x: str, network: FeedForward) -> str:
+        nodes = ACTIVATIONS[network.activation].onnx
+        assert nodes is not None  # the reader refuses such a model
+        return self.linear(nodes(self, self.linear(x, network.linear1)), network.linear2)
