@@ -9,7 +9,7 @@ import pytest
 
 import pellucid.nn.attention
 from pellucid import Rng, kernels, nn
-from pellucid.core.vjp import Pair
+from pellucid.core.vjp import Pair, pair_of
 
 H, E = 3, 15
 CU = np.array([0, 2, 13])
@@ -62,7 +62,7 @@ def test_the_fused_pair_still_runs_and_is_as_good(monkeypatch: pytest.MonkeyPatc
 
     def spy(f: Any, *args: Any, **options: Any) -> Pair:
         pair = kernels.best(f, *args, **options)
-        chosen.append(pair.forward.__module__)
+        chosen.append(f.__name__ if pair != pair_of(f) else "page")
         return pair
 
     found = {}
@@ -72,7 +72,7 @@ def test_the_fused_pair_still_runs_and_is_as_good(monkeypatch: pytest.MonkeyPatc
         y, backward = mha.forward_packed(rows(dtype), None, CU, CU, is_causal=True)
         dx = backward(rows(dtype)[::-1])
         found[dtype] = [y, dx, *(p.grad for p in mha.parameters())]
-    assert "pellucid.kernels.packed_attention" in chosen
+    assert "packed_attention" in chosen
     for single, double in zip(found[np.float32], found[np.float64], strict=True):
         assert single is not None
         assert double is not None
