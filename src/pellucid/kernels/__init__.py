@@ -78,7 +78,7 @@ def best(f: Callable[..., tuple[Any, Any]], *args: Any, **options: Any) -> Pair:
 
 
 def fused(name: str, *args: Any, **options: Any) -> ModuleType | None:
-    """Return the module `kernels.<name>` if kernels are on and its guard accepts the arguments."""
+    """Return the module of a kernel without a page, `adam`, if it accepts the arrays."""
     if not _enabled.get():
         return None
     module = _load(name)
