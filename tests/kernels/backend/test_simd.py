@@ -17,7 +17,7 @@ import pytest
     ],
 )
 def test_vectors_are_as_wide_as_the_registers(processor: str, features: str, lanes: int) -> None:
-    """For every maker of processors: Intel's with AVX-512 once counted as AVX2, at half the speed."""
+    """On every maker's processors: Intel's AVX-512 once counted as AVX2, at half the speed."""
     environment = os.environ | {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
     show = "from pellucid.kernels.backend.simd import LANES; print(LANES)"
     made = subprocess.run(
