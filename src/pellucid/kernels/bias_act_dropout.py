@@ -79,6 +79,7 @@ def plan(
     return run
 
 
+@cache
 def _module(activation: str) -> ModuleType:
     return importlib.import_module(f"pellucid.kernels.{ACTIVATIONS[activation].kernel}")
 

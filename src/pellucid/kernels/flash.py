@@ -224,7 +224,7 @@ def _softmax_row_backward(
     scores, dscores, at, width, allowed, scale, top, share, mean, whole, key, first, threshold,
     keep, p,
 ):  # fmt: skip
-    """From a row of q·k and of dW make W (into scores) and dA (into dscores).
+    """Compute, from a row of q·k and of dW, W (into scores) and dA (into dscores).
 
     `mean` is Σ P dP; it is computed here when the row is `whole`.
     """

@@ -17,10 +17,10 @@ import pytest
     ],
 )
 def test_vectors_are_as_wide_as_the_registers(processor: str, features: str, lanes: int) -> None:
-    """Whoever made the processor: Intel's with AVX-512 once counted as AVX2, at half the speed."""
-    told = os.environ | {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
+    """On every maker's processors: Intel's AVX-512 once counted as AVX2, at half the speed."""
+    environment = os.environ | {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
     show = "from pellucid.kernels.backend.simd import LANES; print(LANES)"
     made = subprocess.run(
-        [sys.executable, "-c", show], env=told, capture_output=True, text=True, check=True
+        [sys.executable, "-c", show], env=environment, capture_output=True, text=True, check=True
     )
     assert int(made.stdout) == lanes

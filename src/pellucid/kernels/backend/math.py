@@ -44,7 +44,7 @@ def exp(x):
 
 @inner()
 def inverse_root(x):
-    """1 / √x for x > 0; NaN at inf, which stands here for a number too large to be one."""
+    """1 / √x for x > 0; NaN at inf, which means that x overflowed."""
     return np.float32(np.nan) if x == np.float32(np.inf) else _ONE / np.sqrt(x)
 
 

@@ -55,9 +55,14 @@ def writeable(x: Array) -> Array:
     """
     if x.flags.writeable:
         return x
-    interface = dict(x.__array_interface__)
-    interface["data"] = (interface["data"][0], False)
-    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=x))
+    view = x.view()
+    try:
+        view.flags.writeable = True
+        return view
+    except ValueError:  # the memory itself is read-only
+        interface = dict(x.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        return np.asarray(SimpleNamespace(__array_interface__=interface, owner=x))
 
 
 def read_only(y: Array) -> Array:

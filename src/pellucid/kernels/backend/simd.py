@@ -2,8 +2,8 @@
 
 A compiler vectorises a loop of 10,000 steps well and one of 50 badly (checks before it, a scalar
 rest after it, sums and maxima across lanes). Attention is made of the short ones. So here are three
-types for Numba, LANES floats, LANES 32-bit integers and LANES truths, with the usual operators; a
-plain number on one side stands for a vector full of it. A function written with operators and
+types for Numba, LANES floats, LANES 32-bit integers and LANES booleans, with the usual operators; a
+plain number on one side means a vector full of it. A function written with operators and
 `choose` works on numbers and on vectors alike.
 """
 
@@ -21,7 +21,7 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np.arrayobj import make_array
 
 # What code is compiled for. LLVM keeps its own vectors at 256 bits on Intel's processors; ours,
-# of a stated width, it takes as they are.
+# whose width is explicit, it keeps.
 _triple, _processor, _features = cpu_target.target_context.codegen().magic_tuple()
 LANES = 16 if "+avx512f" in _features.split(",") else 8
 

@@ -4,10 +4,10 @@ Why not BLAS: attention multiplies matrices of 10 to 60 rows, for which a call c
 product. Why not a triple loop: a compiler keeps no block of C in registers, so every multiply-add
 would load and store (a quarter of the speed). Here a block of up to ROWS × 2 vectors of C stays in
 registers while k runs; each step loads two vectors of B and one number of A per row. The block is
-written as LLVM vector instructions, which become AVX2 or AVX-512 as the processor has it.
+written as LLVM vector instructions, which become AVX2 or AVX-512 by processor.
 Measured: 140-175 GFLOP/s on one thread at 50 × 64 × 32, where BLAS reaches 170-215 on large ones.
 
-B and C have rows of a multiple of LANES floats (`padded`); A may stand anyhow, so a transposed
+B and C have rows of a multiple of LANES floats (`padded`); A may have any strides, so a transposed
 A costs nothing.
 """
 
@@ -100,7 +100,7 @@ def _block(builder: Any, height: int, width: int, args: tuple[Any, ...]) -> None
 def _block_function(module: Any, width: int) -> Any:
     """Return the function of a module that computes one block of 1 to ROWS rows.
 
-    It is never inlined: a kernel has several products, and its code is to hold one copy.
+    It is never inlined: a kernel has several products and should hold one copy of the code.
     """
     name = f"pellucid_block_{width}"
     if name in module.globals:
@@ -156,8 +156,8 @@ def product(m, n, k, a, a_at, row_step, k_step, b, b_at, b_row, c, c_at, c_row, 
     """C (m, n) = A (m, k) B (k, n), added to C if `add`; n a multiple of LANES.
 
     Offsets count floats from each array's first: A[i, l] = a[a_at + i·row_step + l·k_step],
-    B[l, j] = b[b_at + l·b_row + j], C[i, j] = c[c_at + i·c_row + j]. Rows are shared out evenly,
-    so that no block is left with a single row while others have many.
+    B[l, j] = b[b_at + l·b_row + j], C[i, j] = c[c_at + i·c_row + j]. Rows are divided evenly,
+    so that no block has a single row while others have many.
     """
     blocks = (m + ROWS - 1) // ROWS
     row = 0

@@ -1,0 +1,119 @@
+"""A cached kernel is out of date when code that it is made of changed, and only then."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pellucid.kernels import bias_act_dropout  # noqa: F401  (read below)
+from pellucid.kernels.backend import cache
+
+FILES = {
+    "toy_step": """
+from pellucid.kernels.backend.compile import inner
+
+@inner()
+def step(x):
+    return x + 1.0
+""",
+    "toy_user": """
+from toy_step import step
+from pellucid.kernels.backend.compile import kernel
+
+@kernel("f8(f8)")
+def run(x):
+    return 2.0 * step(x)
+""",
+    "toy_closure": """
+import toy_step as module
+from pellucid.kernels.backend.compile import kernel
+
+def _make(step):
+    def run(x):
+        return 3.0 * step(x)
+    return kernel("f8(f8)")(run)
+
+run = _make(module.step)
+""",
+    "toy_other": """
+from pellucid.kernels.backend.compile import kernel
+
+@kernel("f8(f8)")
+def run(x):
+    return 5.0 * x
+""",
+}
+
+RUN = """
+from pellucid.kernels.backend import cache, precompile
+cache._PACKAGES = ("toy_",)
+compiled = []
+precompile.begin = compiled.append
+import toy_closure, toy_other, toy_user
+print(toy_user.run(7.0), toy_closure.run(7.0), toy_other.run(7.0))
+print(*sorted(name.split(".")[0] for name in compiled))
+"""
+
+
+class Toys:
+    """Four small modules of kernels in a folder, and what a new process makes of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name, text in FILES.items():
+            (folder / f"{name}.py").write_text(text)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        path = self.folder / f"{name}.py"
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    def run(self) -> tuple[list[float], list[str]]:
+        """Return the kernels' results, and the modules whose kernel was compiled."""
+        path = os.pathsep.join([str(self.folder), *filter(None, sys.path)])
+        done = subprocess.run(
+            [sys.executable, "-c", RUN],
+            env=os.environ | {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(self.folder / "cache")},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        values, names = done.stdout.splitlines()
+        return [float(value) for value in values.split()], names.split()
+
+
+@pytest.fixture
+def toys(tmp_path: Path) -> Toys:
+    toys = Toys(tmp_path)
+    assert toys.run() == ([16.0, 24.0, 35.0], ["toy_closure", "toy_other", "toy_user"])
+    return toys
+
+
+def test_comments_docstrings_and_line_numbers_recompile_nothing(toys: Toys) -> None:
+    for name in FILES:
+        path = toys.folder / f"{name}.py"
+        path.write_text(f'"""A module."""\n\n# A comment.\n{path.read_text()}')
+    toys.edit("toy_step", "    return x", '    """Return x + 1."""\n    return x')
+    assert toys.run() == ([16.0, 24.0, 35.0], [])
+
+
+def test_an_edit_recompiles_what_imports_it_and_nothing_else(toys: Toys) -> None:
+    toys.edit("toy_step", "x + 1.0", "x + 2.0")
+    assert toys.run() == ([18.0, 27.0, 35.0], ["toy_closure", "toy_user"])
+    assert toys.run() == ([18.0, 27.0, 35.0], [])
+
+
+def test_activations_of_one_kernel_are_apart() -> None:
+    """An edit of one activation must not recompile the others."""
+    from pellucid.kernels.activations import gelu, relu  # noqa: F401  (read below)
+
+    gelu_reads, relu_reads = (
+        cache._read(f"pellucid.kernels.activations.{name}")[1] for name in ("gelu", "relu")
+    )
+    assert "pellucid.kernels.backend.math" in gelu_reads
+    assert "pellucid.kernels.backend.math" not in relu_reads
+    common = cache._read("pellucid.kernels.bias_act_dropout")[1]
+    assert not [name for name in common if "activations" in name]

@@ -1,0 +1,103 @@
+"""The parts of Numba that are not its public interface and that the kernels rely on."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import tomllib
+from pathlib import Path
+
+import numba
+import numpy as np
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.dispatcher import Dispatcher
+from numba.core.options import DefaultOptions
+from numba.core.registry import cpu_target
+
+from pellucid.kernels import dropout
+from pellucid.kernels.backend import thread_pool
+from pellucid.kernels.backend.cache import KernelCache
+
+ROOT = Path(__file__).parents[3]
+CHECKED = (0, 68)
+"""The newest version with which all of this was read and the tests of kernels run."""
+
+PUBLIC = {"numba.njit", "numba.types", "numba.extending", "llvmlite.ir"}
+HOOKS = {
+    "numba.core.caching.FunctionCache",  # cache: a stamp and a file name of our own
+    "numba.core.caching.IndexDataCacheFile",
+    "numba.core.cgutils.alloca_once",  # thread_pool, tile: emitting LLVM
+    "numba.core.cgutils.gep_inbounds",
+    "numba.core.cgutils.get_or_insert_function",
+    "numba.core.registry.cpu_target",  # simd: the processor that is compiled for
+    "numba.core.typing.templates.ConcreteTemplate",  # simd: operators between vectors
+    "numba.core.typing.templates.infer_global",
+    "numba.core.typing.templates.signature",
+    "numba.np.arrayobj.make_array",  # simd, tile: the address of an array
+    "numba.np.numpy_support.carray",  # adam: an array at an address
+}
+
+
+def imported(path: Path) -> set[str]:
+    """Return the names that a file uses of Numba and llvmlite."""
+    tree, names, modules = ast.parse(path.read_text(encoding="utf-8")), set(), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                if name == "numba.core.cgutils":
+                    modules[alias.name] = name
+                elif name.startswith(("numba.", "llvmlite.")):
+                    names.add(name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            names.update(
+                {f"{modules[node.value.id]}.{node.attr}"} if node.value.id in modules else ()
+            )
+    return names
+
+
+def test_every_private_hook_of_numba() -> None:
+    """Checked with Numba 0.68.1. For a newer one, read these again and raise the bound."""
+    # What is imported is named above, and exists.
+    used = set().union(*(imported(path) for path in (ROOT / "src").rglob("*.py")))
+    private = {name for name in used if not name.startswith(tuple(PUBLIC))}
+    assert private == HOOKS
+    for name in HOOKS:
+        module, attribute = name.rsplit(".", 1)
+        assert hasattr(importlib.import_module(module), attribute), name
+
+    # The version of which this is known is the newest that can be installed.
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    bound = next(line for line in project["dependencies"] if line.startswith("numba"))
+    assert bound.endswith(f"<{CHECKED[0]}.{CHECKED[1] + 1}")
+    assert tuple(map(int, numba.__version__.split(".")[:2])) <= CHECKED
+
+    # The cache: a dispatcher asks its `_cache`, which has these methods, a path and a file.
+    kernel = dropout._rows
+    kernel.compile()
+    assert isinstance(kernel._compiled, Dispatcher)
+    cache = kernel._compiled._cache
+    assert isinstance(cache, KernelCache)
+    assert isinstance(cache._cache_file, IndexDataCacheFile)
+    assert list(inspect.signature(IndexDataCacheFile).parameters) == [
+        "cache_path", "filename_base", "source_stamp",
+    ]  # fmt: skip
+    for method, parameters in {
+        "_index_key": ["self", "sig", "codegen"],
+        "load_overload": ["self", "sig", "target_context"],
+    }.items():
+        assert list(inspect.signature(getattr(FunctionCache, method)).parameters) == parameters
+    assert Path(cache._cache_path).is_dir()
+
+    # The processor: (triple, name, features).
+    assert len(cpu_target.target_context.codegen().magic_tuple()) == 3
+    assert {"no_cfunc_wrapper", "forceinline"} <= set(dir(DefaultOptions))
+
+    # The calling convention: where to put the result and the exception, then the arguments with
+    # arrays and tuples taken apart; 0 is success. Otherwise tasks would read wrong arguments.
+    assert (thread_pool._FIRST, thread_pool._TASK) == (2, 1)
+    x, y = np.arange(12, dtype=np.float32).reshape(4, 3), np.empty((4, 3), np.float32)
+    kernel(4, x, np.arange(4, dtype=np.uint32), np.uint32(0), np.float32(2.0), y)
+    np.testing.assert_array_equal(y, 2 * x)
