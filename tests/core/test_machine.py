@@ -7,8 +7,10 @@ import platform
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_limits
 
-from pellucid.core.machine import processor, processors
+from pellucid.core.machine import environment, processor, processors
+from pellucid.core.settings import changes
 from pellucid.kernels.backend import threads
 from pellucid.lab import capacity, trial
 
@@ -54,3 +56,18 @@ def test_a_processor_that_says_no_name_is_called_by_its_kind(
     assert processor() == "riscv64"
     monkeypatch.setattr(Path, "read_text", lambda self, encoding: "flags: a\nmodel name : X: 5\n")
     assert processor() == "X: 5"
+
+
+def test_the_thread_count_is_seen() -> None:
+    with threadpool_limits(1, user_api="blas"):
+        one = environment()
+    assert one["blas threads"] == "1"
+    assert changes(one, environment() | {"blas threads": "1"}) == []
+    assert changes(one, one | {"blas threads": "3"}) == ["blas threads: 1 -> 3"]
+
+
+def test_switching_the_kernels_off_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PELLUCID_KERNELS", raising=False)
+    on = environment()
+    monkeypatch.setenv("PELLUCID_KERNELS", "off")
+    assert changes(on, environment()) == ["kernels: on -> off"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pellucid.training.card import model_card, say_stored, with_scores
+from pellucid.training.card import model_card, note_quantized, with_scores
 
 
 def test_a_card_says_what_it_was_given() -> None:
@@ -61,10 +61,10 @@ def test_a_card_without_the_table_gets_one(text: str) -> None:
 
 def test_scores_of_other_weights_than_those_stored_are_told() -> None:
     scored = card({"loss": "0.5"})
-    assert say_stored(scored, "float32") == scored
-    told = say_stored(scored, "int8")
+    assert note_quantized(scored, "float32") == scored
+    told = note_quantized(scored, "int8")
     assert "| loss | 0.5 |\n\nTraining scored the weights before they were stored as int8" in told
-    assert say_stored(told, "int8") == told
+    assert note_quantized(told, "int8") == told
     assert told.split("\n")[-17:] == scored.split("\n")[-17:]
     assert "| loss | 0.7 |\n| per | 3 % |\n\nTraining" in with_scores(
         told, {"loss": "0.7", "per": "3 %"}
@@ -75,4 +75,4 @@ def test_scores_of_other_weights_than_those_stored_are_told() -> None:
     "without", ["", "# A\n", "## Scores on held-out data\n\nNone were taken.\n"]
 )
 def test_a_card_without_scores_says_nothing_of_how_it_is_stored(without: str) -> None:
-    assert say_stored(without, "int8") == without
+    assert note_quantized(without, "int8") == without

@@ -40,9 +40,9 @@ from pellucid.cli.benchmark.torch_model import TorchTrainer, installed
 from pellucid.cli.console import Output
 from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.machine import environment
 from pellucid.data.corpora import find_corpus
 from pellucid.kernels.backend.threads import available
-from pellucid.training.environment import environment
 
 _log = logging.getLogger(__name__)
 

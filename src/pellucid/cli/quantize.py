@@ -8,11 +8,11 @@ from pathlib import Path
 from pellucid.cli.options import parse
 from pellucid.core.errors import UserError
 from pellucid.families.folder import CARD, find_model, folder_size, load_model, save_model
-from pellucid.models.quantize import Store
-from pellucid.training.card import say_stored
+from pellucid.models.quantize import WeightFormat
+from pellucid.training.card import note_quantized
 
 
-def quantize(model: Path, folder: Path, /, *, weights: Store = "float16") -> int:
+def quantize(model: Path, folder: Path, /, *, weights: WeightFormat = "float16") -> int:
     """Write a copy of a trained model with smaller weights, and print both sizes.
 
     Arithmetic stays float32: loading the model converts the weights back.
@@ -27,7 +27,7 @@ def quantize(model: Path, folder: Path, /, *, weights: Store = "float16") -> int
         raise UserError(f"{folder}: already exists; choose another folder")
     card = (old / CARD).read_bytes() if (old / CARD).is_file() else b""
     with suppress(UnicodeDecodeError):  # a card that cannot be read is copied as it is
-        card = say_stored(card.decode(), weights).encode()
+        card = note_quantized(card.decode(), weights).encode()
     save_model(folder, trained, card, weights)
     print(f"{old}: {folder_size(old)}")
     print(f"{folder}: {folder_size(folder)}, weights stored as {weights}")

@@ -12,7 +12,7 @@ import tyro
 from pellucid.cli.console import Output, Progress
 from pellucid.cli.options import parse, value_of
 from pellucid.core.errors import UsageError
-from pellucid.models.quantize import Store
+from pellucid.models.quantize import WeightFormat
 from pellucid.training.config import DataConfig, RunConfig, load_recipe, recipe_names
 from pellucid.training.experiment import train_run
 
@@ -39,7 +39,7 @@ def run(arguments: list[str]) -> int:
         resume: bool = resumed,
         run: Path = folder,
         accept_changes: bool = False,
-        weights: Store = "float32",
+        weights: WeightFormat = "float32",
     ) -> int:
         """Train a recipe or a TOML file of settings, or resume a run that was stopped.
 
@@ -106,7 +106,7 @@ def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, 
 
 
 def _train(
-    config: RunConfig, folder: Path, resume: bool, accept_changes: bool, weights: Store
+    config: RunConfig, folder: Path, resume: bool, accept_changes: bool, weights: WeightFormat
 ) -> int:
     console = Output()
     with Progress(console, folder.resolve().name) as progress:
@@ -115,7 +115,7 @@ def _train(
             folder,
             resume=resume,
             accept_changes=accept_changes,
-            store=weights,
+            weights=weights,
             listeners=[progress],
             say=progress.say,
         )

@@ -1,10 +1,13 @@
-"""The processor that this process runs on, and how much of it the process may use."""
+"""The processor of this process, and all that the bits of its results depend on."""
 
 from __future__ import annotations
 
 import os
 import platform
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from threadpoolctl import threadpool_info
 
 
 def processor() -> str:
@@ -21,3 +24,29 @@ def processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def environment() -> dict[str, str]:
+    """Return the versions, the threads and the processor's kernels that this process computes with.
+
+    The same bits are promised only where none of them differs.
+
+    >>> "numpy" in environment() and "python" in environment()
+    True
+    """
+    found = {
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "kernels": "off" if os.environ.get("PELLUCID_KERNELS") == "off" else "on",
+    }
+    for package in ("pellucid", "numpy", "numba"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed as a package"
+    for pool in threadpool_info():
+        if pool["user_api"] == "blas":
+            details = f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}"
+            found["blas"] = details.strip()
+            found["blas threads"] = str(pool["num_threads"])
+    return found

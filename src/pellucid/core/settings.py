@@ -136,6 +136,22 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], absent: str = "unknown"
+) -> list[str]:
+    """List what differs, as `name: before -> now`; `absent` is written for a missing one.
+
+    >>> changes({"blas threads": "2"}, {"blas threads": "4", "numba": "0.61"})
+    ['blas threads: 2 -> 4', 'numba: unknown -> 0.61']
+    """
+    names = dict.fromkeys([*before, *now])
+    return [
+        f"{name}: {before.get(name, absent)} -> {now.get(name, absent)}"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]
+
+
 def _join(key: str, name: str) -> str:
     return f"{key}.{name}" if key else name
 

@@ -28,7 +28,7 @@ from pellucid.generation import SearchConfig
 from pellucid.interop.huggingface import is_huggingface, read_json, read_pretrained
 from pellucid.interop.tokenizer import MissingTokenizer
 from pellucid.models.config import StackConfig
-from pellucid.models.quantize import StorageError, Store, reduced, restored
+from pellucid.models.quantize import QuantizeError, WeightFormat, dequantize, quantize
 from pellucid.models.sizes import size_faults
 from pellucid.nn import Module, StateError
 from pellucid.pipelines import Pipeline
@@ -42,9 +42,9 @@ TOKENIZER, TARGET_TOKENIZER, CARD = "tokenizer.json", "target_tokenizer.json", "
 
 
 def save_model(
-    folder: Path, trained: Pipeline, card: str | bytes, store: Store = "float32"
+    folder: Path, trained: Pipeline, card: str | bytes, weights: WeightFormat = "float32"
 ) -> None:
-    """Write the folder whole or not at all: weights as `store` says, a card of bytes unchanged.
+    """Write the folder whole or not at all: a card of bytes unchanged.
 
     Raises `UserError` when it cannot be written, a weight is too large for float16, or the
     tokenizer is another program's.
@@ -59,7 +59,7 @@ def save_model(
     }
     contents = {
         CONFIG: _json(config),
-        WEIGHTS: to_safetensors(reduced(trained.model.state_dict(), store)),
+        WEIGHTS: to_safetensors(quantize(trained.model.state_dict(), weights)),
         CARD: card if isinstance(card, bytes) else card.encode(),
         **tokenizer_files(trained),
     }
@@ -180,8 +180,8 @@ def token_fault(config: StackConfig) -> str | None:
 
 def _read_state(path: Path) -> dict[str, np.ndarray]:
     try:
-        return restored(read_weights(path))
-    except StorageError as error:
+        return dequantize(read_weights(path))
+    except QuantizeError as error:
         raise UserError(f"{path}: {error}") from None
 
 

@@ -11,47 +11,47 @@ from pellucid.core.errors import UserError
 
 Array = np.ndarray
 
-Store = Literal["float32", "float16", "int8"]
+WeightFormat = Literal["float32", "float16", "int8"]
 SCALE = ".int8_scale"
 
 
-class StorageError(UserError):
-    """Weights that cannot be stored so, or a store that cannot be read."""
+class QuantizeError(UserError):
+    """Weights that cannot be quantized so, or quantized weights that cannot be read."""
 
 
-def reduced(state: Mapping[str, Array], store: Store) -> dict[str, Array]:
-    """Return the arrays as they are to be stored; names that share an array share the result.
+def quantize(state: Mapping[str, Array], weights: WeightFormat) -> dict[str, Array]:
+    """Return the arrays in another format; names that share an array share the result.
 
     float16 rounds to nearest. int8 keeps round(w / s) of every matrix with s = max|w| / 127 of its
-    row, a float32 beside it under the name + ".int8_scale"; the error of a weight is at most s / 2.
+    row, a float32 under the name + ".int8_scale"; the error of a weight is at most s / 2.
     Vectors (biases, norms) stay float32.
 
-    Raises `StorageError` when a weight is too large for float16.
+    Raises `QuantizeError` when a weight is too large for float16.
 
-    >>> {k: v.dtype.name for k, v in reduced({"w": np.eye(2)}, "int8").items()}
+    >>> {k: v.dtype.name for k, v in quantize({"w": np.eye(2)}, "int8").items()}
     {'w': 'int8', 'w.int8_scale': 'float32'}
     """
     made: dict[int, tuple[Array, Array | None]] = {}
-    stored: dict[str, Array] = {}
+    found: dict[str, Array] = {}
     for name, array in state.items():
         if id(array) not in made:
-            made[id(array)] = _reduced(name, array, store)
-        stored[name], scale = made[id(array)]
+            made[id(array)] = _quantized(name, array, weights)
+        found[name], scale = made[id(array)]
         if scale is not None:
-            stored[name + SCALE] = scale
-    return stored
+            found[name + SCALE] = scale
+    return found
 
 
-def _reduced(name: str, array: Array, store: Store) -> tuple[Array, Array | None]:
-    if store == "float16":
+def _quantized(name: str, array: Array, weights: WeightFormat) -> tuple[Array, Array | None]:
+    if weights == "float16":
         with np.errstate(over="ignore"):
             half = array.astype(np.float16)
         if np.isinf(half).any():
-            raise StorageError(
-                f"{name}: has weights above 65504, the largest of float16; store it as float32"
+            raise QuantizeError(
+                f"{name}: has weights above 65504, the largest of float16; keep it as float32"
             )
         return half, None
-    if store == "int8" and array.ndim == 2:
+    if weights == "int8" and array.ndim == 2:
         scale = np.abs(array).max(axis=1, keepdims=True, initial=0).astype(np.float32) / np.float32(
             127
         )
@@ -60,13 +60,13 @@ def _reduced(name: str, array: Array, store: Store) -> tuple[Array, Array | None
     return array.astype(np.float32, copy=False), None
 
 
-def restored(stored: Mapping[str, Array]) -> dict[str, Array]:
-    """Return stored arrays as float32; names that share an array share the result.
+def dequantize(stored: Mapping[str, Array]) -> dict[str, Array]:
+    """Return quantized arrays as float32; names that share an array share the result.
 
-    Raises `StorageError` naming an int8 array that is no matrix, or whose scale is missing or does
+    Raises `QuantizeError` naming an int8 array that is no matrix, or whose scale is missing or does
     not fit.
 
-    >>> restored(reduced({"w": np.float32([[1, -0.5]])}, "int8"))["w"].round(1)
+    >>> dequantize(quantize({"w": np.float32([[1, -0.5]])}, "int8"))["w"].round(1)
     array([[ 1. , -0.5]], dtype=float32)
     """
     made: dict[int, Array] = {}
@@ -75,21 +75,21 @@ def restored(stored: Mapping[str, Array]) -> dict[str, Array]:
         if name.endswith(SCALE):
             continue
         if id(array) not in made:
-            made[id(array)] = _restored(name, array, stored.get(name + SCALE))
+            made[id(array)] = _dequantized(name, array, stored.get(name + SCALE))
         state[name] = made[id(array)]
     return state
 
 
-def _restored(name: str, array: Array, scale: Array | None) -> Array:
+def _dequantized(name: str, array: Array, scale: Array | None) -> Array:
     if array.dtype == np.int8:
         if array.ndim != 2:
-            raise StorageError(
-                f"{name}: is int8, as only matrices are stored, and its shape is {array.shape}; "
+            raise QuantizeError(
+                f"{name}: is int8, which only matrices may be, and its shape is {array.shape}; "
                 "copy the model again"
             )
         if scale is None or scale.shape != (len(array), 1):
             found = "none" if scale is None else str(scale.shape)
-            raise StorageError(
+            raise QuantizeError(
                 f"{name}: is int8 and needs a scale of shape ({len(array)}, 1), found {found}"
             )
         return np.asarray(array.astype(np.float32) * scale)

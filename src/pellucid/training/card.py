@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pellucid.core.settings import flat
-from pellucid.models.quantize import Store
+from pellucid.models.quantize import WeightFormat
 
 SCORES, NO_SCORES = "## Scores on held-out data", "None were taken."
 
@@ -94,17 +94,17 @@ def with_scores(card: str, scores: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def say_stored(card: str, store: Store) -> str:
+def note_quantized(card: str, weights: WeightFormat) -> str:
     """Return a card that says under its scores that the weights were rounded after they were taken.
 
     A card without scores stays as it is, and so does every card where nothing is rounded.
     """
     note = (
-        f"Training scored the weights before they were stored as {store}; `pellucid evaluate` "
+        f"Training scored the weights before they were stored as {weights}; `pellucid evaluate` "
         "scores them as they are stored."
     )
     lines = card.split("\n")
-    if store == "float32" or SCORES not in lines or note in lines:
+    if weights == "float32" or SCORES not in lines or note in lines:
         return card
     begin = lines.index(SCORES) + 1
     end = _end_of_section(lines, begin)

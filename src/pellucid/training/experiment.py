@@ -36,9 +36,9 @@ from pellucid.families.folder import (
     token_fault,
     tokenizer_files,
 )
-from pellucid.models.quantize import Store
+from pellucid.models.quantize import WeightFormat
 from pellucid.pipelines import Pipeline
-from pellucid.training.card import model_card, say_stored
+from pellucid.training.card import model_card, note_quantized
 from pellucid.training.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
@@ -114,7 +114,7 @@ def train_run(
     *,
     resume: bool = False,
     accept_changes: bool = False,
-    store: Store = "float32",
+    weights: WeightFormat = "float32",
     listeners: Iterable[Listener] = (),
     say: Say = lambda line: None,
 ) -> Outcome:
@@ -178,13 +178,13 @@ def train_run(
         if result.interrupted is not None:
             return Outcome(trained, pairs, None, result.interrupted)
         scores = final_scores(trained, pairs, config)
-        made = say_stored(card(folder, config, scores), store)
-        save_model(folder / "model", trained, made, store)
+        made = note_quantized(card(folder, config, scores), weights)
+        save_model(folder / "model", trained, made, weights)
         if scores is not None:
             written = ", ".join(f"{k} {v}" for k, v in scores.written().items())
-            before = f"; scored before the weights were stored as {store}"
-            say(f"held out: {written}{'' if store == 'float32' else before}")
-        say(f"model folder: {folder_size(folder / 'model')}, weights stored as {store}")
+            before = f"; scored before the weights were stored as {weights}"
+            say(f"held out: {written}{'' if weights == 'float32' else before}")
+        say(f"model folder: {folder_size(folder / 'model')}, weights stored as {weights}")
     return Outcome(trained, pairs, scores, None)
 
 

@@ -23,7 +23,8 @@ import tomli_w
 
 from pellucid.core.errors import UserError
 from pellucid.core.files import TEMPORARY, remove_temporary, saving, write_atomically
-from pellucid.core.settings import flat
+from pellucid.core.machine import environment
+from pellucid.core.settings import changes, flat
 from pellucid.training.checkpoint import (
     Checkpoint,
     checkpoint_path,
@@ -32,7 +33,6 @@ from pellucid.training.checkpoint import (
     newest_checkpoint,
     write_checkpoint,
 )
-from pellucid.training.environment import changes, environment
 from pellucid.training.events import RECORDED, Event, as_record
 from pellucid.training.lock import Lock
 

@@ -1,10 +1,15 @@
-"""Where training stands, beside weights and optimiser: all of it goes into a checkpoint as JSON."""
+"""The training loop's state, which a checkpoint keeps as JSON, and how far along it is.
+
+`epochs` counts passes over the data with their fraction, `seconds` training so far.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
+
+from pellucid.training.config import TrainingConfig
 
 
 @dataclass
@@ -26,7 +31,7 @@ class Tally:
 
     @property
     def loss_per_sentence(self) -> float:
-        """Nats per target sentence, as seed 003 prints."""
+        """Nats per target sentence, as article 003 prints it."""
         return self.nats / max(self.sentences, 1)
 
     def add(self, other: Tally) -> None:
@@ -72,3 +77,54 @@ class TrainerState:
         """Rebuild a state."""
         tallies = {name: Tally(**values[name]) for name in ("window", "pass_")}
         return cls(**{**values, **tallies})
+
+
+def share_used(config: TrainingConfig, *, step: int, epochs: float, seconds: float) -> float:
+    """Return the share of the budget that is used, 0 to 1, by the limit that is nearest.
+
+    >>> share_used(TrainingConfig(steps=100, epochs=4), step=10, epochs=2.0, seconds=0.0)
+    0.5
+    """
+    used = [
+        step / config.steps if config.steps else 0.0,
+        epochs / config.epochs if config.epochs else 0.0,
+        seconds / (60 * config.minutes) if config.minutes else 0.0,
+    ]
+    return min(max(used), 1.0)
+
+
+def total_steps(config: TrainingConfig, *, step: int, epochs: float, seconds: float) -> float:
+    """Return how many steps there will be: set, or projected from the share used so far.
+
+    `epochs` and `seconds` are those at the end of `step`. A projection from seconds depends on the
+    clock.
+
+    >>> total_steps(TrainingConfig(epochs=4), step=10, epochs=0.5, seconds=0.0)
+    80.0
+    """
+    totals = []
+    if config.steps is not None:
+        totals.append(float(config.steps))
+    if config.epochs is not None:
+        totals.append(step * config.epochs / epochs)
+    if config.minutes is not None:
+        totals.append(step * config.minutes * 60 / max(seconds, 1e-9))
+    return min(totals)
+
+
+def reason_to_stop(config: TrainingConfig, *, step: int, epoch: int, seconds: float) -> str | None:
+    """Return which limit is reached, or None; `epoch` counts the passes completed.
+
+    A resumed run may be past a limit that was lowered.
+
+    >>> reason_to_stop(TrainingConfig(steps=100), step=100, epoch=0, seconds=0.0)
+    '100 steps'
+    >>> reason_to_stop(TrainingConfig(steps=100), step=101, epoch=0, seconds=0.0)
+    'already past 100 steps'
+    """
+    for limit, at, unit in ((config.steps, step, "steps"), (config.epochs, epoch, "epochs")):
+        if limit is not None and at >= limit:
+            return f"{'already past ' if at > limit else ''}{limit} {unit}"
+    if config.minutes is not None and seconds >= 60 * config.minutes:
+        return f"{config.minutes:g} minutes"
+    return None

@@ -14,7 +14,6 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, check_weights, read_weights
 from pellucid.evaluation.loss import held_out_loss
 from pellucid.nn import StateError
-from pellucid.training.budget import reason_to_stop, share_used, total_steps
 from pellucid.training.checkpoint import WEIGHTS
 from pellucid.training.config import TrainingConfig
 from pellucid.training.events import (
@@ -34,7 +33,7 @@ from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.run import RunFolder
 from pellucid.training.schedules import SCHEDULES
 from pellucid.training.signals import stop_on_signals
-from pellucid.training.state import Tally, TrainerState
+from pellucid.training.state import Tally, TrainerState, reason_to_stop, share_used, total_steps
 from pellucid.training.step import DivergedError, Trainable, train_step
 
 logger = logging.getLogger(__name__)
