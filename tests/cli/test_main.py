@@ -523,7 +523,7 @@ class TestStopping:
         with running.stderr:
             said = running.stderr.read().decode()
         assert running.wait(timeout=60) == 141, said
-        assert f"go on with it: pellucid train --resume {run}\n" in said
+        assert f"resume from it: pellucid train --resume {run}\n" in said
         assert said.count("\n") == 1
         assert list((run / "checkpoints").iterdir())
         assert not (run / "model").exists()
