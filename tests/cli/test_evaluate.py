@@ -1,4 +1,4 @@
-"""Scores on pairs put aside, or given, and what the model card says of them."""
+"""Scores on held-out pairs, or given ones, and what the model card says of them."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ class TestTrain:
         [
             (["--data.batch-tokens", "7"], "batch_tokens = 7 does not hold the longest pair"),
             (["--training.monitor", "bleu"], "evaluation.metric = 'bleu' gives it"),
-            (["--training.steps", "None"], "say when training ends"),
+            (["--training.steps", "None"], "training has no end"),
         ],
     )
     def test_wrong_use_can_be_put_right(
@@ -507,7 +507,7 @@ class TestStopping:
         assert running.returncode == 128 + number, err.decode()
         assert f"pellucid train --resume {tmp_path / 'run'}" in out.decode()
         assert err.decode() == (
-            f"pellucid: {number.name}: stopping once the step under way is done and saved; a "
+            f"pellucid: {number.name}: stopping after the current step, which is saved; a "
             "second Ctrl-C stops at once and saves nothing\n"
         )
 

@@ -223,7 +223,7 @@ def test_files_for_every_side(tmp_path: Path) -> None:
 
 
 def test_too_few_pairs_to_hold_any_out(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"p.tsv: too few pairs \(1\) to put 5.0% of them aside"):
+    with pytest.raises(UserError, match=r"p.tsv: too few pairs \(1\) to hold out 5.0% of them"):
         read_split([write(tmp_path, "p.tsv", "a\tb\n")], held_out=0.05)
 
 

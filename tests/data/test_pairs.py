@@ -49,7 +49,7 @@ def test_keys_that_are_one_text_stand_together_and_all_others_where_they_did() -
     assert set(back.test) == set(split.test)
 
 
-def test_pairs_put_aside_that_are_learnt_from_are_counted(
+def test_held_out_pairs_that_are_training_pairs_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     train = (TextPair("A", ("x",)), TextPair("b", ("x", "y")))

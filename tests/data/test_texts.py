@@ -67,13 +67,13 @@ def test_texts_that_are_one_once_normalised_are_never_on_two_sides(tmp_path: Pat
     assert len(split.train) + len(split.valid) == 303
 
 
-def test_texts_put_aside_that_are_learnt_from_are_counted(
+def test_held_out_texts_that_are_training_texts_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    aside = Splits(
+    splits = Splits(
         (TextPair("a", ("b",)),), (TextPair("b", ("c", "a")),), (TextPair("c", ("d", "b")),)
     )
-    as_texts(aside)
+    as_texts(splits)
     first, second = caplog.messages
     assert first.startswith("left out 2 of 3 validation texts: the training data has them too")
     assert second.startswith("left out 2 of 3 test texts: the training or validation data has")
@@ -84,13 +84,13 @@ def test_texts_put_aside_that_are_learnt_from_are_counted(
     assert "left out 3 of 3 validation texts" in caplog.text
 
 
-def test_a_test_of_nothing_but_what_was_learnt_is_refused(tmp_path: Path) -> None:
+def test_test_texts_that_are_all_training_texts_are_refused(tmp_path: Path) -> None:
     """Else the score would be that of the validation texts."""
     file, other = tmp_path / "texts.txt", tmp_path / "other.txt"
     file.write_text("one\ntwo\nthree\n", encoding="utf-8")
     other.write_text("four\nfive\n", encoding="utf-8")
     for test in (file, other):
-        with pytest.raises(UserError, match=r"none of the test texts is left.*give other"):
+        with pytest.raises(UserError, match=r"no test text is left.*give other"):
             read_texts(file, [other], [test], held_out=0.0)
 
 
@@ -106,7 +106,7 @@ def test_a_file_of_pairs_is_no_text_file(tmp_path: Path) -> None:
 def test_too_few_texts_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "texts.txt"
     file.write_text("one\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"too few texts \(\d+\) to put"):
+    with pytest.raises(UserError, match=r"too few texts \(\d+\) to hold out"):
         read_texts(file, held_out=0.05)
     file.write_text("", encoding="utf-8")
     with pytest.raises(UserError, match="is empty"):

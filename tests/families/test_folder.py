@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
         (np.full(7, 3), "has elements of int64; expected float"),
         (np.ones(7, bool), "has elements of bool; expected float"),
         (np.ones(7, np.complex64), "has elements of complex64; expected float"),
-        (np.array(3, np.int8), "is int8, as only matrices are stored"),
+        (np.array(3, np.int8), "is int8, which only matrices may be"),
     ],
 )
 def test_weights_that_are_no_finite_numbers_are_named(

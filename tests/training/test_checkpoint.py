@@ -90,7 +90,7 @@ def test_every_kind_of_damage_names_the_file_and_the_way_out(
         newest_checkpoint(tmp_path)
     said = str(fault.value)
     assert said.startswith(str(newest / file))
-    assert f"{older} is whole: delete {newest} to go on from there" in said
+    assert f"{older} is undamaged: delete {newest} to resume from it" in said
 
 
 def test_damage_in_two_says_to_delete_both(tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def test_damage_in_two_says_to_delete_both(tmp_path: Path) -> None:
     (second / SUMS).unlink()
     with pytest.raises(CheckpointError) as fault:
         newest_checkpoint(tmp_path)
-    assert f"{first} is whole: delete {second}, {third} to go on" in str(fault.value)
+    assert f"{first} is undamaged: delete {second}, {third} to resume" in str(fault.value)
 
 
-def test_nothing_whole_is_said(tmp_path: Path) -> None:
+def test_that_every_checkpoint_is_damaged_is_reported(tmp_path: Path) -> None:
     (path,) = write(tmp_path, 1)
     flip(path / WEIGHTS)
-    with pytest.raises(CheckpointError, match="no older whole checkpoint"):
+    with pytest.raises(CheckpointError, match="no older undamaged checkpoint"):
         newest_checkpoint(tmp_path)
 
 

@@ -25,7 +25,7 @@ from pellucid.training.config import (
     TokenizerConfig,
     load_recipe,
 )
-from pellucid.training.experiment import Outcome, card, judged_by, train_run
+from pellucid.training.experiment import Outcome, card, scoring, train_run
 
 LAYER = {"d_model": 10, "num_attention_heads": 2, "ffn_dim": 13, "max_position_embeddings": 19}
 
@@ -183,14 +183,14 @@ def test_what_the_best_is_judged_by(data: Path, same: bool, changes: dict[str, A
     before = settings(data, training=PER)
     now = replace(before, **changes)
     aside = (TextPair("a", ("b",)),)
-    assert (judged_by(before, aside) == judged_by(now, aside)) is same
-    assert judged_by(before, aside) != judged_by(before, (TextPair("a", ("b", "c")),))
+    assert (scoring(before, aside) == scoring(now, aside)) is same
+    assert scoring(before, aside) != scoring(before, (TextPair("a", ("b", "c")),))
 
 
 def test_a_loss_is_judged_without_answers(data: Path) -> None:
     before, aside = settings(data), (TextPair("a", ("b",)),)
     now = replace(before, search=SearchConfig(beam=2), evaluation=EvaluationConfig("none"))
-    assert judged_by(before, aside) == judged_by(now, aside)
+    assert scoring(before, aside) == scoring(now, aside)
 
 
 def test_a_run_that_saved_nothing_learns_its_tokenizers_anew(data: Path, tmp_path: Path) -> None:

@@ -149,14 +149,14 @@ JUDGED = {"training": {"lr": 1e-3}, "held_out": "pairs"}
 def test_it_sees_whether_scores_are_judged_as_before(
     tmp_path: Path, before: Any, now: Any, anew: bool
 ) -> None:
-    with begun(tmp_path, judged_by=before) as run:
-        assert not run.judged_anew
+    with begun(tmp_path, scoring=before) as run:
+        assert not run.rescored
         save(run, 1)
-    with begun(tmp_path, resume=True, judged_by=now) as run:
-        assert run.judged_anew is anew
+    with begun(tmp_path, resume=True, scoring=now) as run:
+        assert run.rescored is anew
         save(run, 2)
-    with begun(tmp_path, resume=True, judged_by=now) as run:
-        assert not run.judged_anew
+    with begun(tmp_path, resume=True, scoring=now) as run:
+        assert not run.rescored
 
 
 def test_another_place_is_warned_of(
@@ -221,13 +221,13 @@ def test_a_folder_with_files_of_the_users_own_is_left_alone(tmp_path: Path, name
     (tmp_path / name).write_text("precious")
     held = "a run" if name == "config.toml" else Path(name).parts[0]
     with pytest.raises(UserError, match=f"already holds {held}.*another folder"):
-        RunFolder(tmp_path, SETTINGS, beside={"tokenizer.json": b"{}"})
+        RunFolder(tmp_path, SETTINGS, further={"tokenizer.json": b"{}"})
     assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()] == [name]
     (tmp_path / ".lock").touch()  # a run killed in its first moments is still no leave
     if name != "config.toml":
         for resume in (True, False):
             with pytest.raises(UserError, match="another folder"):
-                RunFolder(tmp_path, SETTINGS, resume=resume, beside={"tokenizer.json": b"{}"})
+                RunFolder(tmp_path, SETTINGS, resume=resume, further={"tokenizer.json": b"{}"})
     assert (tmp_path / name).read_text() == "precious"
 
 
@@ -242,7 +242,7 @@ def test_what_is_nobodys_business_does_not_keep_a_run_out(tmp_path: Path) -> Non
 
 
 def test_files_beside_the_settings(tmp_path: Path) -> None:
-    begun(tmp_path, beside={"tokenizer.json": b"{}"}).close()
+    begun(tmp_path, further={"tokenizer.json": b"{}"}).close()
     assert (tmp_path / "tokenizer.json").read_bytes() == b"{}"
 
 

@@ -384,11 +384,11 @@ def test_what_is_judged_otherwise_begins_anew(
     folder, config = tmp_path / "run", replace(SHORT, steps=4, validate_every=2, monitor="rate")
     scores = iter([0.1, 0.2, 0.4, 0.3])
     rate = {"metric": lambda _: {"rate": next(scores)}}
-    with RunFolder(folder, settings(config), judged_by={"judge": "one"}) as run:
+    with RunFolder(folder, settings(config), scoring={"judge": "one"}) as run:
         fit(config, run, **rate)
     longer = replace(config, steps=8, patience=2)
     with RunFolder(
-        folder, settings(longer), resume=True, accept_changes=True, judged_by={"judge": judge}
+        folder, settings(longer), resume=True, accept_changes=True, scoring={"judge": judge}
     ) as run:
         result, _, _ = fit(longer, run, **rate)
     assert (result.best_step, result.best_score) == best
@@ -398,9 +398,9 @@ def test_what_is_judged_otherwise_begins_anew(
 def test_a_run_that_is_over_keeps_its_best(tmp_path: Path) -> None:
     folder, config = tmp_path / "run", replace(SHORT, steps=4, validate_every=2, monitor="rate")
     scores = iter([0.1, 0.2])
-    with RunFolder(folder, settings(config), judged_by={"judge": "one"}) as run:
+    with RunFolder(folder, settings(config), scoring={"judge": "one"}) as run:
         fit(config, run, metric=lambda _: {"rate": next(scores)})
-    with RunFolder(folder, settings(config), resume=True, judged_by={"judge": "another"}) as run:
+    with RunFolder(folder, settings(config), resume=True, scoring={"judge": "another"}) as run:
         result, events, _ = fit(config, run, metric=lambda _: {"rate": 0.5})
     assert result.best_step == 2
     assert only(events, Chosen)[0].steps == (2,)

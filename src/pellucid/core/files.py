@@ -25,13 +25,13 @@ def saving(path: Path, kept: str = "what was saved before is whole") -> Iterator
     except OSError as error:
         reason = error.strerror or str(error)
         raise SavingError(
-            f"{path}: cannot be written: {reason}; {kept}. Free some space or mend the "
+            f"{path}: cannot be written: {reason}; {kept}. Free some space or fix the "
             "permissions, then go on"
         ) from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Put a file in place whole: a temporary file beside it, flushed to disk, then renamed.
+    """Write a file whole or not at all: a temporary file next to it, flushed, then renamed.
 
     Raises `UserError` when it cannot be written; a file that was there stays as it was.
     """
@@ -82,7 +82,7 @@ def folder_atomically(path: Path) -> Iterator[Path]:
 
 
 def remove_temporary(folder: Path, *names: str) -> None:
-    """Clear away what an interrupted write of these names left behind; a * stands for anything."""
+    """Remove what an interrupted write of these names left behind; a * matches anything."""
     patterns = [f"{TEMPORARY}{kind}{name}" for name in names for kind in ("", "older-")]
     for path in [path for pattern in patterns for path in folder.glob(pattern)]:
         if path.is_dir():
@@ -92,7 +92,7 @@ def remove_temporary(folder: Path, *names: str) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make renames inside a folder survive a power cut, where the system can."""
+    """Make renames inside a folder survive a power failure, where the system can."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

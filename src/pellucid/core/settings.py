@@ -1,10 +1,10 @@
 """Settings between TOML and frozen dataclasses.
 
-A dataclass is a table, a field is a key, and the field's type says what may stand there. Reading is
+A dataclass is a table, a field is a key, and the field's type says what is allowed. Reading is
 strict: an unknown key, a value of another type or a value out of range is an error that names the
 file and the key, and the nearest key that exists. TOML has no null: a field whose type allows None
-has None as its default, and None is left out when writing. Where one of several dataclasses may
-stand, they are told apart by their tag: a field that is no argument, of one value each.
+has None as its default, and None is left out when writing. Where one of several dataclasses is
+allowed, their tag tells which: a field that is no argument, with one value each.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def _read_union(kinds: tuple[Any, ...], value: Any, source: str, key: str, base:
 
 
 def _table(kinds: list[Any], value: Mapping[str, Any], source: str, key: str, base: Any) -> Any:
-    """Return which of several dataclasses a table is: by its tag, or else what it stood as."""
+    """Return which of several dataclasses a table is: by its tag, or else the one of `base`."""
     usual = type(base) if type(base) in kinds else kinds[0]
     asked = {name: value[name] for name in _tags(usual) if name in value}
     for kind in kinds:
@@ -225,7 +225,7 @@ def _table(kinds: list[Any], value: Mapping[str, Any], source: str, key: str, ba
 
 
 def _tags(kind: Any) -> dict[str, str]:
-    """Return the fields that say which dataclass it is, with their values."""
+    """Return the tag fields of a dataclass, with their values."""
     return {field.name: str(field.default) for field in fields(kind) if not field.init}
 
 
@@ -239,7 +239,7 @@ _WORDS = {
 
 
 def _describe(kind: Any) -> str:
-    """Say a type in words."""
+    """Describe a type for an error message."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return "one of " + ", ".join(str(word) or '""' for word in arguments)

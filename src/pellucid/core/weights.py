@@ -38,7 +38,7 @@ _DTYPES = {
 def to_safetensors(state: Mapping[str, Array]) -> bytes:
     """Return the file's bytes. A name whose array another name already has becomes an alias.
 
-    Aliases stand in the file's metadata as {alias: name}, as safetensors' own `save_model` writes
+    Aliases are in the file's metadata as {alias: name}, as safetensors' own `save_model` writes
     them.
 
     >>> table = np.ones((2, 3), np.float32)
@@ -87,7 +87,7 @@ def from_safetensors(content: bytes, source: Path | str) -> dict[str, Array]:
     except (SafetensorError, ValueError) as error:
         raise UserError(f"{source}: not a whole safetensors file ({error})") from None
     tensors = {name: _array(f"{source}: {name}", **entry) for name, entry in entries}
-    metadata = header.get("__metadata__") or {}  # null, where a writer had nothing to say
+    metadata = header.get("__metadata__") or {}  # null, where a writer has none
     aliases = {
         alias: tensors[name]
         for alias, name in metadata.items()

@@ -1,7 +1,7 @@
-"""Splits as token ids, and the batches of each pass over them.
+"""Pairs and texts as token ids, and the batches of each pass over them.
 
-Which batches an epoch has, and in which order, is a function of (data, seed, epoch number) alone:
-a place in training is (epoch, batch), and going on from it takes nothing else.
+The batches of an epoch and their order are a function of (data, seed, epoch number) alone: a place
+in training is (epoch, batch), and resuming there needs nothing else.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Examples:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all that is learnt from, to tell whether a run goes on with the same data."""
+        """SHA-256 of the training data, by which a resumed run recognises it."""
         parts = (p for side in (self.source, self.target) for p in (side.tokens, side.cu_seqlens))
         return hashlib.sha256(b"".join(part.astype("<i8").tobytes() for part in parts)).hexdigest()
 
@@ -74,10 +74,10 @@ def encode_pairs(
     max_tokens: int,
     first_target_only: bool = False,
 ) -> Examples:
-    """Cut pairs into tokens; every target of a pair makes an example, or only the first.
+    """Tokenize pairs; every target of a pair makes an example, or only the first.
 
     An example with a side of no tokens, or of more than `max_tokens` (begin and end not counted),
-    is dropped, never cut; a warning says how many. So does one for characters without a token.
+    is left out, never truncated; a warning says how many. Another names characters without a token.
 
     Raises `UserError` when nothing is left.
 
@@ -119,10 +119,10 @@ def encode_pairs(
 def encode_texts(
     texts: Sequence[str], tokenizer: TokenizerLike, *, begin: int, end: int, max_tokens: int
 ) -> Examples:
-    """Cut texts into tokens, between begin and end; the sources are empty.
+    """Tokenize texts, between begin and end; the sources are empty.
 
-    One of more than `max_tokens` (begin and end not counted) or of none is dropped, never cut; a
-    warning says how many. So does one for characters without a token.
+    One of more than `max_tokens` (begin and end not counted) or of none is left out, never
+    truncated; a warning says how many. Another names characters without a token.
 
     Raises `UserError` when nothing is left.
 
@@ -151,13 +151,13 @@ def encode_texts(
 
 
 class Batches:
-    """The batches of every epoch, shuffled anew for each.
+    """The batches of every epoch, shuffled again for each.
 
     Give `batch_tokens`, the most useful tokens of a batch, or `batch_size`, its number of examples
-    (the last batch of an epoch may have fewer). `bucketed` puts examples of like length together:
-    they are shuffled, sorted inside windows of `WINDOW` batches, cut into batches, and the batches
-    shuffled. It is what a token budget gains from; by default a fixed size is not bucketed (the
-    plain shuffle of seed 003).
+    (the last batch of an epoch may have fewer). `bucketed` puts examples of similar length
+    together: they are shuffled, sorted inside windows of `WINDOW` batches, split into batches, and
+    the batches shuffled. A token budget gains from it; by default a fixed size is not bucketed (the
+    plain shuffle of article 003).
 
     Raises `UsageError` unless one of the two is given, and when an example is over the budget.
 
@@ -194,11 +194,11 @@ class Batches:
         self._rng = Rng(seed)
 
     def epoch(self, number: int) -> EpochBatches:
-        """Return the batches of pass `number`, from 0; each is put together when it is taken."""
+        """Return the batches of pass `number`, from 0; each is made when it is taken."""
         examples, rng = self.examples, self._rng.fold(number)
         order = _shuffled(rng.fold(0), len(examples))
         if not self._bucketed:
-            return EpochBatches(examples, _cut(order, self._costs, self.budget))
+            return EpochBatches(examples, _split(order, self._costs, self.budget))
         mean = max(1.0, float(self._costs.mean())) if len(order) else 1.0
         window = max(1, round(WINDOW * self.budget / mean))
         # Stable, so that equal lengths stay shuffled; by target, then by source, for both sides'
@@ -209,12 +209,12 @@ class Batches:
                 for part in np.split(order, range(window, len(order), window))
             ]
         )
-        cut = _cut(order, self._costs, self.budget)
-        return EpochBatches(examples, [cut[i] for i in _shuffled(rng.fold(1), len(cut))])
+        batches = _split(order, self._costs, self.budget)
+        return EpochBatches(examples, [batches[i] for i in _shuffled(rng.fold(1), len(batches))])
 
 
 class EpochBatches(Sequence[Batch]):
-    """The batches of one pass. `indices[i]` says which examples make up batch i."""
+    """The batches of one pass. `indices[i]` are the examples of batch i."""
 
     def __init__(self, examples: Examples, indices: list[np.ndarray]) -> None:
         self._examples = examples
@@ -237,14 +237,14 @@ def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
     """Return all examples once, sorted by length and not shuffled, for a loss on held-out data."""
     order = np.lexsort((examples.source.lengths, examples.target.lengths))
     budget = max(batch_tokens, int(examples.useful_tokens.max(initial=0)))
-    return EpochBatches(examples, _cut(order, examples.useful_tokens, budget))
+    return EpochBatches(examples, _split(order, examples.useful_tokens, budget))
 
 
 def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) -> None:
     """Warn of the characters of texts that have no token."""
     if unknown := tokenizer.unknown_characters(texts):
         _log.warning(
-            "%d characters of the %ss have no token, since training never saw them: %s%s",
+            "%d characters of the %ss have no token: the tokenizer was trained without them: %s%s",
             len(unknown),
             side,
             " ".join(f"{c!r} ({n})" for c, n in islice(unknown.items(), 10)),
@@ -256,8 +256,8 @@ def _shuffled(rng: Rng, n: int) -> np.ndarray:
     return np.argsort(random_bits(rng, (n,)), kind="stable")
 
 
-def _cut(order: np.ndarray, costs: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Cut an order into runs, each as long as the budget allows."""
+def _split(order: np.ndarray, costs: np.ndarray, budget: int) -> list[np.ndarray]:
+    """Split an order into runs, each as long as the budget allows."""
     ends = np.cumsum(costs[order])
     cuts, spent = [0], 0
     while cuts[-1] < len(order):

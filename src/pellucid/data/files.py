@@ -1,6 +1,6 @@
 """A user's own pairs: TSV, CSV, JSON lines, or two parallel text files, each also gzipped.
 
-Everything is UTF-8. Each fault is a `UserError` that names the file and the line.
+Everything is UTF-8. Each error is a `UserError` that names the file and the line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLUMNS = ("source", "target")
 
 
 def read_pairs(path: Path, columns: tuple[str, str] | None = None) -> tuple[TextPair, ...]:
-    """Read the pairs of one file; its name says the format: .tsv, .csv, .jsonl, any with .gz.
+    """Read the pairs of one file; the format is that of its name: .tsv, .csv, .jsonl, any with .gz.
 
     TSV (no quoting) and CSV have exactly two columns, or a first line that names the columns. In
     CSV blanks before a field in quotes are skipped.
@@ -50,7 +50,7 @@ def read_pairs(path: Path, columns: tuple[str, str] | None = None) -> tuple[Text
 
 
 def is_file_of_pairs(path: Path) -> bool:
-    """Whether a file's name says that it holds pairs, rather than a text a line."""
+    """Return whether a file is of pairs, by its name, rather than of a text a line."""
     return _format(path) in (".tsv", ".csv", ".jsonl")
 
 
@@ -83,22 +83,22 @@ def read_split(
 ) -> Splits:
     """Read a user's files: one path is a file of pairs, two are parallel texts.
 
-    Without validation files the share `held_out` of the training sources is put aside by hash, all
-    pairs of one source on one side; so are sources that `same` makes one text.
+    Without validation files the share `held_out` of the training sources is held out by hash, all
+    pairs of one source on one side, and so are sources that `same` makes one text.
 
-    Raises `UserError` for faults in the files and when one side of the split comes out empty.
+    Raises `UserError` for errors in the files and when one side of the split is empty.
     """
     pairs = _read_either(train, columns)
-    judged = _read_either(test, columns) if test else ()
+    tested = _read_either(test, columns) if test else ()
     if valid:
-        return Splits(pairs, _read_either(valid, columns), judged)
+        return Splits(pairs, _read_either(valid, columns), tested)
     split = split_by_hash(pairs, valid=held_out, same=same)
     if not split.train or (held_out > 0 and not split.valid):
         raise UserError(
-            f"{train[0]}: too few pairs ({len(pairs):,}) to put {held_out:.1%} of them aside for "
+            f"{train[0]}: too few pairs ({len(pairs):,}) to hold out {held_out:.1%} of them for "
             "validation; give a validation file, or another share"
         )
-    return Splits(split.train, split.valid, judged)
+    return Splits(split.train, split.valid, tested)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -203,7 +203,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         except csv.Error as error:
             raise UserError(
                 f"{path}, line {number}: not valid CSV: {error}; a field that holds a quote or a "
-                'comma stands in "double quotes", its quotes doubled'
+                'comma goes in "double quotes", its quotes doubled'
             ) from None
         yield number, row
         number = reader.line_num + 1

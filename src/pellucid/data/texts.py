@@ -1,4 +1,4 @@
-"""Texts for a model of one text instead of pairs: each stands as a pair with nothing to read."""
+"""Texts for a model of one text: each is a pair with an empty source."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _log = logging.getLogger(__name__)
 
 
 def as_texts(pairs: Splits, same: Callable[[str], str] = str) -> Splits:
-    """Take every source and every target for a text of its own, each once, in order.
+    """Take every source and every target as a text, each once, in order.
 
-    A text that training sees, or that `same` makes one with such a text, is no longer put aside,
-    though one of its pairs was; nor is a test text that is validated by. Warnings say how many.
+    A training text, or one that `same` makes equal to it, is no longer held out, though one of its
+    pairs was; nor is a validation text a test text. Warnings say how many.
 
     Raises `UserError` when that leaves nothing to test on.
 
@@ -47,7 +47,7 @@ def as_texts(pairs: Splits, same: Callable[[str], str] = str) -> Splits:
     test = texts(pairs.test, "test", "training or validation")
     if pairs.test and not test:
         raise UserError(
-            "none of the test texts is left: all are learnt from, or validated by; give other "
+            "no test text is left: all are training or validation texts too; give other "
             "ones, or none"
         )
     return Splits(train, valid, test)
@@ -69,23 +69,23 @@ def read_texts(
 ) -> Splits:
     """Read text files, a text a line; empty lines are left out.
 
-    Without validation files the share `held_out` of the texts is put aside by hash. Those that
-    `same` makes one text never stand on two sides.
+    Without validation files the share `held_out` of the texts is held out by hash. Those that
+    `same` makes one text are on one side.
 
-    Raises `UserError` for faults in the files and when one side of the split comes out empty,
+    Raises `UserError` for errors in the files and when one side of the split is empty,
     `UsageError` for a file of pairs.
     """
-    texts, judged = _read(train), [pair for path in test for pair in _read(path)]
+    texts, tested = _read(train), [pair for path in test for pair in _read(path)]
     if valid:
-        aside = [pair for path in valid for pair in _read(path)]
-        return as_texts(Splits(tuple(texts), tuple(aside), tuple(judged)), same)
+        validation = [pair for path in valid for pair in _read(path)]
+        return as_texts(Splits(tuple(texts), tuple(validation), tuple(tested)), same)
     split = split_by_hash(texts, valid=held_out, key=lambda pair: pair.target, same=same)
     if not split.train or (held_out > 0 and not split.valid):
         raise UserError(
-            f"{train}: too few texts ({len(texts):,}) to put {held_out:.1%} of them aside for "
+            f"{train}: too few texts ({len(texts):,}) to hold out {held_out:.1%} of them for "
             "validation; give a validation file, or another share"
         )
-    return as_texts(Splits(split.train, split.valid, tuple(judged)), same)
+    return as_texts(Splits(split.train, split.valid, tuple(tested)), same)
 
 
 def _read(path: Path) -> list[TextPair]:

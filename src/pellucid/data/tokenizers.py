@@ -31,9 +31,9 @@ NORMALISERS: dict[str, Callable[[], list[normalizers.Normalizer]]] = {
     "whitespace": lambda: [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()],
     "punctuation": lambda: [normalizers.Replace(mark, f" {mark} ") for mark in "?.!,"],
 }
-"""What may be done to a text before it is cut: compose it (Unicode's NFC), lower-case it, make each
-run of white space one space with none at the edges, put a space round each ? . ! and , (seed
-003)."""
+"""What may be done to a text before it is tokenized: compose it (Unicode's NFC), lower-case it,
+make each run of white space one space with none at the edges, put a space round each ? . ! and ,
+(article 003)."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class TokenizerLike(Protocol):
 class Tokenizer:
     """Tokenizes text, and joins tokens again.
 
-    `decode(encode(text)) == text` for every text, once it is normalised as the file says; at
+    `decode(encode(text)) == text` for every text, once it is normalised; at
     character level every character must have been seen in training.
 
     >>> tokenizer = train_tokenizer(["banana"], kind="char")
@@ -95,7 +95,7 @@ class Tokenizer:
         return [encoding.ids for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
-        """Return (id, start, end) of each token: it stands for `text[start:end]`.
+        """Return (id, start, end) of each token: it is that of `text[start:end]`.
 
         The tokens of one character in several pieces all have that character's span. Raises
         `UserError` as `encode` does.
@@ -123,7 +123,7 @@ class Tokenizer:
         ]
 
     def normalised(self, text: str) -> str:
-        """Return a text as the file says to normalise it: what is left of it once it is cut.
+        """Return a text normalised: as it comes back from encode and decode.
 
         Raises `UserError` as `encode` does.
         """
@@ -181,7 +181,7 @@ class Tokenizer:
             )
         try:
             return Tokenizer(tokenizers.Tokenizer.from_str(text), kind)
-        except Exception as error:  # the library raises bare Exception for every fault in the file
+        except Exception as error:  # the library raises bare Exception for every error in the file
             raise UserError(f"{path}: is damaged ({error}); copy it again") from None
 
 
@@ -282,7 +282,7 @@ def _train_bytes(
     )
     core.train_from_iterator(texts, trainer)
     if (reached := core.get_vocab_size()) < vocab_size:
-        _log.info("the texts give %d tokens, fewer than the %d asked for", reached, vocab_size)
+        _log.info("the texts give %d tokens, fewer than vocab_size = %d", reached, vocab_size)
     return core
 
 

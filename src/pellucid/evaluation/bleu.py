@@ -1,4 +1,4 @@
-"""BLEU and chrF as sacreBLEU counts them, each with the signature that says how."""
+"""BLEU and chrF by sacreBLEU, each with its signature."""
 
 from __future__ import annotations
 

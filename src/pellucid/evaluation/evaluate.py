@@ -1,4 +1,4 @@
-"""What a trained model is worth on pairs, or texts, that it was not trained on."""
+"""Scores of a trained model on held-out pairs or texts, by model family."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _LARGEST = math.log(sys.float_info.max)
 
 @dataclass(frozen=True)
 class Scores:
-    """What a model is worth on pairs that it was not trained on."""
+    """A model's scores on held-out data."""
 
     loss: float
     """Nats per token predicted."""
     pairs: int
     """How many pairs, or texts."""
     kind: Literal["pairs", "texts", "hidden"] = "pairs"
-    """What was predicted: targets, whole texts, or the tokens hidden in texts."""
+    """What was predicted: targets, whole texts, or masked tokens."""
     measured: Measured | None = None
     """What the metric of the settings found, if they name one."""
     accuracy: float | None = None
-    """Share of the hidden tokens that were the likeliest in their places."""
+    """Share of the masked tokens that the model predicts first."""
 
     @property
     def unit(self) -> str:
@@ -43,11 +43,11 @@ class Scores:
 
     @property
     def perplexity(self) -> float | None:
-        """The loss as so many tokens equally likely; None where no number is as large."""
+        """exp(loss): the loss as a number of equally likely tokens; None beyond float64."""
         return math.exp(self.loss) if self.loss <= _LARGEST else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the scores by name; a perplexity that no number can say is None."""
+        """Return the scores by name; a perplexity beyond float64 is None."""
         return {
             self.unit: self.pairs,
             "loss": self.loss,
@@ -58,18 +58,18 @@ class Scores:
 
     def written(self) -> dict[str, str]:
         """Return the scores by name, written out."""
-        per = {"pairs": "target token", "texts": "token", "hidden": "hidden token"}[self.kind]
+        per = {"pairs": "target token", "texts": "token", "hidden": "masked token"}[self.kind]
         rows = {
             self.unit: f"{self.pairs:,}",
             "loss": f"{self.loss:.4f} nats per {per} (perplexity {self._written_perplexity()})",
         }
         if self.accuracy is not None:
-            rows["accuracy"] = f"{self.accuracy:.2%} of the hidden tokens guessed"
+            rows["accuracy"] = f"{self.accuracy:.2%} of the masked tokens predicted"
         return {**rows, **(self.measured.rows if self.measured else {})}
 
     def _written_perplexity(self) -> str:
         if self.perplexity is None:
-            return "beyond all numbers"
+            return "inf"
         return f"{self.perplexity:{'.3f' if self.perplexity < 1e6 else '.3e'}}"
 
 
@@ -135,7 +135,7 @@ def validation_metric(
 
 
 def right_answers(trained: Seq2SeqPipeline, pair: TextPair) -> list[str]:
-    """Return a pair's targets normalised as the model learnt them: it can say them no other way."""
+    """Return a pair's targets normalised as its tokenizer does it: the model writes no other."""
     return [trained.target.normalised(text) for text in pair.targets]
 
 

@@ -1,9 +1,9 @@
-"""A trained model as a folder: what it is, its weights, its tokenizers, how it is decoded.
+"""A trained model as a folder: its configuration, weights, tokenizers and search.
 
 config.json             Hugging Face's key names where they exist
 model.safetensors       torch's state_dict names; float32, float16 or int8
-tokenizer.json          of the source, or of all; target_tokenizer.json beside it if there are two
-generation_config.json  how answers are looked for; not where nothing is said
+tokenizer.json          of the source, or of all; and target_tokenizer.json if there are two
+generation_config.json  the search; only where text is generated
 README.md               the model card, with its scores
 """
 
@@ -102,10 +102,10 @@ def load_model(folder: Path) -> Pipeline:
             f"{folder / CONFIG}: model format {made_by}, this Pellucid reads {FORMAT}; read it "
             "with the version that wrote it"
         )
-    made_with = settings.pop("vocabularies", None) or [None, None]  # older folders do not say
+    made_with = settings.pop("vocabularies", None) or [None, None]  # older folders lack them
     config: Any = _from_json(family.config, settings, folder / CONFIG)
-    if fault := token_fault(config):
-        raise UserError(f"{folder / CONFIG}: {fault}")
+    if error := token_error(config):
+        raise UserError(f"{folder / CONFIG}: {error}")
     sizes = family.tokens(config)
     if not isinstance(made_with, list) or len(made_with) < len(sizes):
         raise UserError(f"{folder / CONFIG}: vocabularies is damaged; copy it again")
@@ -167,8 +167,8 @@ def _check_tokenizer(tokenizer: Tokenizer, path: Path, size: int, wanted: str | 
         )
 
 
-def token_fault(config: StackConfig) -> str | None:
-    """Say how a config's special tokens differ from those that every tokenizer here has."""
+def token_error(config: StackConfig) -> str | None:
+    """Return how a config's special tokens differ from those of every tokenizer here, or None."""
     ids = (config.pad_token_id, config.bos_token_id, config.eos_token_id)
     if ids == (PAD, BOS, EOS):
         return None
@@ -201,7 +201,7 @@ def folder_size(folder: Path) -> str:
 def find_model(folder: Path) -> Path:
     """Return the model folder meant: `folder` itself, or the one in a run folder.
 
-    Raises `UserError` saying what is there instead.
+    Raises `UserError` naming what is there instead.
     """
     for candidate in (folder, folder / "model"):
         if (candidate / CONFIG).is_file():
@@ -219,7 +219,7 @@ def find_model(folder: Path) -> Path:
 def _from_json(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
     try:
         return from_mapping(kind, values, str(path))
-    except UsageError as error:  # no flag of the user's is at fault here, but the file
+    except UsageError as error:  # the error is in the file, not in the command
         raise UserError(str(error)) from None
 
 

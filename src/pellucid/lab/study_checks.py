@@ -10,7 +10,7 @@ from typing import Any
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
-from pellucid.families.folder import token_fault
+from pellucid.families.folder import token_error
 from pellucid.lab.metrics import NEEDED, check_metric
 from pellucid.lab.study import Plan, Study, flat_settings, run_id
 from pellucid.models.config import Seq2SeqConfig
@@ -153,7 +153,7 @@ def _check_variant(name: str, config: RunConfig) -> None:
             f"{name}: the lab trains encoder-decoders, not model_type {config.model.model_type}; "
             "choose another recipe"
         )
-    if fault := token_fault(config.model):
+    if fault := token_error(config.model):
         raise UsageError(f"{name}: model.{fault}")
     training = config.training
     never = f"minutes = {NEVER} in [settings.training], which is more than any run takes"

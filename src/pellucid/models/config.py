@@ -1,4 +1,4 @@
-"""What every model is made of, and the encoder-decoder: what seed 003 varies is a value here."""
+"""The settings of each model family; what article 003 varies is a value here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pellucid.core.errors import UsageError
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "leaky_relu"]
 
 MOST_POSITIONS = 2**20
-"""Of any model, at most: beyond it stands a damaged number, of which no table could be built."""
+"""The most positions of any model: a larger number is damaged, and its table would not fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,11 @@ class StackConfig:
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum (the paper) or before each sublayer."""
     final_norm: bool = True
-    """A LayerNorm at the end of each stack: torch's Transformer has them, seed 003 does not."""
+    """A LayerNorm at the end of each stack: torch has them, article 003 does not."""
     layer_norm_eps: float = 1e-5
     """The epsilon of every LayerNorm."""
     ffn_before: int = 0
-    """Feed-forward networks before attention in every layer (seed 004's exercise)."""
+    """Feed-forward networks before attention in every layer (article 004's exercise)."""
     ffn_after: int = 1
     """Feed-forward networks after attention in every layer."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
@@ -53,8 +53,8 @@ class StackConfig:
     max_position_embeddings: int = 256
     """Longest sequence, begin and end tokens included."""
     attention_scale: Literal["sqrt_d_k", "d_k", "d_k^2", "none", "learned"] | float = "sqrt_d_k"
-    """What the scores are divided by; a number multiplies them; "learned": each head finds its own,
-    from 1/sqrt_d_k on."""
+    """What the scores are divided by; a number multiplies them; "learned": each head learns its
+    own, from 1/sqrt_d_k."""
     embedding_scale: Literal["sqrt_d_model"] | float = "sqrt_d_model"
     """What token embeddings are multiplied by."""
     position_scale: Literal["1/sqrt_d_model"] | float = 1.0
@@ -62,11 +62,11 @@ class StackConfig:
     output_bias: bool = True
     """A bias in the output layer."""
     token_init: Literal["xavier", "1/sqrt_d_model"] | float = "1/sqrt_d_model"
-    """First values of token tables: Xavier's uniform, or normal with this standard deviation."""
+    """Initialisation of token tables: Xavier's uniform, or normal with this standard deviation."""
     position_init: Literal["xavier", "1/sqrt_d_model"] | float = "1/sqrt_d_model"
-    """First values of learned positions, likewise."""
+    """Initialisation of learned positions, likewise."""
     attention_init: Literal["packed", "separate"] = "packed"
-    """Xavier over the packed q, k, v weights with zero biases (torch), or over each (seed 003)."""
+    """Xavier over the packed q, k, v weights with zero biases (torch), or each (article 003)."""
     padding_row_zero: bool = False
     """Keep the padding token's row at zero and never learn it."""
     pad_token_id: int = 0
@@ -188,7 +188,8 @@ class Seq2SeqConfig(StackConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageConfig(StackConfig):
-    """What the halves share: one vocabulary, one stack, and the first values of GPT-2 and BERT."""
+    """The settings of a model of one text: one vocabulary, one stack, GPT-2's and BERT's
+    initialisation."""
 
     vocab_size: int = 0
     """Entries of the vocabulary; 0 = as many as the tokenizer has."""
@@ -203,9 +204,9 @@ class LanguageConfig(StackConfig):
     embedding_scale: Literal["sqrt_d_model"] | float = 1.0
     """What token embeddings are multiplied by."""
     token_init: Literal["xavier", "1/sqrt_d_model"] | float = 0.02
-    """First values of token tables: Xavier's uniform, or normal with this standard deviation."""
+    """Initialisation of token tables: Xavier's uniform, or normal with this standard deviation."""
     position_init: Literal["xavier", "1/sqrt_d_model"] | float = 0.02
-    """First values of learned positions, likewise."""
+    """Initialisation of learned positions, likewise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -216,7 +217,7 @@ class LanguageConfig(StackConfig):
 @dataclass(frozen=True, kw_only=True)
 class CausalLMConfig(LanguageConfig):
     """The settings of a `CausalLM`; the defaults are GPT-2's, at a smaller size, with
-    the exact GELU in place of the tanh form and Xavier's first values in the stack.
+    the exact GELU in place of the tanh form and Xavier's initialisation in the stack.
 
     >>> CausalLMConfig().norm
     'pre'
@@ -233,7 +234,7 @@ class CausalLMConfig(LanguageConfig):
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig(LanguageConfig):
     """The settings of a `MaskedLM`; the defaults are BERT's, at a smaller size, but for
-    Xavier's first values in the stack.
+    Xavier's initialisation in the stack.
 
     >>> MaskedLMConfig().norm
     'post'
@@ -248,13 +249,13 @@ class MaskedLMConfig(LanguageConfig):
     layer_norm_eps: float = 1e-12
     """The epsilon of every LayerNorm."""
     type_vocab_size: int = 0
-    """Segments that a token may belong to (BERT: 2); 0: none are told apart."""
+    """Segments that a token may belong to (BERT: 2); 0: none."""
     head: bool = True
     """A layer that predicts tokens; a model for embeddings only has none."""
     pooler: bool = False
     """BERT's layer over the first row of each sequence; read from a file, not trained here."""
     mask_token_id: int = 0
-    """Token that stands where one is masked; 0: the vocabulary's last."""
+    """Token that replaces a masked one; 0: the vocabulary's last."""
     masked_share: float = 0.15
     """Share of a sequence's tokens that are predicted, at least one of each."""
 

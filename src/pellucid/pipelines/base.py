@@ -1,4 +1,4 @@
-"""What models that say one token after another share: searched, drawn or streamed answers."""
+"""What pipelines that generate text share: searched, sampled or streamed answers."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ class Answer(NamedTuple):
 
     text: str
     log_p: float
-    """How likely the model holds it to be: Σ log p of its tokens, and of the end if it was said."""
+    """Σ log p of its tokens, and of the end if it was generated."""
     finished: bool
-    """Whether it came to an end by itself, rather than at the longest length allowed."""
+    """Whether it ended with the end token, rather than at max_length."""
     tokens: tuple[int, ...] = ()
     """Its tokens, the end not among them."""
     score: float = 0.0
-    """What answers are ranked by, as `decoding.Hypothesis` has it; log_p itself when sampled."""
+    """The score of `generation.Hypothesis`, by which answers are ranked; log_p when sampled."""
 
 
 class Reading(NamedTuple):
-    """How a model came to an answer of L tokens, from a text of S tokens."""
+    """Log-probabilities and attention of an answer of L tokens to a text of S tokens."""
 
     log_p: np.ndarray
     """(L + 1,) log-probability of each token given those before it, and of the end."""
     weights: np.ndarray
-    """(L + 1, S) how much each looked at each source token: last decoder layer, mean of heads."""
+    """(L + 1, S) attention of each to each source token: last decoder layer, mean of heads."""
 
     @property
     def alignment(self) -> list[int]:
-        """The source token that each of the L tokens looked at most."""
+        """The source token with the most attention from each of the L tokens."""
         return [int(i) for i in self.weights[:-1].argmax(axis=1)]
 
 
 @dataclass(frozen=True)
 class GenerationPipeline(ABC):
-    """A model in eval mode with all that is needed to have it answer."""
+    """A model in eval mode with its tokenizers and search."""
 
     model: Any
     source: TokenizerLike
     target: TokenizerLike
     search: SearchConfig
     sampling: SampleConfig | None = None
-    """When set, answers are drawn instead of searched for."""
+    """When set, answers are sampled instead of searched for."""
     prefix: str = ""
     """What every answer begins with, except the empty one to an empty text."""
 
@@ -91,15 +91,15 @@ class GenerationPipeline(ABC):
 
     @abstractmethod
     def read(self, source: Sequence[int], answer: Sequence[int]) -> Reading:
-        """Say an answer to the model, token by token, and return what it made of it."""
+        """Teacher-force an answer; return its log-probabilities and attention."""
 
     @abstractmethod
     def speaker(self) -> Decodes:
-        """Return what search and sampling decode with, made ready once for many texts."""
+        """Return what search and sampling decode with, prepared once for many texts."""
 
     @abstractmethod
     def opening(self, source: Sequence[int]) -> list[int]:
-        """Return the tokens that the speaker reads of a text before it answers."""
+        """Return the tokens of a text that are read before the answer begins."""
 
     @abstractmethod
     def written(self, source: Sequence[int], said: Sequence[int]) -> str:
@@ -122,10 +122,10 @@ class GenerationPipeline(ABC):
     ) -> list[list[Answer]]:
         """Return each text's best answers, best first, in the order of the texts.
 
-        Texts of like length are answered together. An empty text has one empty answer. `numbers`,
-        counted from 0 unless given, are what the draws of sampling are keyed by. `speaker` gives
-        what was made ready before, for whoever asks again and again of a model that does not change
-        in between (`functools.cache(trained.speaker)`).
+        Texts of similar length are answered together. An empty text has one empty answer.
+        `numbers`, counted from 0 unless given, are what sampling is keyed by. `speaker` returns
+        what was prepared before, for many calls with a model that does not change in between
+        (`functools.cache(trained.speaker)`).
 
         Raises `ValueError` for a text of more than `longest` tokens.
         """
@@ -148,7 +148,7 @@ class GenerationPipeline(ABC):
     def stream(
         self, text: str, number: int = 0, speaker: Callable[[], Decodes] | None = None
     ) -> Iterator[str]:
-        """Yield one answer piece by piece, as its tokens are made: drawn, or greedily chosen.
+        """Yield one answer piece by piece, as its tokens are generated: sampled or greedy.
 
         A piece ends where a character does: a character of several tokens comes whole. `number` and
         `speaker` are as in `answers`.

@@ -21,7 +21,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class _Opened:
-    """A state, and the tokens that are said next whatever is asked for: each text's last."""
+    """A state, and the tokens that are fed next in any case: each text's last."""
 
     state: Any
     last: Array | None
@@ -32,9 +32,9 @@ class _Opened:
 
 
 class Continuing:
-    """A `CausalLM`, made ready, as search sees a model: it reads texts, then says what follows.
+    """A prepared `CausalLM` as search sees a model: it reads texts, then generates what follows.
 
-    Search begins with a begin token; here the last token of each text stands in its place.
+    Search begins with a begin token; here the last token of each text replaces it.
     """
 
     def __init__(self, model: Decodes) -> None:
@@ -64,18 +64,18 @@ class Continuing:
 
 @dataclass(frozen=True)
 class CausalLMPipeline(GenerationPipeline):
-    """A `CausalLM` in eval mode with its tokenizer, which stands for both `source` and `target`.
+    """A `CausalLM` in eval mode with its tokenizer, which is both `source` and `target`.
 
     Its answer to a text is that text, continued.
     """
 
     model: CausalLM
     begins: bool = True
-    """Whether a text begins with the begin token, as those that it was trained on did."""
+    """Whether a text begins with the begin token, as it did in training."""
 
     @property
     def tokenizer(self) -> TokenizerLike:
-        """What cuts texts, those read and those said."""
+        """The tokenizer of texts and of what follows them."""
         return self.source
 
     @property
@@ -88,7 +88,7 @@ class CausalLMPipeline(GenerationPipeline):
         return self.model.config.max_position_embeddings - len(self.opening(source))
 
     def read(self, source: Sequence[int], answer: Sequence[int]) -> Reading:
-        """Say a continuation to the model, token by token, and return what it made of it.
+        """Teacher-force a continuation; return its log-probabilities and attention.
 
         `weights` are those of the last layer, mean of heads, on the text's own tokens.
         """
@@ -104,7 +104,7 @@ class CausalLMPipeline(GenerationPipeline):
         return Reading(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
 
     def speaker(self) -> Continuing:
-        """Return what search and sampling decode with, made ready once for many texts."""
+        """Return what search and sampling decode with, prepared once for many texts."""
         return Continuing(prepared(self.model))
 
     def opening(self, source: Sequence[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""A trained encoder alone: texts with [MASK] in, what may stand there out."""
+"""A trained encoder alone: predicts the tokens of [MASK] in a text."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pellucid.data.tokenizers import KINDS, Tokenizer, TokenizerLike
 from pellucid.models.masked_lm import MaskedLM, Pooling
 
 MASK = "[MASK]"
-"""How a masked token is written, whatever the tokenizer calls it."""
+"""How a masked token is written, for every tokenizer."""
 
-_HOLE = "\ufffc"  # one character, which a tokenizer joins to no other, while a text is cut
+_HOLE = "\ufffc"  # one character, which a tokenizer joins to no other, while a text is tokenized
 
 
 class Guess(NamedTuple):
-    """One token that may stand where one is masked."""
+    """One predicted token for a mask."""
 
     token: str
     """Its text; with byte-level pieces a space in front of it belongs to it."""
     p: float
-    """How likely the model holds it to be."""
+    """Its probability."""
     text: str
     """The whole text with it, other masks left."""
 
@@ -50,8 +50,8 @@ class MaskedLMPipeline:
     def guesses(self, text: str, best: int = 5) -> list[Blank]:
         """Return, for each [MASK] in a text, the `best` likeliest tokens.
 
-        A mask stands for one token; ties go to the lower one. Each is guessed with all the others
-        still masked.
+        A mask is one token; ties go to the lower id. Each is predicted with all the others still
+        masked.
 
         Raises `UserError` when the text has no [MASK], or more than `longest` tokens.
         """
@@ -59,7 +59,7 @@ class MaskedLMPipeline:
         config = self.model.config
         places = [i for i, token in enumerate(ids) if token == config.mask_id]
         if not places:
-            raise UserError(f"no {MASK} to fill: write it where a token is to be guessed")
+            raise UserError(f"no {MASK} to fill: write it where a token is to be predicted")
         rows = self.model(Packed.of([[config.bos_token_id, *ids, config.eos_token_id]]))
         p = np.exp(ops.log_softmax(rows[np.array(places) + 1])[0])
         order = np.argsort(-p, axis=1, kind="stable")[:, :best]
@@ -81,8 +81,8 @@ class MaskedLMPipeline:
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, each [MASK] one, without begin and end.
 
-        A space before a mask belongs to the token that it stands for, as it does in byte-level
-        pieces. Raises `UserError` for more than `longest` tokens.
+        A space before a mask belongs to the masked token, as in byte-level pieces. Raises
+        `UserError` for more than `longest` tokens.
         """
         if isinstance(self.tokenizer, Tokenizer):
             ids = self._encode_around_holes(self.tokenizer, text)
@@ -97,7 +97,7 @@ class MaskedLMPipeline:
         return ids
 
     def _encode_around_holes(self, tokenizer: Tokenizer, text: str) -> list[int]:
-        """Cut the text as a whole, then put the mask where the tokens of each hole stand."""
+        """Tokenize the text as a whole, then put the mask in place of the tokens of each hole."""
         left, *rest = text.split(MASK)
         holes = set()
         for piece in rest:

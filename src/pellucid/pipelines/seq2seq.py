@@ -35,18 +35,18 @@ class Seq2SeqPipeline(GenerationPipeline):
         return self.model.config.max_position_embeddings
 
     def parts(self, text: str) -> list[str] | None:
-        """Return a text in as few pieces as the model can read, cut where sentences end.
+        """Return a text in as few pieces as the model can read, split where sentences end.
 
         None: a sentence by itself is too long.
         """
         return split_sentences(text, lambda part: len(self.source.encode(part)), self.longest)
 
     def room(self, source: Sequence[int]) -> int:
-        """Return the most tokens that an answer can have: begin or end stand beside them."""
+        """Return the most tokens that an answer can have next to begin or end."""
         return self.model.config.max_position_embeddings - 1
 
     def read(self, source: Sequence[int], answer: Sequence[int]) -> Reading:
-        """Say an answer to the model, token by token, and return what it made of it."""
+        """Teacher-force an answer; return its log-probabilities and attention."""
         bos, eos = self.model.config.bos_token_id, self.model.config.eos_token_id
         recorder = Recorder()
         batch = Batch(Packed.of([source]), Packed.of([[bos, *answer, eos]]))
@@ -59,7 +59,7 @@ class Seq2SeqPipeline(GenerationPipeline):
         return Reading(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
 
     def speaker(self) -> Decodes:
-        """Return what search and sampling decode with, made ready once for many texts."""
+        """Return what search and sampling decode with, prepared once for many texts."""
         return prepared(self.model)
 
     def opening(self, source: Sequence[int]) -> list[int]:
@@ -74,7 +74,7 @@ class Seq2SeqPipeline(GenerationPipeline):
 def split_sentences(text: str, count: Callable[[str], int], longest: int) -> list[str] | None:
     """Return the text in as few pieces of at most `longest` tokens as whole sentences allow.
 
-    `count` says how many tokens a piece has. None: a sentence by itself is too long. A text that is
+    `count` returns the tokens of a piece. None: a sentence by itself is too long. A text that is
     short enough comes back as it is; white space between pieces is left out, and a text of nothing
     else comes back empty.
 

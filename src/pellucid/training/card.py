@@ -72,8 +72,8 @@ def model_card(
 def with_scores(card: str, scores: Mapping[str, str]) -> str:
     """Return a card with these scores in its table, in place of those of the same names.
 
-    Whatever else stands in it stays as it is, a user's own words among it. A card without the table
-    gets one, under its heading or, without that too, at the end.
+    The rest stays as it is, a user's own text included. A card without the table gets one, under
+    its heading or, without that too, at the end.
     """
     if SCORES not in card.split("\n"):
         card = card.rstrip("\n") + f"\n\n{SCORES}\n"
@@ -95,7 +95,7 @@ def with_scores(card: str, scores: Mapping[str, str]) -> str:
 
 
 def note_quantized(card: str, weights: WeightFormat) -> str:
-    """Return a card that says under its scores that the weights were rounded after they were taken.
+    """Return a card with a note that the weights were quantized after they were scored.
 
     A card without scores stays as it is, and so does every card where nothing is rounded.
     """

@@ -1,9 +1,9 @@
-"""Checkpoints: a folder each, put in place whole and checked whole; any moment may be the last.
+"""Checkpoints: a folder each, written whole or not at all, and checked byte by byte when read.
 
 checkpoints/step-00000500/
     model.safetensors      weights, torch's names
-    optimizer.safetensors  exp_avg.NAME, exp_avg_sq.NAME, step.NAME
-    state.json             where training stands, and where it was made (versions, threads)
+    optimizer.safetensors  STATE.NAME for the optimizer's states (exp_avg.NAME …), step.NAME
+    state.json             the state of training, and its environment (versions, threads)
     config.toml            the settings it was made with
     SHA256SUMS             as `sha256sum --check SHA256SUMS` reads it
 """
@@ -40,12 +40,12 @@ _NAME = re.compile(r"step-(\d{8,})")
 
 
 class CheckpointError(UserError):
-    """A checkpoint that is damaged, cut short, or not one of ours."""
+    """A checkpoint that is damaged, incomplete, or not one of ours."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that training needs to go on: `state` is the trainer's own, as JSON."""
+    """All that resuming needs: `state` is the trainer's own, as JSON."""
 
     step: int
     weights: Mapping[str, Array]
@@ -55,7 +55,7 @@ class Checkpoint:
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
-    """Return where the checkpoint of a step stands."""
+    """Return the path of the checkpoint of a step."""
     return folder / f"step-{step:08d}"
 
 
@@ -110,7 +110,7 @@ def checkpoint_paths(folder: Path) -> list[Path]:
 
 
 def step_of(path: Path) -> int:
-    """Return the step that a checkpoint's name says.
+    """Return the step in a checkpoint's name.
 
     >>> step_of(Path("checkpoints/step-00000500"))
     500
@@ -124,9 +124,9 @@ def step_of(path: Path) -> int:
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
     """Return the newest checkpoint, or None when there is none.
 
-    A damaged newest one is never passed over in silence.
+    A damaged newest one is an error, not skipped.
 
-    Raises `CheckpointError` that also says which older checkpoint is whole.
+    Raises `CheckpointError` that also names the newest undamaged checkpoint.
     """
     paths = checkpoint_paths(folder)
     if not paths:
@@ -141,9 +141,11 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
                 continue
             damaged = ", ".join(str(p) for p in paths if step_of(p) > step_of(older))
             raise CheckpointError(
-                f"{error}. {older} is whole: delete {damaged} to go on from there"
+                f"{error}. {older} is undamaged: delete {damaged} to resume from it"
             ) from None
-        raise CheckpointError(f"{error}. There is no older whole checkpoint: start anew") from None
+        raise CheckpointError(
+            f"{error}. There is no older undamaged checkpoint: start a new run"
+        ) from None
 
 
 def keep_checkpoints(folder: Path, steps: Iterable[int]) -> None:

@@ -1,8 +1,7 @@
 """The settings of a run; a recipe is such settings in a TOML file.
 
-A setting that is left out has its default. The text under a setting is its meaning, and its help in
-`pellucid train RECIPE --help`. What a part has settings of its own for keeps them in its own file:
-the model (`models.config`), the search (`generation`), optimizers and schedules.
+A setting that is left out has its default. The text under a setting is also its help in `pellucid
+train RECIPE --help`. The model's settings are in `models.config`, the search's in `generation`.
 """
 
 from __future__ import annotations
@@ -48,38 +47,38 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What is learnt from: a corpus by name, or files of your own."""
+    """The data: a corpus by name, or files of your own."""
 
     corpus: str = ""
-    """A corpus that Pellucid knows; files given below take its place."""
+    """A corpus that Pellucid knows; files given below replace it."""
     split: str = ""
     """Which of the corpus's splits; unset: its first."""
     train: tuple[Path, ...] = ()
     """One file of pairs (.tsv, .csv, .jsonl, also .gz), or two parallel text files. A model of one
-    text instead of pairs learns both sides as texts, and may be given one .txt, a text a line."""
+    text learns both sides as texts; it also takes one .txt, a text a line."""
     valid: tuple[Path, ...] = ()
-    """Held-out pairs to choose the best weights by, likewise; unset: a share of the sources."""
+    """Validation pairs, which choose the best weights, likewise; unset: a share of the sources."""
     test: tuple[Path, ...] = ()
-    """Pairs that `pellucid evaluate` scores on, likewise; unset: the held-out ones."""
+    """Test pairs, which `pellucid evaluate` scores on, likewise; unset: the validation pairs."""
     columns: tuple[str, str] | None = None
     """Names of the source's and the target's column or JSON key; unset: source and target."""
     held_out: float = 0.05
-    """Share of the sources put aside by hash when your files have no validation file; 0: none.
+    """Share of the sources held out by hash when your files have no validation file; 0: none.
     A corpus has its own split."""
     batch_tokens: int = 4096
     """Most source and target tokens in one batch."""
     batch_size: int | None = None
-    """Pairs in one batch; set, it takes the place of batch_tokens."""
+    """Pairs in one batch; set, it replaces batch_tokens."""
     bucketed: bool | None = None
-    """Put pairs of like length together; unset: with batch_tokens, not with batch_size."""
+    """Batch pairs of similar length; unset: with batch_tokens, not with batch_size."""
     max_tokens: int = 128
     """Pairs with a longer side are left out, and counted."""
     sha256: str = ""
-    """Checksum of all that is learnt from; a run writes it, and is not resumed on other data."""
+    """Checksum of the training data; a run writes it, and cannot be resumed on other data."""
 
     def __post_init__(self) -> None:
         if not self.train and (self.valid or self.test):
-            raise UsageError("valid or test files need train files beside them")
+            raise UsageError("valid or test files need train files too")
         if self.corpus and not self.train:
             find_corpus(self.corpus)
         if not 0 <= self.held_out < 1:
@@ -92,16 +91,16 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """How text is cut into tokens. It is learnt from the training side only."""
+    """How text is tokenized. The tokenizer is learnt from the training data only."""
 
     kind: TokenizerKind = "bpe"
     """bpe: byte-level pieces, which can write any text. char: whole characters."""
     vocab_size: int = 8000
-    """Most tokens to learn, the four special ones included; the text may hold fewer."""
+    """Largest vocabulary, the four special tokens included; the text may give fewer."""
     shared: bool = False
-    """One vocabulary for both sides; a model of one text instead of pairs always has one."""
+    """One vocabulary for both sides; a model of one text always has one."""
     normalise: tuple[str, ...] = ()
-    """Done to every text first, in order: nfc, lowercase, punctuation, whitespace."""
+    """Applied to every text first, in order: nfc, lowercase, punctuation, whitespace."""
 
     def __post_init__(self) -> None:
         normaliser(self.normalise)  # refuses a name it does not know
@@ -109,7 +108,7 @@ class TokenizerConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """What is scored on held-out pairs, beside the loss."""
+    """What is scored on held-out pairs besides the loss."""
 
     metric: MetricName = "none"
     """error_rates: edits per code point (PER) and share of outputs with any edit (WER). bleu: BLEU
@@ -216,12 +215,12 @@ class TrainingConfig:
     epochs: int | None = None
     """Stop after this many passes over the data."""
     minutes: float | None = None
-    """Stop after this much time, validation included. Such a run ends where the clock says, and a
-    decaying schedule follows the clock too: it can be resumed, but not repeated bit for bit."""
+    """Stop after this much time, validation included. The clock ends such a run and moves its
+    schedule: it can be resumed, but not repeated bit for bit."""
     seed: int = 0
-    """Seed of dropout."""
+    """Random seed of dropout."""
     accumulate: int = 1
-    """Work each batch through in this many parts: less memory, the same result to rounding."""
+    """Process each batch in this many parts: less memory, the same result to rounding."""
     loss_normalisation: Literal["token", "sentence", "sum"] = "token"
     """What a step's summed loss is divided by: its target tokens, its sentences, or nothing."""
     label_smoothing: float = 0.0
@@ -231,21 +230,21 @@ class TrainingConfig:
     log_every: int = 50
     """Steps between records of the training loss."""
     validate_every: int = 1
-    """How often the held-out set is scored and a checkpoint is written."""
+    """How often there is a validation, with a checkpoint."""
     validate_unit: Literal["epochs", "steps"] = "epochs"
     """What validate_every counts."""
     checkpoint_every: int | None = None
-    """Steps between further checkpoints; unset for those at validations only."""
+    """Steps between further checkpoints; unset: only those at validations."""
     monitor: str = "loss"
     """The held-out score that decides what is best: loss, or a metric's name."""
     higher_is_better: bool = False
-    """Whether a higher score is a better one, where the score's name does not say it."""
+    """Whether a higher score is better, for a score that Pellucid does not know."""
     patience: int | None = None
     """Stop after this many validations in a row without a new best."""
     keep: int = 3
-    """Checkpoints kept, beside the best."""
+    """Checkpoints kept, besides the best."""
     use: Literal["best", "last", "average"] = "best"
-    """Which weights the trained model gets. Without a held-out set, best means last."""
+    """Which weights the trained model gets. Without validation pairs, best means last."""
     average: int = 5
     """How many of the last checkpoints `use = "average"` takes the mean of."""
 
@@ -273,12 +272,12 @@ class TrainingConfig:
                 )
 
     def check(self, offered: Collection[str] | None) -> None:
-        """Raise `UsageError` when no end is named, or the best is judged by what cannot judge it.
+        """Raise `UsageError` when nothing ends training, or nothing gives the score to monitor.
 
-        offered: the names of the held-out scores that there will be; None: nothing is held out.
+        offered: the names of the validation scores that there will be; None: no validation.
         """
         if self.steps is None and self.epochs is None and self.minutes is None:
-            raise UsageError("say when training ends: set steps, epochs or minutes")
+            raise UsageError("training has no end: set steps, epochs or minutes")
         if offered is not None and self.monitor not in offered:
             giving = [metric for metric, scores in SCORES.items() if self.monitor in scores]
             raise UsageError(
@@ -288,13 +287,13 @@ class TrainingConfig:
             )
         if self.higher_is_better and not self.higher_wins:
             raise UsageError(
-                f"higher_is_better = true contradicts monitor = {self.monitor!r}, of which the "
-                "lower is the better; leave it out"
+                f"higher_is_better = true contradicts monitor = {self.monitor!r}, for which "
+                "lower is better; leave it out"
             )
 
     @property
     def higher_wins(self) -> bool:
-        """Whether the best score is the highest: the monitor's name says it, or else a setting."""
+        """Whether the best score is the highest, by the monitor's name or else a setting."""
         return HIGHER_IS_BETTER.get(self.monitor, self.higher_is_better)
 
     @property
@@ -308,9 +307,9 @@ class RunConfig:
     """Everything a run depends on."""
 
     description: str = ""
-    """One line about it, for `pellucid recipes` and the model card."""
+    """One line for `pellucid recipes` and the model card."""
     seed: int = 0
-    """Where the first weights and the order of the data come from."""
+    """Random seed of the initial weights and of the order of the data."""
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: ModelConfig = field(default_factory=Seq2SeqConfig)
@@ -323,14 +322,14 @@ class RunConfig:
             raise UsageError(f"seed must be at least 0, got {self.seed}")
         if self.data.max_tokens + 2 > self.model.max_position_embeddings:
             raise UsageError(
-                f"model.max_position_embeddings must hold data.max_tokens and begin and end: "
+                f"model.max_position_embeddings must hold data.max_tokens, begin and end: "
                 f"{self.data.max_tokens} + 2 is more than {self.model.max_position_embeddings}"
             )
         family = family_of(self.model)
         if family.validation is None and self.evaluation.metric != "none":
             raise UsageError(
-                f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; one '
-                "half alone is scored by its loss: leave it out"
+                f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; this '
+                "model is scored by its loss: leave it out"
             )
         family.check_tokenizers(self.model, self.tokenizer.shared)
 
@@ -349,7 +348,7 @@ def recipe_names() -> list[str]:
 def load_recipe(name: str) -> RunConfig:
     """Return a recipe by name, or the settings in a TOML file or a run folder.
 
-    Raises `UsageError` when there is none (suggesting the nearest), or when it holds a fault.
+    Raises `UsageError` when there is none (suggesting the nearest), or for an error in it.
     """
     path = Path(name)
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""What the trainer tells its listeners. A listener is any callable that takes an event.
+"""The events that the trainer sends to its listeners: callables that take an event.
 
 Records without the fields in `TIME_FIELDS` are the same, bit for bit, in a run and its repetition.
 """
@@ -15,7 +15,7 @@ TIME_FIELDS = frozenset({"seconds", "seconds_left", "tokens_per_second"})
 
 @dataclass(frozen=True)
 class Event:
-    """Where training stands: steps taken and epochs completed, with fractions."""
+    """Steps taken and epochs completed, with fractions."""
 
     step: int
     epoch: float
@@ -23,7 +23,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Started(Event):
-    """Training begins (step 0) or goes on."""
+    """Training begins (step 0) or is resumed."""
 
     parameters: int
     steps: int | None
@@ -88,7 +88,7 @@ class Saved(Event):
 
 @dataclass(frozen=True)
 class Interrupted(Event):
-    """A signal came; the step was finished and saved. `resume` is the command that goes on."""
+    """A signal came; the step was finished and saved. `resume` is the command that resumes."""
 
     signal: str
     resume: str
@@ -106,7 +106,7 @@ class Ended(Event):
 
 @dataclass(frozen=True)
 class Chosen(Event):
-    """The weights that the model leaves with: best, last, or the average of several checkpoints."""
+    """The weights that the model gets: best, last, or the average of several checkpoints."""
 
     weights: str
     steps: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A run from its settings: data, tokenizers, model, training, and the model folder at the end."""
+"""A run from its settings: read data, prepare, train, evaluate, save the model folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pellucid.families.folder import (
     TOKENIZER,
     folder_size,
     save_model,
-    token_fault,
+    token_error,
     tokenizer_files,
 )
 from pellucid.models.quantize import WeightFormat
@@ -51,12 +51,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run leaves behind."""
+    """The result of a run."""
 
     trained: Pipeline
     pairs: Splits
     scores: Scores | None
-    """On all the pairs put aside; None when there are none, or when training was interrupted."""
+    """On all held-out pairs; None when there are none, or when training was interrupted."""
     interrupted: str | None
     """The signal that ended training, if one did: then there is no model folder yet."""
 
@@ -64,8 +64,8 @@ class Outcome:
 def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Splits:
     """Read the pairs that the settings name. Raises `UserError` naming file and line.
 
-    Sources of a file that `same` makes one text never stand on two sides of its split; a corpus has
-    one split whatever the settings.
+    Sources of a file that `same` makes one text are on one side of its split; the split of a
+    corpus depends on no setting.
     """
     if config.train:
         return read_split(
@@ -78,13 +78,13 @@ def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Splits:
         )
     if config.corpus:
         return load_corpus(config.corpus, config.split or None)
-    raise UsageError("say what to train on: set data.corpus, or give files as data.train")
+    raise UsageError("no training data: set data.corpus, or give files as data.train")
 
 
 def read_material(config: RunConfig) -> Splits:
-    """Read what a run learns from: pairs or, for one half of a Transformer alone, texts.
+    """Read the data of a run: pairs or, for a model of one text, texts.
 
-    Texts are the sources and the targets of pairs, or the lines of .txt files; each stands as a
+    Texts are the sources and the targets of pairs, or the lines of .txt files; each is a
     pair with an empty source. Raises `UserError` naming file and line.
     """
     data, same = config.data, normaliser(config.tokenizer.normalise)
@@ -154,8 +154,8 @@ def train_run(
         _settings(config),
         resume=resume,
         accept_changes=accept_changes,
-        beside=tokenizer_files(trained),
-        judged_by=judged_by(config, pairs.valid),
+        further=tokenizer_files(trained),
+        scoring=scoring(config, pairs.valid),
     ) as run:
         trainer = trainer_of(
             trained,
@@ -196,7 +196,7 @@ def prepare(
     *,
     check_data: bool = False,
 ) -> tuple[Pipeline, Examples, RunConfig]:
-    """Return a model to train, its training data, and the settings with what only the data say.
+    """Return a model to train, its training data, and the settings completed from the data.
 
     tokenizers: those to use; none: they are learnt from the training side. check_data: raise
     `UserError` where data.sha256 is set and is not that of the data.
@@ -213,9 +213,9 @@ def prepare(
 
 
 def _announce_stop(name: str) -> None:
-    """Say that a signal was understood: a step and its validation may yet take a while."""
+    """Acknowledge a signal at once: a step and its validation may yet take a while."""
     line = (
-        f"pellucid: {name}: stopping once the step under way is done and saved; a second Ctrl-C "
+        f"pellucid: {name}: stopping after the current step, which is saved; a second Ctrl-C "
         "stops at once and saves nothing\n"
     )
     with suppress(OSError):
@@ -224,13 +224,13 @@ def _announce_stop(name: str) -> None:
 
 
 def _learn_tokenizers(config: RunConfig, pairs: Splits) -> Sequence[Tokenizer]:
-    """Learn a tokenizer for each side; one half of a Transformer alone has one."""
+    """Learn a tokenizer for each vocabulary of the model."""
     one = len(family_of(config.model).vocabularies) == 1
     return make_tokenizers(replace(config.tokenizer, shared=config.tokenizer.shared or one), pairs)
 
 
 def _kept_tokenizers(folder: Path, config: RunConfig) -> Sequence[Tokenizer]:
-    """Read the tokenizers that a run began with; runs once began without keeping them: then none.
+    """Read the tokenizers that a run began with; old runs did not keep them: then none.
 
     Raises `UserError` naming a file that is damaged.
     """
@@ -240,13 +240,13 @@ def _kept_tokenizers(folder: Path, config: RunConfig) -> Sequence[Tokenizer]:
 
 
 def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Pipeline:
-    """Draw the model that a run begins with, its vocabularies as large as the tokenizers.
+    """Return the model that a run begins with, its vocabularies as large as the tokenizers.
 
     tokenizers: the source's and the target's; they may be one. Raises `UsageError` for special
-    tokens that are not the tokenizers'.
+    tokens other than the tokenizers'.
     """
-    if fault := token_fault(config.model):
-        raise UsageError(f"model.{fault}")
+    if error := token_error(config.model):
+        raise UsageError(f"model.{error}")
     family = family_of(config.model)
     model = family.build(family.sized(config.model, tokenizers), seed=config.seed)
     trained: Pipeline = family.assemble(model, tokenizers, config.search)
@@ -280,10 +280,10 @@ def _validation_metric(
     return validation(trained, pairs, metric, config.evaluation.pairs)
 
 
-def judged_by(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
-    """Return what the score that decides what is best depends on, beside the weights.
+def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
+    """Return what the score that chooses the best weights depends on, besides the weights.
 
-    pairs: those put aside for it. Settings stand under their own names.
+    pairs: the validation pairs. Settings have their own names.
     """
     monitor = config.training.monitor
     answers = {"evaluation": to_mapping(config.evaluation), "search": to_mapping(config.search)}
@@ -299,7 +299,8 @@ def judged_by(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
 def _settings(config: RunConfig) -> dict[str, Any]:
     """Return a run's settings as its folder keeps them.
 
-    An encoder-decoder's have no model_type, so that runs begun before there were others go on.
+    An encoder-decoder's have no model_type, so that runs begun before there were other families
+    can be resumed.
     """
     settings = to_mapping(config)
     if config.model.model_type == next(iter(FAMILIES)):
@@ -308,7 +309,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _chosen(config: RunConfig) -> dict[str, Any]:
-    """Return the model's settings without those that the data say."""
+    """Return the model's settings without those that follow from the data."""
     settings = _settings(config)["model"]
     return {name: value for name, value in settings.items() if not name.endswith("vocab_size")}
 
@@ -391,6 +392,6 @@ def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
         scores=scores.written() if scores else {},
         settings=_settings(config),
         usage=[f"pellucid {verb} {named}" for verb in ("generate", "evaluate")],
-        limits="It knows its training data and what is like it; nothing was done to make its "
+        limits="It knows its training data and similar texts; nothing was done to make its "
         "answers true, safe or fair.",
     )

@@ -1,9 +1,9 @@
-"""A run is a folder: config.toml as resolved, metrics.jsonl, checkpoints/, model/, and beside them
-what else it must find as it was, such as its tokenizers.
+"""A run is a folder: config.toml as resolved, metrics.jsonl, checkpoints/, model/, and other files
+that resuming needs unchanged, such as its tokenizers.
 
 Opening it takes its lock; resuming it finds the newest checkpoint and compares the settings with
-those it was made with. Only when it begins, after all that may refuse, is anything written:
-config.toml, and metrics.jsonl cut back to the checkpoint.
+those it was made with. Nothing is written before every check has passed:
+config.toml, and metrics.jsonl truncated to the checkpoint.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MetricsFile:
     """A listener that appends each recorded event as one line of JSON."""
 
     def __init__(self, path: Path, lines: int, size: int) -> None:
-        """Open `path`, cut back to its first `lines` lines, which have `size` bytes."""
+        """Open `path`, truncated to its first `lines` lines, which have `size` bytes."""
         self.path, self.lines = path, lines
         with saving(path):
             self._file = path.open("ab")
@@ -101,21 +101,21 @@ class RunFolder:
     """The folder of one run, held by one process; a context manager.
 
     path: made if absent. settings: everything that the run depends on, as TOML can hold it.
-    resume: go on from the newest checkpoint, or from the start when there is none yet.
+    resume: continue from the newest checkpoint, or from the start when there is none yet.
     accept_changes: resume although settings differ; the run is then no longer one that could be
         repeated from its config.toml.
-    beside: files that are written beside config.toml, by name.
-    judged_by: what held-out scores depend on beside the weights; a setting stands under its name.
+    further: files that are written next to config.toml, by name.
+    scoring: what held-out scores depend on besides the weights; a setting has its own name.
 
-    A run that was stopped before it saved anything may also begin anew, with other settings.
+    A run that was stopped before it saved anything may also start again, with other settings.
 
     Raises `UserError` when the folder is in use, cannot be written, already holds a run or anything
-    else that a new one would write over (and `resume` is off), holds none (and `resume` is on),
+    else that a new one would overwrite (and `resume` is off), holds none (and `resume` is on),
     holds a damaged checkpoint, or was made with other settings: each of these is listed.
     """
 
     metrics: MetricsFile
-    """Takes down what happens, from `begin` on."""
+    """Records events, from `begin` on."""
 
     def __init__(
         self,
@@ -124,18 +124,18 @@ class RunFolder:
         *,
         resume: bool = False,
         accept_changes: bool = False,
-        beside: Mapping[str, bytes] | None = None,
-        judged_by: Mapping[str, Any] | None = None,
+        further: Mapping[str, bytes] | None = None,
+        scoring: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         self.checkpoints = path / CHECKPOINTS
         self.settings = tomllib.loads(tomli_w.dumps(settings))
-        self.beside = dict(beside or {})
+        self.further = dict(further or {})
         self.environment = environment()
         self.checkpoint: Checkpoint | None = None
         self.changed = False
-        self.judged_anew = False
-        self._judged_by = _as_text(tomllib.loads(tomli_w.dumps(judged_by or {})))
+        self.rescored = False
+        self._scoring = _as_text(tomllib.loads(tomli_w.dumps(scoring or {})))
         self._begun, self._lines, self._size = False, 0, 0
         self._check_before(resume)
         with saving(path, "nothing was changed"):
@@ -143,7 +143,7 @@ class RunFolder:
         self._lock = Lock(path / LOCK)
         try:
             if resume:
-                self._go_on(accept_changes)
+                self._resume(accept_changes)
             if not (resume and _holds_run(path)):
                 self._check_free()
         except BaseException:
@@ -159,12 +159,12 @@ class RunFolder:
             return
         with saving(self.path):
             if _holds_run(self.path):  # then what was left half written is the run's own
-                remove_temporary(self.path, CONFIG, MODEL, *self.beside)
+                remove_temporary(self.path, CONFIG, MODEL, *self.further)
                 remove_temporary(self.checkpoints, "step-*")
             self.checkpoints.mkdir(exist_ok=True)
-        # The settings come first: they say of all else that it is a run's.
+        # The settings come first: they mark the folder as a run.
         write_atomically(self.path / CONFIG, tomli_w.dumps(self.settings).encode())
-        for name, content in self.beside.items():
+        for name, content in self.further.items():
             write_atomically(self.path / name, content)
         self.metrics = MetricsFile(self.path / METRICS, self._lines, self._size)
         self._begun = True
@@ -176,14 +176,14 @@ class RunFolder:
         self.close()
 
     def close(self) -> None:
-        """Close the files and let go of the folder."""
+        """Close the files and release the folder."""
         if self._begun:
             self.metrics.close()
         self._lock.release()
 
     @property
     def resume_command(self) -> str:
-        """What to type to go on."""
+        """The command that resumes."""
         return f"pellucid train --resume {shlex.quote(str(self.path))}"
 
     def save(
@@ -203,7 +203,7 @@ class RunFolder:
             "trainer": trainer,
             "metrics_lines": self.metrics.lines,
             "environment": self.environment,
-            **({"judged_by": self._judged_by} if self._judged_by else {}),
+            **({"judged_by": self._scoring} if self._scoring else {}),
         }
         written = Checkpoint(step, weights, optimizer, state, self.settings)
         path = write_checkpoint(self.checkpoints, written)
@@ -215,10 +215,10 @@ class RunFolder:
         keep_checkpoints(self.checkpoints, steps)
 
     def path_of(self, step: int) -> Path:
-        """Return where the checkpoint of a step stands."""
+        """Return the path of the checkpoint of a step."""
         return checkpoint_path(self.checkpoints, step)
 
-    def _go_on(self, accept_changes: bool) -> None:
+    def _resume(self, accept_changes: bool) -> None:
         self.checkpoint = newest_checkpoint(self.checkpoints)
         if self.checkpoint is not None:
             before: Mapping[str, Any] | None = self.checkpoint.settings
@@ -229,19 +229,19 @@ class RunFolder:
             if not accept_changes:
                 raise _other_settings(self.path, listed)
             self.changed = True
-            logger.warning("%s goes on with other settings:\n  %s", self.path, listed)
+            logger.warning("%s is resumed with other settings:\n  %s", self.path, listed)
         if self.checkpoint is not None:
             settings = _as_text(self.checkpoint.settings)
-            judged = self.checkpoint.state.get("judged_by", settings)  # older ones do not say
-            now = self._judged_by
-            self.judged_anew = any(judged.get(key, now[key]) != now[key] for key in now)
+            before_scoring = self.checkpoint.state.get("judged_by", settings)  # older ones lack it
+            now = self._scoring
+            self.rescored = any(before_scoring.get(key, now[key]) != now[key] for key in now)
             self._lines = self.checkpoint.state["metrics_lines"]
             self._size = size_of_lines(self.path / METRICS, self._lines)
             moved = changes(self.checkpoint.state["environment"], self.environment)
             if moved:
                 logger.warning(
-                    "this run goes on elsewhere than it began (%s): results will agree to "
-                    "rounding, no longer bit for bit",
+                    "the environment changed since the checkpoint was written (%s): results will "
+                    "agree to rounding, no longer bit for bit",
                     "; ".join(moved),
                 )
 
@@ -251,7 +251,7 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise UserError(f"{path}: is a file; a run needs a folder")
         if (path / LOCK).exists():
-            return  # whoever holds it is named first
+            return  # the process that holds it is named first
         if not resume:
             self._check_free()
         elif not _holds_run(path):
@@ -260,9 +260,9 @@ class RunFolder:
             )
 
     def _check_free(self) -> None:
-        """Refuse to begin a run where there is anything that it would write over.
+        """Refuse to begin a run where it would overwrite anything.
 
-        A run of ours that has saved nothing is given up for a new one.
+        A run that has saved nothing may be replaced by a new one.
         """
         path = self.path
         saved = [name for name in (CHECKPOINTS, MODEL) if _holds_any(path / name)]
@@ -270,12 +270,12 @@ class RunFolder:
             begun = (path / LOCK).exists() and self.checkpoints.is_dir()
             if saved or not begun:
                 raise UserError(
-                    f"{path}: already holds a run; go on with it ({self.resume_command}), or "
+                    f"{path}: already holds a run; resume it ({self.resume_command}), or "
                     "choose another folder"
                 )
-        elif held := [*saved, *(n for n in (METRICS, *self.beside) if (path / n).exists())]:
+        elif held := [*saved, *(n for n in (METRICS, *self.further) if (path / n).exists())]:
             raise UserError(
-                f"{path}: already holds {', '.join(held)}, which a run would write over; move it "
+                f"{path}: already holds {', '.join(held)}, which a run would overwrite; move it "
                 "away, or choose another folder"
             )
 
@@ -301,10 +301,10 @@ def checkpoint_settings(path: Path) -> dict[str, Any] | None:
 
 
 def check_resumed(path: Path, made_with: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise `UserError` for settings that are not those a run's checkpoint was made with.
+    """Raise `UserError` for settings that are not those of a run's checkpoint.
 
-    For whoever would make something large of them before the run's folder is opened, which looks at
-    all settings; here only those given are compared.
+    Only those given are compared: this is for before a model is built of them. `RunFolder`
+    compares all settings.
     """
     before, now = flat(made_with), flat(settings)
     if found := changes({key: before[key] for key in now if key in before}, now, "unset"):
@@ -314,7 +314,7 @@ def check_resumed(path: Path, made_with: Mapping[str, Any], settings: Mapping[st
 def _other_settings(path: Path, listed: str) -> UserError:
     return UserError(
         f"{path}: these settings are not those of the run:\n  {listed}\n"
-        "Put them back, or start a new run in another folder"
+        "Restore them, or start a new run in another folder"
     )
 
 

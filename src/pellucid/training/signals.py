@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a polite request: finish the step first. A second Ctrl-C is not polite."""
+"""Ctrl-C and SIGTERM end training after the step; a second Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def handling(note: Callable[[int], object]) -> Iterator[None]:
 def stop_on_signals(
     tell: Callable[[str], object] = lambda name: None,
 ) -> Iterator[StopRequest]:
-    """Note SIGINT and SIGTERM instead of dying of them; a SIGINT after it: `KeyboardInterrupt`.
+    """Note SIGINT and SIGTERM instead of dying of them; a later SIGINT: `KeyboardInterrupt`.
 
-    tell: called at once with the first signal's name, in the midst of whatever is being done: it
-    must not print through a stream, which may be printing already.
+    tell: called at once with the first signal's name, in the middle of other work: it must not
+    print through a stream, which may be printing already.
 
-    A second SIGTERM changes nothing: who stops a group of processes often sends one to each and
-    one through its parent, and who has no patience sends SIGKILL.
+    A second SIGTERM changes nothing: what stops a group of processes often sends one to each and
+    one through its parent. SIGKILL ends the process at once.
 
     Outside the main thread it does nothing, as `handling` does.
     """

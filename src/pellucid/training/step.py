@@ -1,8 +1,8 @@
 """One step of training.
 
-A batch is worked through in one or several parts whose gradients of the *summed* loss add up. What
-the loss is divided by and the clipping are one factor at the end, so the parts give the result of
-the whole to rounding. Dropout is keyed by (seed, step) and by each example's number in the batch.
+A batch is processed in one or several parts, and their gradients of the *summed* loss add up. One
+factor at the end holds the clipping and what the loss is divided by, so the parts give the result
+of the whole to rounding. Dropout is keyed by (seed, step) and the example's number in the batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DivergedError(UserError):
         self.step, self.lr = step, lr
         super().__init__(
             f"training diverged at step {step} (learning rate {lr:.3g}): {what}. "
-            "Checkpoints already written stay. Try a lower learning rate, a longer warm-up or a "
+            "Checkpoints written before are kept. Try a lower learning rate, a longer warm-up or a "
             "lower clipping limit"
         )
 
@@ -74,7 +74,7 @@ class Trainable(Protocol):
 
 
 def split(batch: Batch, parts: int) -> list[Batch]:
-    """Cut a batch into at most `parts` batches of whole pairs; they keep their example numbers.
+    """Split a batch into at most `parts` batches of whole pairs, which keep their example numbers.
 
     >>> from pellucid.core.batch import Packed
     >>> batch = Batch(Packed.of([[5], [6, 7], [8]]), Packed.of([[1, 2], [1, 3, 2], [1, 2]]))

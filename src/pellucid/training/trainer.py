@@ -38,8 +38,8 @@ from pellucid.training.step import DivergedError, Trainable, train_step
 
 logger = logging.getLogger(__name__)
 
-# A loss this far above the first one, and above what guessing evenly among 160,000 tokens costs, is
-# no longer learning. Judged by a running mean, so that one bad batch does not end a run.
+# A loss this far above the first one, and above that of guessing evenly among 160,000 tokens, has
+# diverged. It is a running mean, so that one bad batch does not end a run.
 EXPLODED, EXPLODED_NATS, RUNNING = 3.0, 12.0, 0.9
 
 
@@ -65,13 +65,13 @@ class Result:
 
 
 class Trainer:
-    """Train `model` on `batches`, telling `listeners` what happens.
+    """Train `model` on `batches`, sending events to `listeners`.
 
     validation: held-out batches. metric: called with the model in eval mode at every validation;
     returns further scores by name. run: where checkpoints and metrics go, begun by `fit`; if it was
-    resumed, training goes on from its checkpoint. Without a run nothing is saved, and the model
-    leaves with its last weights. stopping: told the signal that ends training as it comes, before
-    the step is finished (see `stop_on_signals`).
+    resumed, training continues from its checkpoint. Without a run nothing is saved, and the model
+    keeps its last weights. stopping: called with the signal that ends training, before the step is
+    finished (see `stop_on_signals`).
 
     Raises `UsageError` when the settings name no end, when there is nothing to train on, or when
     the score to monitor will not be there.
@@ -119,8 +119,8 @@ class Trainer:
         self._resumed_at = self.state.seconds
         if run is not None and run.changed:  # a run that was over may have been given more to do
             self.state.stopped = self._end_of_budget()
-        if run is not None and run.judged_anew and self.state.stopped is None:
-            logger.warning("scores are judged otherwise than before: the best is looked for anew")
+        if run is not None and run.rescored and self.state.stopped is None:
+            logger.warning("evaluation settings changed; resetting the best score")
             self.state.best_score = self.state.best_step = None
             self.state.not_improved = 0
         if run is not None and run.changed and self.state.stopped is None:
@@ -130,8 +130,8 @@ class Trainer:
     def fit(self) -> Result:
         """Train to the end, or until SIGINT or SIGTERM: then the step is finished and saved.
 
-        A listener that raises `BrokenPipeError` is told no more, and ends training likewise, as
-        SIGPIPE.
+        A listener that raises `BrokenPipeError` gets no more events, and training ends likewise, as
+        if by SIGPIPE.
 
         At the end the model is in eval mode with the weights that `config.use` asks for.
 
@@ -148,8 +148,8 @@ class Trainer:
         with stop_on_signals(self.stopping) as request:
             while state.stopped is None:
                 self._step()
-                # What is over needs no reader; but a signal that came in its last validation, and
-                # was answered, ends it before the scoring.
+                # A run that is over needs no reader; but a signal during its last validation ends
+                # it before the scoring.
                 unheard = self._unheard and state.stopped is None
                 if (signal := request.signal or ("SIGPIPE" if unheard else None)) is not None:
                     return self._interrupted(signal)
@@ -282,7 +282,7 @@ class Trainer:
         weights = self.model.state_dict()
         try:
             check_weights(weights, "its weights")
-        except UserError as error:  # a step may leave the numbers though its loss was one
+        except UserError as error:  # a step may diverge though its loss was finite
             lr = self._learning_rate(max(state.step, 1))
             raise DivergedError(str(error), state.step, lr) from None
         state.seconds = self.seconds
@@ -321,8 +321,8 @@ class Trainer:
         paths = [self.run.path_of(step) / WEIGHTS for step in steps]
         if missing := [str(path) for path in paths if not path.exists()]:
             raise UserError(
-                f"{', '.join(missing)}: gone, so use = {use!r} cannot be had; "
-                'the last weights are whole: set use = "last"'
+                f"{', '.join(missing)}: missing, and use = {use!r} needs them; "
+                'the last weights are complete: set use = "last"'
             )
         self.model.load_state_dict(average([read_weights(path) for path in paths]))
         if use == "average" and (self.validation or self.metric):
@@ -369,15 +369,15 @@ class Trainer:
         for listener in list(self.listeners):
             try:
                 listener(event)
-            except BrokenPipeError:  # whoever read what it prints has gone
+            except BrokenPipeError:  # the reader of what it prints has gone
                 self.listeners.remove(listener)
                 self._unheard = True
 
 
 def _other_model(error: StateError) -> UserError:
-    _, *faults = str(error).splitlines()
+    _, *errors = str(error).splitlines()
     return UserError(
-        f"the checkpoint's weights are not this model's ({len(faults)} do not fit, the first: "
-        f"{faults[0].strip()}); a run keeps the sizes of its model: put them back, or train a new "
+        f"the checkpoint's weights are not this model's ({len(errors)} do not fit, the first: "
+        f"{errors[0].strip()}); a run keeps the sizes of its model: put them back, or train a new "
         "run"
     )

@@ -29,7 +29,7 @@ def find_corpus(name: str) -> Corpus:
 def load_corpus(name: str, split: str | None = None) -> Splits:
     """Read a corpus, split as named.
 
-    Raises `UsageError` for an unknown name, `UserError` when its data cannot be had.
+    Raises `UsageError` for an unknown name, `UserError` when its data cannot be read or downloaded.
     """
     corpus = find_corpus(name)
     if split is not None and split not in corpus.splits:

@@ -23,7 +23,7 @@ class Corpus:
     """read(split) -> the pairs; split is one of `splits`, the first by default."""
     splits: tuple[str, ...] = ("default",)
     files: tuple[RemoteFile, ...] = ()
-    """What must be downloaded where PELLUCID_DATA does not have it; nothing of a package's data."""
+    """Files to download where PELLUCID_DATA does not have them; none for a package's data."""
 
     @property
     def at_hand(self) -> bool:

@@ -1,6 +1,6 @@
 """Where a corpus's files come from: a folder of yours, an installed package, or the network.
 
-Whatever the road, a file counts only when its SHA-256 is the one written here.
+In each case the file must have the SHA-256 that is written here.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class RemoteFile:
     sha256: str
 
     def read(self, licence: str) -> bytes:
-        """Return the file's bytes, downloading it into the user's cache when it is nowhere else.
+        """Return the file's bytes; download it into the user's cache when it is in neither place.
 
         A download logs `licence`, the terms of the data, as a warning.
 
-        Raises `UserError` when it can be had nowhere, or is another file than the one expected.
+        Raises `UserError` when it cannot be found or downloaded, or is not the expected file.
         """
         if own := self.own():
             return _checked(own, self.sha256, "put the original there, or take the file away")
         return self._downloaded(licence).read_bytes()
 
     def own(self) -> Path | None:
-        """Return where it lies in the folder that PELLUCID_DATA names; None if it does not."""
+        """Return its path in the folder that PELLUCID_DATA names; None if it is not there."""
         folder = os.environ.get("PELLUCID_DATA")
         return path if folder and (path := Path(folder, self.path)).exists() else None
 
@@ -54,7 +54,7 @@ class RemoteFile:
             _log.warning("downloading %s; terms of use: %s", self.url, licence)
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            # pooch downloads beside the file and renames; one that was cut off is fetched again.
+            # pooch downloads next to the file and renames; an interrupted download starts again.
             pooch.retrieve(self.url, self.sha256, kept.name, kept.parent, downloader=_download)
         except (OSError, ValueError) as error:
             raise UserError(
