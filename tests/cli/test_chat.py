@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,21 @@ def test_it_trains_says_how_long_and_answers(
     assert "Ctrl-C ends it early" not in capsys.readouterr().out
     with pytest.raises(UsageError, match="--minutes has no effect"):
         command.run(["--recipe", "tiny.toml", "--run", "runs/tiny", "--minutes", "1"])
+
+
+def test_search_and_sampling_are_chosen_for_the_talk_alone(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talks: list[Any] = []
+    monkeypatch.setattr(command, "converse", lambda trained: talks.append(trained) or 0)
+    with pellucid.reference():
+        for options in (["--beam", "3"], [], ["--seed", "5", "--max-length", "4"]):
+            assert command.run(["--recipe", "tiny.toml", "--run", "runs/tiny", *options]) == 0
+    assert [talk.search.beam for talk in talks] == [3, 1, 1]
+    assert [talk.sampling and talk.sampling.seed for talk in talks] == [None, None, 5]
+    assert talks[2].sampling.max_length == 4
+    with pytest.raises(UsageError, match="--run needs a folder"):
+        command.run(["--run="])
 
 
 def test_a_recipe_file_names_the_run_and_is_not_its_folder(

@@ -113,7 +113,7 @@ def test_every_command_has_help(verb: str) -> None:
 
 
 def test_train_shows_every_setting_with_default_and_meaning() -> None:
-    shown = " ".join(pellucid("train", "g2p-en", "--help").stdout.split())
+    shown = " ".join(pellucid("train", "g2p-en", "--help").stdout.replace("│", "").split())
     for words in ("--model.d-model INT", "--training.schedule.lr FLOAT", "--data.train", "--seed"):
         assert words in shown
     assert "Heads H of every attention; they divide d_model. (default: 4)" in shown
@@ -831,7 +831,7 @@ class TestEvaluate:
         command = ("evaluate", "runs/tiny", "--json", "--data", str(tmp_path / "some.tsv"))
         done = pellucid(*command, cwd=place)
         failed(done, 0)
-        assert "1 of 5 sources hold a sentence of more than 19 tokens" in caplog.text
+        assert "1 of 5 sources have a sentence of more than 19 tokens" in caplog.text
         assert json.loads(done.stdout)["words"] == 5
         assert json.loads(pellucid(*command, "--metric", "none", cwd=place).stdout)["pairs"] == 3
 

@@ -148,6 +148,7 @@ def train_run(
             "put the data back, or start a new run in another folder"
         )
     say(_account(pairs, examples, trained))
+    batches_of(examples, config)  # raises for wrong sizes before there is a folder
     with RunFolder(
         folder,
         _settings(config),
