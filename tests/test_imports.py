@@ -24,8 +24,7 @@ FLOORS = (
     ("evaluation", "training"),
     ("lab",),
     ("check",),
-    ("teach",),
-    ("cli",),
+    ("teach", "cli"),
     ("__main__",),
 )
 HEIGHT = {name: height for height, floor in enumerate(FLOORS) for name in floor}
