@@ -41,7 +41,7 @@ print("hard lookup returns", titles[best][1])
 # with scores × 20 returns the one row. Unlike the lookup it has a derivative.
 
 # %%
-values = np.eye(2)  # row i stands for the address of title i
+values = np.eye(2)  # row i means: the address of title i
 for sharpness in (1.0, 5.0, 20.0):
     mixed, _ = ops.attention(query[None], keys, values, scale=sharpness)
     print(f"scores × {sharpness:<4}: {mixed[0].round(3)} of (dog, Zürich)")

@@ -144,12 +144,15 @@ for factor, line in zip(tokens, grid, strict=True):
 # packed q, k, v matrix draws them smaller than Xavier over each, so q·k starts smaller too.
 
 # %%
-print()
+drawn = {}
 for init in ("packed", "separate"):
     for scale in ("sqrt_d_k", "d_k"):
         settings = (f"--model.attention-init={init}", f"--model.attention-scale={scale}")
         folder = lesson.train(f"init-{init}-{scale}", *settings, share=0.25)
-        print(f"{init:<9} {scale:<9} {final_loss(folder):.3f}")
+        drawn[init, scale] = final_loss(folder)
+print()
+for (init, scale), loss in drawn.items():
+    print(f"{init:<9} {scale:<9} {loss:.3f}")
 
 # %% [markdown]
 # ## Is a query as long as √d_k?

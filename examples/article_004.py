@@ -91,7 +91,6 @@ print("position-wise:", np.allclose(ffn(x[order]), ffn(x)[order]))
 # memory, so this compares speed of learning, not quality; one run each).
 
 # %%
-print()
 for heads in (1, 4, 16):
     folder = lesson.train(f"heads-{heads}", f"--model.num-attention-heads={heads}", share=0.25)
     print(f"{heads:>2} heads: loss {final_loss(folder):.3f} nats a token")
@@ -116,4 +115,5 @@ for before, after, units in ((0, 1, 512), (1, 1, 256), (0, 2, 256)):
 #     pellucid train multi30k-de-en-small --model.ffn-before 1 --model.ffn-dim 128
 #     pellucid generate runs/multi30k-de-en-small "ein Hund rennt über die Wiese."
 #
-# and the lab answers it with several random seeds: `pellucid lab run heads-and-ffns`.
+# The lab compares head counts and networks with several random seeds, on German to English:
+# `pellucid lab run heads-and-ffns`.

@@ -25,8 +25,7 @@ FLOORS = (
     ("training",),
     ("lab",),
     ("check",),
-    ("teach",),
-    ("cli",),
+    ("teach", "cli"),
     ("__main__",),
 )
 HEIGHT = {name: height for height, floor in enumerate(FLOORS) for name in floor}

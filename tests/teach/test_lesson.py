@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from pellucid.cli.main import main
+from pellucid.teach import pictures
 from pellucid.teach.lesson import Lesson, final_loss, stored_runs
 
 
@@ -32,6 +35,22 @@ def test_fewer_steps_than_an_epoch_are_refused(
     with pytest.raises(SystemExit):
         Lesson("About")
     assert "--steps must be at least 10, one epoch; got 9" in capsys.readouterr().err
+
+
+def test_a_notebook_takes_no_options_and_displays_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    shown: list[str] = []
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    fake = SimpleNamespace(Image=lambda path: path, display=shown.append)
+    monkeypatch.setitem(sys.modules, "IPython.display", fake)
+    monkeypatch.setattr("sys.argv", ["kernel", "-f", "connection.json"])
+    monkeypatch.chdir(tmp_path)
+    lesson = Lesson("About")
+    lesson.show("softmax", pictures.softmax)
+    assert shown == [str(lesson.output / "softmax.png")]
+    assert Path(shown[0]).read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_final_loss_is_that_of_the_last_epoch(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +83,9 @@ class Lesson:
         folder = self.output / f"{name}-{steps}-steps"
         if not (folder / "model").is_dir():
             budget = [f"--training.steps={steps}", "--training.minutes=10"]
-            code = main(["train", RECIPE, "--run", str(folder), *budget, *settings])
+            print(f"training {name}: {steps} steps")
+            with redirect_stdout(io.StringIO()):
+                code = main(["train", RECIPE, "--run", str(folder), *budget, *settings])
             if code:
                 raise SystemExit(code)
         return folder
