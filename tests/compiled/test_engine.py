@@ -1,4 +1,4 @@
-"""The kernels decode as the model does, and a row's bits are its own."""
+"""Compiled decoding: the model's answers, and bits that do not depend on the batch."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ V = 37
 VARIANTS: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm": "pre"},
     "post-norm": {"norm": "post"},
-    "seed 003": {"norm": "post", "final_norm": False, "positions": "learned"},
+    "article 003": {"norm": "post", "final_norm": False, "positions": "learned"},
     "learned scales": {"attention_scale": "learned"},
-    "seed 004": {"ffn_before": 1, "ffn_after": 2, "attention_scale": "d_k^2"},
+    "article 004": {"ffn_before": 1, "ffn_after": 2, "attention_scale": "d_k^2"},
     "gelu": {"activation_function": "gelu", "norm": "pre", "encoder_layers": 1},
     "gelu_tanh": {"activation_function": "gelu_tanh", "output_bias": False},
     "silu": {"activation_function": "silu", "embedding_scale": 2.0, "position_scale": 0.5},
@@ -43,7 +43,7 @@ def shaken(model: Any) -> Any:
 
 
 def same_answers(model: Any, source: Packed, config: SearchConfig) -> list[tuple[Any, Any]]:
-    """Search on both roads, which must say the same tokens; return what each found, by text."""
+    """Search compiled and plain, assert the same tokens, and return both answers by text."""
     found = search(compile_model(model), source, config)
     with reference():
         plain = search(model, source, config)
@@ -79,7 +79,7 @@ MODELS = [*((seq2seq, settings) for settings in VARIANTS.values()), (language, {
 
 
 @pytest.mark.parametrize(("make", "settings"), MODELS)
-def test_every_step_is_the_models(make: Any, settings: dict[str, Any]) -> None:
+def test_compiled_steps_match_the_model(make: Any, settings: dict[str, Any]) -> None:
     model = make(**settings)
     engine = compile_model(model)
     assert isinstance(engine, Engine)
@@ -87,7 +87,7 @@ def test_every_step_is_the_models(make: Any, settings: dict[str, Any]) -> None:
     states, tokens = [model.start(source), engine.start(source)], np.full(17, 1)
     for step in range(13):
         (theirs, states[0]), (ours, states[1]) = (
-            road.step(state, tokens) for road, state in zip((model, engine), states, strict=True)
+            one.step(state, tokens) for one, state in zip((model, engine), states, strict=True)
         )
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
         tokens = draw.integers(3, V, len(tokens))
@@ -113,7 +113,7 @@ def test_search_finds_what_the_plain_search_finds(
 
 
 @pytest.mark.parametrize(("make", "settings"), [(seq2seq, {"norm": "pre"}), (language, {})])
-def test_a_rows_bits_are_its_own(make: Any, settings: dict[str, Any]) -> None:
+def test_bits_do_not_depend_on_the_batch(make: Any, settings: dict[str, Any]) -> None:
     engine, every = compile_model(make(**settings)), sources(n=131)
     config = SearchConfig(beam=3, best=3, max_length=13)
     together = search(engine, Packed.of(every), config)
@@ -128,7 +128,7 @@ def test_a_rows_bits_are_its_own(make: Any, settings: dict[str, Any]) -> None:
         np.testing.assert_array_equal(alone[0], log_p[i])
 
 
-def test_two_ways_may_go_on_from_one_state() -> None:
+def test_two_steps_may_continue_from_one_state() -> None:
     engine = compile_model(seq2seq())
     state = engine.start(Packed.of([[4, 5], [6]]))
     _, one = engine.step(state, np.array([1, 1]))
@@ -148,7 +148,7 @@ def test_long_answers_outgrow_the_first_cache() -> None:
     assert len(found[0][0].tokens) > 40
 
 
-def test_rules_and_prefixes_and_draws_run_on_it_too() -> None:
+def test_constraints_prefixes_and_sampling_match_the_model() -> None:
     model, source = seq2seq(), Packed.of(sources(n=7))
     ruled = SearchConfig(beam=3, max_length=17, constraints=Constraints(no_repeat_ngram=2))
     drawn = SampleConfig(max_length=9, seed=4)
@@ -162,7 +162,7 @@ def test_rules_and_prefixes_and_draws_run_on_it_too() -> None:
         assert found[1] == sample(model, source, drawn)
 
 
-def test_what_the_kernels_do_not_take_comes_back_as_it_is() -> None:
+def test_compile_model_returns_other_models_unchanged() -> None:
     whole = Seq2Seq(Seq2SeqConfig(V, V, d_model=8, ffn_dim=8), dtype=np.float64)
     assert compile_model(whole) is whole
     model = seq2seq()
@@ -203,18 +203,18 @@ def test_no_inputs_no_answers() -> None:
 
 
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
-def test_it_is_as_near_to_float64_as_the_plain_page(settings: dict[str, Any]) -> None:
+def test_compiled_decoding_is_as_close_to_float64_as_the_ops(settings: dict[str, Any]) -> None:
     model = seq2seq(**settings)
     exact = Seq2Seq(model.config, dtype=np.float64).eval()
     exact.load_state_dict({k: v.astype(np.float64) for k, v in model.state_dict().items()})
     source, tokens = Packed.of(sources()), np.full(17, 1)
-    roads = (exact, model, compile_model(model))
-    states, errors = [road.start(source) for road in roads], np.zeros(2)
+    models = (exact, model, compile_model(model))
+    states, errors = [one.start(source) for one in models], np.zeros(2)
     for step in range(9):
         log_ps = []
-        for i, road in enumerate(roads):
+        for i, one in enumerate(models):
             with reference():
-                log_p, states[i] = road.step(states[i], tokens)
+                log_p, states[i] = one.step(states[i], tokens)
             log_ps.append(log_p)
         worst = [np.abs(log_p - log_ps[0]).max() for log_p in log_ps[1:]]
         errors, tokens = np.maximum(errors, worst), (tokens + step) % V
@@ -224,7 +224,9 @@ def test_it_is_as_near_to_float64_as_the_plain_page(settings: dict[str, Any]) ->
 
 @pytest.mark.parametrize("make", [seq2seq, language])
 @pytest.mark.parametrize("max_length", [1, 3])
-def test_a_beam_wider_than_the_vocabulary_says_its_tokens_only(make: Any, max_length: int) -> None:
+def test_a_beam_wider_than_the_vocabulary_generates_its_tokens_only(
+    make: Any, max_length: int
+) -> None:
     few = 7
     of = (
         {"vocab_size": few}
@@ -248,24 +250,24 @@ def test_a_beam_wider_than_the_vocabulary_says_its_tokens_only(make: Any, max_le
 def test_a_model_without_layers_decodes(make: Any, settings: dict[str, Any]) -> None:
     model, source = make(**settings), Packed.of([[5, 6], [], [7]])
     config, drawn = SearchConfig(beam=3, best=3, max_length=5), SampleConfig(max_length=5)
-    found, said = (
+    found, sampled = (
         search(compile_model(model), source, config),
         sample(compile_model(model), source, drawn),
     )
     with reference():
         plain = search(model, source, config)
-        assert sample(model, source, drawn) == said
+        assert sample(model, source, drawn) == sampled
     assert [[a.tokens for a in answers] for answers in found] == [
         [a.tokens for a in answers] for answers in plain
     ]
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_of_two_equal_tokens_the_lower_is_said(beam: int) -> None:
+def test_of_two_equal_tokens_the_lower_is_generated(beam: int) -> None:
     model = seq2seq(tie_embeddings="none")
     assert model.output.bias is not None
-    said = model.target.tokens.weight.data
-    for array in (model.output.weight.data, model.output.bias.data, said):
+    tokens = model.target.tokens.weight.data
+    for array in (model.output.weight.data, model.output.bias.data, tokens):
         array[[4, V - 1]] = array[5]
     model.output.bias.data[[4, 5, V - 1]] += 3.0
     config = SearchConfig(beam=beam, best=beam, max_length=6)

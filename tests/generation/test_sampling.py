@@ -89,8 +89,8 @@ def test_a_repeated_token_is_penalised_and_the_end_is_free() -> None:
 
 
 def test_a_prefix_is_said_first(model: Seq2Seq) -> None:
-    (said,) = sample(model, Packed.of([[3]]), SampleConfig(max_length=9), prefixes=[[6, 5]])
-    assert said[:2] == (6, 5)
+    (tokens,) = sample(model, Packed.of([[3]]), SampleConfig(max_length=9), prefixes=[[6, 5]])
+    assert tokens[:2] == (6, 5)
     with pytest.raises(ValueError, match="a prefix of 2 tokens for an answer of at most 1"):
         sample(model, Packed.of([[3]]), SampleConfig(max_length=1), prefixes=[[6, 5]])
 

@@ -30,8 +30,8 @@ def model() -> Seq2Seq:
     return model
 
 
-def log_p_of(model: Seq2Seq, source: list[int], said: tuple[int, ...]) -> float:
-    loss, _ = model.loss(Batch(Packed.of([source]), Packed.of([[BOS, *said, EOS]])))
+def log_p_of(model: Seq2Seq, source: list[int], tokens: tuple[int, ...]) -> float:
+    loss, _ = model.loss(Batch(Packed.of([source]), Packed.of([[BOS, *tokens, EOS]])))
     return -loss.nats
 
 
@@ -40,28 +40,28 @@ def test_a_beam_of_all_prefixes_is_exhaustive_search(model: Seq2Seq) -> None:
     words = [token for token in range(V) if token != EOS]
     for source in ([3, 4], [4, 4, 3, 0, 4], [3]):
         answers = [
-            (log_p_of(model, source, said) / penalty(length + 1, alpha), said)
+            (log_p_of(model, source, tokens) / penalty(length + 1, alpha), tokens)
             for length in range(limit + 1)
-            for said in itertools.product(words, repeat=length)
+            for tokens in itertools.product(words, repeat=length)
         ]
-        score, said = max(answers)
+        score, tokens = max(answers)
         wide = SearchConfig(beam=len(words) ** limit + 1, max_length=limit, length_penalty=alpha)
         best = search(model, Packed.of([source]), wide)[0][0]
-        assert best.tokens == said
+        assert best.tokens == tokens
         assert best.score == pytest.approx(score, rel=1e-10)
 
 
 def test_greedy_takes_the_likeliest_token_each_time(model: Seq2Seq) -> None:
     source = [3, 0, 4]
-    said: list[int] = []
+    tokens: list[int] = []
     for _ in range(11):
-        rows, _ = model.decode_rows(Batch(Packed.of([source]), Packed.of([[BOS, *said, EOS]])))
+        rows, _ = model.decode_rows(Batch(Packed.of([source]), Packed.of([[BOS, *tokens, EOS]])))
         token = int(np.argmax(model.output(rows)[-1]))
         if token == EOS:
             break
-        said.append(token)
+        tokens.append(token)
     found = search(model, Packed.of([source]), SearchConfig(max_length=11))[0][0]
-    assert list(found.tokens) == said
+    assert list(found.tokens) == tokens
 
 
 @pytest.mark.parametrize("beam", [1, 3, 5])
@@ -76,7 +76,7 @@ def test_a_batch_answers_as_its_sentences_do_alone(model: Seq2Seq, beam: int) ->
 
 
 def test_scores_are_the_models_own(model: Seq2Seq) -> None:
-    """Every answer is ranked with its end, and as likely as what it said of it."""
+    """Every answer is ranked with its end, and as likely as the model holds it."""
     config, source = SearchConfig(beam=5, best=5, max_length=3), [3, 4]
     (answers,) = search(model, Packed.of([source]), config)
     assert {answer.finished for answer in answers} == {True, False}
@@ -175,6 +175,6 @@ def test_a_forced_prefix_begins_every_answer(model: Seq2Seq) -> None:
 
 def test_no_run_of_tokens_is_said_twice(model: Seq2Seq) -> None:
     rules = SearchConfig(beam=2, max_length=40, constraints=Constraints(no_repeat_ngram=2))
-    said = search(model, Packed.of([[3, 4, 4]]), rules)[0][0].tokens
-    pairs = list(itertools.pairwise(said))
+    tokens = search(model, Packed.of([[3, 4, 4]]), rules)[0][0].tokens
+    pairs = list(itertools.pairwise(tokens))
     assert len(pairs) == len(set(pairs))

@@ -70,12 +70,12 @@ def test_log_probabilities_are_ours(settings: dict[str, Any], tmp_path: Path) ->
     theirs = opened(model, tmp_path / "model")
     sources, targets = sequences(1), sequences(2)
     scored = theirs.score_batch(named(sources), named(targets))
-    batch = Batch(Packed.of(sources), Packed.of([[1, *said, 2] for said in targets]))
+    batch = Batch(Packed.of(sources), Packed.of([[1, *tokens, 2] for tokens in targets]))
     log_p, _ = ops.log_softmax(model.output(model.decode_rows(batch)[0]))
-    wanted = batch.target.without_first().tokens
+    expected = batch.target.without_first().tokens
     np.testing.assert_allclose(
         np.concatenate([one.log_probs for one in scored]),
-        log_p[np.arange(len(wanted)), wanted],
+        log_p[np.arange(len(expected)), expected],
         rtol=0,
         atol=5e-5,
     )
@@ -97,8 +97,8 @@ def test_tokens_are_ours(beam: int, tmp_path: Path) -> None:
     # At the longest length the two count an unfinished answer differently: we add its end.
     ended = [i for i, answer in enumerate(ours) if answer.finished]
     assert len(ended) > 40
-    said = named([list(answer.tokens) for answer in ours])
-    assert [said[i] for i in ended] == [found[i].hypotheses[0] for i in ended]
+    tokens = named([list(answer.tokens) for answer in ours])
+    assert [tokens[i] for i in ended] == [found[i].hypotheses[0] for i in ended]
 
 
 def test_int8_is_smaller_and_near(tmp_path: Path) -> None:

@@ -19,8 +19,11 @@ from safetensors.numpy import load_file, save_file
 
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
+from pellucid.interop import families
+from pellucid.interop.families import Foreign
 from pellucid.interop.huggingface import Pretrained, read_pretrained
-from pellucid.models import CausalLM, MaskedLM
+from pellucid.models import CausalLM, CausalLMConfig, MaskedLM
+from pellucid.models.describe import UnsupportedError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
 FAMILIES = ("gpt2", "bert", "roberta")
@@ -258,3 +261,10 @@ def test_a_bare_model_an_old_one_and_one_with_more_are_read(
     assert model.head is None
     for name, array in model.state_dict().items():
         np.testing.assert_array_equal(array, expected[name])
+
+
+def test_a_tensor_without_a_name_in_the_family_is_refused() -> None:
+    config = CausalLMConfig(vocab_size=5, d_model=8, num_hidden_layers=1, ffn_before=1)
+    theirs = Foreign({}, Path("config.json"))
+    with pytest.raises(UnsupportedError, match=r"no decoder\.layers\.0\.before\.0\.norm\.weight"):
+        families.FAMILIES["gpt2"].sources(config, theirs, [])

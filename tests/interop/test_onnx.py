@@ -61,8 +61,8 @@ def test_every_step_and_every_answer_is_ours(settings: dict[str, Any], tmp_path:
         tokens = b.argmax(axis=1)
     for beam in (1, 4):
         config = SearchConfig(beam=beam, max_length=13)
-        found, wanted = (search(one, source, config) for one in (theirs, model))
-        assert [h[0].tokens for h in found] == [h[0].tokens for h in wanted]
+        found, expected = (search(one, source, config) for one in (theirs, model))
+        assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
 
 
 def test_a_write_that_fails_leaves_nothing_and_may_be_tried_again(

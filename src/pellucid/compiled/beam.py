@@ -2,7 +2,7 @@
 
 The rules are those of `generation.search`: the `beam` likeliest unfinished hypotheses of an input
 go on, those that end are kept by score, and an input is answered when no unfinished one can still
-rank above the worst answer wanted.
+rank above the worst answer returned.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def advance(m, current, candidates, beam, length, answers, following):
     """Extend m hypotheses of `length` tokens by one; return how many go on, in `following`."""
     owners, totals = current.owners, current.totals
     cursor = np.empty(beam.size, np.int64)
-    wanted = 2 * beam.size
+    most = 2 * beam.size
     rows = 0
     begin = 0
     while begin < m:
@@ -101,13 +101,13 @@ def advance(m, current, candidates, beam, length, answers, following):
         for r in range(end - begin):
             cursor[r] = 0
         first = rows
-        for rank in range(wanted if length < beam.limits[i] else 0):
+        for rank in range(most if length < beam.limits[i] else 0):
             if rows - first == beam.size:
                 break
             at, reached = -1, 0.0
             for r in range(begin, end):
                 c = cursor[r - begin]
-                if c < wanted and candidates.tokens[r, c] >= 0:
+                if c < most and candidates.tokens[r, c] >= 0:
                     sum_ = totals[r] + np.float64(candidates.log_p[r, c])
                     if at < 0 or sum_ > reached:
                         at, reached = r, sum_

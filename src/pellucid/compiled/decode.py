@@ -38,13 +38,13 @@ from pellucid.ops.activations import ACTIVATIONS
 
 
 @inner()
-def _grown(rows, layers, capacity, wanted):
+def _grown(rows, layers, capacity, new_capacity):
     """Return keys and values with room for more rows in every layer."""
-    more = np.empty((layers * wanted, rows.shape[1]), np.float32)
+    more = np.empty((layers * new_capacity, rows.shape[1]), np.float32)
     for layer in range(layers):
         for i in range(capacity):
             for j in range(rows.shape[1]):
-                more[layer * wanted + i, j] = rows[layer * capacity + i, j]
+                more[layer * new_capacity + i, j] = rows[layer * capacity + i, j]
     return more
 
 

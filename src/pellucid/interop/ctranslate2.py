@@ -177,8 +177,8 @@ class _Spec:
         weight = np.concatenate([w for w, _ in each])
         bias = np.concatenate([b for _, b in each if b is not None])
         width = len(each[0][0])
-        cuts = [0, len(weight)] if len(to.linear) == 2 else [0, width, len(weight)]
-        for into, start, end in zip(to.linear, cuts[:-1], cuts[1:], strict=False):
+        bounds = [0, len(weight)] if len(to.linear) == 2 else [0, width, len(weight)]
+        for into, start, end in zip(to.linear, bounds[:-1], bounds[1:], strict=False):
             into.weight, into.bias = weight[start:end], bias[start:end]
         self._linear(to.linear[-1], attention.out_proj)
         self._norm(to.layer_norm, norm)

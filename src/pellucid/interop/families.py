@@ -59,7 +59,7 @@ class Family(NamedTuple):
         ours = [tensor.name for tensor in tensors(describe(config))]
         if missing := [name for name in ours if name not in found]:
             raise UnsupportedError(f"{theirs.path}: this family has no {', '.join(missing)}")
-        return {name: found[name] for name in ours}
+        return found
 
 
 class Foreign:

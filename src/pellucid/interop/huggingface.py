@@ -50,8 +50,8 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
     """Read a checkpoint: its folder, or its .safetensors file with config.json beside it.
 
     The model's outputs are those of `transformers` in eval mode: a `CausalLM` for GPT-2, a
-    `MaskedLM` for BERT and RoBERTa, without its head where the file has none. `dtype` is that of
-    the parameters, whatever the file's.
+    `MaskedLM` for BERT and RoBERTa, without its head where the file has none. The parameters get
+    `dtype`, in place of the file's.
 
     Raises `UserError` naming the file that is missing, damaged, of another family, or does not fit
     the others, and a weight that is not finite.

@@ -1,4 +1,4 @@
-"""A tokenizer.json of another program's, used as ours are: text to ids and back."""
+"""A tokenizer.json of another program: text to ids and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pellucid.core.errors import UserError
 class ForeignTokenizer:
     """Tokenize text as the file says; nothing is truncated and nothing is padded.
 
-    Special tokens that stand in a text, such as [MASK], are those tokens.
+    Special tokens written in a text, such as [MASK], become those tokens.
     """
 
     def __init__(self, core: tokenizers.Tokenizer) -> None:
@@ -64,12 +64,12 @@ class ForeignTokenizer:
         return int(found)
 
     def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
-        """Return nothing: which characters such a file has no token for, it does not say."""
+        """Return nothing: such a file does not say which characters have no token."""
         return {}
 
 
 class MissingTokenizer:
-    """Stands where a folder has no tokenizer.json: token ids can be read, texts cannot."""
+    """In place of a tokenizer.json that a folder lacks: token ids can be read, texts cannot."""
 
     vocab_size = 0
 

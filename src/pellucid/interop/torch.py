@@ -1,6 +1,6 @@
 """Modules to and from PyTorch: the same class, the same arguments, weights and gradients.
 
-Both libraries call classes, arguments and parameters alike, so one table reads either.
+Classes, arguments and parameters have the same names in both libraries, so one table reads either.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def to_torch(module: nn.Module) -> Any:
     Embedding and the activations. Dropout probabilities, frozen parameters, train or eval come
     along. Arrays are copied; the module is on the CPU, in the same dtype.
 
-    Raises `UserError` when PyTorch is not installed, and for what it has no word for: another
+    Raises `UserError` when PyTorch is not installed, and for what it does not have: another
     class, a scale of the scores that is not 1/√D, more feed-forward networks, no layers.
 
     >>> layer = nn.Linear(3, 2)
@@ -171,9 +171,9 @@ class _Converter(ABC):
             raise UserError("a stack of 0 layers has no twin: PyTorch's cannot be run")
         layers = [self.convert(layer) for layer in module.layers]
         norm = None if module.norm is None else self.convert(module.norm)
-        # torch's encoder would warn of a road that it cannot take with these layers.
-        road = {"enable_nested_tensor": False} if kind == "TransformerEncoder" else {}
-        twin = getattr(self.there, kind)(layers[0], len(layers), norm, **road)
+        # torch's encoder would warn of a fast path that it cannot take with these layers.
+        options = {"enable_nested_tensor": False} if kind == "TransformerEncoder" else {}
+        twin = getattr(self.there, kind)(layers[0], len(layers), norm, **options)
         twin.layers = self.there.ModuleList(layers)  # those it holds are copies of the first
         return twin
 
@@ -225,7 +225,7 @@ class _ToTorch(_Converter):
         named = {
             "relu": f.relu,
             "gelu": f.gelu,
-            # Not GELU("tanh"): in eval mode the encoder's fast road would compute the exact one.
+            # Not GELU("tanh"): in eval mode the encoder's fast path would compute the exact one.
             "gelu_tanh": functools.partial(f.gelu, approximate="tanh"),
             "silu": f.silu,
             "leaky_relu": f.leaky_relu,
