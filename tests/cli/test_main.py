@@ -784,7 +784,7 @@ class TestEvaluate:
         assert done.returncode == 0, done.stderr
         assert "200" in done.stdout
 
-    def test_a_long_source_is_judged_as_it_is_answered(
+    def test_a_long_source_is_scored_as_it_is_answered(
         self, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         long = f"abcdefg abc. gfe dcba.\tABC\n{'a' * 20}\tA\n"
@@ -792,7 +792,7 @@ class TestEvaluate:
         command = ("evaluate", "runs/tiny", "--as-json", "--data", str(tmp_path / "some.tsv"))
         done = pellucid(*command, cwd=place)
         failed(done, 0)
-        assert "1 of 5 sources hold a sentence of more than 19 tokens" in caplog.text
+        assert "1 of 5 sources have a sentence of more than 19 tokens" in caplog.text
         assert json.loads(done.stdout)["words"] == 5
         assert json.loads(pellucid(*command, "--metric", "none", cwd=place).stdout)["pairs"] == 3
 

@@ -207,6 +207,7 @@ def prepare(
             "the training data is not what this run was started with (data.sha256 differs); put "
             "it back, or start a new run in another folder"
         )
+    batches_of(examples, config)  # refuses a batch that is too small, before there is a folder
     data = replace(config.data, sha256=examples.digest)
     return trained, examples, replace(config, model=trained.model.config, data=data)
 
