@@ -13,7 +13,7 @@ import pellucid
 from pellucid import nn, ops, view
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
-from pellucid.data.tokenizers import Kind, train_tokenizer
+from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig
 from pellucid.nn import Recorder
@@ -39,7 +39,7 @@ def shake(model: nn.Module) -> None:
     model.eval()
 
 
-def gpt(kind: Kind = "char", **search: Any) -> CausalLMPipeline:
+def gpt(kind: str = "char", **search: Any) -> CausalLMPipeline:
     tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
     config = CausalLMConfig(
         vocab_size=tokenizer.vocab_size, max_position_embeddings=LONGEST, **SIZES
@@ -50,7 +50,7 @@ def gpt(kind: Kind = "char", **search: Any) -> CausalLMPipeline:
     return CausalLMPipeline(model, tokenizer, tokenizer, SearchConfig(**options))
 
 
-def bert(kind: Kind = "char", **settings: Any) -> MaskedLMPipeline:
+def bert(kind: str = "char", **settings: Any) -> MaskedLMPipeline:
     tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
     config = MaskedLMConfig(
         vocab_size=tokenizer.vocab_size + 1, max_position_embeddings=LONGEST, **SIZES, **settings
@@ -137,7 +137,7 @@ def test_a_bare_decoder_reads_a_pair() -> None:
 
 
 @pytest.mark.parametrize("kind", ["char", "bpe"])
-def test_an_encoder_alone_is_drawn(kind: Kind) -> None:
+def test_an_encoder_alone_is_drawn(kind: str) -> None:
     trained = bert(kind)
     record = view.attention(trained, "a [MASK]c").record
     assert record.kinds == ("encoder",)
