@@ -823,7 +823,7 @@ class TestEvaluate:
         assert done.returncode == 0, done.stderr
         assert "200" in done.stdout
 
-    def test_a_long_source_is_judged_as_it_is_answered(
+    def test_a_long_source_is_scored_as_it_is_answered(
         self, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         long = f"abcdefg abc. gfe dcba.\tABC\n{'a' * 20}\tA\n"

@@ -8,7 +8,7 @@ from typing import Any
 from pellucid.core.settings import flat
 from pellucid.models.quantize import WeightFormat
 
-SCORES, NO_SCORES = "## Scores on held-out data", "None were taken."
+SCORES_HEADING, NO_SCORES = "## Scores on held-out data", "None were taken."
 
 
 def model_card(
@@ -43,7 +43,7 @@ def model_card(
             "",
             about,
             "",
-            SCORES,
+            SCORES_HEADING,
             "",
             *_table("score", "value", scores),
             "",
@@ -75,10 +75,10 @@ def with_scores(card: str, scores: Mapping[str, str]) -> str:
     The rest stays as it is, a user's own text included. A card without the table gets one, under
     its heading or, without that too, at the end.
     """
-    if SCORES not in card.split("\n"):
-        card = card.rstrip("\n") + f"\n\n{SCORES}\n"
+    if SCORES_HEADING not in card.split("\n"):
+        card = card.rstrip("\n") + f"\n\n{SCORES_HEADING}\n"
     lines = card.split("\n")
-    begin = lines.index(SCORES) + 1
+    begin = lines.index(SCORES_HEADING) + 1
     end = _end_of_section(lines, begin)
     tables = (i for i in range(begin, end) if lines[i].startswith("|") or lines[i] == NO_SCORES)
     if (start := next(tables, None)) is None:
@@ -104,9 +104,9 @@ def note_quantized(card: str, weights: WeightFormat) -> str:
         "scores them as they are stored."
     )
     lines = card.split("\n")
-    if weights == "float32" or SCORES not in lines or note in lines:
+    if weights == "float32" or SCORES_HEADING not in lines or note in lines:
         return card
-    begin = lines.index(SCORES) + 1
+    begin = lines.index(SCORES_HEADING) + 1
     end = _end_of_section(lines, begin)
     if rows := [i for i in range(begin, end) if lines[i].startswith("|")]:
         lines[rows[-1] + 1 : rows[-1] + 1] = ["", note]

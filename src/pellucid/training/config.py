@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     ModelConfig = Any
     MetricName = str
     OptimizerName = str
-    TokenizerKind = str
+    TokenizerName = str
     ScheduleName = str
 else:
     ModelConfig = reduce(or_, (family.config for family in FAMILIES.values()))
     MetricName = Literal["none", *METRICS]
-    TokenizerKind = Literal[tuple(KINDS)]
+    TokenizerName = Literal[tuple(KINDS)]
     OptimizerName = Literal[tuple(OPTIMIZERS)]
     ScheduleName = Literal[tuple(SCHEDULES)]
 
@@ -93,7 +93,7 @@ class DataConfig:
 class TokenizerConfig:
     """How text is tokenized. The tokenizer is learnt from the training data only."""
 
-    kind: TokenizerKind = "bpe"
+    kind: TokenizerName = "bpe"
     """bpe: byte-level pieces, which can write any text. char: whole characters."""
     vocab_size: int = 8000
     """Largest vocabulary, the four special tokens included; the text may give fewer."""

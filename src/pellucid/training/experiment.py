@@ -42,7 +42,7 @@ from pellucid.training.card import model_card, note_quantized
 from pellucid.training.config import DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
-from pellucid.training.trainer import Metric, Trainer
+from pellucid.training.trainer import Trainer, ValidationMetric
 
 Say = Callable[[str], None]
 
@@ -208,6 +208,7 @@ def prepare(
             "the training data is not what this run was started with (data.sha256 differs); put "
             "it back, or start a new run in another folder"
         )
+    batches_of(examples, config)  # refuses a batch that is too small, before there is a folder
     data = replace(config.data, sha256=examples.digest)
     return trained, examples, replace(config, model=trained.model.config, data=data)
 
@@ -334,7 +335,7 @@ def trainer_of(
     run: RunFolder,
     listeners: Iterable[Listener] = (),
     *,
-    metric: Metric | None = None,
+    metric: ValidationMetric | None = None,
     stopping: Callable[[str], object] = lambda name: None,
 ) -> Trainer:
     """Return the trainer of a run, on its encoded training pairs and its validation pairs."""

@@ -50,7 +50,7 @@ class TrainingData(Protocol):
         """Return the batches of one pass over the data, in order."""
 
 
-Metric = Callable[[Any], Mapping[str, float]]
+ValidationMetric = Callable[[Any], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Trainer:
         config: TrainingConfig,
         *,
         validation: Sequence[Batch] = (),
-        metric: Metric | None = None,
+        metric: ValidationMetric | None = None,
         run: RunFolder | None = None,
         listeners: Iterable[Listener] = (),
         stopping: Callable[[str], object] = lambda name: None,
