@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
-import tyro
 from rich.text import Text as Prose
 
 from pellucid.cli.console import Output
+from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
 from pellucid.teach.topic import Edge, Language, Step, Text, Topic, language_of
@@ -32,9 +32,7 @@ CODE = 7
 """Spaces in front of code, which is not wrapped."""
 
 
-def explain(
-    topic: tyro.conf.Positional[str] = "", /, *, lang: Literal["auto", "en", "ko"] = "auto"
-) -> int:
+def explain(topic: str = "", /, *, lang: Literal["auto", "en", "ko"] = "auto") -> int:
     """Explain a part of the Transformer: equation, derivation, our code, a numeric check.
 
     The code shown is read from the installed source, and the check runs while you wait. Exit code
@@ -115,5 +113,5 @@ def _edge(edge: Edge, language: Language) -> Iterator[str]:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb."""
-    return tyro.cli(explain, prog="pellucid explain", args=arguments)
+    """Run the command."""
+    return parse(explain, "explain", arguments)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import tyro
-
 from pellucid.cli.console import Output
+from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
 from pellucid.teach.pictures import PICTURES, save
@@ -17,7 +16,7 @@ FORMATS = (".svg", ".png", ".pdf")
 
 
 def plot(
-    picture: tyro.conf.Positional[str] = "",
+    picture: str = "",
     /,
     *,
     output: Path | None = None,
@@ -48,5 +47,5 @@ def plot(
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb."""
-    return tyro.cli(plot, prog="pellucid plot", args=arguments)
+    """Run the command."""
+    return parse(plot, "plot", arguments)

@@ -96,7 +96,7 @@ class Foreign:
         theirs = self.text(name, default)
         if theirs not in ACTIVATIONS:
             raise self.fault(f"{name} = {theirs!r}; expected one of {', '.join(ACTIVATIONS)}")
-        return cast(Activation, ACTIVATIONS[theirs])
+        return ACTIVATIONS[theirs]
 
     def only(self, name: str, allowed: Any) -> None:
         """Raise `UserError` when a setting has a value that no model here has."""
