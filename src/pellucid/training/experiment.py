@@ -43,7 +43,7 @@ from pellucid.training.config import SCORES
 from pellucid.training.events import Listener
 from pellucid.training.recipe import DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
-from pellucid.training.trainer import Trainer
+from pellucid.training.trainer import Metric, Trainer
 
 Say = Callable[[str], None]
 
@@ -152,10 +152,7 @@ def train_run(
             "before runs kept their tokenizers, so that what its tokens mean is no longer known; "
             "put the data back, or start a new run in another folder"
         )
-    model = trained.model
     say(_account(pairs, examples, trained))
-    held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
-    batches = batches_of(examples, config)
     settings = _settings(config)
     with RunFolder(
         folder,
@@ -165,14 +162,14 @@ def train_run(
         beside=tokenizer_files(trained),
         judged_by=judged_by(config, pairs.valid),
     ) as run:
-        trainer = Trainer(
-            model,
-            batches,
-            config.training,
-            validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
+        trainer = trainer_of(
+            trained,
+            pairs,
+            examples,
+            config,
+            run,
+            listeners,
             metric=validation_metric(trained, pairs.valid, config),
-            run=run,
-            listeners=listeners,
             stopping=_announce_stop,
         )
         with np.errstate(over="ignore", invalid="ignore"):  # the trainer says it, with the step
@@ -186,8 +183,7 @@ def train_run(
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         if result.interrupted is not None:
             return Outcome(trained, pairs, None, result.interrupted)
-        judged = pairs.test or pairs.valid
-        scores = score(trained, judged, config) if judged else None
+        scores = final_scores(trained, pairs, config)
         made = say_stored(card(folder, config, scores), store)
         save_model(folder / "model", trained, made, store)
         if scores is not None:
@@ -297,6 +293,37 @@ def batches_of(examples: Examples, config: RunConfig) -> Batches:
         batch_size=size,
         bucketed=config.data.bucketed,
     )
+
+
+def trainer_of(
+    trained: Pipeline,
+    pairs: Pairs,
+    examples: Examples,
+    config: RunConfig,
+    run: RunFolder,
+    listeners: Iterable[Listener] = (),
+    *,
+    metric: Metric | None = None,
+    stopping: Callable[[str], object] = lambda name: None,
+) -> Trainer:
+    """Return the trainer of a run, on its encoded training pairs and its validation pairs."""
+    held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
+    return Trainer(
+        trained.model,
+        batches_of(examples, config),
+        config.training,
+        validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
+        metric=metric,
+        run=run,
+        listeners=listeners,
+        stopping=stopping,
+    )
+
+
+def final_scores(trained: Pipeline, pairs: Pairs, config: RunConfig) -> Scores | None:
+    """Return the scores on the test pairs, else on the validation pairs; None without either."""
+    held_out = pairs.test or pairs.valid
+    return score(trained, held_out, config) if held_out else None
 
 
 def _account(pairs: Pairs, examples: Examples, trained: Pipeline) -> str:
