@@ -13,14 +13,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pellucid.lab import results as lab_results
-from pellucid.lab.document import Block, Heading, Text, to_markdown
-from pellucid.lab.outcome import gather
-from pellucid.lab.report import answers
+from pellucid.lab.findings import gather
+from pellucid.lab.report import answers_to_markdown
 from pellucid.lab.study_file import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -275,18 +273,18 @@ def decoding_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def studies_text() -> str:
-    """Return what every study of which there are runs has answered so far."""
-    said: list[Block] = []
+    """Return the answers so far of every study that has runs."""
+    parts = []
     for path in sorted(STUDIES.glob("*.jsonl")):
         study = load_study(path.stem)
-        link = f"results/studies/{path.stem}/report.md"
-        said += [
-            Heading(study.plan.question),
-            Text(f"[The whole report](../{link}), study `{path.stem}`."),
+        link = f"../results/studies/{path.stem}/report.md"
+        answers = answers_to_markdown(gather(study, lab_results.read_results(path)), "###")
+        parts += [
+            f"## {study.plan.question}",
+            f"[The whole report]({link}), study `{path.stem}`.",
+            answers.strip(),
         ]
-        for block in answers(gather(study, lab_results.read_results(path))):
-            said.append(replace(block, level=3) if isinstance(block, Heading) else block)
-    return to_markdown(said).strip()
+    return "\n\n".join(parts)
 
 
 def cell(name: str, value: Any) -> str:

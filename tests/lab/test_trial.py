@@ -107,7 +107,7 @@ def test_a_run_does_not_go_on_with_other_data(trial: Trial, tmp_path: Path) -> N
     line = run_trial(trial, folder)
     assert line["status"] == "failed"
     assert "this run began with other data (SHA-256 of its pairs " in line["error"]
-    assert "delete the folder to begin again" in line["error"]
+    assert "delete the folder to start over" in line["error"]
     pairs.write_text(kept)
     assert learnt(run_trial(trial, folder)) == learnt(whole)
 

@@ -1,4 +1,4 @@
-"""What one number can say of a run. `METRICS` has a record for each; a study names those it wants."""
+"""Numbers of a finished run. `METRICS` has a record for each; a study names those it compares."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ METRICS = {
         Metric("train_loss_token", "the same per target token", TOKEN),
         Metric("valid_loss", "on the validation pairs, at the end", TOKEN, held_out=("valid",)),
         Metric("best_valid_loss", "the lowest of all validations", TOKEN, held_out=("valid",)),
-        Metric("test_loss", "on the test pairs, with the chosen weights", TOKEN, held_out=("test",)),
+        Metric(
+            "test_loss", "on the test pairs, with the chosen weights", TOKEN, held_out=("test",)
+        ),
         *_scores(),
         Metric(
             "dead_units",

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle, islice
-from statistics import median, median_low
+from statistics import median, median_high
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,10 +54,14 @@ def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
     import matplotlib
     from matplotlib.figure import Figure
 
-    ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), INK)
-    ink |= dict.fromkeys(("xtick.color", "ytick.color"), INK)
-    options = {"svg.fonttype": "none", "svg.hashsalt": "pellucid", "text.parse_math": False}
-    with matplotlib.rc_context({**ink, **options}), warnings.catch_warnings():
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    options: dict[Any, Any] = {
+        **dict.fromkeys(inked, INK),
+        "svg.fonttype": "none",
+        "svg.hashsalt": "pellucid",
+        "text.parse_math": False,
+    }
+    with matplotlib.rc_context(options), warnings.catch_warnings():
         # Text stays text: what shows the picture has the fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -66,13 +70,13 @@ def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
 
 
 def to_svg(figure: Figure) -> str:
-    """Return the figure as SVG: small, the same text every time, its colours made for both pages."""
+    """Return the figure as SVG: small, the same every time, with colours for both pages."""
     file = io.StringIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(file, format="svg", metadata={"Date": None})
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
-    return _compact(svg.replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans'"))
+    return _compact(svg[svg.index("<svg") :].replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans'"))
 
 
 def _compact(svg: str) -> str:
@@ -106,9 +110,9 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def draw_bands(axes: Axes, curves: Curves, marker: str = "") -> None:
-    """Draw each variant's median over seeds, and the band from least to most where there are two."""
+    """Draw each variant's median over seeds, and the band from least to most of several."""
     style = styles(list(curves))
-    opacity = round(min(0.18, 0.6 / max(len(curves), 1)), 2)  # many bands upon each other hide the lines
+    opacity = round(min(0.18, 0.6 / max(len(curves), 1)), 2)  # many bands hide the lines
     for name, seeds in curves.items():
         xs, columns = _columns(seeds)
         # A line and a band of one point alone would be invisible.
@@ -215,7 +219,7 @@ def _limits(differences: Sequence[tuple[float, Sequence[float]]]) -> tuple[float
     """
     finite = [[v for v in values if math.isfinite(v)] for _, values in differences]
     usual = [max(map(abs, values)) for values in finite if any(values)]
-    most = FAR * median_low(usual) if usual else math.inf
+    most = FAR * median_high(usual) if usual else math.inf
     pairs = zip(differences, finite, strict=True)
     near = [0.0, *(v for (size, _), values in pairs if abs(size) <= most for v in values)]
     margin = 0.08 * (max(near) - min(near)) or 1.0
@@ -360,11 +364,14 @@ def draw_grid(
                     axes.set_title(column, fontsize=8)
             set_log_if_wide(grid[i, 0], [curves.get((row, column), {}) for column in columns])
             grid[i, 0].set_ylabel(row.replace(": ", ":\n"), fontsize=7)
-        xs = [x for panel in curves.values() for seeds in panel.values() for p, _ in seeds for x in p]
-        _scale_x(grid[0, 0], xs, base)
+        xs = [
+            x for panel in curves.values() for seeds in panel.values() for p, _ in seeds for x in p
+        ]
+        _scale_x(grid[0, 0], xs, base, 1 if len(columns) < 6 else 2)
         figure.supxlabel(xlabel, fontsize=8)
         handles, labels = next(
-            (found for axes in grid.flat if (found := axes.get_legend_handles_labels())[0]), ([], [])
+            (found for axes in grid.flat if (found := axes.get_legend_handles_labels())[0]),
+            ([], []),
         )
         if len(labels) > 1 or lines is None:
             figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False,
@@ -372,12 +379,13 @@ def draw_grid(
         return to_svg(figure)
 
 
-def _scale_x(axes: Axes, xs: Sequence[float], base: int) -> None:
+def _scale_x(axes: Axes, xs: Sequence[float], base: int, every: int) -> None:
     if base == 2:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         return
     axes.set_xscale("symlog", linthresh=10)
     axes.xaxis.minorticks_off()
-    axes.set_xticks([0, *10 ** np.arange(1, 6)], ["0", "10", "100", "1k", "10k", "100k"])
+    ticks = {0: "0", 10: "10", 100: "100", 1000: "1k", 10_000: "10k", 100_000: "100k"}
+    axes.set_xticks(list(ticks)[::every], list(ticks.values())[::every])
     axes.set_xlim(-1, max(1.3 * max(xs, default=0.0), 11))

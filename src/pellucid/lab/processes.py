@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -11,7 +12,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from pellucid.core.errors import optional
 
@@ -31,13 +32,13 @@ class FreshProcesses(Executor):
         """Start a process for this call. The future raises `BrokenExecutor` if it dies."""
         pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_detach)
         with one_thread():
-            future = pool.submit(_call, f, *args, **kwargs)
+            future: Future[T] = pool.submit(_call, functools.partial(f, *args, **kwargs))
         pool.shutdown(wait=False)
         return future
 
 
-def _call(f: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    result = f(*args, **kwargs)
+def _call(f: Callable[[], T]) -> T:
+    result = f()
     if (parent := parent_process()) is not None and not parent.is_alive():
         os._exit(1)  # nobody reads the result
     return result
@@ -89,4 +90,4 @@ def affordable(gigabytes: float) -> int:
         with suppress(OSError, ValueError, KeyError):  # no container, or one without a limit
             counts = dict(line.split() for line in (CGROUP / stat).read_text().splitlines())
             free = min(free, int((CGROUP / limit).read_text()) - int(counts[used]))
-    return max(1, min(processors, int(free / (gigabytes * 1e9))))
+    return max(1, min(int(processors), int(free / (gigabytes * 1e9))))

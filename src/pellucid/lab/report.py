@@ -190,7 +190,7 @@ def _curves(findings: Findings) -> list[Plot]:
                 panels[f"compared with {base}"] = {
                     change: list(points.values()) for change, points in found.items()
                 }
-            if base in found and (curves := _minus(found, base)):
+            if base in found and any((curves := _minus(found, base)).values()):
                 differences[f"minus {base}"] = curves
         about = "Median over seeds (number in brackets), band from least to most."
         title = f"{name.capitalize()} by epoch (lower is better)"
@@ -199,10 +199,12 @@ def _curves(findings: Findings) -> list[Plot]:
             plots.append(Plot(f"{key}.svg", title, svg, about))
         title = f"Difference in {name}, seed by seed (below 0 is better)"
         if differences:
-            svg = draw_curves(differences, title, "epoch", f"difference, {ylabel}", differences=True)
+            svg = draw_curves(
+                differences, title, "epoch", f"difference, {ylabel}", differences=True
+            )
             about = (
-                "Each variant minus what it is compared with: median over pairs, band from least to "
-                "most, and the value at the end. The axis fits the second half of training; an "
+                "Each variant minus what it is compared with: median over pairs, band from least "
+                "to most, and the value at the end. The axis fits the second half of training; an "
                 "arrow marks a variant that ends outside it."
             )
             plots.append(Plot(f"{key}-differences.svg", title, svg, about))
@@ -210,19 +212,22 @@ def _curves(findings: Findings) -> list[Plot]:
 
 
 def _minus(found: Mapping[str, Mapping[int, Points]], base: str) -> Curves:
-    """Return every curve minus the base's of the same seed, at the epochs that both have."""
-    curves: dict[str, list[Points]] = {}
+    """Return every curve minus the base's of the same seed, at the epochs that both have.
+
+    The base has no curves, only its place: a variant keeps its colour.
+    """
+    curves: dict[str, list[Points]] = {change: [] for change in found}
     for change, seeds in found.items():
         for seed in sorted(seeds.keys() & found[base].keys()) if change != base else ():
             under = dict(zip(*found[base][seed], strict=True))
             both = [(x, y - under[x]) for x, y in zip(*seeds[seed], strict=True) if x in under]
-            curves.setdefault(change, []).append(([x for x, _ in both], [y for _, y in both]))
+            curves[change].append(([x for x, _ in both], [y for _, y in both]))
     return curves
 
 
 def _points(findings: Findings, change: str, key: str) -> dict[int, Points]:
     """Return a variant's curves by seed."""
-    found = {}
+    found: dict[int, Points] = {}
     for seed, line in findings.done[change].items():
         curve = line["curve"]
         both = [(x, y) for x, y in zip(curve["epoch"], curve[key], strict=False) if y is not None]

@@ -185,7 +185,7 @@ class _Work:
         except OSError as error:
             self.say(f"cannot stop the runs ({error}): they continue to their end; {also}")
         else:
-            self.say(f"stopping: the {count} runs in progress save and end; {also}")
+            self.say(f"stopping: the runs in progress ({count}) save and end; {also}")
 
     def _take(self, trial: Trial, future: Future[dict[str, object]], stopping: bool) -> None:
         line: Mapping[str, object]

@@ -117,7 +117,9 @@ def compare(
         else:
             lost += 1
         if set(why.values()) != {NOT_DONE}:
-            missing += [f"{name} with seed {seed} {reason}" for name, reason in why.items() if reason]
+            missing += [
+                f"{name} with seed {seed} {reason}" for name, reason in why.items() if reason
+            ]
     left = tuple(float(values[s] or 0.0) for s in seeds)
     right = tuple(float(against[s] or 0.0) for s in seeds)
     found = Comparison(contrast, primary, tuple(seeds), left, right, tuple(missing), lost, pending)
@@ -242,9 +244,9 @@ def holm(p: Sequence[float]) -> list[float]:
 def _interval(d: np.ndarray) -> tuple[float, float]:
     """Return the percentile bootstrap's interval of the median, widened where it is too narrow.
 
-    With few pairs the bootstrap is too narrow: with seven it ends at the second and the sixth, which
-    covers the median 88 % of the time. So it is widened to the a-th smallest and largest, with the
-    largest a that reaches 95 %; to all of them where there are too few for that.
+    With few pairs the bootstrap is too narrow: with seven it ends at the second and the sixth,
+    which covers the median 88 % of the time. So it is widened to the a-th smallest and
+    largest, with the largest a that reaches 95 %; to all of them where there are too few for that.
     """
     ordered, n = np.sort(d), len(d)
     if ordered[0] == ordered[-1]:
@@ -329,10 +331,14 @@ def _interval_verdict(comparison: Comparison) -> str:
         text = f"{direction}{by} (interval {limits}), {agree} of {n} seeds"
         if not _chance_excluded(comparison):
             least = smallest_p(n)
-            text += f"; the permutation test does not exclude chance (Holm p = {comparison.holm:.2g}"
+            text += (
+                f"; the permutation test does not exclude chance (Holm p = {comparison.holm:.2g}"
+            )
             text += f", {n} pairs cannot give p below {least:.2g})" if least > 0.05 else ")"
     if not _covers(comparison):
-        text += f"; with {n} pairs the interval covers at most {100 * (comparison.coverage or 0):.0f} %"
+        text += (
+            f"; with {n} pairs the interval covers at most {100 * (comparison.coverage or 0):.0f} %"
+        )
     return text
 
 

@@ -80,16 +80,16 @@ def _check_plan(plan: Plan) -> None:
             f"seeds: expected different numbers from 0 to {SEEDS - 1}, got {list(plan.seeds)}"
         )
     if not plan.metrics or len(set(plan.metrics)) < len(plan.metrics):
-        raise UsageError(
-            f"metrics: name at least one metric, each once; got {list(plan.metrics)}"
-        )
+        raise UsageError(f"metrics: name at least one metric, each once; got {list(plan.metrics)}")
     for measure in plan.measures:
         if measure not in MEASURES:
             raise UsageError(
                 f"measures: there is no {measure!r}{nearest(measure, MEASURES)}; there are: "
                 f"{', '.join(MEASURES)}"
             )
-    used = [entry.metric for entry in (*plan.primary, *plan.reference, *plan.bounds)]
+    used = [contrast.metric for contrast in plan.primary]
+    used += [figure.metric for figure in plan.reference]
+    used += [bound.metric for bound in plan.bounds]
     for metric in (*plan.metrics, *used):
         measure = find_metric(metric).measure
         if metric not in plan.metrics:

@@ -39,7 +39,7 @@ from pellucid.lab.probe import Prober, read_probes
 from pellucid.lab.results import FORMAT, LineError, parse_line
 from pellucid.lab.study import Trial, flat_settings
 from pellucid.pipelines import Seq2SeqPipeline
-from pellucid.training.events import Event, Saved, Stepped
+from pellucid.training.events import Event, Listener, Saved, Stepped
 from pellucid.training.experiment import (
     final_scores,
     make_tokenizers,
@@ -222,7 +222,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         _check_data(run, digest)
         probed = _probe_batch(examples)
         prober = Prober(model, probed, trial.probe_steps, folder / PROBES, trial.measures)
-        listeners = [prober, *([Stopper(stop)] if stop is not None else [])]
+        listeners: list[Listener] = [prober, *([Stopper(stop)] if stop is not None else [])]
         trainer = trainer_of(pipeline, pairs, examples, config, run, listeners)
         ended = trainer.fit()
         if ended.interrupted is not None:

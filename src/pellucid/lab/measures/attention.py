@@ -138,7 +138,10 @@ def _means_by_keys(layers: list[tuple[Array, dict[str, Array]]]) -> dict[str, di
     for keys in sorted({int(k) for counts, _ in layers for k in np.unique(counts) if k >= 2}):
         means = {
             statistic: np.concatenate(
-                [rows[statistic].swapaxes(0, 1)[:, counts == keys].ravel() for counts, rows in layers]
+                [
+                    rows[statistic].swapaxes(0, 1)[:, counts == keys].ravel()
+                    for counts, rows in layers
+                ]
             ).mean()
             for statistic in BY_KEYS.values()
         }
@@ -205,10 +208,10 @@ def _along(lines: Mapping[str, Sequence[Line]], widths: set[int]) -> Block:
         title,
         draw_grid(list(STATISTICS), KINDS, curves, title, "step", lines=marks),
         "Median over layers and heads, then over seeds (band: least to most). Var[q·k] is taken "
-        "before any scaling, over all query-key pairs and over the keys of one query, which is what "
-        "softmax sees; the dotted line is the d_k of the textbook argument, which assumes unit "
-        "variances. ‖Jacobian‖ is the norm of softmax's derivative by the scaled scores; queries "
-        "and keys receive that times the scale.",
+        "before any scaling, over all query-key pairs and over the keys of one query, which "
+        "is what softmax sees; the dotted line is the d_k of the textbook argument, which assumes "
+        "unit variances. ‖Jacobian‖ is the norm of softmax's derivative by the scaled scores; "
+        "queries and keys receive that times the scale.",
     )
 
 

@@ -39,16 +39,16 @@ FEWEST = 3
 """Fixed exponents with a run that a group needs."""
 SHAPES = dict(zip(KINDS, "D^v", strict=True))
 ABOUT = (
-    "A scale s of q·k is the exponent p = −log s / log d_k: p = 0 does not scale, 0.5 is / √d_k, 1 is "
-    "/ d_k. The best fixed exponent has the best median over the seeds that every exponent was run "
-    "with; the best of each seed is given too, which says how far to trust it. It was chosen by "
-    "looking at the results, so the difference to it makes the learned scale look worse than it is "
+    "A scale s of q·k is the exponent p = −log s / log d_k: p = 0 does not scale, 0.5 is / √d_k, "
+    "1 is / d_k. The best fixed exponent has the best median over the seeds that every exponent "
+    "was run with; the best of each seed is given too, which says how far to trust it. It was chosen "
+    "by looking at the results, so the difference to it makes the learned scale look worse than it is "
     "and is not tested."
 )
 ENDS = (
-    "Where the learned scales ended, over layers, heads and seeds (least to most). Queries and keys "
-    "grow or shrink meanwhile and softmax sees only the product, so this is where training moved the "
-    "scale from 1 / √d_k, not the only value that works:"
+    "Where the learned scales ended, over layers, heads and seeds (least to most). Queries and "
+    "keys grow or shrink meanwhile and softmax sees only the product, so this is where training "
+    "moved the scale from 1 / √d_k, not the only value that works:"
 )
 
 
@@ -154,7 +154,7 @@ def _last(line: Line, d_k: int, kind: str) -> list[float | None]:
     return [exponent(s, d_k) for s in head_values(last, kind, "scale")]
 
 
-# a metric against the exponent ---------------------------------------------------------------------
+# a metric against the exponent --------------------------------------------------------------------
 
 
 def _against(findings: Findings, groups: Sequence[Group], metric: str) -> Block:
@@ -181,14 +181,18 @@ def _against(findings: Findings, groups: Sequence[Group], metric: str) -> Block:
             "median of its heads (◆ encoder, ▲ decoder, ▼ cross). All marks of a width are one "
             "model, so they have one height."
         )
+    from matplotlib.ticker import MaxNLocator
+
     with new_figure(title, WIDTH, 3.8) as figure:
         axes = figure.subplots()
         draw_bands(axes, curves, "o")
         set_log_if_wide(axes, [curves])
-        points = [(x, y) for seeds in curves.values() for p in seeds for x, y in zip(*p, strict=True)]
+        points = [
+            (x, y) for seeds in curves.values() for p in seeds for x, y in zip(*p, strict=True)
+        ]
         ylabel = record.label + ("; no point: never" * any(math.isinf(y) for _, y in points))
         if points and all(y == round(y) for _, y in points if math.isfinite(y)):  # whole epochs
-            axes.yaxis.get_major_locator().set_params(integer=True)
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         for group_title, kind, x, y in marks:
             colour = styles(list(curves))[group_title]["color"]
             axes.plot(x, y, SHAPES[kind], color=colour, markersize=8, markeredgecolor=INK)
@@ -239,7 +243,7 @@ def _lowest(group: Group, values: Mapping[str, float]) -> str:
     return " = ".join(ps) if math.isfinite(least) else "–"
 
 
-# learned exponents ---------------------------------------------------------------------------------
+# learned exponents --------------------------------------------------------------------------------
 
 
 def _along(learned: Sequence[tuple[Group, Sequence[Line]]]) -> Block:
@@ -266,8 +270,7 @@ def _head_curves(line: Line, d_k: int, kind: str) -> list[Points]:
     steps = [probe["step"] for probe in line["probes"]]
     heads = zip(*(head_values(p, kind, "scale") for p in line["probes"]), strict=True)
     return [
-        as_points((x, exponent(s, d_k)) for x, s in zip(steps, head, strict=True))
-        for head in heads
+        as_points((x, exponent(s, d_k)) for x, s in zip(steps, head, strict=True)) for head in heads
     ]
 
 

@@ -64,10 +64,10 @@ def show_memory(findings: Findings) -> Sequence[Block]:
             cells += [format_spread(totals, ".2g"), format_spread(shares)]
         rows.append([name, str(len(lines)), *cells])
     about = (
-        "What cross-attention can choose from: the variance of the encoder's rows, and the share of "
-        "it within sentences; the rest is between sentences (median over seeds, least to most). If "
-        "the variance is near 0, all rows are alike. If the share is near 0, the rows of a sentence "
-        "are alike, and it does not matter which of them is attended to."
+        "What cross-attention can choose from: the variance of the encoder's rows, and the share "
+        "of it within sentences; the rest is between sentences (median over seeds, least to most). "
+        "If the variance is near 0, all rows are alike. If the share is near 0, the rows of a "
+        "sentence are alike, and it does not matter which of them is attended to."
     )
     heads = [head for time in TIMES for head in (f"variance {time}", "share within")]
     return [about, Table(["variant", "seeds", *heads], rows)] if rows else []

@@ -55,7 +55,9 @@ def show(findings: Findings) -> Sequence[Block]:
     curves: dict[tuple[str, str], Curves] = {}
     for column, pairs in SWEEPS.items():
         xs = [float(d_k if len({keys for _, keys in pairs}) == 1 else keys) for d_k, keys in pairs]
-        found = {name: [softmax_at(*pair, power) for pair in pairs] for name, power in SCALES.items()}
+        found = {
+            name: [softmax_at(*pair, power) for pair in pairs] for name, power in SCALES.items()
+        }
         for title, statistic in STATISTICS.items():
             curves[title, column] = {
                 name: [(xs, [means[statistic] for means in row])] for name, row in found.items()
@@ -67,9 +69,9 @@ def show(findings: Findings) -> Sequence[Block]:
             title,
             draw_grid(list(STATISTICS), list(SWEEPS), curves, title, "d_k, or keys", base=2),
             "Random queries and keys with unit variances. With / √d_k nothing depends on d_k; "
-            "without a scale d_k decides the largest weight. The number of keys sets the mean weight "
-            "under every scale. Queries and keys receive what softmax lets through times the scale "
-            "(second row): this is where / d_k pays for its flat weights.",
+            "without a scale d_k decides the largest weight. The number of keys sets the mean "
+            "weight under every scale. Queries and keys receive what softmax lets through times "
+            "the scale (second row): this is where / d_k pays for its flat weights.",
         )
     ]
 

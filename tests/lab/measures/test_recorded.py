@@ -1,4 +1,4 @@
-"""What the probes say, against the slow and plain way."""
+"""What the measures record, against slow and plain computations."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from pellucid.core.batch import Batch, Packed
-from pellucid.lab.probe import probe, row_statistics
-from pellucid.lab.softmax import softmax_at
+from pellucid.lab.measures.attention import row_statistics
+from pellucid.lab.measures.softmax import softmax_at
+from pellucid.lab.probe import probe
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.nn import Recorder
 
@@ -87,7 +88,7 @@ def test_heads_by_hand(seen: dict[str, Any], name: str, head: int) -> None:
 
 
 @pytest.mark.parametrize("scale", ["sqrt_d_k", "learned"])
-def test_the_scale_in_force_is_told_and_products_are_taken_before_it(scale: Any) -> None:
+def test_the_current_scale_is_recorded_and_products_are_taken_before_it(scale: Any) -> None:
     model = Seq2Seq(replace(CONFIG, attention_scale=scale), seed=3)
     layer = model.decoder.layers[1].multihead_attn
     name, before = "decoder.layers.1.multihead_attn", probe(model, BATCH)["attention"]
@@ -107,7 +108,7 @@ def test_by_keys_counts_queries_and_agrees_with_softmax(seen: dict[str, Any]) ->
     assert set(seen["by_keys"]["decoder"]) == {"2", "3", "4"}
 
 
-def test_memory_tells_rows_that_are_alike_from_sentences_that_are(seen: dict[str, Any]) -> None:
+def test_memory_separates_variance_within_and_between_sentences(seen: dict[str, Any]) -> None:
     model = Seq2Seq(CONFIG, seed=3).eval()
     alone = [model.encode(Packed.of([list(s)])) for s in ([5, 6, 7], [8, 9, 10, 4, 5])]
     within = np.mean([((m - m.mean(axis=0)) ** 2).mean() for m in alone])
@@ -160,3 +161,7 @@ def test_width_sets_the_peak_and_the_number_of_keys_the_mean() -> None:
     assert softmax_at(8, 8, 0.0)["top"] < softmax_at(512, 8, 0.0)["top"] - 0.25
     assert softmax_at(8, 8, 0.5)["top"] == pytest.approx(softmax_at(512, 8, 0.5)["top"], abs=0.03)
     assert softmax_at(32, 64, 0.5)["top"] < softmax_at(32, 4, 0.5)["top"] / 3
+
+
+def test_only_the_measures_that_are_named_are_recorded() -> None:
+    assert set(probe(Seq2Seq(CONFIG, seed=3), BATCH, ["embeddings", "softmax"])) == {"lengths"}

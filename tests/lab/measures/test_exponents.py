@@ -1,4 +1,4 @@
-"""Which exponent is best, and where learned scales went, from results made by hand."""
+"""Which exponent is best, and where learned scales ended, from results made by hand."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from tests.lab.small import write_study
 
-from pellucid.lab.document import Table, to_markdown
-from pellucid.lab.exponents import exponent, exponents, groups_of
-from pellucid.lab.outcome import Outcome, gather
+from pellucid.lab.document import Table, render
+from pellucid.lab.findings import Findings, gather
+from pellucid.lab.measures.exponents import exponent, groups_of, show
 from pellucid.lab.study import Study
 from pellucid.lab.study_file import load_study, read_study
 
 pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 
 STUDY = """
 format = 1
@@ -33,7 +34,8 @@ LEARNED = (1.5, 3.0, 2.0)
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
-    monkeypatch.setattr("pellucid.lab.plots.to_png", lambda figure: b"\x89PNG")
+    for module in ("plots", "measures.exponents"):
+        monkeypatch.setattr(f"pellucid.lab.{module}.to_svg", lambda figure: "<svg/>")
     changes = [f"[changes.'{n}']\nset.model.attention_scale = {s}" for n, s in SCALES.items()]
     return read_study(write_study(tmp_path, "\n".join([STUDY, *changes])))
 
@@ -46,7 +48,7 @@ def line(loss: float, scales: list[float], start: float = 0.5) -> dict[str, Any]
     return {"status": "done", "metrics": {"train_loss": loss}, "probes": probes}
 
 
-def outcome(study: Study, without: tuple[tuple[str, int], ...] = ()) -> Outcome:
+def outcome(study: Study, without: tuple[tuple[str, int], ...] = ()) -> Findings:
     lines = {}
     for trial in study.trials():
         if (trial.change, trial.seed) in without:
@@ -58,8 +60,8 @@ def outcome(study: Study, without: tuple[tuple[str, int], ...] = ()) -> Outcome:
     return gather(study, lines)
 
 
-def rows(found: Outcome) -> list[list[str]]:
-    tables = [b for b in exponents(found) if isinstance(b, Table)]
+def rows(found: Findings) -> list[list[str]]:
+    tables = [b for b in show(found) if isinstance(b, Table)]
     return [list(row) for table in tables for row in table.rows]
 
 
@@ -72,12 +74,12 @@ def test_best_by_the_median_and_by_seed_and_where_the_heads_went(study: Study) -
         ["d_k = 4", "decoder", "–", "–"],
         ["d_k = 4", "cross", "–", "–"],
     ]  # fmt: skip
-    said = to_markdown(exponents(outcome(study)))
-    assert "(exponents-train_loss.png)" in said
-    assert "(learned.png)" in said
+    said = render("blocks.md", blocks=show(outcome(study)))
+    assert "(exponents-train_loss.svg)" in said
+    assert "(learned.svg)" in said
 
 
-def test_only_seeds_that_every_exponent_has_are_judged(study: Study) -> None:
+def test_only_seeds_that_every_exponent_has_are_used(study: Study) -> None:
     without = (("p1", 0), ("learned", 2))
     assert rows(outcome(study, without))[0] == [
         "train_loss", "d_k = 4", "2", "0", "2", "0, 0.5", "0.50 (0.00 to 1.00)", "3",
@@ -85,17 +87,17 @@ def test_only_seeds_that_every_exponent_has_are_judged(study: Study) -> None:
     ]  # fmt: skip
 
 
-def test_no_seed_in_common_is_said(study: Study) -> None:
+def test_no_seed_in_common_is_reported(study: Study) -> None:
     without = (("p0", 0), ("p0.5", 1), ("p1", 2))
     assert rows(outcome(study, without))[0][2] == "none with every exponent yet"
 
 
 def test_too_few_exponents_are_no_question(study: Study) -> None:
     gone = tuple(("p1", seed) for seed in range(3))
-    assert exponents(outcome(study, gone)) == []
+    assert show(outcome(study, gone)) == []
 
 
-def test_results_of_before_the_scale_was_told(study: Study) -> None:
+def test_old_results_without_a_scale(study: Study) -> None:
     found = outcome(study)
     for done in found.lines:
         for probe in done["probes"]:
@@ -139,7 +141,7 @@ def test_every_metric_has_its_own_best(study: Study) -> None:
         done["metrics"]["chrf"] = done["metrics"]["train_loss"]
     best = {row[0]: row[3:5] for row in rows(found) if row[1] == "d_k = 4"}
     assert best == {"train_loss": ["0.5", "2.5"], "chrf": ["1", "5"]}
-    assert "(exponents-chrf.png)" in to_markdown(exponents(found))
+    assert "(exponents-chrf.svg)" in render("blocks.md", blocks=show(found))
 
 
 def test_exponents_that_tie_are_all_named_and_none_is_best_where_nothing_arrives(

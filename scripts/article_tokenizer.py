@@ -1,9 +1,9 @@
-"""Train seed 003's WordPiece vocabulary once: `python scripts/seed_tokenizer.py OUT.json`.
+"""Train article 003's WordPiece vocabulary once: `python scripts/article_tokenizer.py OUT.json`.
 
-The library's WordPiece trainer is not deterministic, so the file it wrote is kept beside the study
-(src/pellucid/studies/seed-003.tokenizer.json), and running this again gives a slightly other one.
-The settings are the seed's: BertWordPieceTokenizer without lower-casing or stripping accents,
-vocab_size 32,000, min_frequency 3, limit_alphabet 6,000, questions and answers together.
+The library's WordPiece trainer is not deterministic, so the file it wrote is kept next to the study
+(src/pellucid/studies/article-003.tokenizer.json), and running this again gives a slightly different
+one. The settings are the article's: BertWordPieceTokenizer without lower-casing or stripping
+accents, vocab_size 32,000, min_frequency 3, limit_alphabet 6,000, questions and answers together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(path: Path) -> None:
         vocab_size=32_000,
         min_frequency=3,
         limit_alphabet=6_000,
-        # Ours first, then the three that the seed's trainer puts in and its model never sees.
+        # Ours first, then the three that the article's trainer adds and its model never sees.
         special_tokens=[*SPECIALS, "[CLS]", "[SEP]", "[MASK]"],
         show_progress=False,
     )

@@ -1,22 +1,34 @@
-"""What the report shows of a run's inside: no more than was measured."""
+"""What the report shows of attention and gradients: no more than was recorded."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.lab.small import STUDY, write_study
 
-from pellucid.lab.document import Table
-from pellucid.lab.inside import inside
+from pellucid.lab.document import Block, Table
+from pellucid.lab.findings import Findings
+from pellucid.lab.measures import MEASURES
 from pellucid.lab.plots import Curves
+from pellucid.lab.results import Line
+from pellucid.lab.study import Study
 from pellucid.lab.study_file import read_study
 from pellucid.lab.trial import run_trial
 
 
+def show(measure: str, study: Study, change: str, line: Line) -> Sequence[Block]:
+    """Return a measure's section of the report on one run."""
+    done: dict[str, dict[int, Line]] = {name: {} for name in study.variants}
+    show = MEASURES[measure].show
+    assert show is not None
+    return show(Findings(study, {**done, change: {0: line}}, [], 0, 0))
+
+
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_gradients_of_what_is_not_learnt_have_no_panel(
+def test_gradients_of_what_is_not_trained_have_no_panel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: str
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -25,18 +37,18 @@ def test_gradients_of_what_is_not_learnt_have_no_panel(
     trial = study.trials()[0]
     grids: list[tuple[list[str], list[str]]] = []
 
-    def draw(rows: list[str], columns: list[str], *_: Any, **__: Any) -> bytes:
+    def draw(rows: list[str], columns: list[str], *_: Any, **__: Any) -> str:
         grids.append((list(rows), list(columns)))
-        return b"\x89PNG"
+        return "<svg/>"
 
-    monkeypatch.setattr("pellucid.lab.inside.draw_grid", draw)
-    inside(study, {trial.change: {0: run_trial(trial, tmp_path / "run")}})
-    (columns,) = [columns for rows, columns in grids if rows == ["‖gradient‖"]]
-    assert ("positions" in columns) == (positions == "learned")
-    assert {"all", "token tables", "q and k", "v"} <= set(columns)
+    monkeypatch.setattr("pellucid.lab.measures.model.draw_grid", draw)
+    show("gradients", study, trial.change, run_trial(trial, tmp_path / "run"))
+    ((rows, _),) = grids
+    assert ("positions" in rows) == (positions == "learned")
+    assert {"all", "token tables", "q and k", "v"} <= set(rows)
 
 
-def test_gradient_that_reaches_products_is_the_jacobian_times_the_scale_in_force(
+def test_gradient_that_reaches_q_k_is_the_jacobian_times_the_current_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -48,28 +60,28 @@ def test_gradient_that_reaches_products_is_the_jacobian_times_the_scale_in_force
 
     def draw(
         rows: Any, columns: Any, curves: dict[tuple[str, str], Curves], *_: Any, **__: Any
-    ) -> bytes:
+    ) -> str:
         drawn.append(curves)
-        return b"\x89PNG"
+        return "<svg/>"
 
-    monkeypatch.setattr("pellucid.lab.inside.draw_grid", draw)
-    for probe in line["probes"]:  # a line from before scales were told, then one with other scales
+    monkeypatch.setattr("pellucid.lab.measures.attention.draw_grid", draw)
+    for probe in line["probes"]:  # an old line without scales, then one with other scales
         for layer in probe["attention"].values():
             del layer["scale"]
     for factor in (1 / 4, 0.7):
         drawn.clear()
-        inside(study, {name: {0: line}})
+        show("attention", study, name, line)
         panels = drawn[0]
         for kind in ("encoder", "decoder", "cross"):
-            ((_, sizes),) = panels[kind, "‖Jacobian‖"][name]
-            ((_, through),) = panels[kind, "scale · ‖Jacobian‖"][name]
+            ((_, sizes),) = panels["‖Jacobian‖", kind][name]
+            ((_, through),) = panels["scale · ‖Jacobian‖", kind][name]
             assert through == pytest.approx([factor * size for size in sizes])
         for probe in line["probes"]:
             for layer in probe["attention"].values():
                 layer["scale"] = [-0.7] * 3
 
 
-def test_what_cross_attention_can_choose_from_is_shown_where_it_was_measured(
+def test_the_encoders_rows_are_shown_where_they_were_recorded(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -78,9 +90,8 @@ def test_what_cross_attention_can_choose_from_is_shown_where_it_was_measured(
     line["probes"][-1]["memory"] = {"within": 1.0, "between": 7.0}
 
     def rows() -> list[list[str]]:
-        blocks = inside(study, {"sqrt": {0: line}})
-        tables = [b for b in blocks if isinstance(b, Table) and b.heads[0] == "variant"]
-        return [list(row) for table in tables if "seeds" in table.heads for row in table.rows]
+        blocks = show("memory", study, "sqrt", line)
+        return [list(row) for table in blocks if isinstance(table, Table) for row in table.rows]
 
     ((_, count, _, first, *middle, size, last),) = rows()
     assert (count, middle, last) == ("1", ["–", "–"], "0.125")
