@@ -41,9 +41,9 @@ SHAPES = dict(zip(KINDS, "D^v", strict=True))
 ABOUT = (
     "A scale s of q·k is the exponent p = −log s / log d_k: p = 0 does not scale, 0.5 is / √d_k, "
     "1 is / d_k. The best fixed exponent has the best median over the seeds that every exponent "
-    "was run with; the best of each seed is given too, which says how far to trust it. It was chosen "
-    "by looking at the results, so the difference to it makes the learned scale look worse than it is "
-    "and is not tested."
+    "was run with; the best of each seed is given too, which says how far to trust it. It was "
+    "chosen by looking at the results, so the difference to it makes the learned scale look worse "
+    "than it is and is not tested."
 )
 ENDS = (
     "Where the learned scales ended, over layers, heads and seeds (least to most). Queries and "
