@@ -93,7 +93,7 @@ def test_a_corpus_without_held_out_pairs_has_no_validation_loss(
     assert "held_out" not in said  # which is of files alone
 
 
-def test_too_few_seeds_and_runs_of_other_settings_are_told_before_it_runs(
+def test_too_few_seeds_and_runs_of_other_settings_are_reported_before_it_runs(
     tmp_path: Path, capsys: Says
 ) -> None:
     path = write_study(tmp_path)
@@ -131,18 +131,18 @@ def test_a_scheduler_that_is_not_there(
     """Each in a process of its own: what Dask leaves of one client can trip the next."""
     pytest.importorskip("distributed")
     call = ["lab", "run", str(write_study(tmp_path)), "--dask", address]
-    told = (
+    script = (
         "import sys; from pellucid.cli.main import main; from pellucid.cli import lab; "
         f"lab.PATIENCE = 0.2; sys.exit(main({call}))"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", told], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, message in ended.stderr) == (code, True), ended.stderr
     assert not (tmp_path / "lab").exists()
 
 
-def test_a_results_file_that_cannot_be_read_is_told_in_its_row(
+def test_a_results_file_that_cannot_be_read_is_marked_in_its_row(
     tmp_path: Path, capsys: Says
 ) -> None:
     bad = tmp_path / "lab" / "exponent" / "results.jsonl"

@@ -139,7 +139,7 @@ def test_effects_are_not_lost_next_to_one_that_is_far_larger(drawn: list[Figure]
 
 
 @pytest.mark.parametrize("name", ["p_0.5 $x_{$", "$\\alpha$", "a$b$c"])
-def test_a_name_is_drawn_as_it_stands(drawn: list[Figure], name: str) -> None:
+def test_a_name_is_drawn_literally(drawn: list[Figure], name: str) -> None:
     two = curves([name, "v2"])
     plots.draw_curves({f"minus {name}": two, "b": two}, name, "epoch", "loss")
     plots.draw_grid([name], ["column"], {(name, "column"): two}, name, "step")

@@ -55,7 +55,7 @@ class Sources(HTMLParser):
         self.found += [v or "" for k, v in attrs if k in ("src", "href", "srcset", "data")]
 
 
-def test_one_file_that_asks_for_nothing_and_markdown_beside_it(
+def test_html_is_one_file_that_loads_nothing_and_markdown_has_its_pictures(
     done: tuple[Study, Lines], tmp_path: Path
 ) -> None:
     paths = write_report(gather(*done), tmp_path)
@@ -154,9 +154,9 @@ def test_variants_of_one_seed_each_are_not_said_to_share_it(done: tuple[Study, L
     study, lines = done
     ids = {(t.change, t.seed): t.id for t in study.trials()}
     apart = {id: lines[id] for id in (ids["sqrt", 0], ids["linear", 1])}
-    told = answers_to_markdown(gather(study, apart))
-    assert "No variant has two seeds: no intervals, no general claims." in told
-    assert "one seed only" not in told
+    text = answers_to_markdown(gather(study, apart))
+    assert "No variant has two seeds: no intervals, no general claims." in text
+    assert "one seed only" not in text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -205,6 +205,13 @@ def test_a_variant_whose_runs_all_failed_is_among_the_others(
     assert "| none − sqrt | nothing to compare: no seed has both; 2 lost (left out:" in others
 
 
+def test_text_of_a_study_is_no_html() -> None:
+    html = document.to_html("# a <script>\n\n| b |\n| --- |\n| <img src=x> |", "a <script>", {})
+    assert "<script>" not in html
+    assert "<img" not in html
+    assert '<td data-head="b">&lt;img src=x&gt;</td>' in html
+
+
 def bounded(study: Study, **limits: float) -> Study:
     bound = Bound("linear", "epochs_to_1.0", "quick", **limits)
     return replace(study, plan=replace(study.plan, bounds=(bound,)))
@@ -245,9 +252,9 @@ def test_runs_that_break_a_claim_by_never_getting_there_are_counted(
 def test_runs_on_other_data_are_reported(done: tuple[Study, Lines]) -> None:
     study, lines = done
     mixed = {id: {**line, "data": str(line["seed"])} for id, line in lines.items()}
-    told = answers_to_markdown(gather(study, mixed))
-    assert "The runs were trained on different data" in told
-    assert "delete the study's results file and its runs folder, and run it again" in told
+    text = answers_to_markdown(gather(study, mixed))
+    assert "The runs were trained on different data" in text
+    assert "delete the study's results file and its runs folder, and run it again" in text
     alike = {id: {**line, "data": "same"} for id, line in lines.items()}
     assert "different data" not in answers_to_markdown(gather(study, alike))
     asked = {
@@ -262,7 +269,7 @@ def test_a_corpus_whose_place_files_take_is_not_among_the_settings(
 ) -> None:
     study, lines = done
 
-    def told(**changes: Any) -> str:
+    def text(**changes: Any) -> str:
         variants = {
             name: replace(config, data=replace(config.data, corpus="g2p-en", **changes))
             for name, config in study.variants.items()
@@ -270,9 +277,9 @@ def test_a_corpus_whose_place_files_take_is_not_among_the_settings(
         outcome = replace(gather(study, lines), study=replace(study, variants=variants))
         return str(_settings(outcome)["settings"])
 
-    assert "data.corpus" not in told()
-    assert "data.train = ['" in told()
-    assert "data.corpus = g2p-en" in told(train=())
+    assert "data.corpus" not in text()
+    assert "data.train = ['" in text()
+    assert "data.corpus = g2p-en" in text(train=())
 
 
 def test_nothing_done_is_said_with_the_first_fault(done: tuple[Study, Lines]) -> None:

@@ -185,7 +185,7 @@ def test_all_signs_are_tried_up_to_16_pairs() -> None:
     assert judge(list(d)).p == pytest.approx(2 * np.mean(means >= d.mean() - 1e-12))
 
 
-def test_a_missing_value_is_no_pair_and_is_told() -> None:
+def test_a_missing_value_is_no_pair_and_is_reported() -> None:
     found = compare(CONTRAST, True, {0: 1.0, 1: None, 2: 3.0}, {0: 2.0, 1: 2.0})
     assert found.seeds == (0,)
     assert found.missing == ("linear with seed 1 has no such value", "sqrt with seed 2 is not done")
@@ -216,9 +216,7 @@ def test_a_planned_comparison_without_a_p_counts_in_the_correction() -> None:
 
 
 @pytest.mark.parametrize(("count", "enough"), [(1, 6), (2, 7), (3, 7), (4, 8), (6, 8), (7, 9)])
-def test_plans_that_can_never_exclude_chance_are_told_from_those_that_can(
-    count: int, enough: int
-) -> None:
+def test_plans_that_can_never_exclude_chance_are_recognised(count: int, enough: int) -> None:
     agreeing = {seed: -0.1 - 0.01 * seed for seed in range(enough)}
 
     def corrected(pairs: int) -> float:
@@ -234,7 +232,7 @@ def test_plans_that_can_never_exclude_chance_are_told_from_those_that_can(
     assert said.endswith(f"{enough} seeds of each would be enough")
 
 
-def test_one_comparison_with_too_few_pairs_is_counted_beside_one_with_enough() -> None:
+def test_one_comparison_with_too_few_pairs_is_counted_next_to_one_with_enough() -> None:
     assert too_few_seeds([7, 3]).startswith("1 of 2 primary comparisons")
     assert "(best Holm p 0.25)" in too_few_seeds([7, 3])
     assert too_few_seeds([]) == ""

@@ -12,6 +12,7 @@ import pytest
 from tests.lab.small import STUDY, write_study
 
 from pellucid.core.errors import UsageError
+from pellucid.lab.measures import MEASURES
 from pellucid.lab.study import flat_settings, select_trials
 from pellucid.lab.study_file import load_study, read_study, study_names
 from pellucid.training.config import TrainConfig
@@ -38,6 +39,13 @@ def test_runs_are_seeds_before_variants_and_differ_in_the_change_alone(tmp_path:
     assert {(t.seed, t.config.seed, t.config.training.seed) for t in trials} == {
         (s, s, s) for s in range(3)
     }
+
+
+def test_a_study_that_names_no_measures_has_all(tmp_path: Path) -> None:
+    study = read_study(write_study(tmp_path))
+    assert study.plan.measures == study.trials()[0].measures == tuple(MEASURES)
+    none = STUDY.replace(PROBES, "measures = []")
+    assert read_study(write_study(tmp_path, none)).plan.measures == ()
 
 
 def test_any_prefix_of_a_shipped_study_is_balanced() -> None:
@@ -183,6 +191,17 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         (PROBES, "settings = 3", "settings: expected a table, as [settings.training] with epochs"),
         (PROBES, "settings = [1]", "settings: expected a table, as [settings.training]"),
         (TABLES, "changes = 3", "changes: expected a table, as [changes.NAME] with set.model."),
+        # measures
+        (
+            PROBES,
+            'measures = ["atention"]',
+            "measures: there is no 'atention' (did you mean attention?); there are: exponents, ",
+        ),
+        (
+            '"valid_loss"]',
+            '"dead_units"]\nmeasures = ["attention"]',
+            "dead_units needs the measure 'dead_units'; add it to measures",
+        ),
         # comparisons
         ('change = "linear"', 'change = "sqrt"', "primary: sqrt is compared with itself"),
         (
@@ -246,7 +265,7 @@ def test_two_variants_compared_with_each_other_are_refused(tmp_path: Path) -> No
         read_study(write_study(tmp_path, text.replace("seeds = 2", 'against = "linear"')))
 
 
-def test_every_contrast_of_a_shipped_study_stands_once_and_every_run_has_its_own_id() -> None:
+def test_every_contrast_of_a_shipped_study_appears_once_and_every_run_has_its_own_id() -> None:
     for name in study_names():
         study = load_study(name)
         asked = [(frozenset((c.change, c.against)), c.metric) for c, _ in study.contrasts()]

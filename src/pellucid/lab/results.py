@@ -16,7 +16,7 @@ from pellucid.training.lock import InUseError, Lock
 
 FORMAT = 1
 BEGINNING = b'{"format"'
-"""Every line begins so; by it half a line is told from the text of another file."""
+"""The start of every line; it identifies half a line, as opposed to the text of another file."""
 Line = Mapping[str, Any]
 
 _TEXT, _WHOLE, _NUMBER = "text", "a whole number", "a finite number"
