@@ -275,6 +275,8 @@ def draw_curves(
         figure.supylabel(ylabel, fontsize=9)
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
+        for axes in grid.flat[len(panels) - columns :]:  # the lowest panel of each column
+            axes.tick_params(labelbottom=True)
         return to_svg(figure)
 
 
