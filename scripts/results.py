@@ -13,14 +13,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pellucid.lab import results as lab_results
-from pellucid.lab.document import Block, Heading, Text, to_markdown
-from pellucid.lab.outcome import gather
-from pellucid.lab.report import answers
+from pellucid.lab.findings import gather
+from pellucid.lab.report import answers_to_markdown
 from pellucid.lab.study_file import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -297,15 +295,12 @@ def decoding_table(rows: Sequence[Mapping[str, Any]]) -> str:
 def study_text(name: str) -> str:
     """Return the state, verdicts and values of one study, as Markdown."""
     study = load_study(name)
-    blocks: list[Block] = [
-        Text(f"Study `{name}`, [full report](../results/studies/{name}/report.md).")
-    ]
-    for block in answers(gather(study, lab_results.read_results(STUDIES / f"{name}.jsonl"))):
-        blocks.append(replace(block, level=3) if isinstance(block, Heading) else block)
-    return to_markdown(blocks).strip()
+    lines = lab_results.read_results(STUDIES / f"{name}.jsonl")
+    answers = answers_to_markdown(gather(study, lines), "###").strip()
+    return f"Study `{name}`, [full report](../results/studies/{name}/report.md).\n\n{answers}"
 
 
-CURVES = "seed-003"
+CURVES = "article-003"
 """The study that repeats article 003's table."""
 ARTICLE_003 = {
     "sqrt_d_k": {1: 39.521, 2: 32.778, 3: 28.304, 48: 0.349, 49: 0.339, 50: 0.325},

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.lab.small import STUDY, write_study
+from tests.lab.small import STUDY, append_result, write_study
 
 from pellucid.cli.main import main
-from pellucid.lab.results import append_result
 from pellucid.lab.study_file import load_study, read_study
 from pellucid.lab.trial import failure, run_trial
 
@@ -52,7 +51,9 @@ def test_only_what_is_to_run_must_have_its_data(tmp_path: Path, capsys: Says) ->
     assert f"nowhere.tsv: there is no such file in {tmp_path}" in said
     options = ["--only", "linear", "--seeds", "0", "--folder", "out", "--workers", "1"]
     assert main(["lab", "run", str(path), *options]) == 0
-    assert f"read it:  pellucid lab report {path} --folder out\n" in capsys.readouterr().out
+    assert (
+        f"write the report:  pellucid lab report {path} --folder out\n" in capsys.readouterr().out
+    )
 
 
 def test_data_that_changed_since_a_run_was_done_is_said_before_any_other(
@@ -66,9 +67,9 @@ def test_data_that_changed_since_a_run_was_done_is_said_before_any_other(
     for variant in ("sqrt", "linear"):  # what is done, and what would be compared with it
         code, said = refused(capsys, str(path), "--only", variant, "--seeds", "0")
         assert code == 1
-        assert "results.jsonl: sqrt with seed 0 learnt from other data (SHA-256 of its" in said
+        assert "results.jsonl: sqrt with seed 0 was trained on other data (SHA-256 of its" in said
         assert f"{line['data'][:12]}…, now " in said
-        assert "put the data back, name another results file and folder, or delete" in said
+        assert "put the data back, use another results file and folder, or delete" in said
     del line["data"]  # as older lines lack it, which cannot be compared
     file.unlink()
     append_result(file, line)
@@ -76,7 +77,7 @@ def test_data_that_changed_since_a_run_was_done_is_said_before_any_other(
     assert "1/1 done" in capsys.readouterr().out
 
 
-def test_a_corpus_without_pairs_put_aside_has_no_validation_loss(
+def test_a_corpus_without_held_out_pairs_has_no_validation_loss(
     tmp_path: Path, capsys: Says
 ) -> None:
     pytest.importorskip("chatterbot_corpus")
@@ -88,30 +89,30 @@ def test_a_corpus_without_pairs_put_aside_has_no_validation_loss(
     recipe.write_text(settings)
     code, said = refused(capsys, str(path))
     assert code == 2
-    assert "runs of sqrt do not write valid_loss, for they have no validation pairs" in said
+    assert "runs of sqrt do not write valid_loss, because they have no validation pairs" in said
     assert "held_out" not in said  # which is of files alone
 
 
-def test_too_few_seeds_and_runs_of_other_settings_are_told_before_it_runs(
+def test_too_few_seeds_and_runs_of_other_settings_are_reported_before_it_runs(
     tmp_path: Path, capsys: Says
 ) -> None:
     path = write_study(tmp_path)
     main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
     said = capsys.readouterr().out
-    assert "note: in 1 of 1 primary comparisons chance cannot be excluded" in said
-    assert said.index("6 seeds of each could") < said.index("1/1 done")
+    assert "note: 1 of 1 primary comparisons cannot exclude chance" in said
+    assert said.index("6 seeds of each would be enough") < said.index("1/1 done")
     assert "belong to no run" not in said
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(recipe.read_text().replace("epochs = 2", "epochs = 1"))
     main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
-    assert "note: 1 further lines of the results file belong to no run" in capsys.readouterr().out
+    assert "note: 1 lines of the results file belong to no run" in capsys.readouterr().out
 
 
 def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) -> None:
     path = write_study(tmp_path)
     code, said = refused(capsys, str(path), "--only", "none", "--seeds", "2")
     assert code == 2
-    assert "no run is both one of none and of seed 2" in said
+    assert "no run of none has seed 2" in said
     code, said = refused(capsys, str(path), "--only", "none", "--only", "linear")
     assert code == 2
     assert "--only is given 2 times" in said
@@ -130,30 +131,38 @@ def test_a_scheduler_that_is_not_there(
     """Each in a process of its own: what Dask leaves of one client can trip the next."""
     pytest.importorskip("distributed")
     call = ["lab", "run", str(write_study(tmp_path)), "--dask", address]
-    told = (
+    script = (
         "import sys; from pellucid.cli.main import main; from pellucid.cli import lab; "
         f"lab.PATIENCE = 0.2; sys.exit(main({call}))"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", told], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, message in ended.stderr) == (code, True), ended.stderr
     assert not (tmp_path / "lab").exists()
 
 
-def test_a_results_file_that_cannot_be_read_is_told_in_its_row(
+def test_a_results_file_that_cannot_be_read_is_marked_in_its_row(
     tmp_path: Path, capsys: Says
 ) -> None:
     bad = tmp_path / "lab" / "exponent" / "results.jsonl"
     bad.parent.mkdir(parents=True)
     bad.write_text("{\n")
-    trial = load_study("seed-003").trials()[0]
+    trial = load_study("article-003").trials()[0]
     good = tmp_path / "lab" / "seed-003" / "results.jsonl"
     append_result(good, failure(trial, "out of luck", 0.1))
     assert main(["lab", "list"]) == 1
     said = capsys.readouterr()
     rows = {line.split()[0]: line.split() for line in said.out.splitlines() if line[:1].isalpha()}
-    planned = {name: str(len(load_study(name).trials())) for name in ("exponent", "seed-003")}
+    planned = {name: str(len(load_study(name).trials())) for name in ("exponent", "article-003")}
     assert rows["exponent"][1:3] == [planned["exponent"], "unreadable"]
-    assert rows["seed-003"][1:3] == [planned["seed-003"], "0"]
+    assert rows["article-003"][1:3] == [
+        planned["article-003"],
+        "0",
+    ]  # in the folder of its old name
     assert "results.jsonl, line 1: is damaged" in said.err
+
+
+def test_a_study_may_be_named_by_its_old_name(caplog: pytest.LogCaptureFixture) -> None:
+    assert load_study("seed-003") == load_study("article-003")
+    assert "the study seed-003 is now called article-003" in caplog.text

@@ -7,6 +7,8 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
+from pellucid.lab.results import Line, open_results
+
 RECIPE = """
 [data]
 train = ["{folder}/pairs.tsv"]
@@ -68,6 +70,12 @@ def write_study(folder: Path, text: str = STUDY, epochs: int = 2) -> Path:
     path = folder / "scale.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def append_result(path: Path, line: Line) -> None:
+    """Append one line to a results file."""
+    with open_results(path) as append:
+        append(line)
 
 
 class Here(Executor):

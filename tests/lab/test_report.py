@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lab.small import STUDY, Here, write_study
+from tests.lab.small import STUDY, Here, append_result, write_study
 
 from pellucid.cli.main import main
 from pellucid.core.errors import UserError
-from pellucid.lab.document import Table, to_markdown
-from pellucid.lab.outcome import gather
-from pellucid.lab.report import _settings, answers, report, write_report
-from pellucid.lab.results import append_result, read_results
+from pellucid.lab import document
+from pellucid.lab.findings import gather
+from pellucid.lab.report import _answers, _settings, answers_to_markdown, draw, write_report
+from pellucid.lab.results import read_results
 from pellucid.lab.runner import run_study
 from pellucid.lab.study import Bound, Study
 from pellucid.lab.study_file import read_study
@@ -26,6 +26,7 @@ from pellucid.lab.trial import failure
 
 pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 Lines = Mapping[str, Any]
 
 
@@ -40,8 +41,9 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Lines]:
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what takes the time: turning figures into pixels."""
-    monkeypatch.setattr("pellucid.lab.plots.to_png", lambda figure: b"\x89PNG")
+    """Leave out what takes the time: turning figures into SVG."""
+    for module in ("plots", "measures.exponents"):
+        monkeypatch.setattr(f"pellucid.lab.{module}.to_svg", lambda figure: "<svg/>")
 
 
 class Sources(HTMLParser):
@@ -53,7 +55,7 @@ class Sources(HTMLParser):
         self.found += [v or "" for k, v in attrs if k in ("src", "href", "srcset", "data")]
 
 
-def test_one_file_that_asks_for_nothing_and_markdown_beside_it(
+def test_html_is_one_file_that_loads_nothing_and_markdown_has_its_pictures(
     done: tuple[Study, Lines], tmp_path: Path
 ) -> None:
     paths = write_report(gather(*done), tmp_path)
@@ -61,20 +63,26 @@ def test_one_file_that_asks_for_nothing_and_markdown_beside_it(
     sources = Sources()
     sources.feed(html)
     assert sources.found
-    assert all(source.startswith("data:image/png;base64,") for source in sources.found)
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources.found)
     assert "@import" not in html
     assert "url(" not in html
     markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
     named = re.findall(r"\]\(([^)]+)\)", markdown)
-    assert {tmp_path / name for name in named} == {p for p in paths if p.suffix == ".png"}
-    assert {"train.png", "valid.png", "forest.png", "attention.png", "heads.png"} <= set(named)
-    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in named)
-    assert html.count('<div class="wide" tabindex="0"><img') == 2  # attention.png and heads.png
+    assert {tmp_path / name for name in named} == {p for p in paths if p.suffix == ".svg"}
+    assert {
+        "train.svg",
+        "valid-differences.svg",
+        "forest.svg",
+        "attention.svg",
+        "heads.svg",
+    } <= set(named)
+    assert all((tmp_path / name).read_text("utf-8").startswith("<svg") for name in named)
+    assert '<td data-head="verdict">' in html  # which a narrow screen shows
     for said in (
         "8 of 8 planned runs are done.",
         "pip install '.[lab]'\npellucid lab run",
         "d_k is better",
-        "sure at most",
+        "coverage at most",
         "numpy",
         "scale.toml\npellucid lab report ",
         "model.attention_scale = d_k",
@@ -87,19 +95,19 @@ def test_curves_are_drawn_as_they_are_and_as_differences_within_pairs(
     done: tuple[Study, Lines], undrawn: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study, lines = done
-    calls: list[tuple[Any, Any]] = []
+    calls: list[Any] = []
 
-    def draw(panels: Any, differences: Any, xlabel: str, ylabel: str) -> bytes:
-        calls.append((panels, differences))
-        return b"\x89PNG"
+    def keep(panels: Any, *_: Any, **__: Any) -> str:
+        calls.append(panels)
+        return "<svg/>"
 
-    monkeypatch.setattr("pellucid.lab.report.draw_curves", draw)
+    monkeypatch.setattr("pellucid.lab.report.draw_curves", keep)
     ids = {(t.change, t.seed): t.id for t in study.trials()}
     lacking = {id: line for id, line in lines.items() if id != ids["sqrt", 0]}
-    report(gather(study, lacking))
-    panels, ((title, differences),) = calls[0]
-    assert title == "minus sqrt, seed by seed"
-    assert len(dict(panels)["against sqrt"]["linear"]) == 3
+    draw(gather(study, lacking))
+    panels, minus = calls[:2]
+    differences = minus["minus sqrt"]
+    assert len(panels["compared with sqrt"]["linear"]) == 3
     found = {change: [ys for _, ys in seeds] for change, seeds in differences.items()}
 
     def curve(change: str, seed: int) -> list[float]:
@@ -111,10 +119,10 @@ def test_curves_are_drawn_as_they_are_and_as_differences_within_pairs(
 
     assert sorted(found["linear"]) == sorted([less("linear", 1), less("linear", 2)])
     assert found["none"] == [less("none", 1)]
-    assert found["sqrt"] == [[0.0] * len(ys) for ys in found["linear"]]
+    assert found["sqrt"] == []  # it keeps its colour, and is the line at 0
 
 
-def test_a_failed_run_is_told_and_the_rest_analysed(
+def test_a_failed_run_is_reported_and_the_rest_analysed(
     done: tuple[Study, Lines], tmp_path: Path
 ) -> None:
     study, lines = done
@@ -125,7 +133,7 @@ def test_a_failed_run_is_told_and_the_rest_analysed(
     assert "7 of 8 planned runs are done, 1 failed" in markdown
     assert "| linear | 0 | ran out of luck |" in markdown
     assert "linear − sqrt | train_loss | 2 |" in markdown
-    assert "1 more is lost (left out: linear with seed 0 failed)" in markdown
+    assert "1 more lost (left out: linear with seed 0 failed)" in markdown
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -136,59 +144,55 @@ def test_one_seed_has_no_interval_anywhere(done: tuple[Study, Lines], tmp_path: 
     assert all(c.interval is None and c.p is None for c in outcome.comparisons)
     write_report(outcome, tmp_path)
     markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "One seed only: no intervals" in markdown
-    assert "5 are still to come" in markdown
+    assert "There is one seed only: no intervals" in markdown
+    assert "5 are not done yet" in markdown
     assert "(interval" not in markdown
-    assert "3 have one pair of runs each, so no interval and nothing general to say" in markdown
+    assert "3 more have one pair of runs each, so no interval and no general claim" in markdown
 
 
 def test_variants_of_one_seed_each_are_not_said_to_share_it(done: tuple[Study, Lines]) -> None:
     study, lines = done
     ids = {(t.change, t.seed): t.id for t in study.trials()}
     apart = {id: lines[id] for id in (ids["sqrt", 0], ids["linear", 1])}
-    told = to_markdown(answers(gather(study, apart)))
-    assert "No variant has two seeds: no intervals, and nothing general to say." in told
-    assert "One seed only" not in told
+    text = answers_to_markdown(gather(study, apart))
+    assert "No variant has two seeds: no intervals, no general claims." in text
+    assert "one seed only" not in text
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_beginning_of_a_study_is_told_as_such(
-    done: tuple[Study, Lines], tmp_path: Path
-) -> None:
+def test_a_half_done_study_is_reported_as_such(done: tuple[Study, Lines], tmp_path: Path) -> None:
     study, lines = done
     begun = {trial.id: lines[trial.id] for trial in study.trials()[:5]}
     write_report(gather(study, begun), tmp_path)
     markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "5 of 8 planned runs are done, 3 are still to come" in markdown
-    asked, _, rest = markdown.partition("## What came out")
+    assert "5 of 8 planned runs are done, 3 are not done yet" in markdown
+    asked, _, rest = markdown.partition("## Results")
     assert "| d_k is better | linear − sqrt, train_loss | " in asked.partition("before anything")[2]
     assert "★ linear − sqrt | train_loss | 2 |" in rest
     assert "| none − sqrt | train_loss | 1 |" in rest
 
 
-def test_lines_of_other_settings_are_left_out_and_told(done: tuple[Study, Lines]) -> None:
+def test_lines_of_other_settings_are_left_out_and_counted(done: tuple[Study, Lines]) -> None:
     study, lines = done
     stranger = {**next(iter(lines.values())), "id": "0" * 12}
-    assert gather(study, {**lines, "0" * 12: stranger}).strangers == 1
+    assert gather(study, {**lines, "0" * 12: stranger}).unknown == 1
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_metric_that_no_run_wrote_is_named_and_the_rest_told(
-    done: tuple[Study, Lines], tmp_path: Path
-) -> None:
+def test_a_metric_that_no_run_wrote_is_named(done: tuple[Study, Lines], tmp_path: Path) -> None:
     study, lines = done
     asked = replace(study, plan=replace(study.plan, metrics=("train_loss", "dead_units", "per")))
     write_report(gather(asked, lines), tmp_path)
     markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "8 of 8 planned runs are done. No run has a value of per." in markdown
     assert (
-        "nothing to compare: no seed has both; 3 are lost (left out: linear with seed 0 has no"
+        "nothing to compare: no seed has both; 3 lost (left out: linear with seed 0 has no"
         in markdown
     )
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_variant_whose_runs_all_failed_is_told_among_the_others(
+def test_a_variant_whose_runs_all_failed_is_among_the_others(
     done: tuple[Study, Lines], tmp_path: Path
 ) -> None:
     study, lines = done
@@ -197,8 +201,15 @@ def test_a_variant_whose_runs_all_failed_is_told_among_the_others(
     }
     write_report(gather(study, lines), tmp_path)
     markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
-    others = markdown.partition("The other comparisons, in words")[2]
-    assert "| none − sqrt | nothing to compare: no seed has both; 2 are lost (left out:" in others
+    others = markdown.partition("The other comparisons")[2]
+    assert "| none − sqrt | nothing to compare: no seed has both; 2 lost (left out:" in others
+
+
+def test_text_of_a_study_is_no_html() -> None:
+    html = document.to_html("# a <script>\n\n| b |\n| --- |\n| <img src=x> |", "a <script>", {})
+    assert "<script>" not in html
+    assert "<img" not in html
+    assert '<td data-head="b">&lt;img src=x&gt;</td>' in html
 
 
 def bounded(study: Study, **limits: float) -> Study:
@@ -219,11 +230,7 @@ def reached(lines: Lines, study: Study, epochs: list[float | None]) -> Lines:
 
 
 def said_of_bound(study: Study, lines: Lines) -> str:
-    table = next(
-        b for b in answers(gather(study, lines)) if getattr(b, "heads", [""])[-1] == "here"
-    )
-    assert isinstance(table, Table)
-    return table.rows[0][1]
+    return str(_answers(gather(study, lines))["bounds"].rows[0][1])
 
 
 def test_runs_that_break_a_claim_by_never_getting_there_are_counted(
@@ -233,28 +240,28 @@ def test_runs_that_break_a_claim_by_never_getting_there_are_counted(
     lines = reached(done[1], study, [4, None, 3])
     assert said_of_bound(study, lines) == "linear: 3, 4, never. Does not hold: 1 of 3 break it"
     lines = reached(done[1], study, [4, 4, 3])
-    assert said_of_bound(study, lines) == "linear: 3, 4, 4. Holds in all 3 that ended"
+    assert said_of_bound(study, lines) == "linear: 3, 4, 4. Holds in 3 of 3 finished runs"
     never = reached(done[1], study, [None] * 3)
     assert said_of_bound(study, never).startswith("linear: never, never, never. Does not hold: 3")
     bad = next(t for t in study.trials() if t.change == "linear")
     assert said_of_bound(study, {**lines, bad.id: failure(bad, "oh", 0.0)}).endswith(
-        "Holds in all 2 that ended; 1 more failed or have no such value"
+        "Holds in 2 of 2 finished runs; 1 more failed or have no such value"
     )
 
 
-def test_runs_on_other_data_are_told(done: tuple[Study, Lines]) -> None:
+def test_runs_on_other_data_are_reported(done: tuple[Study, Lines]) -> None:
     study, lines = done
     mixed = {id: {**line, "data": str(line["seed"])} for id, line in lines.items()}
-    told = to_markdown(answers(gather(study, mixed)))
-    assert "The runs learnt from different data" in told
-    assert "delete the study's results file and its runs folder, and run it again" in told
+    text = answers_to_markdown(gather(study, mixed))
+    assert "The runs were trained on different data" in text
+    assert "delete the study's results file and its runs folder, and run it again" in text
     alike = {id: {**line, "data": "same"} for id, line in lines.items()}
-    assert "different data" not in to_markdown(answers(gather(study, alike)))
+    assert "different data" not in answers_to_markdown(gather(study, alike))
     asked = {
         id: {**line, "settings": {**line["settings"], "data.held_out": line["seed"]}}
         for id, line in mixed.items()
     }
-    assert "different data" not in to_markdown(answers(gather(study, asked)))
+    assert "different data" not in answers_to_markdown(gather(study, asked))
 
 
 def test_a_corpus_whose_place_files_take_is_not_among_the_settings(
@@ -262,17 +269,17 @@ def test_a_corpus_whose_place_files_take_is_not_among_the_settings(
 ) -> None:
     study, lines = done
 
-    def told(**changes: Any) -> str:
+    def text(**changes: Any) -> str:
         variants = {
             name: replace(config, data=replace(config.data, corpus="g2p-en", **changes))
             for name, config in study.variants.items()
         }
         outcome = replace(gather(study, lines), study=replace(study, variants=variants))
-        return to_markdown(_settings(outcome))
+        return str(_settings(outcome)["settings"])
 
-    assert "data.corpus" not in told()
-    assert "data.train = ['" in told()
-    assert "data.corpus = g2p-en" in told(train=())
+    assert "data.corpus" not in text()
+    assert "data.train = ['" in text()
+    assert "data.corpus = g2p-en" in text(train=())
 
 
 def test_nothing_done_is_said_with_the_first_fault(done: tuple[Study, Lines]) -> None:
@@ -285,20 +292,22 @@ def test_nothing_done_is_said_with_the_first_fault(done: tuple[Study, Lines]) ->
 def test_where_all_lines_are_of_another_study_it_is_said(done: tuple[Study, Lines]) -> None:
     study, lines = done
     others = {f"x{id}": line for id, line in lines.items()}
-    with pytest.raises(UserError, match=r"is done yet; 8 further lines .* belong to no run"):
+    with pytest.raises(UserError, match=r"is done yet; 8 lines .* belong to no run"):
         gather(study, others)
 
 
-@pytest.mark.parametrize("package", ["scipy", "matplotlib"])
+@pytest.mark.parametrize("package", ["scipy", "matplotlib", "jinja2", "markdown_it"])
 def test_without_the_extra_it_says_what_to_install(
     done: tuple[Study, Lines], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
+    document._environment.cache_clear()
     for name in list(sys.modules):
         if name == package or name.startswith(f"{package}."):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UserError, match=r"pip install '.*\[lab\]'"):
         write_report(gather(*done), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -319,4 +328,4 @@ def test_the_verb(done: tuple[Study, Lines], tmp_path: Path, capsys: Any) -> Non
     assert (out / "report.html").exists()
     assert main(["lab", "run", str(path), "--results", str(results), "--only", "nope"]) == 2
     assert main(["lab", "list", "--folder", str(tmp_path)]) == 0
-    assert "seed-003" in capsys.readouterr().out
+    assert "article-003" in capsys.readouterr().out

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lab.small import append_result
 
 from pellucid.core.errors import UserError
-from pellucid.lab.results import append_result, hold_results, read_results
+from pellucid.lab.results import open_results, read_results
 
 STUDIES = Path(__file__).parents[2] / "results" / "studies"
 HEAD = {"format": 1, "study": "s", "change": "c", "seed": 3, "id": "a", "ended": "now"}
@@ -78,9 +77,9 @@ def test_an_empty_line_as_taking_one_out_by_hand_leaves_is_none(tmp_path: Path) 
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("buy milk")
-    with pytest.raises(UserError, match=r"notes.txt: its end is no line of results: b'buy milk'"):
+    with pytest.raises(UserError, match=r"it does not end with a line of results: b'buy milk'"):
         append_result(file, DONE)
-    with pytest.raises(UserError, match=r"notes.txt"), hold_results(file):
+    with pytest.raises(UserError, match=r"notes.txt"), open_results(file):
         pass
     assert file.read_text() == "buy milk"
 
@@ -105,12 +104,12 @@ def test_a_line_may_say_what_data_it_is_of(tmp_path: Path) -> None:
     ("line", "said"),
     [
         *[
-            ({k: v for k, v in DONE.items() if k != key}, f"{key}: expected .*, there is none")
+            ({k: v for k, v in DONE.items() if k != key}, f"{key}: expected .*, it is missing")
             for key in DONE
             if key not in ("format", "status")
         ],
-        ({k: v for k, v in FAILED.items() if k != "status"}, "expected done or failed, there is n"),
-        ({k: v for k, v in FAILED.items() if k != "error"}, "error: expected text, there is none"),
+        ({k: v for k, v in FAILED.items() if k != "status"}, "expected done or failed, it is miss"),
+        ({k: v for k, v in FAILED.items() if k != "error"}, "error: expected text, it is missing"),
         ({**FAILED, "status": "maybe"}, "status: expected done or failed, got 'maybe'"),
         ({**FAILED, "status": ["done"]}, r"status: expected done or failed, got \['done'\]"),
         ({**FAILED, "id": 7}, "id: expected text, got 7"),
@@ -121,7 +120,7 @@ def test_a_line_may_say_what_data_it_is_of(tmp_path: Path) -> None:
         ({**DONE, "metrics": {"bleu": "7"}}, "metrics.bleu: expected a finite number or null, got"),
         ({**DONE, "curve": {**DONE["curve"], "train": [INFINITE]}}, "curve.train: expected finite"),
         ({**DONE, "curve": {**DONE["curve"], "train": [None]}}, "curve.train: expected finite"),
-        ({**DONE, "curve": {"epoch": []}}, "curve.train: expected a list, there is none"),
+        ({**DONE, "curve": {"epoch": []}}, "curve.train: expected a list, it is missing"),
         ({**DONE, "probes": [7]}, r"probes\[0\]: expected a table, got 7"),
         ({**DONE, "probes": [{**PROBE, "dead": 1}]}, r"probes\[0\].dead: expected a table, got 1"),
         ([1], "not a line of results"),
@@ -130,12 +129,12 @@ def test_a_line_may_say_what_data_it_is_of(tmp_path: Path) -> None:
 )
 def test_a_line_that_is_not_as_it_should_be_is_named(tmp_path: Path, line: Any, said: str) -> None:
     file = write(tmp_path / "results.jsonl", {**FAILED, "id": "b"}, line)
-    with pytest.raises(UserError, match=rf"jsonl, line 2: is damaged \(.*{said}.*; take it out"):
+    with pytest.raises(UserError, match=rf"jsonl, line 2: is damaged \(.*{said}.*; delete it"):
         read_results(file)
 
 
 def test_what_comes_of_taking_out_a_damaged_line_is_said(tmp_path: Path) -> None:
-    remedy = "take it out, and its run is taken again from its folder, or done again without one"
+    remedy = "delete it; its run is then read from its folder, or done again"
     with pytest.raises(UserError, match=rf"line 1: is damaged .*; {remedy}$"):
         read_results(write(tmp_path / "results.jsonl", 7))
 
@@ -149,50 +148,31 @@ def test_what_is_no_json_is_named(tmp_path: Path, text: bytes) -> None:
 
 
 def test_a_folder_is_not_taken_for_a_results_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is a folder, expected a results file; name one"):
+    with pytest.raises(UserError, match="is a folder, expected a results file, such as"):
         read_results(tmp_path)
 
 
 def test_one_study_at_a_time(tmp_path: Path) -> None:
     file = tmp_path / "new" / "results.jsonl"
     with (
-        hold_results(file),
-        pytest.raises(UserError, match=r"results.jsonl: process \d+ is doing runs"),
-        hold_results(file),
+        open_results(file),
+        pytest.raises(UserError, match=r"results.jsonl: process \d+ is writing to this file"),
+        open_results(file),
     ):
         pass
-    with hold_results(file):
+    with open_results(file):
         pass
     assert not read_results(file)
 
 
-APPEND = """
-import json, sys
-from pathlib import Path
-from pellucid.lab.results import append_result
-line = json.loads(sys.stdin.read())
-for n in range(120):
-    append_result(Path(sys.argv[1]), {**line, "id": f"{sys.argv[2]}-{n}", "error": "x" * 60_000})
-"""
-
-
-def test_two_processes_that_append_lose_no_line(tmp_path: Path) -> None:
+def test_a_half_line_left_by_a_full_disk_is_removed_before_the_next(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", APPEND, str(file), name],
-            env={"PYTHONPATH": ":".join(sys.path)},
-            stdin=subprocess.PIPE,
-            text=True,
-        )
-        for name in "ab"
-    ]
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(FAILED))
-        process.stdin.close()
-    assert [process.wait(timeout=60) for process in processes] == [0, 0]
-    assert len(read_results(file)) == 240
+    with open_results(file) as append:
+        append(FAILED)
+        with file.open("a") as f:
+            f.write('{"format": 1, "id": "b"')
+        append({**DONE, "id": "c"})
+    assert list(read_results(file)) == ["a", "c"]
 
 
 def test_a_run_with_two_results_is_not_believed_twice(tmp_path: Path) -> None:
@@ -200,5 +180,5 @@ def test_a_run_with_two_results_is_not_believed_twice(tmp_path: Path) -> None:
     assert read_results(file)["a"] == DONE
     other = {**DONE, "metrics": {"train_loss": 9.5, "valid_loss": None}}
     write(file, FAILED, DONE, other)
-    with pytest.raises(UserError, match=r"line 3: c with seed 3 was done before, and came to oth"):
+    with pytest.raises(UserError, match=r"line 3: c with seed 3 has an earlier line with oth"):
         read_results(file)

@@ -12,8 +12,8 @@ from pellucid.lab.statistics import (
     Comparison,
     compare,
     holm,
-    out_of_reach,
     smallest_p,
+    too_few_seeds,
     verdict,
     with_holm,
 )
@@ -50,8 +50,7 @@ def test_the_median_its_interval_and_the_effect() -> None:
 def test_one_pair_has_no_interval_no_p_and_says_so() -> None:
     found = judge([-0.05])
     assert (found.interval, found.p, found.effect, found.coverage) == (None,) * 4
-    assert "one pair" in verdict(found)
-    assert "nothing general" in verdict(found)
+    assert verdict(found).endswith("in the only pair: no interval, so no general claim")
     assert "As expected" not in verdict(found)
 
 
@@ -63,7 +62,7 @@ def test_an_interval_with_zero_in_it_shows_no_difference() -> None:
 
 def test_few_pairs_say_how_little_they_can_be_sure_of() -> None:
     said = verdict(judge([-0.05, -0.02, -0.03]))
-    assert "3 pairs make it a 75 % interval at most" in said
+    assert "with 3 pairs the interval covers at most 75 %" in said
     assert "the permutation test does not exclude chance" in said
     assert "3 pairs cannot give p below 0.25" in said
 
@@ -73,7 +72,7 @@ def test_many_pairs_say_it_plainly() -> None:
     said = verdict(judge(d))
     assert said.startswith("lower by 0.045 nats per answer (interval −0.0")
     assert said.endswith("6 of 6 seeds. As expected")
-    assert verdict(judge([-x for x in d])).endswith("Expected was lower")
+    assert verdict(judge([-x for x in d])).endswith("Expected: lower")
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 7, 8, 11])
@@ -120,11 +119,11 @@ def test_a_run_that_never_gets_there_counts_as_later_than_any() -> None:
     assert mostly.median == never
     assert mostly.interval == (-4.0, never)
     said = verdict(mostly)
-    assert said.startswith("no difference shown: the interval, −4 to +∞, holds 0 (median higher by")
-    assert "∞ stands for a run that never got there" in said
+    assert said.startswith("no difference shown: the interval, −4 to +∞, contains 0 (median higher")
+    assert "∞: a run never got there" in said
     all_of_them = verdict(compare(epochs, True, dict.fromkeys(range(8), never), base))
     assert all_of_them.startswith("higher by ∞ epochs (interval +∞ to +∞), 8 of 8 seeds")
-    assert all_of_them.endswith("∞ stands for a run that never got there. Expected was lower")
+    assert all_of_them.endswith("∞: a run never got there. Expected: lower")
     half = compare(epochs, True, {s: never if s < 4 else 6.0 for s in range(8)}, base)
     assert half.median == never  # halfway from −4 to infinity
     neither = compare(epochs, True, dict.fromkeys(range(3), never), dict.fromkeys(range(3), never))
@@ -140,14 +139,14 @@ def test_pairs_that_a_failed_run_took_away_come_first_and_forbid_as_expected() -
     found = compare(CONTRAST, True, dict.fromkeys(range(3), 0.8), base, range(8), failed)
     assert found.lost == 5
     said = verdict(found)
-    assert said.startswith("of the pairs that ended: lower by 0.2")
-    assert said.endswith("5 more are lost")
+    assert said.startswith("of the finished pairs: lower by 0.2")
+    assert said.endswith("5 more lost")
     assert "As expected" not in said
     gone = compare(CONTRAST, True, {}, {0: 1.0}, [0], {("linear", 0)})
-    assert verdict(gone) == "nothing to compare: no seed has both; 1 are lost"
+    assert verdict(gone) == "nothing to compare: no seed has both; 1 lost"
     one = compare(CONTRAST, True, {0: 0.8}, {0: 1.0}, range(3), {("linear", 1), ("sqrt", 2)})
-    assert verdict(one).startswith("of the pairs that ended: lower by 0.2 nats per answer with the")
-    assert verdict(one).endswith("2 more are lost")
+    assert verdict(one).startswith("of the finished pairs: lower by 0.2 nats per answer in the")
+    assert verdict(one).endswith("2 more lost")
 
 
 def test_a_pair_is_lost_though_neither_side_or_only_the_failed_one_is_there() -> None:
@@ -159,7 +158,7 @@ def test_a_pair_is_lost_though_neither_side_or_only_the_failed_one_is_there() ->
     assert (to_come.lost, to_come.pending) == (0, 3)
     assert to_come.missing == ("sqrt with seed 0 is not done",)
     some = compare(CONTRAST, True, {}, {}, [0, 1], {("linear", 0)})
-    assert verdict(some) == "nothing to compare yet: no seed has both; 1 are lost"
+    assert verdict(some) == "nothing to compare yet: no seed has both; 1 lost"
 
 
 def test_one_infinite_difference_does_not_decide_the_test() -> None:
@@ -186,7 +185,7 @@ def test_all_signs_are_tried_up_to_16_pairs() -> None:
     assert judge(list(d)).p == pytest.approx(2 * np.mean(means >= d.mean() - 1e-12))
 
 
-def test_a_missing_value_is_no_pair_and_is_told() -> None:
+def test_a_missing_value_is_no_pair_and_is_reported() -> None:
     found = compare(CONTRAST, True, {0: 1.0, 1: None, 2: 3.0}, {0: 2.0, 1: 2.0})
     assert found.seeds == (0,)
     assert found.missing == ("linear with seed 1 has no such value", "sqrt with seed 2 is not done")
@@ -217,9 +216,7 @@ def test_a_planned_comparison_without_a_p_counts_in_the_correction() -> None:
 
 
 @pytest.mark.parametrize(("count", "enough"), [(1, 6), (2, 7), (3, 7), (4, 8), (6, 8), (7, 9)])
-def test_plans_that_can_never_exclude_chance_are_told_from_those_that_can(
-    count: int, enough: int
-) -> None:
+def test_plans_that_can_never_exclude_chance_are_recognised(count: int, enough: int) -> None:
     agreeing = {seed: -0.1 - 0.01 * seed for seed in range(enough)}
 
     def corrected(pairs: int) -> float:
@@ -229,20 +226,20 @@ def test_plans_that_can_never_exclude_chance_are_told_from_those_that_can(
         return max(c.holm or 0.0 for c in with_holm([one] * count))
 
     assert corrected(enough) <= 0.05 < corrected(enough - 1)
-    assert out_of_reach([enough] * count) == ""
-    said = out_of_reach([enough - 1] * count)
-    assert said.startswith(f"in {count} of {count} primary")
-    assert said.endswith(f"{enough} seeds of each could")
+    assert too_few_seeds([enough] * count) == ""
+    said = too_few_seeds([enough - 1] * count)
+    assert said.startswith(f"{count} of {count} primary")
+    assert said.endswith(f"{enough} seeds of each would be enough")
 
 
-def test_one_comparison_with_too_few_pairs_is_counted_beside_one_with_enough() -> None:
-    assert out_of_reach([7, 3]).startswith("in 1 of 2 primary comparisons")
-    assert "(Holm p 0.25 at best)" in out_of_reach([7, 3])
-    assert out_of_reach([]) == ""
+def test_one_comparison_with_too_few_pairs_is_counted_next_to_one_with_enough() -> None:
+    assert too_few_seeds([7, 3]).startswith("1 of 2 primary comparisons")
+    assert "(best Holm p 0.25)" in too_few_seeds([7, 3])
+    assert too_few_seeds([]) == ""
 
 
 def test_words_where_nothing_moved_and_for_one_epoch() -> None:
     epochs = Contrast("linear", "epochs_to_1.0", "sqrt")
     said = verdict(judge([0.0, 0.0, 0.0, 1.0, 1.0], epochs))
-    assert "interval, 0 to +1, holds 0 (median the same, 3 of 5 seeds)" in said
+    assert "interval, 0 to +1, contains 0 (median the same, 3 of 5 seeds)" in said
     assert verdict(judge([1.0, 1.0], epochs)).startswith("higher by 1 epoch (interval")

@@ -12,7 +12,8 @@ import pytest
 from tests.lab.small import STUDY, write_study
 
 from pellucid.core.errors import UsageError
-from pellucid.lab.study import choose, flat_settings
+from pellucid.lab.measures import MEASURES
+from pellucid.lab.study import flat_settings, select_trials
 from pellucid.lab.study_file import load_study, read_study, study_names
 from pellucid.training.config import OptimizerConfig, RunConfig, TrainingConfig
 
@@ -38,6 +39,13 @@ def test_runs_are_seeds_before_variants_and_differ_in_the_change_alone(tmp_path:
     }
 
 
+def test_a_study_that_names_no_measures_has_all(tmp_path: Path) -> None:
+    study = read_study(write_study(tmp_path))
+    assert study.plan.measures == study.trials()[0].measures == tuple(MEASURES)
+    none = STUDY.replace(PROBES, "measures = []")
+    assert read_study(write_study(tmp_path, none)).plan.measures == ()
+
+
 def test_any_prefix_of_a_shipped_study_is_balanced() -> None:
     for name in study_names():
         study = load_study(name)
@@ -48,8 +56,8 @@ def test_any_prefix_of_a_shipped_study_is_balanced() -> None:
             assert max(seen.values()) - min((seen[v] for v in waiting), default=9) <= 1, name
 
 
-def test_the_seeds_study_has_the_seeds_variants() -> None:
-    study = load_study("seed-003")
+def test_the_study_of_article_003_has_its_variants() -> None:
+    study = load_study("article-003")
     assert len(study.seeds_of("sqrt_d_k")) == len(study.seeds_of("d_k")) == 5
     model = study.variants["positions_and_d_k"].model
     assert (model.embedding_scale, model.position_scale) == (1.0, "1/sqrt_d_model")
@@ -80,12 +88,12 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         (
             'set.model.attention_scale = "none"',
             'set.model.attention_scale = "d_k"',
-            "linear and none come to the same settings",
+            "linear and none train the same model: they have the same settings",
         ),
         (
             'set.model.attention_scale = "none"',
             "set.model.dropout = 0.1",
-            "sqrt and none come to the same settings",
+            "sqrt and none train the same model: they have the same settings",
         ),
         (
             '"valid_loss"]',
@@ -96,7 +104,7 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         (
             'metrics = ["train_loss", "valid_loss"]',
             'metrics = ["valid_loss"]',
-            "train_loss is judged but not among metrics",
+            "train_loss is used but not among metrics",
         ),
         ('change = "linear"', 'change = "liner"', "there is no 'liner' (did you mean linear?)"),
         ('change = "linear"', 'change = ""', "primary.change: there is no ''"),
@@ -109,7 +117,7 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
             "bounds: 'low' bounds nothing; set at_least or at_most",
         ),
         ("format = 1", "format = 2", "study format 2, this Pellucid reads format = 1"),
-        ("[changes.none]", "[changes.sqrt]", "is the name of the base"),
+        ("[changes.none]", "[changes.sqrt]", "this is the name of the base"),
         ("minutes_per_run = 0.1", "", "scale.toml: minutes_per_run is missing; expected a number"),
         ("minutes_per_run = 0.1", "minutes_per_run = 0", "minutes_per_run must be above 0"),
         ('set.model.attention_scale = "none"', "", "changes.none: say what it sets"),
@@ -123,23 +131,23 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         (
             'set.model.attention_scale = "none"',
             "set.model.attention_scale = 0.5",
-            "sqrt and none train the same model, for all that model.attention_scale = sqrt_d_k and "
-            "0.5; a comparison",
+            "sqrt and none train the same model, although model.attention_scale = sqrt_d_k and "
+            "0.5; change one",
         ),
         (
             'set.model.attention_scale = "none"',
             "set.model.attention_dropout = 0.1",
-            "sqrt and none train the same model, for all that model.attention_dropout = None and ",
+            "sqrt and none train the same model, although model.attention_dropout = None and ",
         ),
         (
             'set.model.attention_scale = "none"',
             "set.training.minutes = 20000",
-            "sqrt and none train the same model, for all that training.minutes = None and 20000",
+            "sqrt and none train the same model, although training.minutes = None and 20000",
         ),
         (
             'set.model.attention_scale = "none"',
             'set.data.corpus = "chatbot-ko"',
-            "sqrt and none train the same model, for all that data.corpus =  and chatbot-ko",
+            "sqrt and none train the same model, although data.corpus =  and chatbot-ko",
         ),
         ('set.model.attention_scale = "none"', "set.seed = 7", "changes.none: seed: seeds are the"),
         (
@@ -152,13 +160,13 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         (
             'set.model.attention_scale = "none"',
             "set.training.minutes = 0.5",
-            "none: training.minutes = 0.5 may end its runs, and then the machine's load is among "
-            "what is compared; let epochs or steps end them, and set minutes = 10000 in [settings.",
+            "none: training.minutes = 0.5 may end its runs, and then machine load "
+            "would affect the comparison; set epochs or steps, and minutes = 10000 in [settings.",
         ),
         (
             '"recipe.toml"',
             '"chatbot-ko"',
-            "nothing but the clock ends its runs; set epochs or steps, and minutes = 10000 in",
+            "only the clock ends its runs; set epochs or steps, and minutes = 10000 in",
         ),
         ('"recipe.toml"', '"gpt-ko"', "the lab trains encoder-decoders, not model_type"),
         (
@@ -171,9 +179,9 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         ('"sqrt"', '"a/b"', "base: a name begins"),
         ('"sqrt"', '"a<b"', "base: a name begins"),
         ('"sqrt"', "'p_0.5 $x_{$'", "base: a name begins"),
-        ('"sqrt"', '"a\\n"', r"digits and . ^ + - _ only; got 'a\n'"),
+        ('"sqrt"', '"a\\n"', r"digits and . ^ + - _; got 'a\n'"),
         ("[changes.none]", "[changes._none]", "changes: a name begins with a letter"),
-        ("[changes.none]", '[changes."-x"]', "only; got '-x'"),
+        ("[changes.none]", '[changes."-x"]', "^ + - _; got '-x'"),
         ("[changes.none]", "[chagnes.none]", "unknown setting chagnes (did you mean changes?)"),
         (PROBES, "setings.data.held_out = 0.1", "unknown setting setings (did you mean settings?)"),
         ("claim =", 'expect = "less"\nclaim =', 'expected one of "", lower, higher, got'),
@@ -181,6 +189,17 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         (PROBES, "settings = 3", "settings: expected a table, as [settings.training] with epochs"),
         (PROBES, "settings = [1]", "settings: expected a table, as [settings.training]"),
         (TABLES, "changes = 3", "changes: expected a table, as [changes.NAME] with set.model."),
+        # measures
+        (
+            PROBES,
+            'measures = ["atention"]',
+            "measures: there is no 'atention' (did you mean attention?); there are: exponents, ",
+        ),
+        (
+            '"valid_loss"]',
+            '"dead_units"]\nmeasures = ["attention"]',
+            "dead_units needs the measure 'dead_units'; add it to measures",
+        ),
         # comparisons
         ('change = "linear"', 'change = "sqrt"', "primary: sqrt is compared with itself"),
         (
@@ -200,12 +219,16 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
             "primary: sqrt and linear are compared twice by train_loss",
         ),
         # metrics that no run can write
-        (PROBES, "settings.data.held_out = 0.0", "runs of sqrt do not write valid_loss, for they"),
-        ('"valid_loss"]', '"test_loss"]', "do not write test_loss, for they have no test pairs"),
+        (PROBES, "settings.data.held_out = 0.0", "runs of sqrt do not write valid_loss, because"),
+        (
+            '"valid_loss"]',
+            '"test_loss"]',
+            "write test_loss, because they have no test pairs",
+        ),
         (
             '"valid_loss"]',
             '"per"]\nsettings.evaluation.metric = "error_rates"\nsettings.data.held_out = 0.0',
-            "runs of sqrt do not write per, for they have no pairs put aside",
+            "because they have no validation pairs or test pairs; set data.held_out or",
         ),
         # tokenizers
         (PROBES, 'tokenizer = "no.json"', "no.json: No such file"),
@@ -223,7 +246,7 @@ def test_faults_are_named(tmp_path: Path, before: str, after: str, said: str) ->
     assert "scale.toml" in str(fault.value)
 
 
-def test_a_share_to_put_aside_is_none_of_a_corpus(tmp_path: Path) -> None:
+def test_a_held_out_share_does_not_apply_to_a_corpus(tmp_path: Path) -> None:
     text = STUDY.replace('"recipe.toml"', '"chat-ko-small"').replace(', "valid_loss"', "")
     change = 'set.model.attention_scale = "none"'
     ended = "settings.training = { epochs = 2, minutes = 10000 }\n" + PROBES
@@ -240,7 +263,7 @@ def test_two_variants_compared_with_each_other_are_refused(tmp_path: Path) -> No
         read_study(write_study(tmp_path, text.replace("seeds = 2", 'against = "linear"')))
 
 
-def test_every_contrast_of_a_shipped_study_stands_once_and_every_run_has_its_own_id() -> None:
+def test_every_contrast_of_a_shipped_study_appears_once_and_every_run_has_its_own_id() -> None:
     for name in study_names():
         study = load_study(name)
         asked = [(frozenset((c.change, c.against)), c.metric) for c, _ in study.contrasts()]
@@ -259,16 +282,16 @@ def test_a_contrast_turned_round_in_primary_is_not_made_again(tmp_path: Path) ->
 
 
 def test_unknown_study_change_and_seed_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no study.*did you mean seed-003"):
-        load_study("seed-03")
+    with pytest.raises(UsageError, match=r"no study.*did you mean article-003"):
+        load_study("article-03")
     trials = read_study(write_study(tmp_path)).trials()
-    assert [t.seed for t in choose(trials, ["none"], [])] == [0, 1]
+    assert [t.seed for t in select_trials(trials, ["none"], [])] == [0, 1]
     with pytest.raises(UsageError, match=r"no change 'linaer'.*did you mean linear"):
-        choose(trials, ["linaer"], [])
+        select_trials(trials, ["linaer"], [])
     with pytest.raises(UsageError, match="no seed 7"):
-        choose(trials, [], [7])
-    with pytest.raises(UsageError, match=r"both one of none and of seed 2; the seeds.*: 0, 1$"):
-        choose(trials, ["none"], [2])
+        select_trials(trials, [], [7])
+    with pytest.raises(UsageError, match=r"no run of none has seed 2; they have seeds 0, 1$"):
+        select_trials(trials, ["none"], [2])
 
 
 def test_the_example_of_the_docs_is_a_study_whose_names_are_true(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Seed 003's vocabulary, kept beside its study."""
+"""The vocabulary of article 003, kept next to its study."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pellucid.core.errors import UserError
 from pellucid.data.corpora import load_corpus
 from pellucid.data.tokenizers import BOS, EOS, UNK
 from pellucid.lab.study_file import load_study
-from pellucid.lab.tokens import file_tokenizers
+from pellucid.lab.trial import file_tokenizers
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 
 
 def test_sources_are_framed_and_targets_are_not() -> None:
-    source, target = file_tokenizers(load_study("seed-003").tokenizer, frame_source=True)
+    source, target = file_tokenizers(load_study("article-003").tokenizer, frame_source=True)
     ids = target.encode("그게 뭐야?")
     assert source.encode("그게 뭐야?") == [BOS, *ids, EOS]
     assert UNK not in ids
     assert target.decode(ids).replace(" ", "") == "그게뭐야?"
     assert source.decode([BOS, *ids, EOS]) == target.decode(ids)
-    same = file_tokenizers(load_study("seed-003").tokenizer, frame_source=False)
+    same = file_tokenizers(load_study("article-003").tokenizer, frame_source=False)
     assert same[0] is same[1]
 
 
-def test_the_model_has_the_seeds_number_of_parameters() -> None:
-    study = load_study("seed-003")
+def test_the_model_has_the_number_of_parameters_of_the_article() -> None:
+    study = load_study("article-003")
     source, target = file_tokenizers(study.tokenizer, frame_source=True)
     assert source.vocab_size == target.vocab_size == 10_194
     config = study.variants["sqrt_d_k"].model
@@ -38,15 +38,15 @@ def test_the_model_has_the_seeds_number_of_parameters() -> None:
 
 
 @pytest.mark.skipif(not os.environ.get("PELLUCID_DATA"), reason="needs PELLUCID_DATA")
-def test_answers_have_the_seeds_length_and_no_unknown_piece() -> None:
-    _, target = file_tokenizers(load_study("seed-003").tokenizer, frame_source=True)
+def test_answers_have_the_length_of_the_article_and_no_unknown_piece() -> None:
+    _, target = file_tokenizers(load_study("article-003").tokenizer, frame_source=True)
     rows = target.encode_all([pair.target for pair in load_corpus("chatbot-ko", "all").train])
     assert sum(len(row) + 1 for row in rows) / len(rows) == pytest.approx(6.5406, abs=1e-4)
     assert not any(UNK in row for row in rows)
 
 
 def test_a_damaged_file_and_one_of_other_ids_are_refused() -> None:
-    text = load_study("seed-003").tokenizer
+    text = load_study("article-003").tokenizer
     with pytest.raises(UserError, match="tokenizer is damaged"):
         file_tokenizers(text[:100], True)
     core = json.loads(text)

@@ -28,7 +28,7 @@ def trial(tmp_path: Path) -> Trial:
     return read_study(write_study(tmp_path)).trials()[0]
 
 
-def learnt(line: Any) -> Any:
+def learned(line: Any) -> Any:
     return {k: line[k] for k in ("id", "metrics", "curve", "probes", "steps", "data")}
 
 
@@ -107,9 +107,9 @@ def test_a_run_does_not_go_on_with_other_data(trial: Trial, tmp_path: Path) -> N
     line = run_trial(trial, folder)
     assert line["status"] == "failed"
     assert "this run began with other data (SHA-256 of its pairs " in line["error"]
-    assert "delete the folder to begin again" in line["error"]
+    assert "delete the folder to start over" in line["error"]
     pairs.write_text(kept)
-    assert learnt(run_trial(trial, folder)) == learnt(whole)
+    assert learned(run_trial(trial, folder)) == learned(whole)
 
 
 @pytest.mark.filterwarnings("default")
@@ -119,7 +119,7 @@ def test_a_result_of_other_data_is_made_again_with_these(
     folder, pairs = tmp_path / "run", tmp_path / "pairs.tsv"
     before = run_trial(trial, folder)
     pairs.write_text(pairs.read_text().replace("six six", "six six six"))
-    assert learnt(run_trial(trial, folder)) == learnt(run_trial(trial, tmp_path / "whole"))
+    assert learned(run_trial(trial, folder)) == learned(run_trial(trial, tmp_path / "whole"))
     assert f"result.json: is of other data (SHA-256 of its pairs {before['data'][:12]}…, n" in (
         caplog.text
     )
@@ -145,7 +145,7 @@ def test_a_folder_from_before_data_were_kept_goes_on(trial: Trial, tmp_path: Pat
     folder = tmp_path / "run"
     interrupted_run(trial, folder)
     (folder / "data.sha256").unlink()
-    assert learnt(run_trial(trial, folder)) == learnt(whole)
+    assert learned(run_trial(trial, folder)) == learned(whole)
 
 
 def test_a_finished_run_is_not_done_again(trial: Trial, tmp_path: Path) -> None:
@@ -175,10 +175,10 @@ def test_a_result_that_cannot_be_believed_is_made_again(
         "failed": json.dumps({**line, "status": "failed", "error": "oh"}),
     }
     (folder / "result.json").write_text(wrong[fault])
-    assert learnt(run_trial(trial, folder)) == learnt(line)
+    assert learned(run_trial(trial, folder)) == learned(line)
     assert f"result.json: {said}" in caplog.text
     assert "; the run is done again" in caplog.text
-    assert learnt(json.loads((folder / "result.json").read_text())) == learnt(line)
+    assert learned(json.loads((folder / "result.json").read_text())) == learned(line)
 
 
 def test_a_folder_in_use_is_no_failure(trial: Trial, tmp_path: Path) -> None:
@@ -208,4 +208,4 @@ def test_a_full_disk_is_no_failure(
         line = run_trial(trial, tmp_path / "run")
     assert line["status"] == "not saved"
     assert "No space left on device" in line["error"]
-    assert learnt(run_trial(trial, tmp_path / "run")) == learnt(whole)
+    assert learned(run_trial(trial, tmp_path / "run")) == learned(whole)

@@ -1,11 +1,11 @@
-"""`pellucid lab run|report|list`: what happens if one thing is changed, over seeds."""
+"""`pellucid lab run|report|list`: change one thing, repeat over random seeds, compare."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
@@ -14,15 +14,16 @@ from pellucid.cli.console import Output
 from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.settings import nearest
-from pellucid.lab.outcome import STRANGE, gather
-from pellucid.lab.ready import check_ready
+from pellucid.lab.findings import UNKNOWN, gather
+from pellucid.lab.preflight import check_ready
 from pellucid.lab.report import write_report
 from pellucid.lab.results import read_results
 from pellucid.lab.runner import run_study
-from pellucid.lab.statistics import out_of_reach
-from pellucid.lab.study import choose
-from pellucid.lab.study_file import load_study, study_names
+from pellucid.lab.statistics import too_few_seeds
+from pellucid.lab.study import select_trials
+from pellucid.lab.study_file import RENAMED, load_study, study_names
 
+HOME = Path("lab")
 PATIENCE = 5.0
 """Seconds in which a Dask scheduler has to answer."""
 
@@ -39,12 +40,12 @@ def run_verb(
     dask: str | None = None,
     retry: bool = False,
 ) -> int:
-    """Do the runs of a study that are still missing; called again, it goes on.
+    """Do the runs of a study that are missing; called again, it resumes.
 
     Args:
         study: A study by name (`pellucid lab list`), or a TOML file.
         only: Only these variants, the base by its own name.
-        seeds: Only these seeds.
+        seeds: Only these random seeds.
         folder: Where results and run folders go; unset: lab/STUDY.
         results: The results file; unset: results.jsonl in the folder.
         workers: How many runs at a time, one thread each; unset: as processors and memory allow.
@@ -52,9 +53,9 @@ def run_verb(
         retry: Do failed runs again.
     """
     found = load_study(study)
-    trials = choose(found.trials(), only, seeds)
+    trials = select_trials(found.trials(), only, seeds)
     executor = None if dask is None else _dask(dask)
-    home = folder or Path("lab") / found.name
+    home = folder or _home(HOME, found.name)
     file = results or home / "results.jsonl"
     if executor is None:  # Dask's workers read the data where they are
         check_ready(found, trials, file)
@@ -65,12 +66,12 @@ def run_verb(
 
     minutes = found.plan.minutes_per_run
     say(f"{found.name}: {len(trials)} runs of about {minutes:g} minutes on one core")
-    few = out_of_reach([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
+    few = too_few_seeds([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
     if few:
         say(f"note: {few}")
     say(f"runs in {home / 'runs'}, results in {file}")
-    if strangers := read_results(file).keys() - {trial.id for trial in found.trials()}:
-        say(f"note: {len(strangers)} {STRANGE}")
+    if unknown := read_results(file).keys() - {trial.id for trial in found.trials()}:
+        say(f"note: {len(unknown)} {UNKNOWN}")
     ended = run_study(
         trials,
         file,
@@ -82,14 +83,14 @@ def run_verb(
         say=say,
     )
     if ended.interrupted:
-        say("stopped; the same command goes on from what is saved")
+        say("stopped; the same command resumes from what is saved")
         return 130
     if ended.failed:
         say(f"{ended.failed} of {ended.planned} runs failed; --retry does them again")
     command = ["pellucid", "lab", "report", study]
     for option, given in (("--folder", folder), ("--results", results)):
         command += [option, str(given)] if given else []
-    say(f"read it:  {shlex.join(command)}")
+    say(f"write the report:  {shlex.join(command)}")
     return 1 if ended.failed else 0
 
 
@@ -101,60 +102,67 @@ def report_verb(
     results: Path | None = None,
     output: Path | None = None,
 ) -> int:
-    """Write what came out: report.html, one file; report.md with its pictures beside it.
+    """Write the report: report.html, one file; report.md with its pictures next to it.
 
     Args:
         study: A study by name, or a TOML file.
-        folder: Where the study's runs were done; unset: lab/STUDY.
+        folder: The folder of the study's runs; unset: lab/STUDY.
         results: The results file; unset: results.jsonl in the folder.
-        output: Where the report goes; unset: the folder.
+        output: The folder to write to; unset: the folder of the runs.
     """
     found = load_study(study)
-    home = folder or Path("lab") / found.name
+    home = folder or _home(HOME, found.name)
     file = results or home / "results.jsonl"
     if not file.exists():
         raise UserError(
-            f"{file}: there are no results yet; do runs with pellucid lab run and the same "
-            "--folder and --results, if any"
+            f"{file}: there are no results yet; run pellucid lab run first, with the same --folder "
+            "and --results, if any"
         )
     for path in write_report(gather(found, read_results(file)), output or home):
         Output().print(f"wrote {path}", markup=False, soft_wrap=True)
     return 0
 
 
-def list_verb(*, folder: Path = Path("lab")) -> int:
+def list_verb(*, folder: Path = HOME) -> int:
     """List the studies that come with Pellucid, and how much of each is done.
 
-    A results file that cannot be read is told below the table.
+    A results file that cannot be read is named below the table.
 
     Args:
-        folder: Where each study's results are looked for.
+        folder: The folder with each study's results.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("study", "runs", "done", "hours", "what it asks"):
+    for head in ("study", "runs", "done", "hours", "question"):
         table.add_column(head, overflow="fold")
-    faults = []
+    errors = []
     for name in study_names():
         study = load_study(name)
         trials = study.trials()
         try:
-            lines = read_results(folder / name / "results.jsonl")
+            lines = read_results(_home(folder, name) / "results.jsonl")
             done = str(sum(t.id in lines and lines[t.id]["status"] == "done" for t in trials))
-        except UserError as fault:
-            faults.append(str(fault))
+        except UserError as error:
+            errors.append(str(error))
             done = "unreadable"
         hours = len(trials) * study.plan.minutes_per_run / 60
         table.add_row(name, str(len(trials)), done, f"{hours:.1f}", study.plan.question)
     Output().print(table)
-    if faults:
-        raise UserError("\n".join(faults))
+    if errors:
+        raise UserError("\n".join(errors))
     return 0
 
 
-def _dask(address: str) -> Any:
+def _home(folder: Path, name: str) -> Path:
+    """Return a study's folder, under an earlier name of the study where only that exists."""
+    earlier = [folder / old for old, new in RENAMED.items() if new == name]
+    places = [folder / name, *earlier]
+    return next((place for place in places if place.exists()), places[0])
+
+
+def _dask(address: str) -> Executor:
     distributed = optional("distributed", "--dask needs Dask: pip install distributed", UsageError)
     try:
-        return distributed.Client(address, timeout=PATIENCE).get_executor()
+        executor: Executor = distributed.Client(address, timeout=PATIENCE).get_executor()
     except ValueError as error:
         raise UsageError(
             f"--dask {address}: expected a scheduler's address like tcp://localhost:8786 ({error})"
@@ -164,6 +172,7 @@ def _dask(address: str) -> Any:
             f"--dask {address}: no scheduler answers there within {PATIENCE:g} seconds; start one "
             "(dask scheduler), or give the address that it prints"
         ) from None
+    return executor
 
 
 def run(arguments: list[str]) -> int:

@@ -1,105 +1,126 @@
-"""What can be measured of a run: numbers taken from its learning curve, its scores, its insides.
-
-train_loss           nats per answer over the last whole epoch (none where steps end a run before
-                     one is): the batches' summed losses over the number of answers, weights
-                     changing and dropout on meanwhile, as seed 003 prints
-train_loss_token     the same per target token
-epochs_to_X          the first whole epoch whose train_loss is at most X; infinite when none's was
-valid_loss           nats per target token on the validation pairs, at the end
-best_valid_loss      the lowest of all validations
-test_loss            nats per target token on the pairs put aside for the end, with the weights that
-                     the settings choose; bleu, bleu_lower, chrf, per and wer likewise
-dead_units           share of feed-forward units without any gradient on the probe's batch
-"""
+"""Numbers of a finished run. `METRICS` has a record for each; a study names those it compares."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
-from pellucid.evaluation.metrics import HIGHER_IS_BETTER, SCORES
+from pellucid.evaluation.metrics import SCORES
 
-METRICS = (
-    "train_loss",
-    "train_loss_token",
-    "valid_loss",
-    "best_valid_loss",
-    "test_loss",
-    "bleu",
-    "bleu_lower",
-    "chrf",
-    "per",
-    "wer",
-    "dead_units",
-)
-NEEDED = {name: metric for metric, scores in SCORES.items() for name in scores}
-"""The `evaluation.metric` without which a score is not counted."""
+
+@dataclass(frozen=True)
+class Metric:
+    """A number of a finished run."""
+
+    name: str
+    about: str
+    unit: str = ""
+    better: Literal["lower", "higher"] = "lower"
+    held_out: tuple[str, ...] = ()
+    """It is taken on one of these parts of the data: "valid", "test"; empty: on the training."""
+    evaluation: str = ""
+    """The `evaluation.metric` without which it is not computed."""
+    measure: str = ""
+    """The measure that records it."""
+
+    @property
+    def label(self) -> str:
+        """The name with the unit, as a column or an axis is labelled."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
+
+
+def _scores() -> list[Metric]:
+    return [
+        Metric(name, "", "", "higher" if higher else "lower", ("valid", "test"), evaluation)
+        for evaluation, scores in SCORES.items()
+        for name, higher in scores.items()
+    ]
+
+
+TOKEN = "nats per token"
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "train_loss",
+            "over the last whole epoch, dropout on, the weights changing meanwhile: the summed "
+            "losses of the batches over the number of answers",
+            "nats per answer",
+        ),
+        Metric("train_loss_token", "the same per target token", TOKEN),
+        Metric("valid_loss", "on the validation pairs, at the end", TOKEN, held_out=("valid",)),
+        Metric("best_valid_loss", "the lowest of all validations", TOKEN, held_out=("valid",)),
+        Metric(
+            "test_loss", "on the test pairs, with the chosen weights", TOKEN, held_out=("test",)
+        ),
+        *_scores(),
+        Metric(
+            "dead_units",
+            "share of feed-forward units without any gradient on the probe's batch",
+            "share of units",
+            measure="dead_units",
+        ),
+    )
+}
 _EPOCHS_TO = re.compile(r"epochs_to_(\d+(?:\.\d+)?)")
 
-UNITS = {
-    "train_loss": "nats per answer",
-    "train_loss_token": "nats per token",
-    "valid_loss": "nats per token",
-    "best_valid_loss": "nats per token",
-    "test_loss": "nats per token",
-    "dead_units": "share of units",
-}
 
+def find_metric(name: str) -> Metric:
+    """Return a metric's record. Raises `UsageError` when no run writes one of this name.
 
-def check_metric(name: str) -> None:
-    """Raise `UsageError` when no run writes a metric of this name.
-
-    >>> check_metric("epochs_to_1.0")
+    >>> find_metric("bleu").better, find_metric("epochs_to_1.0").unit
+    ('higher', 'epochs')
     """
-    if name not in METRICS and not _EPOCHS_TO.fullmatch(name):
+    if match := _EPOCHS_TO.fullmatch(name):
+        return Metric(name, f"the first whole epoch with train_loss ≤ {match[1]}", "epochs")
+    if name not in METRICS:
         raise UsageError(
             f"no run writes a metric {name!r}{nearest(name, METRICS)}; there are: "
             f"{', '.join(METRICS)}, epochs_to_X"
         )
+    return METRICS[name]
 
 
-def lower_is_better(name: str) -> bool:
-    """Return which way a metric should go.
+def format_value(value: float) -> str:
+    """Return a value with four digits; an infinite one, an event that did not happen, as "never".
 
-    >>> lower_is_better("best_valid_loss"), lower_is_better("bleu")
-    (True, False)
-    """
-    return not HIGHER_IS_BETTER.get(name, False)
-
-
-def unit(name: str) -> str:
-    """Return what a metric is counted in.
-
-    >>> unit("epochs_to_1.0")
-    'epochs'
-    """
-    return "epochs" if _EPOCHS_TO.fullmatch(name) else UNITS.get(name, "")
-
-
-def written(value: float) -> str:
-    """Write a value of a metric: four digits.
-
-    >>> written(4.41899), written(math.inf)
+    >>> format_value(4.41899), format_value(math.inf)
     ('4.419', 'never')
     """
     return f"{value:.4g}" if math.isfinite(value) else "never"
 
 
-def measure(
+def format_spread(values: Sequence[float], form: str = ".3g") -> str:
+    """Return the median with the least and the most, one value by itself, a dash for none.
+
+    >>> format_spread([3.0, 1.0, 2.0]), format_spread([0.5]), format_spread([])
+    ('2 (1 to 3)', '0.5', '–')
+    """
+    if not values:
+        return "–"
+    shown = [
+        f"{v:{form}}" if math.isfinite(v) else "never"
+        for v in (float(np.median(values)), min(values), max(values))
+    ]
+    return f"{shown[0]} ({shown[1]} to {shown[2]})" if len(values) > 1 else shown[0]
+
+
+def metrics_of(
     curve: Mapping[str, Sequence[float | None]],
     scores: Mapping[str, float],
     probes: Sequence[Mapping[str, Any]],
 ) -> dict[str, float]:
-    """Return every metric that the parts of a result hold, thresholds apart.
-
-    scores: under the metrics' names; what no metric is called is left out.
+    """Return every metric that a run's curve, final scores and probes hold, epochs_to_X apart.
 
     >>> curve = {"epoch": [1.0, 2.0], "train": [9.0, 4.0], "train_token": [2.0, 1.0], "valid": []}
-    >>> measure(curve, {}, [])
+    >>> metrics_of(curve, {"ignored": 1.0}, [])
     {'train_loss': 4.0, 'train_loss_token': 1.0}
     """
     found: dict[str, float | None] = {}
@@ -109,14 +130,13 @@ def measure(
     if valid := [loss for loss in curve["valid"] if loss is not None]:
         found["valid_loss"], found["best_valid_loss"] = valid[-1], min(valid)
     found |= scores
-    if probes and probes[-1].get("dead"):
-        shares = list(probes[-1]["dead"].values())
-        found["dead_units"] = sum(shares) / len(shares)
+    if probes and (dead := probes[-1].get("dead")):
+        found["dead_units"] = sum(dead.values()) / len(dead)
     return {k: v for k, v in found.items() if k in METRICS and v is not None and math.isfinite(v)}
 
 
-def value_of(result: Mapping[str, Any], metric: str) -> float | None:
-    """Return one metric of a finished run's line, or None where the run has none.
+def value_of(line: Mapping[str, Any], metric: str) -> float | None:
+    """Return one metric of a finished run's results line, or None where the run has none.
 
     >>> curve = {"epoch": [1.0, 2.0, 3.0], "train": [9.0, 0.8, 0.9]}
     >>> line = {"metrics": {}, "curve": curve}
@@ -124,10 +144,10 @@ def value_of(result: Mapping[str, Any], metric: str) -> float | None:
     (2.0, inf, None)
     """
     if match := _EPOCHS_TO.fullmatch(metric):
-        limit, curve = float(match[1]), result["curve"]
+        limit, curve = float(match[1]), line["curve"]
         if not curve["epoch"]:
             return None
-        passed = zip(curve["epoch"], curve["train"], strict=False)
-        return next((epoch for epoch, loss in passed if loss <= limit), math.inf)
-    value = result["metrics"].get(metric)
+        both = zip(curve["epoch"], curve["train"], strict=False)
+        return next((epoch for epoch, loss in both if loss <= limit), math.inf)
+    value = line["metrics"].get(metric)
     return None if value is None else float(value)

@@ -1,366 +1,393 @@
-"""The report's pictures: matplotlib, colours that the colour-blind can tell apart."""
+"""The report's pictures: matplotlib figures as SVG, for light and dark pages.
+
+Every line is labelled where it ends; a grid of many small panels has one legend instead. Colours
+are safe for colour-blind readers, and lines differ by their dashes too.
+"""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Mapping, Sequence
-from itertools import cycle
-from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import cycle, islice
+from statistics import median, median_high
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pellucid.core.errors import optional
-from pellucid.lab.metrics import unit
-from pellucid.lab.pixels import drawable, plain_text, to_png
-from pellucid.lab.statistics import Comparison
+from pellucid.lab.document import INSTALL
+from pellucid.lab.metrics import find_metric
+from pellucid.lab.statistics import Comparison, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
-# Okabe & Ito's palette without its yellow, which is too pale for lines; each with its own dashes.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-INK = "#1b2b30"
-WIDE = 9.6
-LETTERS = 84  # of a panel's title across a picture
-LENGTH = 3.4  # of a legend's handle: under a marker, dashes show on a longer one only
 Points = tuple[Sequence[float], Sequence[float]]
 """One curve: x and y."""
 Curves = Mapping[str, Sequence[Points]]
 """By variant, a curve for each seed."""
 
-
-def as_points(pairs: Sequence[tuple[float, float]]) -> Points:
-    """Return a curve of these pairs (x, y).
-
-    >>> as_points([(1, 0.5), (2, 0.25)])
-    ([1, 2], [0.5, 0.25])
-    """
-    return [x for x, _ in pairs], [y for _, y in pairs]
-
-
-class Mark(NamedTuple):
-    """A point: of which group's colour, of which kind's shape."""
-
-    group: str
-    kind: str
-    x: float
-    y: float
+INK, PAPER, RULE = "#1b2b30", "#ffffff", "#dde5e6"
+DARK = {INK: "#e3eaec", PAPER: "#12181a", RULE: "#2f3c40", "#0072b2": "#3d9be0"}
+"""What replaces a colour on a dark page."""
+# Okabe and Ito's palette without its yellow, which is too pale for lines.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK)
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+WIDTH = 8.6
+FAR = 10.0
+"""A difference more than so many times the usual one is off the scale: an arrow with its value."""
 
 
 def require_matplotlib() -> None:
-    """Raise `UserError` saying what to install where matplotlib is missing."""
-    optional(
-        "matplotlib",
-        "the report's pictures need matplotlib",
-        extra="lab",
+    """Raise `UserError` naming what to install where matplotlib is missing."""
+    optional("matplotlib", INSTALL.format("matplotlib"), extra="lab")
+
+
+@contextmanager
+def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
+    """Make a figure with a title; text is drawn as it is, a $ too."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    options: dict[Any, Any] = {
+        **dict.fromkeys(inked, INK),
+        "svg.fonttype": "none",
+        "svg.hashsalt": "pellucid",
+        "text.parse_math": False,
+    }
+    with matplotlib.rc_context(options), warnings.catch_warnings():
+        # Text stays text: what shows the picture has the fonts.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure(figsize=(width, height), layout="constrained")
+        figure.suptitle(title, fontsize=10, x=0.01, ha="left", fontweight="bold")
+        yield figure
+
+
+def to_svg(figure: Figure) -> str:
+    """Return the figure as SVG: small, the same every time, with colours for both pages."""
+    file = io.StringIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
+    return _compact(svg[svg.index("<svg") :].replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans'"))
+
+
+def _compact(svg: str) -> str:
+    """Return matplotlib's SVG at a third of its size, with the colours of a dark page.
+
+    A tenth of a point is precise enough, only ids that are used are kept, and each style is written
+    once, as a class.
+    """
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d)\d{2,}", r"\1", tag[0]), svg)
+    svg = re.sub(r"\s*\n\s*(?=[LMQCz<>\"] ?)", "", svg)
+    used = set(re.findall(r"#(\w+)", svg))
+    svg = re.sub(r' id="(.+?)"', lambda id: id[0] if id[1] in used else "", svg)
+    classes: dict[str, str] = {}
+    svg = re.sub(
+        r' style="(.*?)"', lambda m: f' class="{classes.setdefault(m[1], f"c{len(classes)}")}"', svg
     )
+    rules = "".join(f".{name}{{{style}}}" for style, name in classes.items())
+    dark = "".join(
+        f".{name}{{{re.sub('|'.join(DARK), lambda colour: DARK[colour[0]], style)}}}"
+        for style, name in classes.items()
+        if any(colour in style for colour in DARK)
+    )
+    style = f"<style>{rules}@media (prefers-color-scheme:dark){{{dark}}}</style>"
+    return re.sub(r"(<svg[^>]*>)", lambda tag: tag[0] + style, svg, count=1)
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return each variant's colour and dashes: no two of the first 28 share both."""
-    pairs = zip(cycle(COLOURS), _repeated(DASHES, len(COLOURS)), strict=False)
-    return {
-        name: {"color": colour, "linestyle": dashes}
-        for name, (colour, dashes) in zip(names, pairs, strict=False)
-    }
+    pairs = islice(cycle([(c, d) for d in DASHES for c in COLOURS]), len(names))
+    return {name: {"color": c, "linestyle": d} for name, (c, d) in zip(names, pairs, strict=True)}
 
 
-def _repeated(items: Sequence[Any], times: int) -> Any:
-    return (item for item in cycle(items) for _ in range(times))
-
-
-@plain_text()
-def draw_curves(
-    panels: Sequence[tuple[str, Curves]],
-    differences: Sequence[tuple[str, Curves]],
-    xlabel: str,
-    ylabel: str,
-) -> bytes:
-    """Draw the median over seeds of each variant, band from least to most, a panel for each group.
-
-    Differences have panels of their own after these: what sets variants apart is often a hundredth
-    of what all of them learn.
-    """
-    from matplotlib.figure import Figure
-
-    both = [*panels, *differences]
-    columns = 2 if len(panels) == 1 and differences else min(len(panels), 3)
-    rows = math.ceil(len(both) / columns)
-    names = 1 if columns == 3 else 2  # beside each other in a legend
-    lines = math.ceil(max(len(curves) for _, curves in both) / names)
-    figure = Figure(figsize=(WIDE, (3.4 + 0.17 * lines) * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for i, (axes, (title, curves)) in enumerate(zip(grid, both, strict=False)):
-        draw_bands(axes, curves)
-        said = ""
-        if i < len(panels):
-            _log_if_wide(axes, curves)
-        else:
-            said = _show_the_ends(axes, curves)
-        axes.set(xlabel=xlabel, ylabel=ylabel + said)
-        if len(panels) > 1 or i >= len(panels):
-            axes.set_title(fill(drawable(title), LETTERS // columns), fontsize=10)
-        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        axes.legend(
-            frameon=False,
-            fontsize=8,
-            handlelength=LENGTH,
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.14),
-            ncols=names,
-        )
-    for axes in grid[len(both) :]:
-        axes.set_visible(False)
-    return to_png(figure)
-
-
-def draw_bands(axes: Axes, curves: Curves, marker: str = "", count: bool = True) -> None:
-    """Draw each variant's median, and its band where two seeds or more are there.
-
-    count: say in the legend how many seeds there are.
-    """
+def draw_bands(axes: Axes, curves: Curves, marker: str = "") -> None:
+    """Draw each variant's median over seeds, and the band from least to most of several."""
     style = styles(list(curves))
-    pale = min(0.18, 0.6 / max(len(curves), 1))  # many bands upon each other would be mud
+    opacity = round(min(0.18, 0.6 / max(len(curves), 1)), 2)  # many bands hide the lines
     for name, seeds in curves.items():
-        xs = sorted({x for points, _ in seeds for x in points})
-        tables = [dict(zip(x, y, strict=True)) for x, y in seeds]
-        columns = [[t[x] for t in tables if x in t] for x in xs]
-        middle = [float(np.median(column)) for column in columns]
-        label = drawable(name)
-        if count:
-            label += f" ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})"
-        # A line and a band of one point alone would not be seen.
+        xs, columns = _columns(seeds)
+        # A line and a band of one point alone would be invisible.
         shape, size, edge = (marker, 3.0, 0.0) if len(xs) > 1 else ("o", 4.5, 4.0)
         axes.plot(
-            xs, middle, **style[name], marker=shape, markersize=size, linewidth=1.6, label=label
+            xs,
+            [median(column) for column in columns],
+            **style[name],
+            marker=shape,
+            markersize=size,
+            linewidth=1.6,
+            label=name,
         )
         if len(seeds) > 1:
             low, high = [min(c) for c in columns], [max(c) for c in columns]
             colour = style[name]["color"]
-            axes.fill_between(xs, low, high, color=colour, alpha=pale, linewidth=edge)
-    axes.grid(color="#dde5e6", linewidth=0.6)
+            axes.fill_between(xs, low, high, color=colour, alpha=opacity, linewidth=edge)
+    axes.grid(color=RULE, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
 
 
-def _show_the_ends(axes: Axes, curves: Curves) -> str:
-    """Draw differences by their logarithm where most of those at the end would be lost.
+def _columns(seeds: Sequence[Points]) -> tuple[list[float], list[list[float]]]:
+    """Return every x of some curves, and the values that they have there."""
+    tables = [dict(zip(x, y, strict=True)) for x, y in seeds]
+    xs = sorted({x for table in tables for x in table})
+    return xs, [[table[x] for table in tables if x in table] for x in xs]
 
-    Return what is to be said of it: they look larger than they are.
+
+def _ends(curves: Curves) -> dict[str, float]:
+    """Return the median of each variant at its last x."""
+    last = {name: _columns(seeds)[1][-1:] for name, seeds in curves.items()}
+    return {name: median(column[0]) for name, column in last.items() if column}
+
+
+def label_lines(axes: Axes, curves: Curves, label: Callable[[str, float], str]) -> None:
+    """Write next to the panel which line is which; call once the limits of the axes are set."""
+    transform = axes.yaxis.get_transform().transform
+    low, high = (float(transform(limit)) for limit in axes.get_ylim())
+    places = {
+        name: (float(transform(end)) - low) / (high - low)
+        for name, end in _ends(curves).items()
+        if math.isfinite(end)
+    }
+    ordered = sorted(places, key=lambda name: places[name])
+    height = axes.get_figure().get_size_inches()[1] * 72 / axes.get_gridspec().nrows  # type: ignore[union-attr]
+    spots = _apart([min(max(places[name], 0.0), 1.0) for name in ordered], 11 / (0.75 * height))
+    style, ends = styles(list(curves)), _ends(curves)
+    for name, spot in zip(ordered, spots, strict=True):
+        arrow = " ↑" if places[name] > 1 else " ↓" if places[name] < 0 else ""
+        axes.annotate(
+            label(name, ends[name]) + arrow,
+            (1.0, min(max(places[name], 0.0), 1.0)),
+            xytext=(1.07, spot),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            fontsize=8,
+            va="center",
+            arrowprops={
+                "arrowstyle": "-",
+                "shrinkA": 1,
+                "shrinkB": 1,
+                "relpos": (0, 0.5),
+                "linewidth": 1.6,
+                **style[name],
+            },
+        )
+
+
+def _apart(places: Sequence[float], gap: float) -> list[float]:
+    """Move rising places so far apart, between 0 and 1 as long as they fit.
+
+    >>> _apart([0.5, 0.5, 1.0], 0.25)
+    [0.5, 0.75, 1.0]
     """
-    values = [abs(y) for seeds in curves.values() for _, ys in seeds for y in ys]
-    last = [[ys[-1] for _, ys in seeds if ys] for seeds in curves.values()]
-    ends = [abs(end) for ys in last if ys and (end := float(np.median(ys)))]
-    if not ends or max(values) <= 20 * (usual := float(np.median(ends))):
-        return ""
-    near = _decade(usual, max(values))
-    axes.set_yscale("symlog", linthresh=near)
-    _plain_ticks(axes.yaxis)
-    return f";\nlogarithmic beyond ±{near:g}"
+    found = list(places)
+    for i in range(1, len(found)):
+        found[i] = max(found[i], found[i - 1] + gap)
+    limit = max(1.0, gap * (len(found) - 1))
+    for i in reversed(range(len(found))):
+        found[i], limit = min(found[i], limit), min(found[i], limit) - gap
+    return found
 
 
-def _decade(least: float, most: float) -> float:
-    """Return the power of 10 below the least that a logarithm is to show beside the most."""
-    return 10.0 ** math.floor(math.log10(max(least, 1e-4 * most)))
-
-
-def _plain_ticks(axis: Axis) -> None:
-    from matplotlib.ticker import NullLocator
-
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_locator(NullLocator())
-
-
-def _log_if_wide(axes: Axes, curves: Curves) -> None:
-    values = [y for seeds in curves.values() for _, ys in seeds for y in ys if math.isfinite(y)]
-    if values and min(values) > 0 and max(values) > 20 * min(values):
-        from matplotlib.ticker import LogLocator, NullFormatter
+def set_log_if_wide(axes: Axes, panels: Sequence[Curves]) -> None:
+    """Use a logarithmic y axis where positive values span more than a factor of 20."""
+    values = [y for p in panels for seeds in p.values() for _, ys in seeds for y in ys]
+    finite = [y for y in values if math.isfinite(y)]
+    if finite and min(finite) > 0 and max(finite) > 20 * min(finite):
+        from matplotlib.ticker import LogLocator
 
         axes.set_yscale("log")
-        decades = math.log10(max(values) / min(values))
+        decades = math.log10(max(finite) / min(finite))
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
         axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.minorticks_off()
 
 
-SHAPES = "D^vs"
+def _limits(differences: Sequence[tuple[float, Sequence[float]]]) -> tuple[float, float]:
+    """Return the limits of a linear axis of differences, each given by its size and its values.
+
+    The values of one whose size is far beyond the values of most others are left out.
+    """
+    finite = [[v for v in values if math.isfinite(v)] for _, values in differences]
+    usual = [max(map(abs, values)) for values in finite if any(values)]
+    most = FAR * median_high(usual) if usual else math.inf
+    pairs = zip(differences, finite, strict=True)
+    near = [0.0, *(v for (size, _), values in pairs if abs(size) <= most for v in values)]
+    margin = 0.08 * (max(near) - min(near)) or 1.0
+    return min(near) - margin, max(near) + margin
 
 
-@plain_text()
-def draw_exponents(curves: Curves, marks: Sequence[Mark], ylabel: str) -> bytes:
-    """Draw a metric against the exponent, one curve for each group; `marks` are learned scales."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(WIDE, 4.4), layout="constrained")
-    axes = figure.subplots()
-    draw_bands(axes, curves, "o")
-    _log_if_wide(axes, curves)
-    shapes = dict(zip(dict.fromkeys(mark.kind for mark in marks), SHAPES, strict=False))
-    for mark in marks:
-        colour = styles(list(curves))[mark.group]["color"]
-        axes.plot(mark.x, mark.y, shapes[mark.kind], color=colour, markersize=8, mec=INK)
-    for kind, shape in shapes.items():
-        label = f"learned, {kind}"
-        axes.plot([], [], shape, color="none", markersize=8, mec=INK, label=label)
-    every = [points for seeds in curves.values() for points in seeds]
-    points = [(x, y) for xs, ys in every for x, y in zip(xs, ys, strict=True)]
-    if any(math.isinf(y) for _, y in points):
-        ylabel += "; no point: never"
-    if all(y == round(y) for _, y in points if math.isfinite(y)):  # counted in whole epochs
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    if points:  # those without a point, too, have their place
-        ends = min(x for x, _ in points), max(x for x, _ in points)
-        margin = 0.05 * (ends[1] - ends[0])
-        axes.set_xlim(ends[0] - margin, ends[1] + margin)
-    axes.set(xlabel="exponent p: scores / d_k^p", ylabel=ylabel)
-    axes.legend(frameon=False, fontsize=8, handlelength=LENGTH)
-    return to_png(figure)
+def _late(curves: Curves, name: str) -> tuple[float, list[float]]:
+    """Return a variant's median at its end, and its values in the second half of training."""
+    both = [(x, y, max(xs)) for xs, ys in curves[name] for x, y in zip(xs, ys, strict=True)]
+    return _ends(curves).get(name, 0.0), [y for x, y, last in both if x > last / 2]
 
 
-@plain_text()
-def draw_forest(comparisons: Sequence[Comparison]) -> bytes:
+def draw_curves(
+    panels: Mapping[str, Curves],
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    differences: bool = False,
+) -> str:
+    """Draw a panel of curves for each group of variants; all panels have the same axes.
+
+    differences: of each variant to what it is compared with. Then the axis fits the second half of
+    training, since first differences are often a hundred times the last.
+    """
+    columns = min(len(panels), 2)
+    rows = math.ceil(len(panels) / columns)
+    most = max(len(curves) for curves in panels.values())
+    with new_figure(title, WIDTH, 0.4 + rows * max(2.7, 0.21 * most)) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        shown = list(zip(grid.flat, panels.items(), strict=False))
+        for axes, (name, curves) in shown:
+            draw_bands(axes, curves)
+            if differences:
+                axes.axhline(0, color=INK, linewidth=0.9)
+            if len(panels) > 1:
+                axes.set_title(name, fontsize=9, loc="left")
+            axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        first = shown[0][0]
+        if differences:
+            first.set_ylim(*_limits([_late(c, name) for c in panels.values() for name in c]))
+        else:
+            set_log_if_wide(first, list(panels.values()))
+        for axes, (_, curves) in shown:
+            count = {name: len(seeds) for name, seeds in curves.items()}
+            label_lines(
+                axes,
+                curves,
+                lambda name, end, count=count: (  # type: ignore[misc]
+                    f"{name} {signed(end)}" if differences else f"{name} ({count[name]})"
+                ),
+            )
+        figure.supxlabel(xlabel, fontsize=9)
+        figure.supylabel(ylabel, fontsize=9)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        for axes in grid.flat[len(panels) - columns :]:  # the lowest panel of each column
+            axes.tick_params(labelbottom=True)
+        return to_svg(figure)
+
+
+def draw_forest(comparisons: Sequence[Comparison]) -> str:
     """Draw, metric by metric, each contrast's median difference, its interval and its pairs."""
-    from matplotlib.figure import Figure
-
     metrics = list(dict.fromkeys(c.contrast.metric for c in comparisons))
     groups = [[c for c in comparisons if c.contrast.metric == m] for m in metrics]
-    heights = [len(group) + 1.6 for group in groups]
-    figure = Figure(figsize=(WIDE, 0.36 * sum(heights) + 0.4), layout="constrained")
-    grid = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
-    for axes, metric, group in zip(grid, metrics, groups, strict=True):
-        ends = _ends(group)
-        for i, comparison in enumerate(reversed(group)):
-            _forest_row(axes, i, comparison, ends)
-        endless = any(math.isinf(d) for c in group for d in c.differences)
-        said = (unit(metric) or "score") + ("; arrows: one side never gets there" * endless)
-        sizes = [abs(c.median) for c in group if c.median and math.isfinite(c.median)]
-        if sizes and max(sizes) > 50 * float(np.median(sizes)):  # most would stand upon the zero
-            near = _decade(min(sizes), max(sizes))
-            axes.set_xscale("symlog", linthresh=near)
-            _plain_ticks(axes.xaxis)
-            said += f"; logarithmic beyond ±{near:g}"
-        axes.axvline(0, color=INK, linewidth=0.9)
-        axes.set_ylim(-0.7, len(group) - 0.3)
-        axes.set_yticks(range(len(group)), [_name(c) for c in reversed(group)], fontsize=8)
-        axes.set_xlabel(f"{metric}: change minus what it is compared with ({said})")
-        axes.grid(axis="x", color="#dde5e6", linewidth=0.6)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(axis="y", length=0)
-    return to_png(figure)
-
-
-def _ends(group: Sequence[Comparison]) -> tuple[float, float]:
-    """Return where infinite differences are drawn: beyond all that are not."""
-    finite = [0.0, *(d for c in group for d in c.differences if math.isfinite(d))]
-    margin = 0.1 * (max(finite) - min(finite)) or 1.0
-    return min(finite) - margin, max(finite) + margin
+    heights = [len(group) + 1.9 for group in groups]
+    with new_figure("Differences, seed by seed", WIDTH, 0.27 * sum(heights) + 0.4) as figure:
+        grid = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
+        for axes, metric, group in zip(grid, metrics, groups, strict=True):
+            ends = _limits(
+                [(c.median or 0.0, [*c.differences, *(c.interval or ())]) for c in group]
+            )
+            for i, comparison in enumerate(reversed(group)):
+                _forest_row(axes, i, comparison, ends)
+            record = find_metric(metric)
+            axes.axvline(0, color=INK, linewidth=0.9)
+            axes.set(xlim=ends, ylim=(-0.7, len(group) - 0.3))
+            axes.set_yticks(range(len(group)), [_name(c) for c in reversed(group)], fontsize=8)
+            axes.set_xlabel(f"{record.label}: {record.better} is better", fontsize=8)
+            axes.grid(axis="x", color=RULE, linewidth=0.6)
+            axes.spines[["top", "right", "left"]].set_visible(False)
+            axes.tick_params(axis="y", length=0)
+            axes.tick_params(axis="x", labelsize=8)
+        return to_svg(figure)
 
 
 def _forest_row(axes: Axes, y: int, comparison: Comparison, ends: tuple[float, float]) -> None:
-    colour = COLOURS[0] if comparison.primary else "#5f7378"
+    colour = COLOURS[0] if comparison.primary else INK
 
     def draw(x: float, height: float, marker: str, **style: Any) -> None:
-        shape = marker if math.isfinite(x) else "<" if x < 0 else ">"
-        axes.plot(float(np.clip(x, *ends)), height, shape, color=colour, **style)
+        shape = "<" if x < ends[0] else ">" if x > ends[1] else marker
+        at = float(np.clip(x, *ends))
+        axes.plot(at, height, shape, color=colour, clip_on=False, **style)
 
     for d in comparison.differences:
-        draw(d, y + 0.24, "o", alpha=0.5, markersize=4, markeredgewidth=0)
+        draw(d, y + 0.24, "o", alpha=0.5, markersize=3.5, markeredgewidth=0)
     if comparison.interval is not None:
         axes.plot(np.clip(comparison.interval, *ends), [y, y], color=colour, linewidth=2.2)
     if comparison.median is not None:
-        draw(comparison.median, y, "D" if comparison.interval is not None else "x", markersize=6)
+        draw(comparison.median, y, "D" if comparison.interval is not None else "x", markersize=5)
+        axes.annotate(
+            signed(comparison.median),
+            (1.02, y),
+            xycoords=("axes fraction", "data"),
+            fontsize=8,
+            va="center",
+        )
 
 
 def _name(comparison: Comparison) -> str:
     c = comparison.contrast
-    star = "★ " if comparison.primary else ""
-    return drawable(f"{star}{c.change} − {c.against}  (n = {len(comparison.seeds)})")
+    return f"{'★ ' if comparison.primary else ''}{c.change} − {c.against}  (n = {comparison.pairs})"
 
 
-@plain_text()
 def draw_grid(
     rows: Sequence[str],
     columns: Sequence[str],
     curves: Mapping[tuple[str, str], Curves],
+    title: str,
     xlabel: str,
+    *,
     lines: Mapping[str, tuple[float, str]] | None = None,
     base: int = 10,
-    count: bool = True,
-) -> bytes:
-    """Draw a grid of panels; `lines` marks a value in every panel of a column.
+) -> str:
+    """Draw a grid of small panels with one legend; each row has one y axis.
 
-    x runs in powers of `base`: of 2 strictly, of 10 with a linear part that holds 0.
+    lines: a value to mark in every panel of a row, with its name. x runs in powers of `base`: of 2
+    strictly, of 10 with a linear part that holds 0.
     """
-    from matplotlib.figure import Figure
-
-    size = (max(WIDE, 2.2 * len(columns) + 0.5), 2.15 * len(rows) + 0.7)
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex="col")
-    for i, row in enumerate(rows):
-        for j, column in enumerate(columns):
-            axes, panel = grid[i, j], curves.get((row, column), {})
-            draw_bands(axes, panel, "o", count)
-            _log_if_wide(axes, panel)
-            if lines and column in lines:
-                value, label = lines[column]
-                axes.axhline(value, color=INK, linewidth=0.9, linestyle=":")
-                axes.annotate(
-                    label,
-                    (0.3, value),  # after the first steps, before most of what happens
-                    xytext=(0, 2),
-                    xycoords=("axes fraction", "data"),
-                    textcoords="offset points",
-                    fontsize=7,
-                    ha="center",
-                    va="bottom",
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85},
-                )
-            if base == 2:
-                axes.set_xscale("log", base=2)
-                axes.set_xticks(_doublings(panel))
-                axes.xaxis.set_major_formatter("{x:g}")
-            else:
-                axes.set_xscale("symlog", linthresh=10)
-                axes.set_xlim(left=-1)
-                axes.set_xticks(
-                    [0, *10 ** np.arange(1, 6)], ["0", "10", "100", "1k", "10k", "100k"]
-                )
-                axes.set_xlim(right=max(_last(panel) * 1.3, 11))
-            axes.tick_params(labelsize=7)
-            if i == 0:
-                axes.set_title(drawable(column), fontsize=9)
-            if j == 0:
-                axes.set_ylabel(drawable(row), fontsize=9)
-            if i == len(rows) - 1:
-                axes.set_xlabel(xlabel, fontsize=8)
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=min(4, max(len(labels), 1)),
-        frameon=False,
-        fontsize=8,
-        handlelength=LENGTH,
-    )
-    return to_png(figure)
+    size = (WIDTH, 1.3 * len(rows) + 1.1)
+    with new_figure(title, *size) as figure:
+        grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
+        for i, row in enumerate(rows):
+            for j, column in enumerate(columns):
+                axes, panel = grid[i, j], curves.get((row, column), {})
+                draw_bands(axes, panel)
+                axes.tick_params(labelsize=7)
+                if lines and row in lines:
+                    value, label = lines[row]
+                    axes.axhline(value, color=INK, linewidth=0.9, linestyle=":")
+                    axes.annotate(label, (0.99, value), (0, 2), fontsize=7, ha="right",
+                                  xycoords=("axes fraction", "data"),
+                                  textcoords="offset points")  # fmt: skip
+                if i == 0:
+                    axes.set_title(column, fontsize=8)
+            set_log_if_wide(grid[i, 0], [curves.get((row, column), {}) for column in columns])
+            grid[i, 0].set_ylabel(row.replace(": ", ":\n"), fontsize=7)
+        xs = [
+            x for panel in curves.values() for seeds in panel.values() for p, _ in seeds for x in p
+        ]
+        _scale_x(grid[0, 0], xs, base, 1 if len(columns) < 6 else 2)
+        figure.supxlabel(xlabel, fontsize=8)
+        handles, labels = next(
+            (found for axes in grid.flat if (found := axes.get_legend_handles_labels())[0]),
+            ([], []),
+        )
+        if len(labels) > 1 or lines is None:
+            figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False,
+                          fontsize=8, handlelength=3.4)  # fmt: skip
+        return to_svg(figure)
 
 
-def _doublings(curves: Curves) -> list[float]:
-    """Return the powers of 2 that the curves span, and what lies between where these are few."""
-    xs = [x for seeds in curves.values() for points, _ in seeds for x in points]
-    if not xs:
-        return []
-    exponents = np.arange(math.floor(math.log2(min(xs))), math.ceil(math.log2(max(xs))) + 1)
-    ticks = [2.0**k for k in exponents]
-    if len(ticks) < 5:
-        ticks = sorted([*ticks, *(1.5 * t for t in ticks)])
-    return [t for t in ticks if min(xs) <= t <= max(xs)]
-
-
-def _last(curves: Curves) -> float:
-    return max((x for seeds in curves.values() for xs, _ in seeds for x in xs), default=0.0)
+def _scale_x(axes: Axes, xs: Sequence[float], base: int, every: int) -> None:
+    if base == 2:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+        return
+    axes.set_xscale("symlog", linthresh=10)
+    axes.xaxis.minorticks_off()
+    ticks = {0: "0", 10: "10", 100: "100", 1000: "1k", 10_000: "10k", 100_000: "100k"}
+    axes.set_xticks(list(ticks)[::every], list(ticks.values())[::every])
+    axes.set_xlim(-1, max(1.3 * max(xs, default=0.0), 11))

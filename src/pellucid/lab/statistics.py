@@ -1,8 +1,8 @@
-"""Paired comparisons over seeds, with SciPy: interval, permutation test, effect, words.
+"""Paired comparisons over seeds: interval, permutation test, effect size, and a verdict.
 
-A pair is one seed under a change and under what it is compared with: the same first weights, the
-same order of the data. Every statement is about the differences within pairs. A value may be
-infinite, a loss that was never reached: larger than any other, and two of them equal.
+A pair is one seed under a change and under what it is compared with: the same initial weights, the
+same order of the data. Every statistic is of the differences within pairs. A value may be infinite,
+a loss that was never reached: larger than any other, and equal to another infinite one.
 """
 
 from __future__ import annotations
@@ -15,47 +15,54 @@ from typing import Any
 import numpy as np
 
 from pellucid.core.errors import optional
-from pellucid.lab.metrics import unit
+from pellucid.lab.document import INSTALL
+from pellucid.lab.metrics import find_metric
 from pellucid.lab.study import Contrast
 
 RESAMPLES, SEED = 9999, 12345
 SIGNS = 2**16
-"""Assignments of signs to try: all there are up to 16 pairs, beyond that so many drawn."""
+"""Sign assignments to try: all of them up to 16 pairs, so many drawn at random beyond."""
 LEVEL = 0.95
 FAR = 1e100
-"""Stands for an infinite difference: means and medians of it order as those of infinities would."""
+"""Replaces an infinite difference: means and medians order as those of infinities would."""
+NOT_DONE = "is not done"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One contrast, judged. What cannot be had from so few pairs is None."""
+    """One contrast with its statistics; None where there are too few pairs."""
 
     contrast: Contrast
     primary: bool
     seeds: tuple[int, ...]
-    """The pairs: seeds that both sides have a value for."""
+    """The pairs: seeds for which both variants have a value."""
     values: tuple[float, ...]
     """The change's, by pair."""
     against: tuple[float, ...]
     """Those of what it is compared with."""
     missing: tuple[str, ...] = ()
-    """Why a planned pair is not there, in words."""
+    """Why each missing pair is missing."""
     lost: int = 0
-    """Pairs that will not be there: a run failed, or has no such value."""
+    """Splits that will stay missing: a run failed, or has no such value."""
     pending: int = 0
-    """Pairs of which a run is still to be done."""
+    """Splits of which a run is not done yet."""
     median: float | None = None
     """Of the differences, change minus other."""
     interval: tuple[float, float] | None = None
-    """Of the median: the bootstrap's, drawn out until it is sure; from two pairs on."""
+    """Of the median: the bootstrap's, widened to reach 95 %; from two pairs on."""
     p: float | None = None
     """Permutation test of the mean difference, two-sided, over signs; from two pairs on. Where a
     difference is infinite, of the mean signed rank."""
     holm: float | None = None
-    """p after Holm's correction over all contrasts of its kind, primary or not."""
+    """p after Holm's correction over all primary contrasts, or over all others."""
     effect: float | None = None
     """Cohen's d_z: mean difference over its standard deviation; from three pairs on, where they
     differ."""
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs."""
+        return len(self.seeds)
 
     @property
     def differences(self) -> tuple[float, ...]:
@@ -64,14 +71,14 @@ class Comparison:
 
     @property
     def coverage(self) -> float | None:
-        """The most that the interval can be sure of: that of the differences it ends at or between.
+        """The most that the interval can cover: that of the differences it ends at or between.
 
         If no two are equal: from the a-th smallest to the a-th largest of n it misses the true
         median when fewer than a of them lie on one side of it.
         """
         if self.interval is None:
             return None
-        n, (low, high) = len(self.seeds), self.interval
+        n, (low, high) = self.pairs, self.interval
         ranks = (
             sum(d < low for d in self.differences) + (low in self.differences),
             sum(d > high for d in self.differences) + (high in self.differences),
@@ -87,7 +94,7 @@ def compare(
     planned: Collection[int] = (),
     failed: Container[tuple[str, int]] = (),
 ) -> Comparison:
-    """Compare two variants by seed; a value that is None, or a seed of one side only, is missing.
+    """Compare two variants by seed; a seed with a value on one side only is a missing pair.
 
     planned: the seeds that both are to have. failed: variants and seeds whose runs failed.
 
@@ -100,18 +107,19 @@ def compare(
     missing: list[str] = []
     lost, pending = 0, 0
     for seed in sorted(values.keys() | against.keys() | set(planned)):
-        pair = (values.get(seed), against.get(seed))
-        if None not in pair:
+        if None not in (values.get(seed), against.get(seed)):
             seeds.append(seed)
             continue
         sides = ((contrast.change, values), (contrast.against, against))
-        why = {name: _lacking(name, seed, side, failed) for name, side in sides}
+        why = {name: _reason(name, seed, side, failed) for name, side in sides}
         if set(why.values()) <= {None, NOT_DONE}:
             pending += 1
         else:
             lost += 1
         if set(why.values()) != {NOT_DONE}:
-            missing += [f"{name} with seed {seed} {said}" for name, said in why.items() if said]
+            missing += [
+                f"{name} with seed {seed} {reason}" for name, reason in why.items() if reason
+            ]
     left = tuple(float(values[s] or 0.0) for s in seeds)
     right = tuple(float(against[s] or 0.0) for s in seeds)
     found = Comparison(contrast, primary, tuple(seeds), left, right, tuple(missing), lost, pending)
@@ -129,13 +137,10 @@ def compare(
     )
 
 
-NOT_DONE = "is not done"
-
-
-def _lacking(
+def _reason(
     name: str, seed: int, side: Mapping[int, float | None], failed: Container[tuple[str, int]]
 ) -> str | None:
-    """Say why there is no value; None where there is one."""
+    """Return why there is no value; None where there is one."""
     if (name, seed) in failed:
         return "failed"
     if seed not in side:
@@ -156,8 +161,24 @@ def _unclipped(value: float) -> float:
     return float(value) if abs(value) < math.sqrt(FAR) else math.copysign(math.inf, value)
 
 
+# p values -----------------------------------------------------------------------------------------
+
+
+def _permutation(d: np.ndarray) -> float:
+    if np.any(np.abs(d) >= FAR):  # a mean would be that of the infinite ones alone
+        d = np.sign(d) * _stats().rankdata(np.abs(d))
+    found = _stats().permutation_test(
+        (d,),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=SIGNS,
+        rng=np.random.default_rng(SEED),
+    )
+    return float(found.pvalue)
+
+
 def smallest_p(pairs: int) -> float:
-    """Return the p of the permutation test if all of so many pairs agreed.
+    """Return the p of the permutation test when so many pairs all agree.
 
     >>> smallest_p(1), smallest_p(5)
     (1.0, 0.0625)
@@ -165,15 +186,15 @@ def smallest_p(pairs: int) -> float:
     return max(min(1.0, 2.0 ** (1 - pairs)), 2 / (SIGNS + 1))
 
 
-def out_of_reach(pairs: Sequence[int]) -> str:
-    """Say of how many comparisons, with so many pairs each, chance cannot be excluded at all.
+def too_few_seeds(pairs: Sequence[int]) -> str:
+    """Return a warning if some of these comparisons can never exclude chance, else "".
 
-    As if every pair of every comparison agreed, with Holm's correction over them; "" if of none.
+    pairs: of each comparison. Assumes that every pair agrees, with Holm's correction over all.
 
-    >>> out_of_reach([7, 7])
+    >>> too_few_seeds([7, 7])
     ''
-    >>> out_of_reach([5, 5]).split("(")[1]
-    'Holm p 0.12 at best): 7 seeds of each could'
+    >>> too_few_seeds([5, 5]).split("(")[1]
+    'best Holm p 0.12); 7 seeds of each would be enough'
     """
     best = holm([smallest_p(n) for n in pairs])
     short = [p for p in best if p > 1 - LEVEL]
@@ -181,16 +202,16 @@ def out_of_reach(pairs: Sequence[int]) -> str:
         return ""
     enough = next(n for n in range(1, 99) if len(pairs) * smallest_p(n) <= 1 - LEVEL)
     return (
-        f"in {len(short)} of {len(pairs)} primary comparisons chance cannot be excluded even if "
-        f"every pair agrees (Holm p {min(short):.2g} at best): {enough} seeds of each could"
+        f"{len(short)} of {len(pairs)} primary comparisons cannot exclude chance even if all pairs "
+        f"agree (best Holm p {min(short):.2g}); {enough} seeds of each would be enough"
     )
 
 
 def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return the comparisons with Holm's correction, primary ones and others each by themselves.
+    """Return the comparisons with Holm's correction, over the primary ones and over the others.
 
-    A comparison that was planned and has no p yet counts too, as p = 1: a first look at half of a
-    study is not corrected for less than the whole. Source: Holm 1979.
+    A planned comparison without a p yet counts as p = 1, so that a half-done study is corrected for
+    as many as a whole one. Source: Holm 1979.
     """
     corrected = list(comparisons)
     for kind in (True, False):
@@ -217,89 +238,15 @@ def holm(p: Sequence[float]) -> list[float]:
     return found
 
 
-def signed(value: float) -> str:
-    """Return a difference as it is printed: three digits, its sign, none for 0.
-
-    >>> signed(-0.03126), signed(2.0), signed(-0.0)
-    ('−0.0313', '+2', '0')
-    """
-    return f"{value:+.3g}".replace("-", "−").replace("inf", "∞") if value else "0"
-
-
-def verdict(comparison: Comparison) -> str:
-    """Say what the interval says and no more."""
-    lost = comparison.lost
-    if comparison.median is None:
-        yet = " yet" if comparison.pending or not lost else ""
-        also = f"; {lost} are lost" if lost else ""
-        return f"nothing to compare{yet}: no seed has both{also}"
-    said = _interval_in_words(comparison)
-    if any(map(math.isinf, comparison.differences)):
-        said += "; ∞ stands for a run that never got there"
-    if lost:
-        return f"of the pairs that ended: {said}; {lost} more {'is' if lost == 1 else 'are'} lost"
-    return said + _expected(comparison)
-
-
-def _interval_in_words(comparison: Comparison) -> str:
-    c, n, median = comparison.contrast, len(comparison.seeds), comparison.median or 0.0
-    amount = f"{signed(abs(median)).lstrip('+')} {unit(c.metric)}".strip()
-    amount = "1 epoch" if amount == "1 epochs" else amount
-    way = "lower" if median < 0 else "higher" if median > 0 else "the same"
-    by = f" by {amount}" if median else ""
-    if comparison.interval is None:
-        return f"{way}{by} with the one pair there is: no interval, so nothing general can be said"
-    low, high = comparison.interval
-    agree = sum(np.sign(d) == np.sign(median) for d in comparison.differences)
-    limits = f"{signed(low)} to {signed(high)}"
-    if low <= 0 <= high:
-        said = (
-            f"no difference shown: the interval, {limits}, holds 0 (median {way}{by}, "
-            f"{agree} of {n} seeds)"
-        )
-    else:
-        said = f"{way}{by} (interval {limits}), {agree} of {n} seeds"
-        if not _chance_excluded(comparison):
-            least = smallest_p(n)
-            said += (
-                f"; the permutation test does not exclude chance (Holm p = {comparison.holm:.2g}"
-            )
-            said += f", {n} pairs cannot give p below {least:.2g})" if least > 0.05 else ")"
-    if not _sure(comparison):
-        said += f"; {n} pairs make it a {100 * (comparison.coverage or 0):.0f} % interval at most"
-    return said
-
-
-def _chance_excluded(comparison: Comparison) -> bool:
-    return comparison.holm is None or comparison.holm <= 1 - LEVEL
-
-
-def _sure(comparison: Comparison) -> bool:
-    return comparison.coverage is not None and comparison.coverage >= LEVEL
-
-
-def _expected(comparison: Comparison) -> str:
-    """Say whether it came as expected, where so much can be said."""
-    expect, interval = comparison.contrast.expect, comparison.interval
-    if not expect or interval is None or interval[0] <= 0 <= interval[1]:
-        return ""
-    if not (_chance_excluded(comparison) and _sure(comparison)):
-        return ""
-    came = "lower" if interval[1] < 0 else "higher"
-    return ". As expected" if came == expect else f". Expected was {expect}"
-
-
-def _tail(n: int, a: int) -> float:
-    """Return P(Binomial(n, ½) < a): fewer than a of n differences below their true median."""
-    return sum(math.comb(n, k) for k in range(a)) * 0.5**n
+# the interval -------------------------------------------------------------------------------------
 
 
 def _interval(d: np.ndarray) -> tuple[float, float]:
-    """Return the percentile bootstrap's interval of the median, drawn out where it is unsure.
+    """Return the percentile bootstrap's interval of the median, widened where it is too narrow.
 
-    A bootstrap of few differences is too sure: of seven it ends at the second and the sixth, 88 %.
-    So it is drawn out to the a-th smallest and largest, with the largest a that makes 95 %; to all
-    of them where there are too few for that.
+    With few pairs the bootstrap is too narrow: with seven it ends at the second and the sixth,
+    which covers the median 88 % of the time. So it is widened to the a-th smallest and
+    largest, with the largest a that reaches 95 %; to all of them where there are too few for that.
     """
     ordered, n = np.sort(d), len(d)
     if ordered[0] == ordered[-1]:
@@ -323,27 +270,92 @@ def _interval(d: np.ndarray) -> tuple[float, float]:
 
 
 def _snapped(end: float, ordered: np.ndarray) -> float:
-    """Return the difference that an end was meant to be, where only rounding lies between them."""
+    """Return the difference that an end equals but for rounding, else the end."""
     nearest = float(ordered[np.abs(ordered - end).argmin()])
     return nearest if math.isclose(nearest, end, rel_tol=1e-9) else end
 
 
-def _permutation(d: np.ndarray) -> float:
-    if np.any(np.abs(d) >= FAR):  # a mean would be that of the infinite ones alone
-        d = np.sign(d) * _stats().rankdata(np.abs(d))
-    found = _stats().permutation_test(
-        (d,),
-        np.mean,
-        permutation_type="samples",
-        n_resamples=SIGNS,
-        rng=np.random.default_rng(SEED),
-    )
-    return float(found.pvalue)
+def _tail(n: int, a: int) -> float:
+    """Return P(Binomial(n, ½) < a): fewer than a of n differences below their true median."""
+    return sum(math.comb(n, k) for k in range(a)) * 0.5**n
 
 
 def _stats() -> Any:
-    return optional(
-        "scipy.stats",
-        "comparing runs needs SciPy",
-        extra="lab",
-    )
+    return optional("scipy.stats", INSTALL.format("SciPy"), extra="lab")
+
+
+# the verdict --------------------------------------------------------------------------------------
+
+
+def signed(value: float) -> str:
+    """Return a difference as it is printed: three digits, its sign, none for 0.
+
+    >>> signed(-0.03126), signed(2.0), signed(-0.0)
+    ('−0.0313', '+2', '0')
+    """
+    return f"{value:+.3g}".replace("-", "−").replace("inf", "∞") if value else "0"
+
+
+def verdict(comparison: Comparison) -> str:
+    """Return what the interval shows, and no more."""
+    lost = comparison.lost
+    if comparison.median is None:
+        yet = " yet" if comparison.pending or not lost else ""
+        also = f"; {lost} lost" if lost else ""
+        return f"nothing to compare{yet}: no seed has both{also}"
+    text = _interval_verdict(comparison)
+    if any(map(math.isinf, comparison.differences)):
+        text += "; ∞: a run never got there"
+    if lost:
+        return f"of the finished pairs: {text}; {lost} more lost"
+    return text + _expectation(comparison)
+
+
+def _interval_verdict(comparison: Comparison) -> str:
+    c, n, median = comparison.contrast, comparison.pairs, comparison.median or 0.0
+    amount = f"{signed(abs(median)).lstrip('+')} {find_metric(c.metric).unit}".strip()
+    amount = "1 epoch" if amount == "1 epochs" else amount
+    direction = "lower" if median < 0 else "higher" if median > 0 else "the same"
+    by = f" by {amount}" if median else ""
+    if comparison.interval is None:
+        return f"{direction}{by} in the only pair: no interval, so no general claim"
+    low, high = comparison.interval
+    agree = sum(np.sign(d) == np.sign(median) for d in comparison.differences)
+    limits = f"{signed(low)} to {signed(high)}"
+    if low <= 0 <= high:
+        text = (
+            f"no difference shown: the interval, {limits}, contains 0 (median {direction}{by}, "
+            f"{agree} of {n} seeds)"
+        )
+    else:
+        text = f"{direction}{by} (interval {limits}), {agree} of {n} seeds"
+        if not _chance_excluded(comparison):
+            least = smallest_p(n)
+            text += (
+                f"; the permutation test does not exclude chance (Holm p = {comparison.holm:.2g}"
+            )
+            text += f", {n} pairs cannot give p below {least:.2g})" if least > 0.05 else ")"
+    if not _covers(comparison):
+        text += (
+            f"; with {n} pairs the interval covers at most {100 * (comparison.coverage or 0):.0f} %"
+        )
+    return text
+
+
+def _chance_excluded(comparison: Comparison) -> bool:
+    return comparison.holm is None or comparison.holm <= 1 - LEVEL
+
+
+def _covers(comparison: Comparison) -> bool:
+    return comparison.coverage is not None and comparison.coverage >= LEVEL
+
+
+def _expectation(comparison: Comparison) -> str:
+    """Return whether it came as expected, where chance is excluded."""
+    expect, interval = comparison.contrast.expect, comparison.interval
+    if not expect or interval is None or interval[0] <= 0 <= interval[1]:
+        return ""
+    if not (_chance_excluded(comparison) and _covers(comparison)):
+        return ""
+    came = "lower" if interval[1] < 0 else "higher"
+    return ". As expected" if came == expect else f". Expected: {expect}"

@@ -1,8 +1,7 @@
-"""A study: one recipe, a few named changes of its settings, seeds, and what is to be compared.
+"""A study: one recipe, a few named changes of its settings, random seeds, and what is compared.
 
-A run is one change with one seed, named by the hash of its resolved settings. Settings at their
-default do not enter the hash, so that a later version with one setting more gives a run that was
-done before the same name.
+A run is one variant with one seed. It is named by the hash of its resolved settings; settings at
+their default do not enter the hash, so a setting added later keeps the names of earlier runs.
 """
 
 from __future__ import annotations
@@ -23,49 +22,39 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Contrast:
-    """A comparison that was chosen before anything ran."""
+    """A comparison of two variants by one metric."""
 
     change: str
-    """The change that is judged."""
     metric: str
-    """What it is judged by."""
     against: str = ""
-    """What it is judged against; unset: as the change says, else the base."""
+    """Unset: the variant's own `against`, else the base."""
     expect: Literal["", "lower", "higher"] = ""
-    """Which way it was expected to go."""
+    """The direction expected before anything ran."""
     claim: str = ""
-    """The claim that this puts to the test, in words."""
+    """The claim that this tests."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A figure that somebody else gives for a variant."""
+    """A figure published elsewhere for a variant."""
 
     change: str
-    """The variant."""
     metric: str
-    """What was measured."""
     value: float
-    """The figure."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A claim about every run of a variant by itself."""
+    """A claim about every single run of a variant."""
 
     change: str
-    """The variant."""
     metric: str
-    """What is bounded."""
     claim: str
-    """The claim in words."""
     at_least: float | None = None
-    """Never below this."""
     at_most: float | None = None
-    """Never above this."""
 
     def holds(self, value: float) -> bool:
-        """Return whether a run's value keeps to it.
+        """Return whether one run's value satisfies the claim.
 
         >>> Bound("d_k", "train_loss", "never above 0.28", at_most=0.28).holds(0.27)
         True
@@ -79,56 +68,55 @@ class Change:
     """A variant of the base."""
 
     about: str = ""
-    """In words, for the report."""
+    """A description for the report."""
     against: str = ""
-    """What it is compared with; unset: the base."""
+    """The variant it is compared with; unset: the base."""
     seeds: int | None = None
-    """Only this many of the study's seeds; unset: all."""
+    """Use only the first so many seeds of the study; unset: all."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The plain settings of a study file; the tables of changed settings stand beside them."""
+    """The scalar settings of a study file, without its tables of changed settings."""
 
     format: int
     """1, the format described here."""
     question: str
-    """What the study asks."""
     recipe: str
-    """The recipe everything starts from, or a TOML file."""
+    """A recipe by name, or a TOML file next to the study."""
     base: str
-    """What the unchanged variant is called."""
+    """The name of the unchanged variant."""
     seeds: tuple[int, ...]
-    """Each draws first weights, the order of the data, and dropout."""
+    """Each seeds the initial weights, the order of the data, and dropout."""
     metrics: tuple[str, ...]
-    """What is measured of every run, the most important first."""
+    """What is compared (`pellucid.lab.metrics`), the most important first."""
     minutes_per_run: float
-    """The budget: what one run takes on one core, about."""
+    """The budget: about how long one run takes on one core."""
     gigabytes_per_run: float = 1.0
-    """Memory that one run needs, about; it decides how many run at a time."""
+    """Memory that one run needs; it limits how many run at a time."""
+    measures: tuple[str, ...] = ()
+    """What is recorded inside the model and drawn (`pellucid.lab.measures`); unset: all."""
     about_base: str = ""
-    """The unchanged variant in words."""
+    """A description of the unchanged variant."""
     tokenizer: str = ""
-    """A tokenizer.json for both sides, beside the study; unset: learnt as the recipe says."""
+    """A tokenizer.json for both sides, next to the study; unset: trained as the recipe says."""
     frame_source: bool = False
-    """Begin and end tokens stand round sources too, as in seed 003."""
+    """Put begin and end tokens around sources too, as article 003 does."""
     probe_steps: tuple[int, ...] = ()
-    """Steps after which a look inside is taken; the last step always is."""
+    """Steps after which the measures are recorded, besides the last."""
     primary: tuple[Contrast, ...] = ()
     """The comparisons that the study is about, stated before it is run."""
     reference_name: str = ""
-    """Whose figures `reference` holds."""
+    """The source of the figures in `reference`."""
     reference: tuple[Reference, ...] = ()
-    """Figures that ours stand beside."""
     bounds: tuple[Bound, ...] = ()
-    """Claims about single runs."""
     notes: tuple[str, ...] = ()
     """What a reader of the report should know."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run: all that a process, here or elsewhere, needs to do it."""
+    """One run: all that a process needs to do it."""
 
     study: str
     change: str
@@ -137,13 +125,14 @@ class Trial:
     config: RunConfig
     probe_steps: tuple[int, ...] = ()
     tokenizer: str = ""
-    """The text of tokenizer.json, or "" for one learnt from the data."""
+    """The text of tokenizer.json, or "" to train one on the data."""
     frame_source: bool = False
+    measures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study as read and checked: `variants` holds the base, then the changes, by name."""
+    """A checked study: `variants` holds the settings of the base, then of the changes, by name."""
 
     name: str
     plan: Plan
@@ -153,19 +142,19 @@ class Study:
     source: str = field(default="", compare=False)
     """The text of the file, for the report."""
     typed: str = field(default="", compare=False)
-    """What it is called at the command line."""
+    """How the study is named on the command line."""
 
     def seeds_of(self, change: str) -> tuple[int, ...]:
         """Return the seeds that a variant runs with."""
         return self.plan.seeds[: self.changes[change].seeds]
 
     def pairs_of(self, contrast: Contrast) -> set[int]:
-        """Return the seeds that both sides of a comparison run with."""
+        """Return the seeds that both variants of a comparison run with."""
         against = contrast.against or self.against(contrast.change)
         return set(self.seeds_of(contrast.change)) & set(self.seeds_of(against))
 
     def trials(self) -> list[Trial]:
-        """Return every run, seeds before variants: any prefix is as balanced as can be."""
+        """Return every run, all variants with one seed before the next seed: prefixes balance."""
         return [
             self._trial(name, seed)
             for seed in self.plan.seeds
@@ -174,11 +163,11 @@ class Study:
         ]
 
     def against(self, change: str) -> str:
-        """Return what a change is compared with."""
+        """Return the variant that a change is compared with."""
         return self.changes[change].against or self.plan.base
 
     def contrasts(self) -> Iterator[tuple[Contrast, bool]]:
-        """Yield every comparison once, the primary ones first, with whether it is one of them."""
+        """Yield every comparison once, the primary ones first, with whether it is primary."""
         seen = set()
         for contrast in self.plan.primary:
             full = replace(contrast, against=contrast.against or self.against(contrast.change))
@@ -191,33 +180,34 @@ class Study:
                     yield Contrast(change, metric, against), False
 
     def families(self) -> dict[str, list[str]]:
-        """Return the variants in groups: what is compared with, then what is compared with it.
+        """Return the variants grouped by what they are compared with, which comes first.
 
         >>> from pellucid.lab.study_file import load_study
-        >>> list(load_study("seed-003").families())[0]
-        'against sqrt_d_k'
+        >>> list(load_study("article-003").families())
+        ['sqrt_d_k']
         """
         found: dict[str, list[str]] = {}
         for name in self.variants:
             against = self.against(name)
-            group = found.setdefault(f"against {against}", [against])
+            group = found.setdefault(against, [against])
             if name not in group:
                 group.append(name)
-        return {title: names for title, names in found.items() if len(names) > 1} or found
+        return {base: names for base, names in found.items() if len(names) > 1} or found
 
     def _trial(self, name: str, seed: int) -> Trial:
         config = self.variants[name]
         config = replace(config, seed=seed, training=replace(config.training, seed=seed))
-        framed = self.plan.frame_source
+        plan = self.plan
         return Trial(
             self.name,
             name,
             seed,
-            run_id(config, self.tokenizer, framed),
+            run_id(config, self.tokenizer, plan.frame_source),
             config,
-            self.plan.probe_steps,
+            plan.probe_steps,
             self.tokenizer,
-            framed,
+            plan.frame_source,
+            plan.measures,
         )
 
 
@@ -244,17 +234,19 @@ def run_id(config: RunConfig, tokenizer: str = "", frame_source: bool = False) -
 
 
 def flat_settings(config: RunConfig) -> dict[str, Any]:
-    """Return a run's settings under dotted names; inf, for which JSON has no word, as text."""
+    """Return a run's settings under dotted names; inf, which JSON cannot hold, as text."""
     return {
         name: str(value) if isinstance(value, float) and math.isinf(value) else value
         for name, value in flat(to_mapping(config)).items()
     }
 
 
-def choose(trials: Sequence[Trial], only: Sequence[str], seeds: Sequence[int]) -> list[Trial]:
-    """Return the trials of these changes and seeds; of all when a list is empty.
+def select_trials(
+    trials: Sequence[Trial], only: Sequence[str], seeds: Sequence[int]
+) -> list[Trial]:
+    """Return the trials of these changes and seeds; an empty list selects all.
 
-    Raises `UsageError` for a name or a seed that no trial has, and when none has both.
+    Raises `UsageError` for a change or a seed that no trial has, and when none has both.
     """
     for what, wanted, known in (
         ("change", only, {t.change for t in trials}),
@@ -269,7 +261,7 @@ def choose(trials: Sequence[Trial], only: Sequence[str], seeds: Sequence[int]) -
     if not found:
         there = sorted({t.seed for t in trials if t.change in only})
         raise UsageError(
-            f"no run is both one of {', '.join(only)} and of seed {', '.join(map(str, seeds))}; "
-            f"the seeds there are: {', '.join(map(str, there))}"
+            f"no run of {', '.join(only)} has seed {', '.join(map(str, seeds))}; they have seeds "
+            f"{', '.join(map(str, there))}"
         )
     return found

@@ -4,68 +4,73 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
 from pellucid.families.folder import token_error
-from pellucid.lab.metrics import NEEDED, check_metric
+from pellucid.lab.measures import MEASURES
+from pellucid.lab.metrics import find_metric
 from pellucid.lab.study import Plan, Study, flat_settings, run_id
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.training.config import DataConfig, RunConfig
 
-NEVER = 10_000
-"""`training.minutes`, a week, that no run of a study comes to: TOML has no word for "unset"."""
+UNLIMITED = 10_000
+"""`training.minutes`, a week: effectively unlimited. TOML has no null to unset it."""
 
 SEEDS = 2**32
-"""Random numbers take a seed modulo this: one beyond it is another's again."""
+"""Random numbers take a seed modulo this, so a larger one repeats another."""
 
 
 def check_study(study: Study) -> None:
-    """Raise `UsageError` for the first fault of a study as read."""
+    """Raise `UsageError` for the first error in a study as read."""
     _check_plan(study.plan)
     _check_names(study)
     _check_contrasts(study)
     for name, config in study.variants.items():
         _check_variant(name, config)
-        _check_written(study.plan.metrics, name, config)
+        _check_scores(study.plan.metrics, name, config)
     _check_distinct(study)
 
 
 def check_name(name: str, where: str) -> None:
     r"""Raise `UsageError` unless a variant may have this name.
 
-    A name stands in tables, pictures and commands: matplotlib leaves one that begins with _ out of
-    legends, a shell reads < and $, and one that begins with - is an option.
+    Names appear in tables, pictures and shell commands: < and $ mean something to a shell, and a
+    leading - begins an option.
 
     >>> check_name("d_k^2", "changes"); check_name("없음", "changes")
     """
     if not re.fullmatch(r"[^\W_][\w.^+-]*", name):
         raise UsageError(
-            f"{where}: a name begins with a letter or a digit, and holds letters, digits and "
-            f". ^ + - _ only; got {name!r}"
+            f"{where}: a name begins with a letter or a digit and holds only letters, digits and "
+            f". ^ + - _; got {name!r}"
         )
 
 
-def check_sides(
-    metrics: Sequence[str], name: str, data: DataConfig, valid: bool, test: bool
+def check_held_out(
+    metrics: Sequence[str], name: str, data: DataConfig, parts: Container[str]
 ) -> None:
-    """Raise `UsageError` for a metric of pairs put aside where a variant has none put aside."""
-    split = "another data.split, or files in data.train and"
-    own = "set data.held_out or" if data.train else f"a corpus puts aside what it does: set {split}"
+    """Raise `UsageError` for a metric of held-out pairs that a variant does not have.
+
+    parts: those of "valid" and "test" that it has.
+    """
+    kinds = {"valid": "validation pairs", "test": "test pairs"}
     for metric in metrics:
-        if metric in ("valid_loss", "best_valid_loss") and not valid:
-            lacking = f"validation pairs; {own} data.valid"
-        elif metric == "test_loss" and not test:
-            own = "set" if data.train else own
-            lacking = f"test pairs; {own} data.test (best_valid_loss is of the validation pairs)"
-        elif metric in NEEDED and not (valid or test):
-            lacking = f"pairs put aside; {own} data.valid or data.test"
-        else:
+        needed = find_metric(metric).held_out
+        if not needed or any(part in parts for part in needed):
             continue
-        raise UsageError(f"runs of {name} do not write {metric}, for they have no {lacking}")
+        if data.train:
+            settings = " or ".join(f"data.{part}" for part in needed)
+            remedy = f"set data.held_out or {settings}" if "valid" in needed else f"set {settings}"
+        else:
+            remedy = "set another data.split, or files in data.train"
+        raise UsageError(
+            f"runs of {name} do not write {metric}, because they have no "
+            f"{' or '.join(kinds[part] for part in needed)}; {remedy}"
+        )
 
 
 def _check_plan(plan: Plan) -> None:
@@ -75,19 +80,24 @@ def _check_plan(plan: Plan) -> None:
             f"seeds: expected different numbers from 0 to {SEEDS - 1}, got {list(plan.seeds)}"
         )
     if not plan.metrics or len(set(plan.metrics)) < len(plan.metrics):
-        raise UsageError(
-            f"metrics: name at least one thing to measure, each once; got {list(plan.metrics)}"
-        )
-    judged = [contrast.metric for contrast in plan.primary]
-    judged += [figure.metric for figure in plan.reference]
-    judged += [bound.metric for bound in plan.bounds]
-    for metric in (*plan.metrics, *judged):
-        check_metric(metric)
+        raise UsageError(f"metrics: name at least one metric, each once; got {list(plan.metrics)}")
+    for measure in plan.measures:
+        if measure not in MEASURES:
+            raise UsageError(
+                f"measures: there is no {measure!r}{nearest(measure, MEASURES)}; there are: "
+                f"{', '.join(MEASURES)}"
+            )
+    used = [contrast.metric for contrast in plan.primary]
+    used += [figure.metric for figure in plan.reference]
+    used += [bound.metric for bound in plan.bounds]
+    for metric in (*plan.metrics, *used):
+        measure = find_metric(metric).measure
         if metric not in plan.metrics:
             raise UsageError(
-                f"{metric} is judged but not among metrics ({', '.join(plan.metrics)}); add it "
-                "there"
+                f"{metric} is used but not among metrics ({', '.join(plan.metrics)}); add it there"
             )
+        if measure and measure not in plan.measures:
+            raise UsageError(f"{metric} needs the measure {measure!r}; add it to measures")
     for bound in plan.bounds:
         if bound.at_least is None and bound.at_most is None:
             raise UsageError(f"bounds: {bound.claim!r} bounds nothing; set at_least or at_most")
@@ -119,7 +129,7 @@ def _check_names(study: Study) -> None:
 
 
 def _check_contrasts(study: Study) -> None:
-    """Refuse a comparison with itself, and one that stands twice: Holm would count it twice."""
+    """Refuse a variant compared with itself, and a comparison given twice: Holm counts both."""
     for name in study.changes:
         against = study.against(name)
         if name == against and name != study.plan.base:
@@ -127,27 +137,27 @@ def _check_contrasts(study: Study) -> None:
         if name != against and study.against(against) == name:
             raise UsageError(
                 f"changes.{name}.against: {name} and {against} are each compared with the other; "
-                "leave one of the two out"
+                "remove one of the two"
             )
     seen = set()
     for contrast in study.plan.primary:
         against = contrast.against or study.against(contrast.change)
         if contrast.change == against:
             raise UsageError(
-                f"primary: {against} is compared with itself; change names the variant that is "
-                "judged, against what it is judged against"
+                f"primary: {against} is compared with itself; set change or against to another "
+                "variant"
             )
         asked = (frozenset((contrast.change, against)), contrast.metric)
         if asked in seen:
             raise UsageError(
                 f"primary: {contrast.change} and {against} are compared twice by "
-                f"{contrast.metric}; leave one of the two out"
+                f"{contrast.metric}; remove one of the two"
             )
         seen.add(asked)
 
 
 def _check_variant(name: str, config: RunConfig) -> None:
-    """Refuse what the lab cannot train, and what it cannot train twice alike."""
+    """Refuse what the lab cannot train, or not twice alike."""
     if not isinstance(config.model, Seq2SeqConfig):
         raise UsageError(
             f"{name}: the lab trains encoder-decoders, not model_type {config.model.model_type}; "
@@ -156,38 +166,37 @@ def _check_variant(name: str, config: RunConfig) -> None:
     if fault := token_error(config.model):
         raise UsageError(f"{name}: model.{fault}")
     training = config.training
-    never = f"minutes = {NEVER} in [settings.training], which is more than any run takes"
-    timed = training.minutes is not None and training.minutes < NEVER
+    unlimited = f"minutes = {UNLIMITED} in [settings.training]"
+    timed = training.minutes is not None and training.minutes < UNLIMITED
     if training.steps is None and training.epochs is None:
-        also = f", and {never}" if timed else ""
-        raise UsageError(f"{name}: nothing but the clock ends its runs; set epochs or steps{also}")
+        also = f", and {unlimited}" if timed else ""
+        raise UsageError(f"{name}: only the clock ends its runs; set epochs or steps{also}")
     if timed:
         raise UsageError(
-            f"{name}: training.minutes = {training.minutes:g} may end its runs, and then the "
-            "machine's load is among what is compared; let epochs or steps end them, and set "
-            f"{never}"
+            f"{name}: training.minutes = {training.minutes:g} may end its runs, and then machine "
+            f"load would affect the comparison; set epochs or steps, and {unlimited}"
         )
 
 
-def _check_written(metrics: Sequence[str], name: str, config: RunConfig) -> None:
-    """Refuse a score that a variant does not count, as far as its settings tell."""
+def _check_scores(metrics: Sequence[str], name: str, config: RunConfig) -> None:
+    """Refuse a metric that a variant does not compute, as far as its settings tell."""
     for metric in metrics:
-        needed = NEEDED.get(metric)
-        if needed is not None and config.evaluation.metric != needed:
+        needed = find_metric(metric).evaluation
+        if needed and config.evaluation.metric != needed:
             raise UsageError(
                 f"runs of {name} do not write {metric}; it needs evaluation.metric = "
                 f'"{needed}", and they have "{config.evaluation.metric}"'
             )
     data = config.data
-    if data.train:  # what a corpus puts aside is seen when it is read
-        valid = bool(data.valid) or data.held_out > 0
-        check_sides(metrics, name, data, valid, bool(data.test))
+    if data.train:  # a corpus shows what it holds out only when it is read
+        parts = ["valid"] * (bool(data.valid) or data.held_out > 0) + ["test"] * bool(data.test)
+        check_held_out(metrics, name, data, parts)
 
 
 def _check_distinct(study: Study) -> None:
     seen: dict[str, str] = {}
     for name, config in study.variants.items():
-        same = seen.setdefault(run_id(_in_one_way(config)), name)
+        same = seen.setdefault(run_id(_canonical(config)), name)
         if same == name:
             continue
         mine, its = flat_settings(config), flat_settings(study.variants[same])
@@ -196,14 +205,12 @@ def _check_distinct(study: Study) -> None:
             for key in its | mine
             if its.get(key) != mine.get(key)
         ]
-        said = "come to the same settings"
-        if differs:
-            said = f"train the same model, for all that {'; '.join(differs)}"
-        raise UsageError(f"{same} and {name} {said}; a comparison of the two would compare nothing")
+        why = f", although {'; '.join(differs)}" if differs else ": they have the same settings"
+        raise UsageError(f"{same} and {name} train the same model{why}; change one or remove it")
 
 
-def _in_one_way(config: RunConfig) -> RunConfig:
-    """Write settings that train the same model in the same way, where that is cheaply seen."""
+def _canonical(config: RunConfig) -> RunConfig:
+    """Return settings in one form where two forms train the same model in the same way."""
     model = config.model
     factors = {"embedding_scale": model.token_factor, "position_scale": model.position_factor}
     if model.attention_scale != "learned":
@@ -215,7 +222,7 @@ def _in_one_way(config: RunConfig) -> RunConfig:
     data = config.data
     if data.train:  # the corpus is not read
         data = replace(data, corpus="", split="", held_out=0.0 if data.valid else data.held_out)
-    else:  # nor the corpus cut, but where it says
+    else:  # a corpus has its own split
         data = replace(data, held_out=0.0, columns=None)
     training = replace(config.training, minutes=None)
     return replace(config, data=data, model=replace(model, **numbers), training=training)

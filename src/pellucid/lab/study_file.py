@@ -1,7 +1,8 @@
-"""Study files: found by name or path, read strictly, every fault named."""
+"""Study files: found by name or path, read strictly, checked before anything runs."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.resources import files
@@ -10,10 +11,16 @@ from typing import Any
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import from_mapping, nearest, read_toml
+from pellucid.lab.measures import MEASURES
 from pellucid.lab.study import FORMAT, Change, Plan, Study
 from pellucid.lab.study_checks import check_name, check_study
-from pellucid.lab.tokens import file_tokenizers
+from pellucid.lab.trial import file_tokenizers
 from pellucid.training.config import RunConfig, load_recipe
+
+RENAMED = {"seed-003": "article-003"}
+"""Earlier names of studies, which still work."""
+
+logger = logging.getLogger(__name__)
 
 
 def study_names() -> list[str]:
@@ -25,18 +32,19 @@ def study_names() -> list[str]:
 def load_study(name: str) -> Study:
     """Return a study by name, or from a TOML file.
 
-    Raises `UsageError` when there is none (suggesting the nearest), and for any fault in it: a
-    setting that no recipe has, two changes that train the same model, a metric that no run writes,
-    a name that is nowhere defined, runs that only the clock would end.
+    Raises `UsageError` when there is none (suggesting the nearest), and for the first error in it.
     """
     path = Path(name)
     if path.suffix != ".toml":
+        if name in RENAMED:
+            logger.warning("the study %s is now called %s", name, RENAMED[name])
+            name = RENAMED[name]
         if name not in study_names():
             raise UsageError(
                 f"no study or TOML file {name!r}{nearest(name, study_names())}; studies: "
                 f"{', '.join(study_names())}"
             )
-        # Studies are files of the package, which is never zipped: tokenizers stand beside them.
+        # Studies are files of the package, which is never zipped: tokenizers are next to them.
         path = Path(str(files("pellucid") / "studies" / f"{name}.toml"))
     return replace(read_study(path), typed=name)
 
@@ -50,50 +58,40 @@ def read_study(path: Path) -> Study:
         raise UsageError(
             f"{path}: study format {values.get('format')!r}, this Pellucid reads format = {FORMAT}"
         )
+    values.setdefault("measures", list(MEASURES))
     plan = from_mapping(Plan, values, str(path), beside=("settings", "changes"))
     check_name(plan.base, f"{path}, base")
     _check_table(
         tables, f"{path}, changes", '[changes.NAME] with set.model.attention_scale = "d_k"'
     )
-    recipe = load_recipe(_beside(path, plan.recipe))
-    base = _set(settings, f"{path}, settings", recipe)
+    recipe = str(path.parent / plan.recipe) if plan.recipe.endswith(".toml") else plan.recipe
+    base = _set(settings, f"{path}, settings", load_recipe(recipe))
     changes = {plan.base: Change(plan.about_base)}
     variants = {plan.base: base}
     for change, table in tables.items():
         where = f"{path}, changes.{change}"
         check_name(change, f"{path}, changes")
         if change in variants:
-            raise UsageError(f"{where}: is the name of the base; call it something else")
+            raise UsageError(f"{where}: this is the name of the base; choose another")
         if not isinstance(table, Mapping) or not isinstance(table.get("set"), Mapping):
             raise UsageError(f"{where}: say what it sets: set.model.attention_scale = …")
         rest = {key: value for key, value in table.items() if key != "set"}
         changes[change] = from_mapping(Change, rest, where)
         variants[change] = _set(table["set"], where, base)
-    study = Study(
-        path.stem,
-        plan,
-        changes,
-        variants,
-        _read_tokenizer(path, plan),
-        source=path.read_text("utf-8"),
-        typed=str(path),
-    )
     try:
+        tokenizer = _read_tokenizer(path.parent / plan.tokenizer, plan) if plan.tokenizer else ""
+        source = path.read_text("utf-8")
+        study = Study(path.stem, plan, changes, variants, tokenizer, source, typed=str(path))
         check_study(study)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     return study
 
 
-def _beside(path: Path, recipe: str) -> str:
-    return str(path.parent / recipe) if recipe.endswith(".toml") else recipe
-
-
 def _set(values: Any, where: str, base: RunConfig) -> RunConfig:
-    """Change settings, seeds apart: a seed set here would be replaced by each run's own."""
+    """Change settings; a seed is refused, since each run's own would replace it."""
     _check_table(values, where, "[settings.training] with epochs = 10")
-    training = values.get("training")
-    for name, table in (("seed", values), ("training.seed", training)):
+    for name, table in (("seed", values), ("training.seed", values.get("training"))):
         if isinstance(table, Mapping) and "seed" in table:
             raise UsageError(
                 f"{where}: {name}: seeds are the study's, the same for every variant; set them at "
@@ -107,20 +105,17 @@ def _check_table(values: Any, where: str, example: str) -> None:
         raise UsageError(f"{where}: expected a table, as {example}; got {values!r}")
 
 
-def _read_tokenizer(path: Path, plan: Plan) -> str:
-    if not plan.tokenizer:
-        return ""
-    file = path.parent / plan.tokenizer
+def _read_tokenizer(file: Path, plan: Plan) -> str:
     try:
         text = file.read_text(encoding="utf-8")
         file_tokenizers(text, plan.frame_source)
     except OSError as error:
-        raise UsageError(f"{path}: tokenizer: {file}: {error.strerror}") from None
+        raise UsageError(f"tokenizer: {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{path}: tokenizer: {file}: not UTF-8 text (byte {error.start}); expected a "
-            "tokenizer.json of Hugging Face's library"
+            f"tokenizer: {file}: not UTF-8 text (byte {error.start}); expected a tokenizer.json "
+            "of Hugging Face's library"
         ) from None
     except UserError as error:
-        raise UsageError(f"{path}: tokenizer: {file}: {error}") from None
+        raise UsageError(f"tokenizer: {file}: {error}") from None
     return text

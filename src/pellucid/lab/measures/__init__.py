@@ -1,0 +1,17 @@
+"""`MEASURES`: what a study can record inside its models and show in its report, by name."""
+
+from pellucid.lab.measures import attention, exponents, model, softmax
+from pellucid.lab.measures.measure import Measure
+
+MEASURES: dict[str, Measure] = {
+    measure.name: measure
+    for measure in (
+        exponents.MEASURE,
+        attention.MEASURE,
+        softmax.MEASURE,
+        model.MEMORY,
+        model.EMBEDDINGS,
+        model.GRADIENTS,
+        model.DEAD_UNITS,
+    )
+}
