@@ -80,9 +80,9 @@ def affordable(gigabytes: float) -> int:
     A container's limits count as the machine's own do. Raises `UserError` where the packages that
     know them are missing.
     """
-    message = "choosing how many runs go at a time needs {}; set --workers, or install '.[lab]'"
-    processors = optional("loky", message.format("loky")).cpu_count()
-    free = optional("psutil", message.format("psutil")).virtual_memory().available
+    message = "choosing how many runs go at a time needs {}; set --workers"
+    processors = optional("loky", message.format("loky"), extra="lab").cpu_count()
+    free = optional("psutil", message.format("psutil"), extra="lab").virtual_memory().available
     for limit, stat, used in (
         ("memory.max", "memory.stat", "anon"),
         ("memory/memory.limit_in_bytes", "memory/memory.stat", "total_rss"),  # version 1
