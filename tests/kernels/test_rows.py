@@ -14,6 +14,7 @@ from pellucid.core.rng import row_keys
 from pellucid.core.vjp import dispatch, pair
 from pellucid.ops.activations import ACTIVATIONS, Activation
 
+WITH_KERNEL = [name for name, activation in ACTIVATIONS.items() if activation.kernel]
 SHAPES = [(331, 53), (3, 7, 13), (1, 3), (2, 1009)]
 
 
@@ -45,7 +46,7 @@ def test_add_dropout_norm(shape: tuple[int, ...], dropout: float, affine: str) -
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("with_bias", [True, False])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", WITH_KERNEL)
 def test_bias_act_dropout(
     shape: tuple[int, ...], dropout: float, with_bias: bool, activation: str
 ) -> None:
@@ -55,7 +56,7 @@ def test_bias_act_dropout(
     judge(ops.bias_act_dropout, (x * np.float32(3), bias), options, dy)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", WITH_KERNEL)
 def test_activations_far_out(activation: str) -> None:
     x = np.array([[-np.inf, -1e30, -90, -5, -1e-40, 0, 1e-40, 5, 90, 1e30, np.inf]], np.float32)
     judge(ops.bias_act_dropout, (x, None), {"activation": activation}, np.ones_like(x))
@@ -119,7 +120,7 @@ def test_embedding(padding_idx: int | None) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", WITH_KERNEL)
 def test_activations_of_what_is_not_a_number(value: float, activation: str) -> None:
     x = np.zeros((3, 5), np.float32)
     x[1, 2] = value
@@ -142,7 +143,7 @@ def test_dropout_keeps_the_same_numbers_as_the_page() -> None:
 def test_relu_keeps_its_output_for_backward_and_others_their_input() -> None:
     """The output of ReLU is read-only, since writing to it would change the gradient."""
     (x,) = draw((6, 10), 1)
-    for activation in ACTIVATIONS:
+    for activation in WITH_KERNEL:
         y, _ = planned(ops.bias_act_dropout, x, None, activation=activation)()
         assert y.flags.writeable == (activation != "relu")
 

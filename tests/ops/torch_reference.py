@@ -175,11 +175,9 @@ def _bias_act_dropout(
     rng: Rng | None = None,
 ) -> Tensor:
     shifted = x if bias is None else x + bias
-    act = {
-        "relu": functional.relu,
+    special = {
         "leaky_relu": functional.leaky_relu,
-        "gelu": functional.gelu,
         "gelu_tanh": lambda h: functional.gelu(h, approximate="tanh"),
-        "silu": functional.silu,
-    }[activation]
+    }
+    act = special.get(activation) or globals()[f"_{activation}"]
     return _dropout(act(shifted), dropout, rng)

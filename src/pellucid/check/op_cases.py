@@ -144,14 +144,20 @@ def _losses() -> list[OpCase]:
 def _fused() -> list[OpCase]:
     x, residual = normal(N, L, E), normal(N, L, E)[::-1] ** 2
     weight, bias = 1.0 + 0.3 * normal(E), normal(E)
-    bent, bend = off_the_kink(N, L, F), 0.1 * np.tanh(normal(F))
     dropped: dict[str, Any] = {"dropout": 0.3, "rng": Rng(5)}
     return [
         _case("add_dropout_norm", x=x, residual=residual, weight=weight, bias=bias, **dropped),
         _case("add_dropout_norm", "bare", x=x, residual=residual),
         *(
-            _case("bias_act_dropout", name, x=bent, bias=bend, activation=name, **dropped)
-            for name in ACTIVATIONS
+            _case(
+                "bias_act_dropout",
+                name,
+                x=off_the_kink(N, L, F * activation.gates),
+                bias=0.1 * np.tanh(normal(F * activation.gates)),
+                activation=name,
+                **dropped,
+            )
+            for name, activation in ACTIVATIONS.items()
         ),
-        _case("bias_act_dropout", "no bias, no dropout", x=bent, bias=None),
+        _case("bias_act_dropout", "no bias, no dropout", x=off_the_kink(N, L, F), bias=None),
     ]

@@ -105,9 +105,10 @@ def _compiled(
 
 
 def _modules(f: Callable[..., Any]) -> frozenset[str]:
-    """Return the modules of a function and of the functions that its closure holds."""
-    inside = (cell.cell_contents for cell in f.__closure__ or ())
-    return frozenset({f.__module__, *(g.__module__ for g in inside if callable(g))})
+    """Return the modules of a function, of those that its closure holds, and so on."""
+    f = getattr(f, "py_func", f)
+    inside = [cell.cell_contents for cell in f.__closure__ or ()]
+    return frozenset({f.__module__}).union(*(_modules(g) for g in inside if callable(g)))
 
 
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
