@@ -64,6 +64,11 @@ def _silu(x: Tensor) -> Tensor:
     return functional.silu(x)
 
 
+def _swiglu(x: Tensor) -> Tensor:
+    a, b = x.chunk(2, -1)
+    return functional.silu(a) * b
+
+
 def _gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return functional.gelu(x, approximate=approximate)
 

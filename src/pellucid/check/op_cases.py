@@ -59,6 +59,7 @@ def _small() -> list[OpCase]:
         _case("relu", x=bent),
         _case("leaky_relu", x=bent, slope=0.1),
         _case("silu", x=x),
+        _case("swiglu", x=normal(N, L, 2 * F)),
         _case("gelu", x=x),
         _case("gelu", "tanh", x=x, approximate="tanh"),
         _case("dropout", x=x, p=0.3, rng=Rng(5)),

@@ -22,6 +22,7 @@ from pellucid.ops.relu import relu, relu_backward
 from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
 from pellucid.ops.silu import silu, silu_backward
 from pellucid.ops.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
+from pellucid.ops.swiglu import swiglu, swiglu_backward
 
 __all__ = [
     "add_dropout_norm",
@@ -62,4 +63,6 @@ __all__ = [
     "sinusoidal",
     "softmax",
     "softmax_backward",
+    "swiglu",
+    "swiglu_backward",
 ]

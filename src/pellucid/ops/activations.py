@@ -17,6 +17,7 @@ from pellucid.ops.gelu import gelu, gelu_backward
 from pellucid.ops.leaky_relu import leaky_relu
 from pellucid.ops.relu import relu
 from pellucid.ops.silu import silu
+from pellucid.ops.swiglu import swiglu
 
 OnnxNode = Callable[..., str]
 """node(op_type, *inputs, **attributes) -> the name of the node's output."""
@@ -79,6 +80,7 @@ _ROWS = (
         ctranslate2="SWISH",
         huggingface=("silu", "swish"),
     ),
+    Activation("swiglu", pair_of(swiglu), gates=2),
 )  # fmt: skip
 
 ACTIVATIONS: dict[str, Activation] = {activation.name: activation for activation in _ROWS}
