@@ -69,6 +69,15 @@ def _swiglu(x: Tensor) -> Tensor:
     return functional.silu(a) * b
 
 
+def _rotary(x: Tensor, positions: Tensor) -> Tensor:
+    """Complex numbers in place of pairs: x e^(iθ)."""
+    a, b = x.double().chunk(2, -1)
+    half = a.shape[-1]
+    theta = positions[:, None, None] * 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+    turned = torch.complex(a, b) * torch.polar(torch.ones_like(theta), theta)
+    return torch.cat([turned.real, turned.imag], -1).to(x.dtype)
+
+
 def _gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return functional.gelu(x, approximate=approximate)
 

@@ -81,6 +81,7 @@ def _attention() -> list[OpCase]:
     per_query[2, ::2] = -np.inf
     rows = np.arange(N * L, dtype=np.uint32).reshape(N, 1, L)
     return [
+        _case("rotary", x=normal(L, H, 2 * D), positions=np.array([0, 3, 1, 97, 2])),
         _case("attention", q=q, k=k, v=v),
         _case("attention", "scale, dropout", q=q, k=k, v=v, scale=0.2, dropout=0.3, rng=Rng(5)),
         _case("attention", "bool mask", q=q, k=k, v=v, mask=padding),

@@ -30,5 +30,6 @@ POSITIONS: dict[str, Positions] = {
     for scheme in (
         Positions("sinusoidal", table=ops.sinusoidal),
         Positions("learned", learned=True),
+        Positions("rotary", rotate=ops.rotary),
     )
 }

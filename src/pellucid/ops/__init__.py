@@ -20,6 +20,7 @@ from pellucid.ops.linear_cross_entropy import linear_cross_entropy, linear_cross
 from pellucid.ops.packed_attention import packed_attention, packed_attention_backward
 from pellucid.ops.relu import relu, relu_backward
 from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
+from pellucid.ops.rotary import rotary, rotary_backward
 from pellucid.ops.silu import silu, silu_backward
 from pellucid.ops.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from pellucid.ops.swiglu import swiglu, swiglu_backward
@@ -58,6 +59,8 @@ __all__ = [
     "relu_backward",
     "rms_norm",
     "rms_norm_backward",
+    "rotary",
+    "rotary_backward",
     "silu",
     "silu_backward",
     "sinusoidal",
