@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pellucid.training.optimizers.adam import ADAM, ADAMW
+from pellucid.training.optimizers.lion import LION
 from pellucid.training.optimizers.optimizer import Optimizer
 
-OPTIMIZERS: dict[str, Optimizer] = {optimizer.name: optimizer for optimizer in (ADAM, ADAMW)}
+OPTIMIZERS: dict[str, Optimizer] = {optimizer.name: optimizer for optimizer in (ADAM, ADAMW, LION)}
 
 __all__ = ["OPTIMIZERS", "Optimizer"]
