@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,10 +106,10 @@ class Graph:
         shape = self.constant((0, 0, attention.heads, attention.head_width), np.int64)
         return self("Transpose", self("Reshape", x, shape), perm=[0, 2, 1, 3])
 
-    def projected(self, x: str, attention: Attention, which: slice) -> list[str]:
-        """Add some of the projections to queries, keys and values, as heads."""
-        some = projections(attention, self.state)[which]
-        return [self.heads(self.product(x, weight, bias), attention) for weight, bias in some]
+    def projected(self, x: str, attention: Attention, which: slice) -> Iterator[str]:
+        """Add some of the projections to queries, keys and values, as heads, one by one."""
+        for weight, bias in projections(attention, self.state)[which]:
+            yield self.heads(self.product(x, weight, bias), attention)
 
     def attend(self, q: str, k: str, v: str, mask: str | None, attention: Attention) -> str:
         """Add softmax(q kᵀ · scale + mask) v and the output projection: (N, L, E)."""
