@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from pellucid.cli.main import VERBS, main
+from pellucid.cli.commands import COMMANDS
+from pellucid.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 SLOW = os.environ.get("PELLUCID_SLOW_TESTS", "") not in ("", "0")
@@ -104,7 +105,7 @@ def test_our_figures_are_those_that_the_example_prints(
 def test_a_command_that_trains_names_what_there_is(row: dict[str, Any]) -> None:
     program, verb, *rest = shlex.split(row["run"])
     assert program == "pellucid"
-    assert verb in VERBS
+    assert verb in COMMANDS
     kind, name = ("studies", rest[1]) if verb == "lab" else ("recipes", rest[0])
     assert (ROOT / "src" / "pellucid" / kind / f"{name}.toml").exists()
 
