@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.core.errors import optional
-from pellucid.view.choose import TITLES, check_head, choose_kind, choose_layer
-from pellucid.view.record import Kind, Map, Record
+from pellucid.view.record import TITLES, Kind, Map, Record, check_head, select_kind, select_layer
 from pellucid.view.tokens import Label
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ def draw_figure(
 
     from pellucid.view.fonts import families_for
 
-    kind = choose_kind(record, kind)
-    layers = record.layers(kind) if layer is None else (choose_layer(record, kind, layer),)
+    kind = select_kind(record, kind)
+    layers = record.layers(kind) if layer is None else (select_layer(record, kind, layer),)
     heads = range(layers[0].q.shape[0])
     if head is not None:
         check_head(layers[0], head)

@@ -1,4 +1,4 @@
-"""Token ids as labels that can be seen: pieces of a character, spaces and unknowns included."""
+"""Token ids as visible labels, and the vocabulary that a sentence is written in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import functools
 import itertools
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+from pellucid.core.errors import UserError
 
 if TYPE_CHECKING:
     from pellucid.data.cutting import Cuts
@@ -19,7 +22,13 @@ NO_SPECIALS: Mapping[int, str] = {}
 SPECIALS = 4
 """Ids below are padding, begin, end and unknown, in every tokenizer of Pellucid's."""
 MARKS = {" ": "␣", "\t": "⇥", "\n": "↵", "\r": "␍", "\N{NO-BREAK SPACE}": "⍽"}
+LONGEST_CHARACTER = 4
+"""Bytes of one character at most, hence pieces that may share one."""
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+
+Text = str | Sequence[int]
+"""A text, for a model with tokenizers, or token ids."""
 
 
 class Label(NamedTuple):
@@ -166,3 +175,66 @@ def _byte_alphabet() -> dict[int, str]:
     printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (byte for byte in range(256) if byte not in printing)
     return {b: chr(b) for b in printing} | {b: chr(0x100 + n) for n, b in enumerate(others)}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Source or target side of a model: tokenizer, size, maximum length, labels.
+
+    `name` is how error messages call a text of this side.
+    """
+
+    name: str
+    tokenizer: Cuts | None
+    entries: int
+    longest: int
+    """The maximum number of tokens in a text."""
+    specials: dict[int, str]
+
+    @property
+    def _namer(self) -> Cuts | None:
+        """The tokenizer that names tokens, or None: then labels are the ids."""
+        return self.tokenizer if self.tokenizer and self.tokenizer.vocab_size else None
+
+    def ids(self, text: Text) -> list[int]:
+        """Return the ids of a text. Raises `UserError` for unknown ids or too many of them."""
+        if isinstance(text, str):
+            if self.tokenizer is None:
+                raise UserError(
+                    f"{self.name} is text, but a bare model has no tokenizer; pass token ids, or "
+                    "what pellucid.load returns"
+                )
+            ids = self.tokenizer.encode(text)
+        else:
+            ids = [int(i) for i in text]
+            for i in ids:
+                if not 0 <= i < self.entries:
+                    raise UserError(
+                        f"{self.name} holds token {i}; this model has tokens 0 to "
+                        f"{self.entries - 1}"
+                    )
+        if len(ids) > self.longest:
+            raise UserError(
+                f"{self.name} has {len(ids)} tokens, more than the {self.longest} that this model "
+                "can hold; shorten it"
+            )
+        return ids
+
+    def labels(self, ids: Sequence[int], text: Text = ()) -> list[Label]:
+        """Return a label for every id; `text` is what they were made from."""
+        if self._namer is None:
+            return plain_labels(ids, self.specials)
+        return labels(self._namer, ids, text if isinstance(text, str) else None, self.specials)
+
+    def last(self, ids: Sequence[int]) -> Label:
+        """Return the label of the last of these ids; it may complete a character."""
+        return self.labels(ids[-LONGEST_CHARACTER - 1 :])[-1]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the ids as text."""
+        return " ".join(map(str, ids)) if self._namer is None else self._namer.decode(ids)
+
+
+def specials_of(config: Any) -> dict[int, str]:
+    """Return the labels of a model's padding, begin and end tokens."""
+    return {config.pad_token_id: "<pad>", config.bos_token_id: "<s>", config.eos_token_id: "</s>"}
