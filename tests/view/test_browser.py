@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.view.samples import CONFIG, bpe, shaken, speaking
-from tests.view.test_halves import bert, gpt
+from tests.view.samples import CONFIG, bert, bpe, gpt, shaken, speaking
 
 from pellucid import ops, view
-from pellucid.view.record import Record
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.generation import SearchConfig
+from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.view.record import Record, Words, select_cell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 Open = Callable[..., "Page"]
 TABS = ("Attention", "Step by step", "Generation")
 WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}
+FIRST_CELL = """pellucid.model.store.set(
+    {layer: pellucid.model.all.length - 1, head: 0, query: 0, key: 0}
+)"""
 SCALES = (None, 1.0, 0.0, -0.25)
 
 
@@ -36,8 +42,10 @@ def file(picture: view.Picture, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def open_page(browser: Browser, file: Path, tmp_path: Path) -> Iterator[Open]:
-    """Open the file, or another picture's; at the end, nothing may have been complained of and
-    nothing asked for."""
+    """Open the file, or another picture's, at the last layer's first head and cell.
+
+    At the end the console must be empty and nothing but the files requested.
+    """
     said: list[str] = []
     asked: list[str] = []
     files: set[str] = set()
@@ -54,6 +62,8 @@ def open_page(browser: Browser, file: Path, tmp_path: Path) -> Iterator[Open]:
         context.on("request", lambda request: asked.append(request.url))
         page.goto(path.as_uri())
         page.wait_for_function("pellucid.model.colours !== undefined")
+        page.evaluate(FIRST_CELL)
+        settle(page)
         return page
 
     yield opened
@@ -253,7 +263,7 @@ def test_lines_and_the_map_beside(open_page: Open) -> None:
     page.get_by_role("button", name="change").click()
     page.get_by_role("button", name="1", exact=True).click()
     settle(page)
-    assert "now less the model’s own" in (page.locator(".large").text_content() or "")
+    assert "now minus the model’s own" in (page.locator(".large").text_content() or "")
 
 
 def test_step_by_step_shows_the_numbers(open_page: Open, picture: view.Picture) -> None:
@@ -358,7 +368,7 @@ def test_the_page_of_an_encoder_alone(open_page: Open) -> None:
     page.get_by_role("tab", name="Guesses").click()
     settle(page)
     (step,) = picture.record.steps
-    assert page.get_by_text("Likeliest as token 3 of the text").is_visible()
+    assert page.get_by_text("Most likely as token 3 of the text").is_visible()
     shown = page.locator(".candidates li:not(.rest) .token").all_text_contents()
     assert shown == [c.label.text for c in step.candidates]
     assert page.locator(".candidates .chosen .mark").text_content() == "taken"
@@ -378,7 +388,7 @@ def test_generation_by_mouse_and_by_keyboard(open_page: Open, picture: view.Pict
     page.locator(".said").nth(1).focus()
     page.keyboard.press("ArrowRight")
     settle(page)
-    assert page.get_by_text("Likeliest in place 3").is_visible()
+    assert page.get_by_text("Most likely in place 3").is_visible()
     shown = page.locator(".candidates li:not(.rest) .token").all_text_contents()
     assert shown == [c.label.text for c in steps[2].candidates]
     assert page.locator(".looks .token").count() == len(picture.record.source)
@@ -401,7 +411,7 @@ def test_the_tree_by_mouse_and_by_keyboard(open_page: Open, picture: view.Pictur
     settle(page)
     assert page.evaluate("pellucid.model.record.tree[pellucid.model.state.node][0]") == 0
     assert page.evaluate("document.activeElement.getAttribute('aria-level')") == "2"
-    page.get_by_label("show tokens that were dropped").check()
+    page.get_by_label("show dropped tokens").check()
     settle(page)
     assert nodes.count() == len(picture.record.tree)
 
@@ -470,7 +480,7 @@ def test_the_page_may_not_ask_the_network(browser: Browser, file: Path) -> None:
 def test_a_file_of_another_kind_is_refused(
     browser: Browser, picture: view.Picture, tmp_path: Path
 ) -> None:
-    empty = Record("", "", (), (), (), 0.0)
+    empty = Record("", Words("", ""), (), (), (), 0.0)
     path = view.Picture(empty).save(tmp_path / "empty.html")
     page = browser.new_page()
     page.goto(path.as_uri())
@@ -491,3 +501,161 @@ def test_in_a_notebooks_frame(browser: Browser, picture: view.Picture, tmp_path:
     assert frame.get_by_text("Token by token").is_visible()
     page.close()
     assert not faults
+
+
+@pytest.fixture(scope="module")
+def forty() -> view.Picture:
+    """Forty Korean tokens read, forty more answered."""
+    text = "오늘 아침에는 날씨가 무척 맑아서 강가를 따라 천천히 걸으며 오래된 노래"
+    tokenizer = train_tokenizer([text], kind="char")
+    size = tokenizer.vocab_size
+    config = replace(
+        CONFIG,
+        source_vocab_size=size,
+        target_vocab_size=size,
+        d_model=96,
+        max_position_embeddings=60,
+    )
+    model = Seq2SeqPipeline(shaken(config), tokenizer, tokenizer, SearchConfig(max_length=5))
+    picture = view.attention(model, text[:40], text[39::-1][:39])
+    assert len(picture.record.source) == len(picture.record.target) == 40
+    return picture
+
+
+@pytest.mark.parametrize("width", [320, 380, 414])
+@pytest.mark.parametrize("kind", ["decoder", "cross"])
+def test_no_number_is_cut_on_a_phone(
+    open_page: Open, forty: view.Picture, width: int, kind: str
+) -> None:
+    page = open_page(forty, viewport={"width": width, "height": 844})
+    page.get_by_role("tab", name="Step by step").click()
+    page.evaluate(f"pellucid.model.chooseKind('{kind}')")
+    page.evaluate("pellucid.model.store.set({scale: 8, query: 30})")
+    settle(page)
+    shown = page.locator(".numbers td").all_text_contents()
+    assert any(re.fullmatch(r"\d\.\de−\d\d", text) for text in shown)
+    cut = page.locator(".numbers td").evaluate_all(
+        "cells => cells.filter(c => c.scrollWidth > c.clientWidth).map(c => c.textContent)"
+    )
+    assert not cut
+
+
+def test_forty_tokens_have_readable_cells_and_the_panel_is_used(
+    open_page: Open, forty: view.Picture
+) -> None:
+    page = open_page(forty)
+    settle(page)
+    first, second = (box(page, ".map .matrix", n) for n in (0, 1))
+    panel = box(page, ".maps")
+    cell = page.evaluate("parseFloat(document.querySelector('.matrix .spacer').style.width) / 40")
+    assert cell >= 18
+    assert second["y"] >= first["y"] + first["height"], "maps are under each other"
+    assert first["width"] > 0.95 * panel["width"]
+
+
+def test_few_tokens_have_their_maps_side_by_side(open_page: Open) -> None:
+    page = open_page()
+    settle(page)
+    first, second = (box(page, ".map .matrix", n) for n in (0, 1))
+    assert second["x"] > first["x"] + first["width"]
+    assert second["y"] == first["y"]
+
+
+@pytest.mark.parametrize("which", [("encoder", 1, 2), ("decoder", 2, 3)])
+def test_the_page_opens_where_it_was_asked_to(
+    browser: Browser, picture: view.Picture, tmp_path: Path, which: tuple[Any, int, int]
+) -> None:
+    page = browser.new_page(viewport=WIDE)
+    page.goto(picture.save(tmp_path / "asked.html", *which).as_uri())
+    kind, layer, head = which
+    shown = f"{kind.title()} self-attention, layer {layer}, head {head}"
+    assert page.locator(".large h2").text_content() == shown
+    page.close()
+
+
+def test_the_page_opens_on_the_most_telling_head_and_its_strongest_cell(
+    browser: Browser, picture: view.Picture, tmp_path: Path
+) -> None:
+    page = browser.new_page(viewport=WIDE)
+    page.goto(picture.save(tmp_path / "telling.html").as_uri())
+    maps = picture.record.layers("cross")
+    # What the query tells of the key: H(mean row) − mean H(row), in nats.
+    told = [entropy(m.probabilities.mean(1)) - m.entropies for m in maps]
+    layer, head = np.unravel_index(np.argmax(told), np.shape(told))
+    weights = maps[layer].probabilities[head]
+    query, key = np.unravel_index(weights.argmax(), weights.shape)
+    state = page.evaluate("pellucid.model.state")
+    page.close()
+    assert [state[name] for name in ("layer", "head", "query", "key")] == [layer, head, query, key]
+    assert state["kind"] == "cross"
+
+
+def test_only_causal_attention_shows_the_causal_mask(open_page: Open) -> None:
+    page = open_page()
+    page.get_by_role("tab", name="Step by step").click()
+    equation = page.locator(".stage").nth(2).locator(".equation")
+    for kind, masked in (("Cross-attention", False), ("Decoder self-attention", True)):
+        page.get_by_role("button", name=kind).click()
+        settle(page)
+        assert ("∞" in (equation.text_content() or "")) == masked
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_every_entry_of_a_score_is_in_view_and_hidden_keys_are_announced(
+    open_page: Open, forty: view.Picture, size: dict[str, int]
+) -> None:
+    page = open_page(forty, viewport=size)
+    page.get_by_role("tab", name="Step by step").click()
+    settle(page)
+    strips = page.locator(".strips")
+    for n in range(strips.count()):
+        assert strips.nth(n).evaluate("e => e.scrollWidth <= e.clientWidth")
+    assert strips.first.locator("td").count() == 3 * 32
+    more = page.locator(".numbers-region .more")
+    below = int((more.text_content() or "").split()[1])
+    region = page.get_by_role("region", name="Every key of the query")
+    rows = region.locator("tbody tr")
+    bottom = region.evaluate("e => e.getBoundingClientRect().bottom")
+    ends = rows.evaluate_all("rows => rows.map(r => r.getBoundingClientRect().bottom)")
+    assert below == sum(end > bottom + 1 for end in ends) > 0
+    region.evaluate("e => e.scrollTo(0, e.scrollHeight)")
+    settle(page)
+    assert not more.is_visible()
+
+
+def test_the_slider_is_small_on_a_phone_and_gone_where_it_changes_nothing(
+    open_page: Open,
+) -> None:
+    page = open_page(viewport=NARROW)
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        settle(page)
+        scale = page.locator(".scale")
+        assert scale.is_visible() == (tab in ("Attention", "Step by step"))
+        if scale.is_visible():
+            assert box(page, ".scale")["height"] < NARROW["height"] / 12
+
+
+def box(page: Page, selector: str, n: int = 0) -> dict[str, float]:
+    found = page.locator(selector).nth(n).bounding_box()
+    assert found
+    return dict(found)
+
+
+def entropy(p: np.ndarray) -> Any:
+    return -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
+
+
+def test_a_large_map_opens_scrolled_to_its_strongest_cell(
+    browser: Browser, forty: view.Picture, tmp_path: Path
+) -> None:
+    cells = (select_cell(forty.record, "cross", 1 + i // 3, 1 + i % 3) for i in range(6))
+    cell = next(cell for cell in cells if cell.key > 25)
+    page = browser.new_page(viewport=NARROW)
+    asked = ("cross", cell.layer + 1, cell.head + 1)
+    page.goto(forty.save(tmp_path / "forty.html", *asked).as_uri())
+    settle(page)
+    matrix = page.get_by_role("application", name="Weights", exact=True)
+    left, width = matrix.evaluate("e => [e.scrollLeft, e.clientWidth]")
+    page.close()
+    assert left < (cell.key + 1) * 18 < left + width

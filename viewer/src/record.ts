@@ -1,5 +1,7 @@
 // What the page is given: the record that pellucid.view.page writes, and its arrays as numbers.
 
+import type { Language } from "./text.ts";
+
 export type Label = [text: string, kind: "text" | "special" | "unknown"];
 export type Kind = "encoder" | "decoder" | "cross";
 export type Side = "source" | "target";
@@ -56,6 +58,13 @@ export interface PageRecord {
   maps: AttentionMap[];
   steps: Step[];
   tree: TreeNode[];
+  // Records of earlier versions lack what follows.
+  /** Where the page opens; indices count from 0. */
+  opens?: { kind: Kind; layer: number; head: number; query: number; key: number } | null;
+  /** The language asked for; null: the browser's. */
+  language?: Language | null;
+  /** `model` and `notes` in Korean. */
+  korean?: { model: string; notes: string[] };
 }
 
 /** Rows of numbers of one head: element (i, j) is values[i * width + j]. */

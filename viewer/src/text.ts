@@ -1,0 +1,335 @@
+// Every word the page shows, in English and in Korean: one table, complete by its type.
+
+export type Language = "en" | "ko";
+
+const en = {
+  languageName: "한국어",
+  kinds: {
+    encoder: "Encoder self-attention",
+    decoder: "Decoder self-attention",
+    cross: "Cross-attention",
+  },
+  shortKinds: { encoder: "Encoder self", decoder: "Decoder self", cross: "Cross" },
+  theme: (name: string) => `Theme: ${name}`,
+  themes: { auto: "auto", light: "light", dark: "dark" },
+  keys: "Keys",
+  close: "Close",
+  keyHelp: [
+    ["Tab", "to the next part; arrow keys move inside it"],
+    ["arrow keys", "in a map: to another query or key; in the overview: to another head"],
+    ["[ ]", "in a map: the head before, the next head"],
+    ["{ }", "in a map: the layer before, the next layer"],
+    ["+ − 0", "in a map: larger, smaller, as it opened"],
+  ],
+  views: "Views",
+  viewsAndHeads: "Views and heads",
+  headsAndScale: "Heads and scale",
+  tabs: { attention: "Attention", steps: "Step by step", generation: "Generation" },
+  guesses: "Guesses",
+  kindOfAttention: "Kind of attention",
+  layer: "layer",
+  head: "head",
+  layerAndHead: (layer: number, head: number) => `layer ${layer}, head ${head}`,
+  nothing: "This file holds no attention that this page can show.",
+  footer: (off: string) =>
+    "Computed on this page from the queries, keys and values of the model; weights differ from " +
+    `the library’s by at most ${off}. This file makes no network request.`,
+
+  allHeads: "All layers × heads",
+  allHeadsName: "All layers and heads",
+  headList: "Heads of all layers; arrow keys move",
+  barMeaning: "Bar = mean entropy. A short bar means the head attends to few tokens.",
+  thumbnail: (layer: number, head: number, entropy: string) =>
+    `layer ${layer}, head ${head}, entropy ${entropy} nats`,
+
+  oneHead: "One head",
+  weights: "Weights",
+  weightsW: "Weights W",
+  linkedTokens: "Tokens linked by weights",
+  secondMap: "Second map",
+  matrix: "Matrix",
+  lines: "Lines",
+  zoom: "Zoom",
+  fit: "Fit",
+  form: "Form",
+  second: "Second map",
+  seconds: {
+    weights: ["∂L/∂W", "Gradient ∂L/∂W", "gradient of the loss with respect to the weights"],
+    scores: ["∂L/∂A", "Gradient ∂L/∂A", "gradient of the loss with respect to the scaled scores"],
+    change: ["change", "Change of W", "weights now minus the model’s own"],
+  },
+  legends: {
+    weights: "at the model’s own scale; orange: more weight here, more loss",
+    scores: "at the model’s own scale; orange: a higher score here, more loss",
+    change: "now minus the model’s own",
+  },
+  shaded: "1, shaded by √w",
+  masked: "masked",
+  axes: "rows: queries, columns: keys",
+  subtitle: (name: string, entropy: string, count: string, keys: number) =>
+    `${name} · entropy ${entropy} nats, as if it attended to ${count} of ${keys} keys`,
+  query: (i: number, token: string) => `query ${i} “${token}”`,
+  key: (j: number, token: string) => `key ${j} “${token}”`,
+  predicting: (token: string) => `, predicting “${token}”,`,
+  lookAhead: (query: string, key: string) => `${query} may not look ahead to ${key}: weight 0`,
+  cell: (query: string, key: string, score: string, scale: string, scaled: string, w: string) =>
+    `${query} → ${key}: q·k ${score} × ${scale} = ${scaled} → weight ${w}`,
+  matrixRole: "matrix",
+  linesRole: "linked tokens",
+  below: (n: number, what: string) => `↓ ${n} more ${what}`,
+  rowNames: { keys: "keys", queries: "queries", tokens: "tokens" },
+  right: (n: number, what: string) => `→ ${n} more ${what}`,
+  moreTree: "→ more of the tree",
+
+  scale: "Scale",
+  scaleLabel: ["Scores are multiplied by d", ""],
+  anyScale: "Any scale",
+  usualScales: "Usual scales",
+  moreScales: "Other scales",
+  or: "or",
+  own: "own",
+  ownScale: "the model’s own scale",
+  noPower: "no such p",
+  scaleValue: (p: string, scale: string) => `p = ${p}, scale ${scale}`,
+  effect: "What changes in this head",
+  now: "now",
+  effects: {
+    by: "multiplied by",
+    entropy: "entropy, nats",
+    count: "keys attended to",
+    peak: "largest weight, mean of queries",
+    change: "largest change",
+  },
+
+  stepsTitle: (head: string) => `${head}, step by step`,
+  stages: {
+    scores: ["1 Scores", "How well what i asks for matches what j offers."],
+    scaled: ["2 Scaled", "q·k spreads as √dₖ: unscaled, softmax would saturate."],
+    masked: ["3 Masked", "Keys that may not be seen are removed."],
+    softmax: ["4 Softmax", "Scores become shares: each row adds up to 1."],
+    output: ["5 Output", "Each query gets the values, mixed by its shares."],
+  },
+  noMask: "nothing is masked here",
+  ifAhead: "if",
+  ahead: "−∞: j is ahead of i",
+  outputRow: (i: number, width: number) => `row ${i}: ${width} numbers`,
+  numbersOf: "Numbers of one query",
+  everyKey: "Every key of the query",
+  queryChoice: "query i",
+  keyChoice: "key j",
+  columns: ["key", "q·k", "× scale", "masked", "weight w"],
+  caption: (i: number, token: string) => `query ${i} “${token}” and every key`,
+  scoreAndOutput: "The score and the output",
+  scoreAsSum: "The score as a sum of products",
+  headOutput: "The output of the head",
+  scoreOf: (query: string, key: string) => `Score: q of “${query}” · k of “${key}”`,
+  sumIs: (total: string) => `The last row adds up to sᵢⱼ = ${total}.`,
+  outputOf: (query: string) => `Output of “${query}”: every value times its weight`,
+  concatenated:
+    "The outputs of all heads are concatenated and multiplied by W_O; that is the layer’s output.",
+
+  answerTokens: "Tokens of the answer; arrow keys move",
+  guessedTokens: "Tokens guessed; arrow keys move",
+  predictsNothing: "This model predicts nothing.",
+  tokenByToken: "Token by token",
+  loss: (loss: string, count: number) =>
+    `Loss: −log p of all tokens adds up to ${loss} nats over ${count} tokens.`,
+  likeliestToken: (n: number) => `Most likely as token ${n} of the text`,
+  likeliest: (n: number) => `Most likely in place ${n}`,
+  taken: "taken",
+  inAnswer: "in the answer",
+  others: "all others",
+  attendsTo: (layer: number, head: number) => `Where layer ${layer}, head ${head} attends`,
+  chooseDecoder: "Choose decoder or cross-attention above to see where it attends",
+  weightTip: (w: string) => `weight ${w}`,
+  search: "The search",
+  beamSearch: "Beam search as a tree",
+  greedySearch: "Greedy search",
+  treeHint:
+    "Each column is one more token, the most likely so far on top. The thick path is the best " +
+    "answer; a ring with a number is an answer and its rank.",
+  showDropped: "show dropped tokens",
+  treeName: "Tree of the search; arrow keys move",
+  nodeStates: {
+    kept: "extended",
+    cut: (rank: number) => `answer ${rank}, stopped at the maximum length`,
+    end: (rank: number) => `answer ${rank} ends here`,
+    dropped: "dropped",
+  },
+  afterNothing: "nothing",
+  node: (token: string, p: string, after: string, logP: string, state: string) =>
+    `“${token}”: p = ${p} after ${after}; Σ log p = ${logP}; ${state}`,
+};
+
+export type Text = typeof en;
+
+const ko: Text = {
+  languageName: "English",
+  kinds: {
+    encoder: "인코더 셀프 어텐션",
+    decoder: "디코더 셀프 어텐션",
+    cross: "크로스 어텐션",
+  },
+  shortKinds: { encoder: "인코더", decoder: "디코더", cross: "크로스" },
+  theme: (name) => `테마: ${name}`,
+  themes: { auto: "자동", light: "밝게", dark: "어둡게" },
+  keys: "단축키",
+  close: "닫기",
+  keyHelp: [
+    ["Tab", "다음 영역으로 이동합니다. 영역 안에서는 방향키로 움직입니다"],
+    ["방향키", "어텐션 맵: 다른 쿼리나 키로, 전체 보기: 다른 헤드로 이동"],
+    ["[ ]", "어텐션 맵: 이전 헤드, 다음 헤드"],
+    ["{ }", "어텐션 맵: 이전 층, 다음 층"],
+    ["+ − 0", "어텐션 맵: 확대, 축소, 처음 크기"],
+  ],
+  views: "보기",
+  viewsAndHeads: "보기와 헤드",
+  headsAndScale: "헤드와 스케일",
+  tabs: { attention: "어텐션", steps: "단계별 계산", generation: "생성" },
+  guesses: "빈칸 예측",
+  kindOfAttention: "어텐션 종류",
+  layer: "층",
+  head: "헤드",
+  layerAndHead: (layer, head) => `${layer}층 ${head}번 헤드`,
+  nothing: "이 파일에는 보여 줄 어텐션이 없습니다.",
+  footer: (off) =>
+    "모델의 쿼리, 키, 값으로 이 페이지에서 직접 계산했습니다. 라이브러리의 가중치와의 차이는 최대 " +
+    `${off}입니다. 이 파일은 네트워크에 접속하지 않습니다.`,
+
+  allHeads: "모든 층 × 헤드",
+  allHeadsName: "모든 층과 헤드",
+  headList: "모든 층의 헤드, 방향키로 이동",
+  barMeaning: "막대는 평균 엔트로피입니다. 막대가 짧을수록 적은 수의 토큰에 집중합니다.",
+  thumbnail: (layer, head, entropy) => `${layer}층 ${head}번 헤드, 엔트로피 ${entropy} nat`,
+
+  oneHead: "헤드 하나",
+  weights: "가중치",
+  weightsW: "가중치 W",
+  linkedTokens: "가중치로 이은 토큰",
+  secondMap: "두 번째 맵",
+  matrix: "행렬",
+  lines: "선",
+  zoom: "확대",
+  fit: "맞춤",
+  form: "그리는 방식",
+  second: "두 번째 맵",
+  seconds: {
+    weights: ["∂L/∂W", "기울기 ∂L/∂W", "가중치에 대한 손실의 기울기"],
+    scores: ["∂L/∂A", "기울기 ∂L/∂A", "스케일된 점수에 대한 손실의 기울기"],
+    change: ["변화", "W의 변화", "현재 가중치에서 모델의 가중치를 뺀 값"],
+  },
+  legends: {
+    weights: "모델의 스케일 기준. 주황색: 이 가중치가 커지면 손실이 커집니다",
+    scores: "모델의 스케일 기준. 주황색: 이 점수가 커지면 손실이 커집니다",
+    change: "현재에서 모델의 값을 뺀 차이",
+  },
+  shaded: "1, 농도는 √w에 비례",
+  masked: "마스크",
+  axes: "행: 쿼리, 열: 키",
+  subtitle: (name, entropy, count, keys) =>
+    `${name} · 엔트로피 ${entropy} nat, 키 ${keys}개 중 ${count}개에 집중하는 것과 같습니다`,
+  query: (i, token) => `쿼리 ${i} “${token}”`,
+  key: (j, token) => `키 ${j} “${token}”`,
+  predicting: (token) => `(“${token}” 예측)`,
+  lookAhead: (query, key) => `${query}에서는 뒤에 오는 ${key} 토큰을 볼 수 없습니다: 가중치 0`,
+  cell: (query, key, score, scale, scaled, w) =>
+    `${query} → ${key}: q·k ${score} × ${scale} = ${scaled} → 가중치 ${w}`,
+  matrixRole: "행렬",
+  linesRole: "이어진 토큰",
+  below: (n, what) => `↓ ${n}개 ${what} 더 있음`,
+  rowNames: { keys: "키", queries: "쿼리", tokens: "토큰" },
+  right: (n, what) => `→ ${n}개 ${what} 더 있음`,
+  moreTree: "→ 트리가 더 있음",
+
+  scale: "스케일",
+  scaleLabel: ["점수에 d", "을 곱합니다"],
+  anyScale: "임의의 스케일",
+  usualScales: "자주 쓰는 스케일",
+  moreScales: "다른 스케일",
+  or: "또는",
+  own: "모델",
+  ownScale: "모델이 쓰는 스케일",
+  noPower: "해당하는 p 없음",
+  scaleValue: (p, scale) => `p = ${p}, 스케일 ${scale}`,
+  effect: "이 헤드에서 달라지는 값",
+  now: "현재",
+  effects: {
+    by: "곱하는 수",
+    entropy: "엔트로피(nat)",
+    count: "집중하는 키의 수",
+    peak: "가장 큰 가중치(쿼리 평균)",
+    change: "가장 큰 변화",
+  },
+
+  stepsTitle: (head) => `${head}, 단계별 계산`,
+  stages: {
+    scores: ["1 점수", "i가 찾는 것과 j가 가진 것이 얼마나 맞는지 나타냅니다."],
+    scaled: ["2 스케일", "q·k의 표준편차는 √dₖ에 비례합니다. 나누지 않으면 소프트맥스가 포화됩니다."],
+    masked: ["3 마스크", "볼 수 없는 키를 제외합니다."],
+    softmax: ["4 소프트맥스", "점수를 비율로 바꿉니다. 각 행의 합은 1입니다."],
+    output: ["5 출력", "쿼리마다 값을 비율대로 섞어 받습니다."],
+  },
+  noMask: "여기서는 마스크를 쓰지 않습니다",
+  ifAhead: "조건:",
+  ahead: "−∞: j가 i보다 뒤에 있음",
+  outputRow: (i, width) => `${i}행: 숫자 ${width}개`,
+  numbersOf: "쿼리 하나의 계산",
+  everyKey: "쿼리의 모든 키",
+  queryChoice: "쿼리 i",
+  keyChoice: "키 j",
+  columns: ["키", "q·k", "× 스케일", "마스크", "가중치 w"],
+  caption: (i, token) => `쿼리 ${i} “${token}”와 모든 키`,
+  scoreAndOutput: "점수와 출력",
+  scoreAsSum: "곱의 합으로 본 점수",
+  headOutput: "헤드의 출력",
+  scoreOf: (query, key) => `점수: “${query}”의 q · “${key}”의 k`,
+  sumIs: (total) => `마지막 행을 모두 더하면 sᵢⱼ = ${total}입니다.`,
+  outputOf: (query) => `“${query}”의 출력: 값에 가중치를 곱해 더합니다`,
+  concatenated: "모든 헤드의 출력을 이어 붙이고 W_O를 곱하면 이 층의 출력이 됩니다.",
+
+  answerTokens: "답의 토큰, 방향키로 이동",
+  guessedTokens: "예측한 토큰, 방향키로 이동",
+  predictsNothing: "이 모델은 토큰을 예측하지 않습니다.",
+  tokenByToken: "토큰별 예측",
+  loss: (loss, count) => `손실: 토큰 ${count}개의 −log p를 모두 더하면 ${loss} nat입니다.`,
+  likeliestToken: (n) => `글의 ${n}번째 토큰 후보`,
+  likeliest: (n) => `${n}번째 자리의 후보`,
+  taken: "선택됨",
+  inAnswer: "답에 있음",
+  others: "나머지",
+  attendsTo: (layer, head) => `${layer}층 ${head}번 헤드가 집중하는 곳`,
+  chooseDecoder: "위에서 디코더나 크로스 어텐션을 고르면 어디에 집중하는지 보입니다",
+  weightTip: (w) => `가중치 ${w}`,
+  search: "탐색",
+  beamSearch: "빔 서치 트리",
+  greedySearch: "그리디 서치",
+  treeHint:
+    "한 열마다 토큰이 하나씩 늘어나며, 지금까지 확률이 가장 높은 것이 위에 있습니다. 굵은 길이 " +
+    "가장 좋은 답이고, 동그라미 안의 수는 답의 순위입니다.",
+  showDropped: "버려진 토큰 보기",
+  treeName: "탐색 트리, 방향키로 이동",
+  nodeStates: {
+    kept: "계속 확장함",
+    cut: (rank) => `${rank}순위 답, 최대 길이에서 멈춤`,
+    end: (rank) => `${rank}순위 답이 여기서 끝남`,
+    dropped: "버려짐",
+  },
+  afterNothing: "없음",
+  node: (token, p, after, logP, state) =>
+    `“${token}”: p = ${p}, 앞의 토큰: ${after}; Σ log p = ${logP}; ${state}`,
+};
+
+export const TEXTS: { [language in Language]: Text } = { en, ko };
+
+/** The words in the language of the page; `speak` changes it, and the page is built anew. */
+export let t: Text = en;
+
+export function speak(language: Language): void {
+  t = TEXTS[language];
+  document.documentElement.lang = language;
+}
+
+/** The language asked for when the file was written, else the browser's. */
+export function preferred(asked: Language | null | undefined): Language {
+  return asked ?? (navigator.language.toLowerCase().startsWith("ko") ? "ko" : "en");
+}
