@@ -16,13 +16,13 @@ from pellucid import ops, view
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Seq2SeqPipeline
-from pellucid.view.record import Record, Words, select_cell
+from pellucid.view.record import Kind, Record, Words, select_cell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 Open = Callable[..., "Page"]
-TABS = ("Attention", "Step by step", "Generation")
+TABS = ("Attention", "Step by step", "Backward", "Generation")
 WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}
 FIRST_CELL = """pellucid.model.store.set(
     {layer: pellucid.model.all.length - 1, head: 0, query: 0, key: 0}
@@ -135,6 +135,137 @@ def test_gradients_equal_the_librarys(open_page: Open, picture: view.Picture) ->
             assert np.abs(dw - flat(expected)).max() < 1e-5 * np.abs(expected).max()
             expected = p * (expected - (p * expected).sum(-1, keepdims=True))
             assert np.abs(da - flat(expected)).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_the_gradients_of_a_head_equal_the_librarys_and_finite_differences(
+    open_page: Open, picture: view.Picture
+) -> None:
+    page = open_page()
+    differences = """(() => {
+        const of = (what, rows, n) => Array.from({length: n}, (_, row) =>
+            Array.from({length: rows.width}, (_, column) =>
+                head.finiteDifference({what, row, column}, 1e-4)));
+        const scores = Array.from({length: head.q.count}, (_, row) =>
+            Array.from({length: head.k.count}, (_, column) =>
+                head.map.causal && column > row ? 0
+                    : head.finiteDifference({what: "a", row, column}, 1e-4)));
+        const [q, k, v] = [of("q", head.q, head.q.count), of("k", head.k, head.k.count),
+            of("v", head.v, head.v.count)];
+        return [q.flat(), k.flat(), v.flat(), scores.flat()];
+    })()"""
+    parts = ("queryGradient", "keyGradient", "valueGradient")
+    for kind in picture.record.kinds:
+        shown = [heads(page, kind, f"Array.from(head.{part}.values)") for part in parts]
+        scores = heads(page, kind, "Array.from(head.scoreGradient.values)")
+        moved = page.evaluate(f"pellucid.model.all.map(layer => layer.map(head => {differences}))")
+        for layer, m in enumerate(picture.record.layers(kind)):
+            _, saved = ops.attention(
+                *(x.astype(np.float64) for x in (m.q, m.k, m.v)), scale=m.scale, causal=m.causal
+            )
+            expected = ops.attention_backward(m.doutputs.astype(np.float64), saved)
+            for n, (part, gradient) in enumerate(zip(shown, expected, strict=True)):
+                largest = np.abs(gradient).max()
+                assert np.abs(part[layer] - flat(gradient)).max() < 1e-5 * largest
+                by_moving = np.array([head[n] for head in moved[layer]])
+                assert np.abs(by_moving - flat(gradient)).max() < 1e-5 * largest
+            by_moving = np.array([head[3] for head in moved[layer]])
+            assert np.abs(by_moving - scores[layer]).max() < 1e-5 * np.abs(scores[layer]).max()
+
+
+def shown_numbers(text: str) -> list[float]:
+    return [float(x) for x in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", text.replace("−", "-"))]
+
+
+@pytest.mark.parametrize("kind", ["decoder", "cross"])
+def test_backward_shows_every_gradient_with_our_code(
+    open_page: Open, picture: view.Picture, kind: Kind
+) -> None:
+    page = open_page()
+    page.get_by_role("tab", name="Backward").click()
+    page.evaluate(f"pellucid.model.chooseKind('{kind}')")
+    page.get_by_label("query i").last.select_option(index=3)
+    page.get_by_label("key j").last.select_option(index=2)
+    page.get_by_label("entry d").select_option(index=1)
+    settle(page)
+    m = picture.record.layers(kind)[1]
+    arrays = (x.astype(np.float64) for x in (m.q, m.k, m.v))
+    _, saved = ops.attention(*arrays, scale=m.scale, causal=m.causal)
+    dz = m.doutputs.astype(np.float64)
+    dq, dk, dv = ops.attention_backward(dz, saved)
+    dw = dz @ m.v.swapaxes(-1, -2)
+    da = ops.softmax_backward(dw, ops.softmax(np.log(saved.probabilities + 1e-300))[1])
+    expected = {
+        "dV": dv[0, 2, 1],
+        "dW": dw[0, 3, 2],
+        "dA": da[0, 3, 2],
+        "dQ": dq[0, 3, 1],
+        "dK": dk[0, 2, 1],
+    }
+    for step, value in expected.items():
+        card = page.locator(f"[data-step={step}]")
+        formula, difference = card.locator(".value").all_text_contents()
+        assert shown_numbers(formula.split("=")[-1])[0] == pytest.approx(value, rel=2e-2, abs=6e-5)
+        assert shown_numbers(difference)[0] == pytest.approx(value, rel=2e-2, abs=6e-5)
+        assert step.lower() in (card.locator("code").first.text_content() or "")
+    (shown,) = page.locator("[data-step=dZ] .value").all_text_contents()[:1]
+    assert shown_numbers(shown)[0] == pytest.approx(dz[0, 3, 1], rel=2e-2, abs=6e-5)
+    assert m.dqueries is not None
+    assert m.dkeys is not None
+    dx = m.dqueries[3] + (m.dkeys[3] if kind == "decoder" else 0)
+    cells = page.locator("[data-step=dx] td").all_text_contents()[: len(dx)]
+    np.testing.assert_allclose(
+        [float(x.replace("−", "-")) for x in cells], dx, rtol=6e-2, atol=6e-5
+    )
+    step = picture.record.steps[3]
+    assert step.place == 3
+    rows = page.locator(".losses tbody tr")
+    by_hand = [float(x.replace("−", "-")) for x in rows.locator(".by-hand").all_text_contents()]
+    wanted = [c.probability - (c.label == step.label) for c in step.candidates[:5]]
+    np.testing.assert_allclose(by_hand[:5], wanted, rtol=2e-2, atol=6e-5)
+    assert sum(x < 0 for x in by_hand) == 1
+
+
+def test_backward_shows_the_check_of_the_whole_model(
+    browser: Browser, picture: view.Picture, tmp_path: Path
+) -> None:
+    page = browser.new_page(viewport=WIDE)
+    page.goto(picture.save(tmp_path / "check.html").as_uri())
+    page.get_by_role("tab", name="Backward").click()
+    settle(page)
+    check = picture.record.check
+    assert check is not None
+    text = page.locator("[data-step=dZ] .value").last.text_content() or ""
+    by_hand, difference = shown_numbers(text.split("=", 1)[1])
+    assert by_hand == difference == pytest.approx(check.by_hand, rel=2e-2, abs=6e-5)
+    page.close()
+
+
+def test_the_language_follows_the_browser_and_the_switch(
+    open_page: Open, picture: view.Picture
+) -> None:
+    page = open_page(locale="ko-KR")
+    assert page.get_by_role("tab", name="단계별 계산").is_visible()
+    assert page.evaluate("document.documentElement.lang") == "ko"
+    assert picture.record.model.ko in (page.text_content("header.page") or "")
+    page.get_by_role("tab", name="역전파").click()
+    page.evaluate("pellucid.model.store.set({query: 2, head: 1})")
+    page.get_by_role("button", name="English").focus()
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.get_by_role("tab", name="Backward").get_attribute("aria-selected") == "true"
+    state = page.evaluate("pellucid.model.state")
+    assert (state["query"], state["head"], state["language"]) == (2, 1, "en")
+    assert page.evaluate("document.activeElement.id") == "language"
+    assert not re.search("[가-힣]", page.locator("nav").text_content() or "")
+
+
+def test_the_language_asked_for_comes_before_the_browsers(
+    browser: Browser, picture: view.Picture, tmp_path: Path
+) -> None:
+    page = browser.new_page(locale="en-US")
+    page.goto(picture.save(tmp_path / "korean.html", language="ko").as_uri())
+    assert page.get_by_role("tab", name="어텐션").is_visible()
+    page.close()
 
 
 def test_entropies_equal_the_librarys(open_page: Open, picture: view.Picture) -> None:
@@ -649,10 +780,16 @@ def entropy(p: np.ndarray) -> Any:
 def test_a_large_map_opens_scrolled_to_its_strongest_cell(
     browser: Browser, forty: view.Picture, tmp_path: Path
 ) -> None:
-    cells = (select_cell(forty.record, "cross", 1 + i // 3, 1 + i % 3) for i in range(6))
-    cell = next(cell for cell in cells if cell.key > 25)
+    cells = [
+        select_cell(forty.record, kind, layer, head)
+        for kind in forty.record.kinds
+        for layer in (1, 2)
+        for head in (1, 2, 3)
+    ]
+    cell = max(cells, key=lambda cell: cell.key)
+    assert cell.key > 20, "beyond what a phone shows at first"
     page = browser.new_page(viewport=NARROW)
-    asked = ("cross", cell.layer + 1, cell.head + 1)
+    asked: Any = (cell.kind, cell.layer + 1, cell.head + 1)
     page.goto(forty.save(tmp_path / "forty.html", *asked).as_uri())
     settle(page)
     matrix = page.get_by_role("application", name="Weights", exact=True)

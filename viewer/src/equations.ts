@@ -32,4 +32,37 @@ export const equations = {
       `<msup><mi>e</mi>${sub("a", mi("i") + mi("s"))}</msup></mrow></mfrac>`,
   ),
   output: () => math(mi("Z") + mo("=") + mi("W") + mi("V")),
+  dlogits: () => math(mi("dℓ") + mo("=") + mi("p") + mo("−") + mi("y")),
+  dZ: () => math(mi("dZ") + mo("=") + mi("dY") + `<msub><mi>W</mi><mi>O</mi></msub>`),
+  dV: () => math(mi("dV") + mo("=") + `<msup><mi>W</mi><mo>⊤</mo></msup>` + mi("dZ")),
+  dW: () => math(mi("dW") + mo("=") + mi("dZ") + `<msup><mi>V</mi><mo>⊤</mo></msup>`),
+  dA: () =>
+    math(
+      sub("da", ij) +
+        mo("=") +
+        sub("w", ij) +
+        mo("(") +
+        sub("dw", ij) +
+        mo("−") +
+        `<munder><mo>∑</mo><mi>s</mi></munder>` +
+        sub("w", mi("i") + mi("s")) +
+        sub("dw", mi("i") + mi("s")) +
+        mo(")"),
+    ),
+  dQ: () => math(mi("dQ") + mo("=") + mi("c") + mi("dA") + mi("K")),
+  dK: () =>
+    math(mi("dK") + mo("=") + mi("c") + `<msup><mi>dA</mi><mo>⊤</mo></msup>` + mi("Q")),
+  dx: () =>
+    math(
+      mi("dx") +
+        mo("=") +
+        mi("dQ") +
+        `<msub><mi>W</mi><mi>Q</mi></msub>` +
+        mo("+") +
+        mi("dK") +
+        `<msub><mi>W</mi><mi>K</mi></msub>` +
+        mo("+") +
+        mi("dV") +
+        `<msub><mi>W</mi><mi>V</mi></msub>`,
+    ),
 };

@@ -1,5 +1,6 @@
 // The page: its head, its views, and what they share.
 
+import { Backward } from "./backward.ts";
 import { clamp, el } from "./dom.ts";
 import { Generation } from "./generation.ts";
 import { Grid } from "./grid.ts";
@@ -12,7 +13,7 @@ import type { State, Tab } from "./store.ts";
 import { preferred, speak, t } from "./text.ts";
 
 const FORMAT = 2;
-const TABS: Tab[] = ["attention", "steps", "generation"];
+const TABS: Tab[] = ["attention", "steps", "backward", "generation"];
 const THEMES: State["theme"][] = ["auto", "light", "dark"];
 
 function header(model: Model): HTMLElement {
@@ -172,6 +173,7 @@ function show(record: PageRecord, state: State): void {
   const panels = {
     attention: panel("attention", large.root),
     steps: panel("steps", steps.root),
+    backward: panel("backward", new Backward(model).root),
     generation: panel("generation", generation.root),
   };
   const scale = new ScalePanel(model);

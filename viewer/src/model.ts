@@ -42,6 +42,7 @@ export class Model {
     return {
       tab: "attention",
       ...(record.opens ?? last),
+      entry: 0,
       scale: null,
       form: "matrix",
       beside: "weights",
@@ -112,9 +113,10 @@ export class Model {
   chooseKind(kind: Kind): void {
     const layers = layersOf(this.record, kind);
     const first = layers[0]!;
-    const { layer, head, query, key } = this.state;
+    const { layer, head, query, key, entry } = this.state;
     this.store.set({
       kind,
+      entry: Math.min(entry, first.q.shape[2] - 1),
       layer: Math.min(layer, layers.length - 1),
       head: Math.min(head, first.q.shape[0] - 1),
       query: Math.min(query, first.q.shape[1] - 1),

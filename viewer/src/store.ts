@@ -3,7 +3,7 @@
 import type { Kind } from "./record.ts";
 import type { Language } from "./text.ts";
 
-export type Tab = "attention" | "steps" | "generation";
+export type Tab = "attention" | "steps" | "backward" | "generation";
 export type Beside = "weights" | "scores" | "change";
 
 /** Cell width in pixels, or large enough to read, or the whole map in view. */
@@ -17,6 +17,8 @@ export interface State {
   head: number;
   query: number;
   key: number;
+  /** An entry of a head's vectors, from 0. */
+  entry: number;
   /** What scores are multiplied by; null: by the model's own scale. */
   scale: number | null;
   form: "matrix" | "lines";

@@ -24,7 +24,12 @@ const en = {
   views: "Views",
   viewsAndHeads: "Views and heads",
   headsAndScale: "Heads and scale",
-  tabs: { attention: "Attention", steps: "Step by step", generation: "Generation" },
+  tabs: {
+    attention: "Attention",
+    steps: "Step by step",
+    backward: "Backward",
+    generation: "Generation",
+  },
   guesses: "Guesses",
   kindOfAttention: "Kind of attention",
   layer: "layer",
@@ -128,6 +133,37 @@ const en = {
   concatenated:
     "The outputs of all heads are concatenated and multiplied by W_O; that is the layer’s output.",
 
+  backwardTitle: (head: string) => `${head}: the backward pass`,
+  backwardHint: (loss: string) =>
+    `dX means ∂L/∂X, with L = Σ −log p = ${loss} nats. The steps undo the forward pass in reverse ` +
+    "order, at the model’s own scale. Choose a number: its gradient is compared with a finite " +
+    "difference, computed here from Σ dZ ⊙ Z with that number moved by ±ε.",
+  backwardSteps: {
+    dlogits: ["0 Softmax and cross-entropy", "Each logit’s gradient is its probability, minus 1 for the expected token."],
+    dZ: ["1 Output of the head", "The gradient arrives through W_O, which joins the heads."],
+    dV: ["2 Values", "A value gets the gradient of every output, by its weight there."],
+    dW: ["3 Weights", "A weight’s gradient says how well the value fits what the output needs."],
+    dA: ["4 Softmax", "Only a weight above the row’s average gains: rows add up to 0."],
+    dQ: ["5 Queries", "A query moves towards the keys that deserve more weight."],
+    dK: ["6 Keys", "A key moves towards the queries that should attend to it more."],
+    dx: ["7 Input of the layer", "Q, K and V come from the same rows, so their gradients add up, over all heads."],
+  },
+  crossInput: "Queries come from the decoder, keys and values from the encoder: two gradients.",
+  entryChoice: "entry d",
+  moreTerms: (n: number) => `… (${n} more terms)`,
+  byDifference: (value: string, step: string) => `finite difference: ${value} (ε = ${step})`,
+  forbidden: "masked: no gradient",
+  axesOf: { keys: "rows: queries, columns: keys", entries: "columns: entries d; rows: " },
+  noGradient: "This model predicts nothing, so there is no gradient.",
+  wholeModel: (entry: number, byHand: string, difference: string) =>
+    `Whole model, in float64, when this file was written: Σᵢ dzᵢ[${entry}] = ${byHand}; the loss ` +
+    `with that value bias moved: ${difference}.`,
+  checkedAt: (where: string) => `The whole model was checked at ${where}.`,
+  tooLarge: "Left out to keep this file small.",
+  lossTable: ["token", "p", "y", "dℓ = p − y", "finite difference"],
+  inputRow: (row: string) => `dx of ${row}`,
+  ourCode: "our code",
+
   answerTokens: "Tokens of the answer; arrow keys move",
   guessedTokens: "Tokens guessed; arrow keys move",
   predictsNothing: "This model predicts nothing.",
@@ -185,7 +221,7 @@ const ko: Text = {
   views: "보기",
   viewsAndHeads: "보기와 헤드",
   headsAndScale: "헤드와 스케일",
-  tabs: { attention: "어텐션", steps: "단계별 계산", generation: "생성" },
+  tabs: { attention: "어텐션", steps: "단계별 계산", backward: "역전파", generation: "생성" },
   guesses: "빈칸 예측",
   kindOfAttention: "어텐션 종류",
   layer: "층",
@@ -286,6 +322,37 @@ const ko: Text = {
   sumIs: (total) => `마지막 행을 모두 더하면 sᵢⱼ = ${total}입니다.`,
   outputOf: (query) => `“${query}”의 출력: 값에 가중치를 곱해 더합니다`,
   concatenated: "모든 헤드의 출력을 이어 붙이고 W_O를 곱하면 이 층의 출력이 됩니다.",
+
+  backwardTitle: (head) => `${head}: 역전파`,
+  backwardHint: (loss) =>
+    `dX는 ∂L/∂X이고 L = Σ −log p = ${loss} nat입니다. 순전파의 단계를 거꾸로 되짚으며, 모델의 스케일을 ` +
+    "씁니다. 숫자를 하나 고르면 그 기울기를 유한 차분과 비교합니다. 유한 차분은 그 숫자를 ±ε만큼 " +
+    "움직인 Σ dZ ⊙ Z로 이 페이지에서 계산합니다.",
+  backwardSteps: {
+    dlogits: ["0 소프트맥스와 교차 엔트로피", "로짓의 기울기는 확률이며, 정답 토큰에서만 1을 뺍니다."],
+    dZ: ["1 헤드의 출력", "헤드를 합치는 W_O를 거쳐 기울기가 들어옵니다."],
+    dV: ["2 값", "값은 모든 출력의 기울기를 가중치만큼 받습니다."],
+    dW: ["3 가중치", "가중치의 기울기는 값이 출력에 필요한 방향과 얼마나 맞는지 나타냅니다."],
+    dA: ["4 소프트맥스", "행의 평균과의 차이만 남습니다. 각 행의 합은 0입니다."],
+    dQ: ["5 쿼리", "쿼리는 가중치를 더 받아야 할 키 쪽으로 움직입니다."],
+    dK: ["6 키", "키는 자신을 더 봐야 할 쿼리 쪽으로 움직입니다."],
+    dx: ["7 층의 입력", "Q, K, V가 같은 행에서 나오므로 모든 헤드의 기울기를 더합니다."],
+  },
+  crossInput: "쿼리는 디코더에서, 키와 값은 인코더에서 나오므로 기울기가 둘입니다.",
+  entryChoice: "성분 d",
+  moreTerms: (n) => `… (항 ${n}개 더)`,
+  byDifference: (value, step) => `유한 차분: ${value} (ε = ${step})`,
+  forbidden: "마스크된 칸에는 기울기가 없습니다",
+  axesOf: { keys: "행: 쿼리, 열: 키", entries: "열: 성분 d, 행: " },
+  noGradient: "이 모델은 토큰을 예측하지 않으므로 기울기가 없습니다.",
+  wholeModel: (entry, byHand, difference) =>
+    `파일을 만들 때 모델 전체로 검증한 값(float64): Σᵢ dzᵢ[${entry}] = ${byHand}, 값의 편향을 ` +
+    `움직여 구한 손실의 유한 차분: ${difference}.`,
+  checkedAt: (where) => `모델 전체 검증은 ${where}에서 했습니다.`,
+  tooLarge: "파일을 작게 유지하려고 뺐습니다.",
+  lossTable: ["토큰", "p", "y", "dℓ = p − y", "유한 차분"],
+  inputRow: (row) => `${row}의 dx`,
+  ourCode: "실제 코드",
 
   answerTokens: "답의 토큰, 방향키로 이동",
   guessedTokens: "예측한 토큰, 방향키로 이동",

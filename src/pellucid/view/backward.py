@@ -23,13 +23,16 @@ STEP = 1e-4
 class CodeLine(NamedTuple):
     """One line of a function of `pellucid.ops`."""
 
+    file: str
+    """Below `pellucid/`."""
     function: str
     number: int
-    """Counted from 1, in the function's file."""
+    """Counted from 1."""
     text: str
 
 
 STEPS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
+    "dZ": ((ops.linear_backward, "dx"),),
     "dV": ((ops.attention_backward, "dv"),),
     "dW": ((ops.attention_backward, "dw"),),
     "dA": ((ops.attention_backward, "da"), (ops.softmax_backward, "return")),
@@ -63,12 +66,9 @@ def lines_of(function: Callable[..., Any], name: str) -> list[CodeLine]:
         if found:
             assert isinstance(node, ast.stmt)
             span = range(node.lineno - 1, node.end_lineno or node.lineno)
+            file = function.__module__.removeprefix("pellucid.").replace(".", "/") + ".py"
             return [
-                CodeLine(
-                    function.__name__,
-                    first + i,
-                    lines[i].strip() if i == span[0] else lines[i].rstrip(),
-                )
+                CodeLine(file, function.__name__, first + i, lines[i].removeprefix("    ").rstrip())
                 for i in span
             ]
     raise LookupError(f"{function.__name__} assigns no {name}")
