@@ -585,6 +585,57 @@ def test_axe_finds_no_serious_fault(
         assert not serious, tab
 
 
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_the_tour_has_ten_stops_by_keyboard(
+    open_page: Open, axe: str, size: dict[str, int]
+) -> None:
+    page = open_page(viewport=size)
+    page.get_by_role("button", name="Tour").focus()
+    page.keyboard.press("Enter")
+    tour = page.get_by_role("region", name="Tour")
+    titles, marked = [], []
+    for stop in range(1, 11):
+        settle(page)
+        assert f"Stop {stop} of 10" in (tour.text_content() or "")
+        titles.append(tour.get_by_role("heading").text_content())
+        part = page.locator(".toured")
+        assert part.count() == 1
+        assert part.is_visible()
+        marked.append(box(page, ".toured")["y"] < size["height"] / 2)
+        page.keyboard.press("ArrowRight")
+    assert len(set(titles)) == 10
+    assert all(marked), marked
+    page.evaluate(axe)
+    found = page.evaluate("axe.run()")["violations"]
+    serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
+    assert not [[node["html"] for node in fault["nodes"]] for fault in serious]
+    page.get_by_role("button", name="한국어").click()
+    settle(page)
+    assert "전체 10곳 중 10번째" in (page.locator(".tour").text_content() or "")
+    page.locator(".tour button").last.focus()
+    page.keyboard.press("Escape")
+    settle(page)
+    assert not page.locator(".tour").is_visible()
+    assert page.locator(".toured").count() == 0
+    assert page.evaluate("document.activeElement.id") == "tour-start"
+
+
+def test_a_term_shows_its_meaning_on_hover_and_focus(open_page: Open) -> None:
+    page = open_page()
+    meaning = page.get_by_role("tooltip")
+    term = page.locator(".overview .term")
+    assert term.text_content() == "entropy"
+    term.hover()
+    assert "−Σ w log w" in (meaning.text_content() or "")
+    assert meaning.is_visible()
+    page.mouse.move(0, 0)
+    assert not meaning.is_visible()
+    term.focus()
+    assert meaning.is_visible()
+    page.keyboard.press("Escape")
+    assert not meaning.is_visible()
+
+
 def test_a_narrow_page_does_not_scroll_sideways(open_page: Open) -> None:
     page = open_page(viewport=NARROW)
     for tab in TABS:
@@ -690,6 +741,7 @@ def test_few_tokens_have_their_maps_side_by_side(open_page: Open) -> None:
     first, second = (box(page, ".map .matrix", n) for n in (0, 1))
     assert second["x"] > first["x"] + first["width"]
     assert second["y"] == first["y"]
+    assert not page.locator(".large .more").first.is_visible()
 
 
 @pytest.mark.parametrize("which", [("encoder", 1, 2), ("decoder", 2, 3)])

@@ -6,6 +6,7 @@ import type { Matrix, Moved } from "./attention.ts";
 import { signedIndex } from "./colours.ts";
 import { el, markup, number, token } from "./dom.ts";
 import { equations } from "./equations.ts";
+import { explained } from "./glossary.ts";
 import { pixels } from "./matrix.ts";
 import type { Model } from "./model.ts";
 import { unpackHead } from "./record.ts";
@@ -48,7 +49,7 @@ export class Backward {
         "section",
         { class: "card" },
         this.title,
-        el("p", { class: "hint" }, t.backwardHint(number(record.loss))),
+        el("p", { class: "hint" }, ...explained(t.backwardHint(number(record.loss)))),
         el(
           "div",
           { class: "choices" },
@@ -72,7 +73,7 @@ export class Backward {
       { class: "card", "data-step": name },
       el("h3", {}, title!),
       el("div", { class: "equation" }, markup(equations[name]())),
-      el("p", { class: "hint" }, meaning!),
+      el("p", { class: "hint" }, ...explained(meaning!)),
       this.code(name),
       this.bodies[name],
     );

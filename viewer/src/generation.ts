@@ -3,6 +3,7 @@
 import { allowed } from "./attention.ts";
 import { css, readableOn, weightIndex } from "./colours.ts";
 import { clamp, el, number, percent, token } from "./dom.ts";
+import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { t } from "./text.ts";
 import { Tree } from "./tree.ts";
@@ -53,7 +54,11 @@ export class Generation {
         "section",
         { class: "card", "aria-label": t.tokenByToken },
         el("h2", {}, t.tokenByToken),
-        el("p", { class: "hint" }, t.loss(number(record.loss), record.steps.length)),
+        el(
+          "p",
+          { class: "hint" },
+          ...explained(t.loss(number(record.loss), record.steps.length)),
+        ),
         this.tokens,
         el(
           "div",

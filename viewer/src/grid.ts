@@ -2,6 +2,7 @@
 
 import { weightIndex } from "./colours.ts";
 import { clamp, el } from "./dom.ts";
+import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { pixels } from "./matrix.ts";
 import { t } from "./text.ts";
@@ -39,7 +40,7 @@ export class Grid {
       { class: "card overview", "aria-label": t.allHeadsName },
       el("h2", {}, t.allHeads),
       this.list,
-      el("p", { class: "hint" }, t.barMeaning),
+      el("p", { class: "hint" }, ...explained(t.barMeaning)),
     );
     this.build();
     model.store.listen((_, changed) => {

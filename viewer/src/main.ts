@@ -3,6 +3,7 @@
 import { Backward } from "./backward.ts";
 import { clamp, el } from "./dom.ts";
 import { Generation } from "./generation.ts";
+import { glossary } from "./glossary.ts";
 import { Grid } from "./grid.ts";
 import { Large } from "./large.ts";
 import { DARK, Model } from "./model.ts";
@@ -11,12 +12,13 @@ import { ScalePanel } from "./scale.ts";
 import { Steps } from "./steps.ts";
 import type { State, Tab } from "./store.ts";
 import { preferred, speak, t } from "./text.ts";
+import { Tour } from "./tour.ts";
 
 const FORMAT = 2;
 const TABS: Tab[] = ["attention", "steps", "backward", "generation"];
 const THEMES: State["theme"][] = ["auto", "light", "dark"];
 
-function header(model: Model): HTMLElement {
+function header(model: Model, tour: Tour): HTMLElement {
   const { record, store, state } = model;
   const korean = state.language === "ko" ? record.korean : undefined;
   const theme = el("button", { type: "button", class: "quiet" });
@@ -65,6 +67,7 @@ function header(model: Model): HTMLElement {
     el(
       "div",
       { class: "tools" },
+      tour.button,
       language,
       theme,
       el("button", { type: "button", class: "quiet", onclick: () => help.showModal() }, t.keys),
@@ -177,8 +180,9 @@ function show(record: PageRecord, state: State): void {
     generation: panel("generation", generation.root),
   };
   const scale = new ScalePanel(model);
+  const tour = new Tour(model);
   app.replaceChildren(
-    header(model),
+    header(model, tour),
     el("nav", { "aria-label": t.viewsAndHeads }, tabs(model, panels), choices(model)),
     el(
       "main",
@@ -187,6 +191,8 @@ function show(record: PageRecord, state: State): void {
       el("div", { class: "panels" }, ...Object.values(panels)),
     ),
     el("footer", {}, t.footer(record.off.toExponential(0))),
+    tour.root,
+    glossary(),
   );
   model.store.redraw();
   DARK.onchange = () => model.chooseTheme(model.state.theme);

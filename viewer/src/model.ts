@@ -49,6 +49,7 @@ export class Model {
       zoom: "readable",
       step: 0,
       node: Math.max(0, record.tree.findIndex((node) => node[6] === 1)),
+      tour: null,
       theme: "auto",
       colours: 0,
       language: preferred(record.language),

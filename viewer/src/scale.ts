@@ -1,6 +1,7 @@
 // The scale: a slider over powers of d_k, the usual values, any number; and what it changes.
 
 import { el, number } from "./dom.ts";
+import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { t } from "./text.ts";
 
@@ -150,7 +151,7 @@ export class ScalePanel {
       change = Math.max(change, Math.abs(after[i]! - before[i]!));
     }
     const row = (name: string, a: string, b: string) =>
-      el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, a), el("td", {}, b));
+      el("tr", {}, el("th", { scope: "row" }, ...explained(name)), el("td", {}, a), el("td", {}, b));
     this.table.replaceChildren(
       row(t.effects.by, number(head.scale), number(scale)),
       row(t.effects.entropy, own.entropy.toFixed(3), now.entropy.toFixed(3)),

@@ -5,6 +5,7 @@ import type { Matrix } from "./attention.ts";
 import { css, signedIndex, weightIndex } from "./colours.ts";
 import { el, markup, number } from "./dom.ts";
 import { equations } from "./equations.ts";
+import { explained } from "./glossary.ts";
 import { pixels } from "./matrix.ts";
 import type { Model } from "./model.ts";
 import { terms } from "./numbers.ts";
@@ -53,7 +54,7 @@ export class Stages {
     stage.root.append(
       el("h3", {}, title!),
       stage.equation,
-      el("p", { class: "hint" }, meaning!),
+      el("p", { class: "hint" }, ...explained(meaning!)),
       picture,
       stage.value,
     );

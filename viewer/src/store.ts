@@ -26,6 +26,8 @@ export interface State {
   zoom: Zoom;
   step: number;
   node: number;
+  /** The stop of the tour, from 0; null: none. */
+  tour: number | null;
   theme: "auto" | "light" | "dark";
   /** Which time the colours were read; a new number asks for new pictures. */
   colours: number;

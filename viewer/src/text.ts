@@ -40,6 +40,80 @@ const en = {
     "Computed on this page from the queries, keys and values of the model; weights differ from " +
     `the library’s by at most ${off}. This file makes no network request.`,
 
+  tour: {
+    name: "Tour",
+    back: "Back",
+    next: "Next",
+    place: (stop: number, stops: number) => `Stop ${stop} of ${stops}`,
+    stops: {
+      search: [
+        "Searching for dog videos",
+        "You type “dog”: that is a query. Every video has a title, its key, and the video itself, " +
+          "its value. A search returns the value whose key matches best. Attention does the same, " +
+          "but returns a mixture of all values, weighted by how well their keys match.",
+      ],
+      tokens: [
+        "Tokens ask tokens",
+        "Here the queries are the tokens on the left and the keys those on the right. The thicker " +
+          "a line, the larger the weight. Choose a token to see what it attends to.",
+      ],
+      score: [
+        "A score is a dot product",
+        "Query and key are vectors. Multiplied entry by entry and added up they give one number: " +
+          "large where both point the same way.",
+      ],
+      scale: [
+        "Why divide by √dₖ?",
+        "Here nothing is divided: the scores are multiplied by 1. The standard deviation of q·k " +
+          "grows as √dₖ, and large scores let one key win everything. The next stop restores the " +
+          "model’s own scale.",
+      ],
+      softmax: [
+        "Softmax turns scores into shares",
+        "Each score becomes a power of e, divided by the sum of its row. The shares of a row add " +
+          "up to 1.",
+      ],
+      output: [
+        "The output mixes values",
+        "Every query gets the sum of all values, each times its weight.",
+      ],
+      heads: [
+        "Many heads, many questions",
+        "Each layer does this several times at once, with other queries, keys and values. Short " +
+          "bars are heads that attend to few tokens. Choose one.",
+      ],
+      mask: [
+        "Not looking ahead",
+        "A decoder predicts the next token, so it may not see it: the keys after each query are " +
+          "masked. An encoder reads the whole sentence and masks nothing.",
+      ],
+      gradient: [
+        "Learning: the backward pass",
+        "The gradient says how the loss changes with each number. It runs through the same steps " +
+          "in reverse; each card has the equation, our code and a finite difference.",
+      ],
+      answer: [
+        "From probabilities to an answer",
+        "At each place the model gives every token a probability. Beam search keeps the best few " +
+          "beginnings and extends them until the best answer ends.",
+      ],
+    },
+  },
+  glossary: {
+    nats: "Unit of information with the natural logarithm: 1 nat is 1.44 bits.",
+    entropy: "−Σ w log w of a row of weights. e to this power counts the tokens attended to.",
+    "∂L/∂X": "Gradient: how fast the loss L grows when the number X grows.",
+    gradient: "How fast the loss grows when a number grows.",
+    "finite difference": "Move a number by ±ε, compute again, divide the change by 2ε: a gradient without calculus.",
+    "√dₖ": "Square root of the width of a head’s queries and keys.",
+    softmax: "e to each score, divided by the sum of its row: positive shares that add up to 1.",
+    value: "What a token hands on when another attends to it.",
+    keys: "What the tokens offer to be found by.",
+    logit: "A token’s score before the last softmax.",
+    Loss: "Σ −log p of the expected tokens, in nats: 0 if each had probability 1.",
+    "best answer": "The hypothesis with the highest score of the search.",
+  } as { [term: string]: string },
+
   allHeads: "All layers × heads",
   allHeadsName: "All layers and heads",
   headList: "Heads of all layers; arrow keys move",
@@ -231,6 +305,74 @@ const ko: Text = {
   footer: (off) =>
     "모델의 쿼리, 키, 값으로 이 페이지에서 직접 계산했습니다. 라이브러리의 가중치와의 차이는 최대 " +
     `${off}입니다. 이 파일은 네트워크에 접속하지 않습니다.`,
+
+  tour: {
+    name: "둘러보기",
+    back: "이전",
+    next: "다음",
+    place: (stop, stops) => `전체 ${stops}곳 중 ${stop}번째`,
+    stops: {
+      search: [
+        "강아지 영상 검색하기",
+        "검색창에 “강아지”를 입력하면 그것이 쿼리입니다. 영상마다 제목(키)과 영상 자체(값)가 있고, " +
+          "검색은 키가 가장 잘 맞는 값을 돌려줍니다. 어텐션도 같은 일을 하되, 키가 맞는 정도를 가중치로 " +
+          "삼아 모든 값을 섞어서 돌려줍니다.",
+      ],
+      tokens: [
+        "토큰이 토큰에게 묻습니다",
+        "왼쪽 토큰이 쿼리, 오른쪽 토큰이 키입니다. 선이 굵을수록 가중치가 큽니다. 토큰을 고르면 " +
+          "어디에 집중하는지 보입니다.",
+      ],
+      score: [
+        "점수는 내적입니다",
+        "쿼리와 키는 벡터입니다. 성분끼리 곱해 더하면 숫자 하나가 되고, 두 벡터의 방향이 같을수록 큽니다.",
+      ],
+      scale: [
+        "왜 √dₖ로 나눌까요?",
+        "지금은 나누지 않고 점수에 1을 곱했습니다. q·k의 표준편차는 √dₖ에 비례해 커지고, 점수가 크면 " +
+          "키 하나가 모두 가져갑니다. 다음 단계에서 모델의 스케일로 돌아갑니다.",
+      ],
+      softmax: [
+        "소프트맥스는 점수를 비율로 바꿉니다",
+        "점수를 e의 지수로 올리고 행의 합으로 나눕니다. 한 행의 비율을 더하면 1입니다.",
+      ],
+      output: ["출력은 값을 섞은 것입니다", "쿼리마다 모든 값에 가중치를 곱해 더한 결과를 받습니다."],
+      heads: [
+        "헤드마다 묻는 것이 다릅니다",
+        "층마다 서로 다른 쿼리, 키, 값으로 이 계산을 여러 번 동시에 합니다. 막대가 짧은 헤드는 적은 수의 " +
+          "토큰에 집중합니다. 하나를 골라 보세요.",
+      ],
+      mask: [
+        "뒤는 볼 수 없습니다",
+        "디코더는 다음 토큰을 예측하므로 그 토큰을 미리 보면 안 됩니다. 그래서 쿼리보다 뒤에 있는 키를 " +
+          "가립니다. 인코더는 문장 전체를 읽으므로 아무것도 가리지 않습니다.",
+      ],
+      gradient: [
+        "학습: 역전파",
+        "기울기는 숫자 하나가 변할 때 손실이 얼마나 변하는지 나타냅니다. 같은 단계를 거꾸로 지나며, " +
+          "카드마다 식과 실제 코드와 유한 차분이 있습니다.",
+      ],
+      answer: [
+        "확률에서 답으로",
+        "모델은 자리마다 모든 토큰에 확률을 매깁니다. 빔 서치는 가장 좋은 앞부분 몇 개를 남기고, 가장 좋은 " +
+          "답이 끝날 때까지 늘려 갑니다.",
+      ],
+    },
+  },
+  glossary: {
+    nat: "자연로그를 쓰는 정보의 단위입니다. 1 nat은 1.44비트입니다.",
+    엔트로피: "가중치 한 행의 −Σ w log w입니다. e를 이만큼 거듭제곱하면 집중하는 토큰의 수가 됩니다.",
+    "∂L/∂X": "기울기: 숫자 X가 커질 때 손실 L이 얼마나 빨리 커지는지 나타냅니다.",
+    기울기: "숫자가 커질 때 손실이 얼마나 빨리 커지는지 나타냅니다.",
+    "유한 차분": "숫자를 ±ε만큼 움직여 다시 계산하고 변화를 2ε으로 나눕니다. 미분 없이 구한 기울기입니다.",
+    "√dₖ": "헤드의 쿼리와 키의 너비에 제곱근을 씌운 값입니다.",
+    소프트맥스: "점수를 e의 지수로 올리고 행의 합으로 나눕니다. 양수이고 합이 1입니다.",
+    값: "다른 토큰이 집중할 때 건네주는 벡터입니다.",
+    키: "토큰이 자신을 찾을 수 있도록 내놓는 벡터입니다.",
+    로짓: "마지막 소프트맥스를 거치기 전의 토큰 점수입니다.",
+    손실: "정답 토큰의 −log p를 더한 값(nat)입니다. 모든 확률이 1이면 0입니다.",
+    "가장 좋은 답": "탐색에서 점수가 가장 높은 답입니다.",
+  },
 
   allHeads: "모든 층 × 헤드",
   allHeadsName: "모든 층과 헤드",

@@ -1,6 +1,7 @@
 // The search as a tree: what was kept at each step, where each came from, which answers ended.
 
 import { announcing, el, number, percent, svg } from "./dom.ts";
+import { explained } from "./glossary.ts";
 import { path, place } from "./layout.ts";
 import type { Placed } from "./layout.ts";
 import type { Model } from "./model.ts";
@@ -31,7 +32,7 @@ export class Tree {
       el(
         "p",
         { class: "hint" },
-        t.treeHint,
+        ...explained(t.treeHint),
       ),
       el("p", {}, this.all, el("label", { for: "dropped" }, ` ${t.showDropped}`)),
       announcing(this.picture, () => t.moreTree),
