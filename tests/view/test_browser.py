@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from pellucid import ops, view
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.view.page import as_json
 from pellucid.view.record import Kind, Record, Words, select_cell
 
 if TYPE_CHECKING:
@@ -829,6 +831,18 @@ def entropy(p: np.ndarray) -> Any:
     return -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
 
 
+@pytest.mark.parametrize("width", [380, 800, 1100, 1280, 1400])
+@pytest.mark.parametrize("locale", ["en", "ko"])
+def test_no_equation_runs_into_the_next(open_page: Open, width: int, locale: str) -> None:
+    page = open_page(viewport={"width": width, "height": 900}, locale=locale)
+    page.evaluate("pellucid.model.chooseKind('decoder'); pellucid.model.store.set({tab: 'steps'})")
+    settle(page)
+    wide = page.locator(".stage .equation").evaluate_all(
+        "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"
+    )
+    assert not wide
+
+
 def test_a_large_map_opens_scrolled_to_its_strongest_cell(
     browser: Browser, forty: view.Picture, tmp_path: Path
 ) -> None:
@@ -848,3 +862,31 @@ def test_a_large_map_opens_scrolled_to_its_strongest_cell(
     left, width = matrix.evaluate("e => [e.scrollLeft, e.clientWidth]")
     page.close()
     assert left < (cell.key + 1) * 18 < left + width
+
+
+def test_a_record_of_an_earlier_version_opens(
+    browser: Browser, picture: view.Picture, tmp_path: Path
+) -> None:
+    record = as_json(picture.record)
+    for later in ("opens", "language", "korean", "code", "check"):
+        del record[later]
+    for m in record["maps"]:
+        del m["dqueries"], m["dkeys"]
+    html = re.sub(
+        r'(?s)(<script id="record" type="application/json">).*?(</script>)',
+        lambda found: found[1] + json.dumps(record) + found[2],
+        picture.html(),
+    )
+    path = tmp_path / "earlier.html"
+    path.write_text(html, encoding="utf-8")
+    page = browser.new_page(viewport=WIDE, locale="en-US")
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        settle(page)
+    assert page.locator(".what .hint").text_content() == picture.record.model.en
+    assert page.evaluate("pellucid.model.state.layer") == 1
+    page.close()
+    assert not errors

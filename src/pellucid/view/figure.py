@@ -1,4 +1,4 @@
-"""Attention as a matplotlib figure: every layer and head at a glance, or one large with labels."""
+"""Attention as a matplotlib figure: every layer and head small, or one large with labels."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _draw(
 
 @contextmanager
 def missing_glyphs_named() -> Iterator[None]:
-    """Keep matplotlib silent on glyphs: `families_for` has said what no font can draw, by name."""
+    """Silence matplotlib's glyph warnings: `families_for` has logged the characters by name."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         yield
@@ -129,6 +129,6 @@ def _label(
 
 
 def _shortened(text: str, most: int) -> str:
-    """Cut a text to as many characters, and keep matplotlib from reading mathematics in it."""
+    """Shorten a text to `most` characters, and escape matplotlib's mathematics mode."""
     text = text if len(text) <= most else text[: most - 1] + "…"
     return text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""An attention map in a terminal: one row per output token, darker blocks where it looks harder."""
+"""An attention map in a terminal: one row per query, darker blocks for larger weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def attention_map(
 
     A weight w is shown by the shade round(4 √w), so that 1/16 already shows; cells are twice as
     wide as high, so that they look square.
-    What is wider than `width` terminal cells goes on below, column block by column block.
+    A map wider than `width` terminal cells is continued below, block of columns by block.
     Raises `ValueError` when the labels do not fit the weights.
 
     >>> print(attention_map(np.eye(2), ["b", "a"], ["x", "y"]))

@@ -48,9 +48,9 @@ def labels(
 
     `specials` names tokens that a model knows and its tokenizer does not, such as a mask.
 
-    A piece that holds only some bytes of a character shows the character and which part it is; a
-    byte that belongs to no character shows as its value. White space and other signs without
-    a shape of their own become visible. An unknown character shows itself where `text` tells it.
+    A piece with only some bytes of a character shows the character and the part's number; a byte
+    of no character shows its value. White space and control characters become visible. An unknown
+    character shows itself where `text` is given.
 
     >>> from pellucid.data.tokenizers import train_tokenizer
     >>> tokenizer = train_tokenizer(["a b"], kind="bpe", vocab_size=260)
@@ -81,12 +81,12 @@ def _special(shown: str) -> Label:
 
 
 def plain_labels(ids: Sequence[int], specials: dict[int, str]) -> list[Label]:
-    """Return labels of ids that no tokenizer explains: their numbers."""
+    """Return labels of ids without a tokenizer: their numbers."""
     return [_special(specials[i]) if i in specials else Label(str(i)) for i in ids]
 
 
 def visible(text: str) -> str:
-    """Give every sign without a shape of its own one that shows.
+    """Return a text in which white space, control and combining characters are visible.
 
     >>> visible("a b"), visible("\\u200d"), visible("\\u0301")
     ('a␣b', 'U+200D', '◌́')
@@ -101,7 +101,7 @@ def visible(text: str) -> str:
 
 
 def legible(text: str) -> str:
-    """Write what steers a terminal or may not stand in XML as its number; tabs and lines stay.
+    """Replace control characters and those that XML forbids by their numbers.
 
     >>> legible("red: \\x1b[31m")
     'red: U+001B[31m'
@@ -115,7 +115,7 @@ def legible(text: str) -> str:
 
 
 def _from_bytes(pieces: Sequence[bytes | Label]) -> list[Label]:
-    """Label pieces that may cut characters; special tokens have their labels already."""
+    """Label pieces that may split characters; special tokens have their labels already."""
     made: list[Label] = []
     for special, run in itertools.groupby(pieces, lambda piece: isinstance(piece, Label)):
         some: list[Any] = list(run)
