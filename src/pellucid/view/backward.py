@@ -74,7 +74,7 @@ def lines_of(function: Callable[..., Any], name: str) -> list[CodeLine]:
     raise LookupError(f"{function.__name__} assigns no {name}")
 
 
-def check_loss(model: nn.Module, run: Callable[[], Captured], cell: Cell) -> Check | None:
+def check_loss(model: nn.Module, run: Callable[..., Captured], cell: Cell) -> Check | None:
     """Compare Σ_i dz_i of one head with a finite difference of the whole model's loss.
 
     Each row of W adds up to 1, so adding b to all values of a head adds b to each of its outputs z:
@@ -97,7 +97,7 @@ def check_loss(model: nn.Module, run: Callable[[], Captured], cell: Cell) -> Che
         for step in (STEP, -STEP):
             bias.data = original.copy()
             bias.data[place] += step
-            losses.append(run().loss)
+            losses.append(run(maps=False).loss)
         bias.data = original
     difference = (losses[0] - losses[1]) / (2 * STEP)
     return Check(cell, entry, float(by_hand[entry]), difference, STEP)

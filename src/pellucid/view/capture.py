@@ -49,16 +49,22 @@ class Captured(NamedTuple):
 
 
 def capture_pair(
-    model: Seq2Seq, source: Sequence[int], target: Sequence[int], expected: Sequence[int]
+    model: Seq2Seq,
+    source: Sequence[int],
+    target: Sequence[int],
+    expected: Sequence[int],
+    *,
+    maps: bool = True,
 ) -> Captured:
     """Run one pair forward and backward through an encoder-decoder, by the reference ops.
 
     `target` is the decoder's input with its begin token; the loss is that of the `expected` tokens,
-    the first of which follows the first of `target`. Call it inside `undisturbed`.
+    the first of which follows the first of `target`. Without `maps` it runs forward only. Call it
+    inside `undisturbed`.
     """
     # A batch's target ends in a token that is not read.
     batch = Batch(Packed.of([source]), Packed.of([[*target, model.config.eos_token_id]]))
-    recorder = Recorder()
+    recorder = Recorder() if maps else None
     with kernels.reference():
         rows, rows_backward = model.decode_rows(batch, recorder=recorder)
         logits, output_backward = model.output.forward(rows)
@@ -66,42 +72,54 @@ def capture_pair(
             logits,
             range(len(expected)),
             expected,
-            lambda dlogits: rows_backward(output_backward(dlogits)),
+            (lambda dlogits: rows_backward(output_backward(dlogits))) if maps else None,
         )
     return Captured(maps_of(recorder, model), loss, logits)
 
 
 def capture_text(
-    model: CausalLM | MaskedLM, text: Sequence[int], places: Sequence[int], expected: Sequence[int]
+    model: CausalLM | MaskedLM,
+    text: Sequence[int],
+    places: Sequence[int],
+    expected: Sequence[int],
+    *,
+    maps: bool = True,
 ) -> Captured:
     """Run a text forward and backward through a single stack, by the reference ops.
 
     The loss is that of the `expected` tokens at these places; a model without a head has none.
+    Without `maps` it runs forward only.
     """
-    recorder = Recorder()
+    recorder = Recorder() if maps else None
     with kernels.reference():
         if isinstance(model, MaskedLM) and model.head is None:
             rows, _ = model.rows(Packed.of([text]), recorder=recorder)
             return Captured(maps_of(recorder, model), 0.0, rows)
         logits, backward = model.forward(Packed.of([text]), recorder=recorder)
-        loss = _loss(logits, places, expected, backward)
+        loss = _loss(logits, places, expected, backward if maps else None)
     return Captured(maps_of(recorder, model), loss, logits)
 
 
 def _loss(
-    logits: Array, places: Sequence[int], expected: Sequence[int], backward: Callable[[Array], Any]
+    logits: Array,
+    places: Sequence[int],
+    expected: Sequence[int],
+    backward: Callable[[Array], Any] | None,
 ) -> float:
-    """Return Σ −log p of the expected tokens in rows of logits (T, V), and run the backward."""
+    """Return Σ −log p of the expected tokens in rows of logits (T, V), and run any backward."""
     rows = list(places)
     loss, saved = ops.cross_entropy(logits[rows], np.asarray(expected, np.int64), reduction="sum")
-    dlogits = np.zeros_like(logits)
-    dlogits[rows] = ops.cross_entropy_backward(np.ones_like(loss), saved)
-    backward(dlogits)
+    if backward is not None:
+        dlogits = np.zeros_like(logits)
+        dlogits[rows] = ops.cross_entropy_backward(np.ones_like(loss), saved)
+        backward(dlogits)
     return float(loss)
 
 
-def maps_of(recorder: Recorder, model: nn.Module) -> tuple[Map, ...]:
+def maps_of(recorder: Recorder | None, model: nn.Module) -> tuple[Map, ...]:
     """Return the maps of one sentence (N = 1) after its backward pass, by kind and layer."""
+    if recorder is None:
+        return ()
     parameters = {name: parameter.data for name, parameter in model.named_parameters()}
     made = [_map(name, seen, parameters) for name, seen in recorder.maps.items()]
     kinds = list(KINDS)

@@ -270,7 +270,7 @@ def _all_answers(search: SearchConfig | None, pipeline: Any) -> SearchConfig:
     return replace(search, best=search.beam)
 
 
-def _checked(record: Record, model: nn.Module, run: Callable[[], Captured]) -> Record:
+def _checked(record: Record, model: nn.Module, run: Callable[..., Captured]) -> Record:
     """Add the finite difference at the cell that the page opens on."""
     if not record.maps:
         return record
