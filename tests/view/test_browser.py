@@ -370,6 +370,19 @@ def test_cells_are_chosen_by_mouse_and_by_keyboard(open_page: Open, picture: vie
     assert grown["width"] > size["width"]
 
 
+def test_a_key_pressed_before_another_kind_is_drawn_stays_inside_it(open_page: Open) -> None:
+    page = open_page()
+    page.evaluate("""() => {
+        pellucid.model.chooseKind("decoder");
+        const press = new KeyboardEvent("keydown", { key: "End" });
+        document.querySelector(".matrix").dispatchEvent(press);
+    }""")
+    settle(page)
+    assert (
+        page.evaluate("pellucid.model.state.key") == page.evaluate("pellucid.model.keys.length") - 1
+    )
+
+
 def test_masked_cells_say_so(open_page: Open) -> None:
     page = open_page()
     page.get_by_role("button", name="Decoder self-attention").click()

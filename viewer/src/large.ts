@@ -2,7 +2,7 @@
 
 import type { Matrix } from "./attention.ts";
 import { signedIndex, weightIndex } from "./colours.ts";
-import { announcing, el, number } from "./dom.ts";
+import { announcing, clamp, el, number } from "./dom.ts";
 import { LinesView, ROW } from "./lines.ts";
 import { MatrixView, pixels } from "./matrix.ts";
 import type { Cell, MatrixEvents } from "./matrix.ts";
@@ -34,9 +34,14 @@ export class Large {
   constructor(model: Model) {
     this.model = model;
     const { store } = model;
+    // A map not drawn again yet may have more tokens than the kind now chosen.
+    const inside = ({ query, key }: Cell) => ({
+      query: clamp(query, model.queries.length),
+      key: clamp(key, model.keys.length),
+    });
     const events: MatrixEvents = {
-      picked: ({ query, key }) => store.set({ query, key }),
-      hovered: (cell) => this.describe(cell ?? model.state),
+      picked: (cell) => store.set(inside(cell)),
+      hovered: (cell) => this.describe(cell ? inside(cell) : model.state),
       pressed: (key) => this.press(key),
     };
     const { colours } = model;
