@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.view.samples import shaken, speaking
-from tests.view.test_halves import bert, gpt
+from tests.view.samples import bert, gpt, shaken, speaking
 
 from pellucid.cli.main import main
 from pellucid.families.folder import save_model
@@ -140,3 +139,18 @@ def test_the_halves_are_drawn(
     assert said in capsys.readouterr().out
     assert main(["view", str(tmp_path / "half"), text, "--kind", "cross"]) == 2
     assert "this model has no cross-attention" in capsys.readouterr().err
+
+
+def test_the_page_is_opened_where_and_in_the_language_asked_for(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    options = ["--kind", "encoder", "--layer", "1", "--head", "3", "--lang", "ko", "--open"]
+    assert main(["view", model, "가나", *options]) == 0
+    page = tmp_path / "attention.html"
+    assert opened == [page.as_uri()]
+    html = page.read_text(encoding="utf-8")
+    assert '"language":"ko","opens":{"kind":"encoder","layer":0,"head":2,' in html
+    assert main(["view", model, "가나", "--open", "--save", "a.txt"]) != 0
+    assert len(opened) == 1

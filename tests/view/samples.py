@@ -6,10 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.data.tokenizers import Tokenizer, train_tokenizer
+from pellucid import nn
+from pellucid.data.tokenizers import Kind, Tokenizer, train_tokenizer
 from pellucid.generation import SearchConfig
-from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.models import (
+    CausalLM,
+    CausalLMConfig,
+    MaskedLM,
+    MaskedLMConfig,
+    Seq2Seq,
+    Seq2SeqConfig,
+)
+from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Seq2SeqPipeline
 
 TEXTS = ["사랑이 뭐야?", "가나다라 마바사", "a bc"]
 CONFIG = Seq2SeqConfig(
@@ -22,6 +30,15 @@ CONFIG = Seq2SeqConfig(
     ffn_dim=17,
     max_position_embeddings=19,
 )
+
+
+SIZES: dict[str, Any] = {
+    "d_model": 12,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "ffn_dim": 17,
+}
+LONGEST = 23
 
 
 def shaken(config: Seq2SeqConfig = CONFIG, dtype: Any = np.float32, by: float = 0.3) -> Seq2Seq:
@@ -54,3 +71,33 @@ def speaking(tokenizer: Tokenizer | None = None, **search: Any) -> Seq2SeqPipeli
     )
     options = {"beam": 3, "max_length": 7, **search}
     return Seq2SeqPipeline(shaken(config), tokenizer, tokenizer, SearchConfig(**options))
+
+
+def shake(model: nn.Module) -> None:
+    """Give every head a map of its own."""
+    noise = np.random.default_rng(5)
+    for parameter in model.parameters():
+        draw = 0.3 * noise.standard_normal(parameter.shape)
+        parameter.data = (parameter.data + draw).astype(parameter.data.dtype)
+    model.eval()
+
+
+def gpt(kind: Kind = "char", **search: Any) -> CausalLMPipeline:
+    tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
+    config = CausalLMConfig(
+        vocab_size=tokenizer.vocab_size, max_position_embeddings=LONGEST, **SIZES
+    )
+    model = CausalLM(config, seed=3, dtype=np.float64)
+    shake(model)
+    options: dict[str, Any] = {"beam": 3, "max_length": 7, **search}
+    return CausalLMPipeline(model, tokenizer, tokenizer, SearchConfig(**options))
+
+
+def bert(kind: Kind = "char", **settings: Any) -> MaskedLMPipeline:
+    tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
+    config = MaskedLMConfig(
+        vocab_size=tokenizer.vocab_size + 1, max_position_embeddings=LONGEST, **SIZES, **settings
+    )
+    model = MaskedLM(config, seed=3, dtype=np.float64)
+    shake(model)
+    return MaskedLMPipeline(model, tokenizer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,18 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.view.samples import CONFIG, bpe, shaken, speaking
-from tests.view.test_halves import bert, gpt
+from tests.view.samples import CONFIG, bert, bpe, gpt, shaken, speaking
 
 from pellucid import ops, view
-from pellucid.view.record import Record
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.generation import SearchConfig
+from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.view.page import as_json
+from pellucid.view.record import Kind, Record, Words, select_cell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 Open = Callable[..., "Page"]
-TABS = ("Attention", "Step by step", "Generation")
+TABS = ("Attention", "Step by step", "Backward", "Generation")
 WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}
+FIRST_CELL = """pellucid.model.store.set(
+    {layer: pellucid.model.all.length - 1, head: 0, query: 0, key: 0}
+)"""
 SCALES = (None, 1.0, 0.0, -0.25)
 
 
@@ -36,8 +44,10 @@ def file(picture: view.Picture, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def open_page(browser: Browser, file: Path, tmp_path: Path) -> Iterator[Open]:
-    """Open the file, or another picture's; at the end, nothing may have been complained of and
-    nothing asked for."""
+    """Open the file, or another picture's, at the last layer's first head and cell.
+
+    At the end the console must be empty and nothing but the files requested.
+    """
     said: list[str] = []
     asked: list[str] = []
     files: set[str] = set()
@@ -54,6 +64,8 @@ def open_page(browser: Browser, file: Path, tmp_path: Path) -> Iterator[Open]:
         context.on("request", lambda request: asked.append(request.url))
         page.goto(path.as_uri())
         page.wait_for_function("pellucid.model.colours !== undefined")
+        page.evaluate(FIRST_CELL)
+        settle(page)
         return page
 
     yield opened
@@ -125,6 +137,137 @@ def test_gradients_equal_the_librarys(open_page: Open, picture: view.Picture) ->
             assert np.abs(dw - flat(expected)).max() < 1e-5 * np.abs(expected).max()
             expected = p * (expected - (p * expected).sum(-1, keepdims=True))
             assert np.abs(da - flat(expected)).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_the_gradients_of_a_head_equal_the_librarys_and_finite_differences(
+    open_page: Open, picture: view.Picture
+) -> None:
+    page = open_page()
+    differences = """(() => {
+        const of = (what, rows, n) => Array.from({length: n}, (_, row) =>
+            Array.from({length: rows.width}, (_, column) =>
+                head.finiteDifference({what, row, column}, 1e-4)));
+        const scores = Array.from({length: head.q.count}, (_, row) =>
+            Array.from({length: head.k.count}, (_, column) =>
+                head.map.causal && column > row ? 0
+                    : head.finiteDifference({what: "a", row, column}, 1e-4)));
+        const [q, k, v] = [of("q", head.q, head.q.count), of("k", head.k, head.k.count),
+            of("v", head.v, head.v.count)];
+        return [q.flat(), k.flat(), v.flat(), scores.flat()];
+    })()"""
+    parts = ("queryGradient", "keyGradient", "valueGradient")
+    for kind in picture.record.kinds:
+        shown = [heads(page, kind, f"Array.from(head.{part}.values)") for part in parts]
+        scores = heads(page, kind, "Array.from(head.scoreGradient.values)")
+        moved = page.evaluate(f"pellucid.model.all.map(layer => layer.map(head => {differences}))")
+        for layer, m in enumerate(picture.record.layers(kind)):
+            _, saved = ops.attention(
+                *(x.astype(np.float64) for x in (m.q, m.k, m.v)), scale=m.scale, causal=m.causal
+            )
+            expected = ops.attention_backward(m.doutputs.astype(np.float64), saved)
+            for n, (part, gradient) in enumerate(zip(shown, expected, strict=True)):
+                largest = np.abs(gradient).max()
+                assert np.abs(part[layer] - flat(gradient)).max() < 1e-5 * largest
+                by_moving = np.array([head[n] for head in moved[layer]])
+                assert np.abs(by_moving - flat(gradient)).max() < 1e-5 * largest
+            by_moving = np.array([head[3] for head in moved[layer]])
+            assert np.abs(by_moving - scores[layer]).max() < 1e-5 * np.abs(scores[layer]).max()
+
+
+def shown_numbers(text: str) -> list[float]:
+    return [float(x) for x in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", text.replace("−", "-"))]
+
+
+@pytest.mark.parametrize("kind", ["decoder", "cross"])
+def test_backward_shows_every_gradient_with_our_code(
+    open_page: Open, picture: view.Picture, kind: Kind
+) -> None:
+    page = open_page()
+    page.get_by_role("tab", name="Backward").click()
+    page.evaluate(f"pellucid.model.chooseKind('{kind}')")
+    page.get_by_label("query i").last.select_option(index=3)
+    page.get_by_label("key j").last.select_option(index=2)
+    page.get_by_label("entry d").select_option(index=1)
+    settle(page)
+    m = picture.record.layers(kind)[1]
+    arrays = (x.astype(np.float64) for x in (m.q, m.k, m.v))
+    _, saved = ops.attention(*arrays, scale=m.scale, causal=m.causal)
+    dz = m.doutputs.astype(np.float64)
+    dq, dk, dv = ops.attention_backward(dz, saved)
+    dw = dz @ m.v.swapaxes(-1, -2)
+    da = ops.softmax_backward(dw, ops.softmax(np.log(saved.probabilities + 1e-300))[1])
+    expected = {
+        "dV": dv[0, 2, 1],
+        "dW": dw[0, 3, 2],
+        "dA": da[0, 3, 2],
+        "dQ": dq[0, 3, 1],
+        "dK": dk[0, 2, 1],
+    }
+    for step, value in expected.items():
+        card = page.locator(f"[data-step={step}]")
+        formula, difference = card.locator(".value").all_text_contents()
+        assert shown_numbers(formula.split("=")[-1])[0] == pytest.approx(value, rel=2e-2, abs=6e-5)
+        assert shown_numbers(difference)[0] == pytest.approx(value, rel=2e-2, abs=6e-5)
+        assert step.lower() in (card.locator("code").first.text_content() or "")
+    (shown,) = page.locator("[data-step=dZ] .value").all_text_contents()[:1]
+    assert shown_numbers(shown)[0] == pytest.approx(dz[0, 3, 1], rel=2e-2, abs=6e-5)
+    assert m.dqueries is not None
+    assert m.dkeys is not None
+    dx = m.dqueries[3] + (m.dkeys[3] if kind == "decoder" else 0)
+    cells = page.locator("[data-step=dx] td").all_text_contents()[: len(dx)]
+    np.testing.assert_allclose(
+        [float(x.replace("−", "-")) for x in cells], dx, rtol=6e-2, atol=6e-5
+    )
+    step = picture.record.steps[3]
+    assert step.place == 3
+    rows = page.locator(".losses tbody tr")
+    by_hand = [float(x.replace("−", "-")) for x in rows.locator(".by-hand").all_text_contents()]
+    wanted = [c.probability - (c.label == step.label) for c in step.candidates[:5]]
+    np.testing.assert_allclose(by_hand[:5], wanted, rtol=2e-2, atol=6e-5)
+    assert sum(x < 0 for x in by_hand) == 1
+
+
+def test_backward_shows_the_check_of_the_whole_model(
+    browser: Browser, picture: view.Picture, tmp_path: Path
+) -> None:
+    page = browser.new_page(viewport=WIDE)
+    page.goto(picture.save(tmp_path / "check.html").as_uri())
+    page.get_by_role("tab", name="Backward").click()
+    settle(page)
+    check = picture.record.check
+    assert check is not None
+    text = page.locator("[data-step=dZ] .value").last.text_content() or ""
+    by_hand, difference = shown_numbers(text.split("=", 1)[1])
+    assert by_hand == difference == pytest.approx(check.by_hand, rel=2e-2, abs=6e-5)
+    page.close()
+
+
+def test_the_language_follows_the_browser_and_the_switch(
+    open_page: Open, picture: view.Picture
+) -> None:
+    page = open_page(locale="ko-KR")
+    assert page.get_by_role("tab", name="단계별 계산").is_visible()
+    assert page.evaluate("document.documentElement.lang") == "ko"
+    assert picture.record.model.ko in (page.text_content("header.page") or "")
+    page.get_by_role("tab", name="역전파").click()
+    page.evaluate("pellucid.model.store.set({query: 2, head: 1})")
+    page.get_by_role("button", name="English").focus()
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.get_by_role("tab", name="Backward").get_attribute("aria-selected") == "true"
+    state = page.evaluate("pellucid.model.state")
+    assert (state["query"], state["head"], state["language"]) == (2, 1, "en")
+    assert page.evaluate("document.activeElement.id") == "language"
+    assert not re.search("[가-힣]", page.locator("nav").text_content() or "")
+
+
+def test_the_language_asked_for_comes_before_the_browsers(
+    browser: Browser, picture: view.Picture, tmp_path: Path
+) -> None:
+    page = browser.new_page(locale="en-US")
+    page.goto(picture.save(tmp_path / "korean.html", language="ko").as_uri())
+    assert page.get_by_role("tab", name="어텐션").is_visible()
+    page.close()
 
 
 def test_entropies_equal_the_librarys(open_page: Open, picture: view.Picture) -> None:
@@ -227,6 +370,19 @@ def test_cells_are_chosen_by_mouse_and_by_keyboard(open_page: Open, picture: vie
     assert grown["width"] > size["width"]
 
 
+def test_a_key_pressed_before_another_kind_is_drawn_stays_inside_it(open_page: Open) -> None:
+    page = open_page()
+    page.evaluate("""() => {
+        pellucid.model.chooseKind("decoder");
+        const press = new KeyboardEvent("keydown", { key: "End" });
+        document.querySelector(".matrix").dispatchEvent(press);
+    }""")
+    settle(page)
+    assert (
+        page.evaluate("pellucid.model.state.key") == page.evaluate("pellucid.model.keys.length") - 1
+    )
+
+
 def test_masked_cells_say_so(open_page: Open) -> None:
     page = open_page()
     page.get_by_role("button", name="Decoder self-attention").click()
@@ -253,7 +409,7 @@ def test_lines_and_the_map_beside(open_page: Open) -> None:
     page.get_by_role("button", name="change").click()
     page.get_by_role("button", name="1", exact=True).click()
     settle(page)
-    assert "now less the model’s own" in (page.locator(".large").text_content() or "")
+    assert "now minus the model’s own" in (page.locator(".large").text_content() or "")
 
 
 def test_step_by_step_shows_the_numbers(open_page: Open, picture: view.Picture) -> None:
@@ -261,8 +417,8 @@ def test_step_by_step_shows_the_numbers(open_page: Open, picture: view.Picture) 
     page.get_by_role("tab", name="Step by step").click()
     settle(page)
     assert "" not in page.locator(".numbers tbody td").all_text_contents()
-    page.get_by_label("query i").select_option(index=2)
-    page.get_by_label("key j").select_option(index=1)
+    page.get_by_label("query i").first.select_option(index=2)
+    page.get_by_label("key j").first.select_option(index=1)
     settle(page)
     m = picture.record.layers("cross")[1]
     row = page.locator(".numbers tbody tr").nth(1)
@@ -274,7 +430,7 @@ def test_step_by_step_shows_the_numbers(open_page: Open, picture: view.Picture) 
     stages = page.locator(".stage .value").all_text_contents()
     assert stages[2] == "nothing is masked here"
     assert stages[3].endswith(f"= {page.locator('.numbers tr.chosen .weight').text_content()}")
-    assert page.locator(".strip tr").count() == 4
+    assert page.locator("#panel-steps .strip tr").count() == 4
     before = row.locator("td").nth(4).text_content()
     page.get_by_role("button", name="1", exact=True).click()
     settle(page)
@@ -358,7 +514,7 @@ def test_the_page_of_an_encoder_alone(open_page: Open) -> None:
     page.get_by_role("tab", name="Guesses").click()
     settle(page)
     (step,) = picture.record.steps
-    assert page.get_by_text("Likeliest as token 3 of the text").is_visible()
+    assert page.get_by_text("Most likely as token 3 of the text").is_visible()
     shown = page.locator(".candidates li:not(.rest) .token").all_text_contents()
     assert shown == [c.label.text for c in step.candidates]
     assert page.locator(".candidates .chosen .mark").text_content() == "taken"
@@ -378,7 +534,7 @@ def test_generation_by_mouse_and_by_keyboard(open_page: Open, picture: view.Pict
     page.locator(".said").nth(1).focus()
     page.keyboard.press("ArrowRight")
     settle(page)
-    assert page.get_by_text("Likeliest in place 3").is_visible()
+    assert page.get_by_text("Most likely in place 3").is_visible()
     shown = page.locator(".candidates li:not(.rest) .token").all_text_contents()
     assert shown == [c.label.text for c in steps[2].candidates]
     assert page.locator(".looks .token").count() == len(picture.record.source)
@@ -401,7 +557,7 @@ def test_the_tree_by_mouse_and_by_keyboard(open_page: Open, picture: view.Pictur
     settle(page)
     assert page.evaluate("pellucid.model.record.tree[pellucid.model.state.node][0]") == 0
     assert page.evaluate("document.activeElement.getAttribute('aria-level')") == "2"
-    page.get_by_label("show tokens that were dropped").check()
+    page.get_by_label("show dropped tokens").check()
     settle(page)
     assert nodes.count() == len(picture.record.tree)
 
@@ -419,7 +575,7 @@ def test_the_theme_and_the_keys(open_page: Open) -> None:
     page.emulate_media(color_scheme="dark")
     settle(page)
     assert page.evaluate(ground) != light
-    page.get_by_role("button", name="Keys").click()
+    page.get_by_role("button", name="Keys", exact=True).click()
     assert page.get_by_role("dialog").is_visible()
     page.keyboard.press("Escape")
     assert not page.get_by_role("dialog").is_visible()
@@ -442,6 +598,57 @@ def test_axe_finds_no_serious_fault(
             if fault["impact"] in ("serious", "critical")
         ]
         assert not serious, tab
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_the_tour_has_ten_stops_by_keyboard(
+    open_page: Open, axe: str, size: dict[str, int]
+) -> None:
+    page = open_page(viewport=size)
+    page.get_by_role("button", name="Tour").focus()
+    page.keyboard.press("Enter")
+    tour = page.get_by_role("region", name="Tour")
+    titles, marked = [], []
+    for stop in range(1, 11):
+        settle(page)
+        assert f"Stop {stop} of 10" in (tour.text_content() or "")
+        titles.append(tour.get_by_role("heading").text_content())
+        part = page.locator(".toured")
+        assert part.count() == 1
+        assert part.is_visible()
+        marked.append(box(page, ".toured")["y"] < size["height"] / 2)
+        page.keyboard.press("ArrowRight")
+    assert len(set(titles)) == 10
+    assert all(marked), marked
+    page.evaluate(axe)
+    found = page.evaluate("axe.run()")["violations"]
+    serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
+    assert not [[node["html"] for node in fault["nodes"]] for fault in serious]
+    page.get_by_role("button", name="한국어").click()
+    settle(page)
+    assert "전체 10곳 중 10번째" in (page.locator(".tour").text_content() or "")
+    page.locator(".tour button").last.focus()
+    page.keyboard.press("Escape")
+    settle(page)
+    assert not page.locator(".tour").is_visible()
+    assert page.locator(".toured").count() == 0
+    assert page.evaluate("document.activeElement.id") == "tour-start"
+
+
+def test_a_term_shows_its_meaning_on_hover_and_focus(open_page: Open) -> None:
+    page = open_page()
+    meaning = page.get_by_role("tooltip")
+    term = page.locator(".overview .term")
+    assert term.text_content() == "entropy"
+    term.hover()
+    assert "−Σ w log w" in (meaning.text_content() or "")
+    assert meaning.is_visible()
+    page.mouse.move(0, 0)
+    assert not meaning.is_visible()
+    term.focus()
+    assert meaning.is_visible()
+    page.keyboard.press("Escape")
+    assert not meaning.is_visible()
 
 
 def test_a_narrow_page_does_not_scroll_sideways(open_page: Open) -> None:
@@ -470,7 +677,7 @@ def test_the_page_may_not_ask_the_network(browser: Browser, file: Path) -> None:
 def test_a_file_of_another_kind_is_refused(
     browser: Browser, picture: view.Picture, tmp_path: Path
 ) -> None:
-    empty = Record("", "", (), (), (), 0.0)
+    empty = Record("", Words("", ""), (), (), (), 0.0)
     path = view.Picture(empty).save(tmp_path / "empty.html")
     page = browser.new_page()
     page.goto(path.as_uri())
@@ -491,3 +698,208 @@ def test_in_a_notebooks_frame(browser: Browser, picture: view.Picture, tmp_path:
     assert frame.get_by_text("Token by token").is_visible()
     page.close()
     assert not faults
+
+
+@pytest.fixture(scope="module")
+def forty() -> view.Picture:
+    """Forty Korean tokens read, forty more answered."""
+    text = "오늘 아침에는 날씨가 무척 맑아서 강가를 따라 천천히 걸으며 오래된 노래"
+    tokenizer = train_tokenizer([text], kind="char")
+    size = tokenizer.vocab_size
+    config = replace(
+        CONFIG,
+        source_vocab_size=size,
+        target_vocab_size=size,
+        d_model=96,
+        max_position_embeddings=60,
+    )
+    model = Seq2SeqPipeline(shaken(config), tokenizer, tokenizer, SearchConfig(max_length=5))
+    picture = view.attention(model, text[:40], text[39::-1][:39])
+    assert len(picture.record.source) == len(picture.record.target) == 40
+    return picture
+
+
+@pytest.mark.parametrize("width", [320, 380, 414])
+@pytest.mark.parametrize("kind", ["decoder", "cross"])
+def test_no_number_is_cut_on_a_phone(
+    open_page: Open, forty: view.Picture, width: int, kind: str
+) -> None:
+    page = open_page(forty, viewport={"width": width, "height": 844})
+    page.get_by_role("tab", name="Step by step").click()
+    page.evaluate(f"pellucid.model.chooseKind('{kind}')")
+    page.evaluate("pellucid.model.store.set({scale: 8, query: 30})")
+    settle(page)
+    shown = page.locator(".numbers td").all_text_contents()
+    assert any(re.fullmatch(r"\d\.\de−\d\d", text) for text in shown)
+    cut = page.locator(".numbers td").evaluate_all(
+        "cells => cells.filter(c => c.scrollWidth > c.clientWidth).map(c => c.textContent)"
+    )
+    assert not cut
+
+
+def test_forty_tokens_have_readable_cells_and_the_panel_is_used(
+    open_page: Open, forty: view.Picture
+) -> None:
+    page = open_page(forty)
+    settle(page)
+    first, second = (box(page, ".map .matrix", n) for n in (0, 1))
+    panel = box(page, ".maps")
+    cell = page.evaluate("parseFloat(document.querySelector('.matrix .spacer').style.width) / 40")
+    assert cell >= 18
+    assert second["y"] >= first["y"] + first["height"], "maps are under each other"
+    assert first["width"] > 0.95 * panel["width"]
+
+
+def test_few_tokens_have_their_maps_side_by_side(open_page: Open) -> None:
+    page = open_page()
+    settle(page)
+    first, second = (box(page, ".map .matrix", n) for n in (0, 1))
+    assert second["x"] > first["x"] + first["width"]
+    assert second["y"] == first["y"]
+    assert not page.locator(".large .more").first.is_visible()
+
+
+@pytest.mark.parametrize("which", [("encoder", 1, 2), ("decoder", 2, 3)])
+def test_the_page_opens_where_it_was_asked_to(
+    browser: Browser, picture: view.Picture, tmp_path: Path, which: tuple[Any, int, int]
+) -> None:
+    page = browser.new_page(viewport=WIDE)
+    page.goto(picture.save(tmp_path / "asked.html", *which).as_uri())
+    kind, layer, head = which
+    shown = f"{kind.title()} self-attention, layer {layer}, head {head}"
+    assert page.locator(".large h2").text_content() == shown
+    page.close()
+
+
+def test_the_page_opens_on_the_most_telling_head_and_its_strongest_cell(
+    browser: Browser, picture: view.Picture, tmp_path: Path
+) -> None:
+    page = browser.new_page(viewport=WIDE)
+    page.goto(picture.save(tmp_path / "telling.html").as_uri())
+    maps = picture.record.layers("cross")
+    # What the query tells of the key: H(mean row) − mean H(row), in nats.
+    told = [entropy(m.probabilities.mean(1)) - m.entropies for m in maps]
+    layer, head = np.unravel_index(np.argmax(told), np.shape(told))
+    weights = maps[layer].probabilities[head]
+    query, key = np.unravel_index(weights.argmax(), weights.shape)
+    state = page.evaluate("pellucid.model.state")
+    page.close()
+    assert [state[name] for name in ("layer", "head", "query", "key")] == [layer, head, query, key]
+    assert state["kind"] == "cross"
+
+
+def test_only_causal_attention_shows_the_causal_mask(open_page: Open) -> None:
+    page = open_page()
+    page.get_by_role("tab", name="Step by step").click()
+    equation = page.locator(".stage").nth(2).locator(".equation")
+    for kind, masked in (("Cross-attention", False), ("Decoder self-attention", True)):
+        page.get_by_role("button", name=kind).click()
+        settle(page)
+        assert ("∞" in (equation.text_content() or "")) == masked
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_every_entry_of_a_score_is_in_view_and_hidden_keys_are_announced(
+    open_page: Open, forty: view.Picture, size: dict[str, int]
+) -> None:
+    page = open_page(forty, viewport=size)
+    page.get_by_role("tab", name="Step by step").click()
+    settle(page)
+    strips = page.locator(".strips")
+    for n in range(strips.count()):
+        assert strips.nth(n).evaluate("e => e.scrollWidth <= e.clientWidth")
+    assert strips.first.locator("td").count() == 3 * 32
+    more = page.locator(".numbers-region .more")
+    below = int((more.text_content() or "").split()[1])
+    region = page.get_by_role("region", name="Every key of the query")
+    rows = region.locator("tbody tr")
+    bottom = region.evaluate("e => e.getBoundingClientRect().bottom")
+    ends = rows.evaluate_all("rows => rows.map(r => r.getBoundingClientRect().bottom)")
+    assert below == sum(end > bottom + 1 for end in ends) > 0
+    region.evaluate("e => e.scrollTo(0, e.scrollHeight)")
+    settle(page)
+    assert not more.is_visible()
+
+
+def test_the_slider_is_small_on_a_phone_and_gone_where_it_changes_nothing(
+    open_page: Open,
+) -> None:
+    page = open_page(viewport=NARROW)
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        settle(page)
+        scale = page.locator(".scale")
+        assert scale.is_visible() == (tab in ("Attention", "Step by step"))
+        if scale.is_visible():
+            assert box(page, ".scale")["height"] < NARROW["height"] / 12
+
+
+def box(page: Page, selector: str, n: int = 0) -> dict[str, float]:
+    found = page.locator(selector).nth(n).bounding_box()
+    assert found
+    return dict(found)
+
+
+def entropy(p: np.ndarray) -> Any:
+    return -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
+
+
+@pytest.mark.parametrize("width", [380, 800, 1100, 1280, 1400])
+@pytest.mark.parametrize("locale", ["en", "ko"])
+def test_no_equation_runs_into_the_next(open_page: Open, width: int, locale: str) -> None:
+    page = open_page(viewport={"width": width, "height": 900}, locale=locale)
+    page.evaluate("pellucid.model.chooseKind('decoder'); pellucid.model.store.set({tab: 'steps'})")
+    settle(page)
+    wide = page.locator(".stage .equation").evaluate_all(
+        "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"
+    )
+    assert not wide
+
+
+def test_a_large_map_opens_scrolled_to_its_strongest_cell(
+    browser: Browser, forty: view.Picture, tmp_path: Path
+) -> None:
+    cells = [
+        select_cell(forty.record, kind, layer, head)
+        for kind in forty.record.kinds
+        for layer in (1, 2)
+        for head in (1, 2, 3)
+    ]
+    cell = max(cells, key=lambda cell: cell.key)
+    assert cell.key > 20, "beyond what a phone shows at first"
+    page = browser.new_page(viewport=NARROW)
+    asked: Any = (cell.kind, cell.layer + 1, cell.head + 1)
+    page.goto(forty.save(tmp_path / "forty.html", *asked).as_uri())
+    settle(page)
+    matrix = page.get_by_role("application", name="Weights", exact=True)
+    left, width = matrix.evaluate("e => [e.scrollLeft, e.clientWidth]")
+    page.close()
+    assert left < (cell.key + 1) * 18 < left + width
+
+
+def test_a_record_of_an_earlier_version_opens(
+    browser: Browser, picture: view.Picture, tmp_path: Path
+) -> None:
+    record = as_json(picture.record)
+    for later in ("opens", "language", "korean", "code", "check"):
+        del record[later]
+    for m in record["maps"]:
+        del m["dqueries"], m["dkeys"]
+    html = re.sub(
+        r'(?s)(<script id="record" type="application/json">).*?(</script>)',
+        lambda found: found[1] + json.dumps(record) + found[2],
+        picture.html(),
+    )
+    path = tmp_path / "earlier.html"
+    path.write_text(html, encoding="utf-8")
+    page = browser.new_page(viewport=WIDE, locale="en-US")
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        settle(page)
+    assert page.locator(".what .hint").text_content() == picture.record.model.en
+    assert page.evaluate("pellucid.model.state.layer") == 1
+    page.close()
+    assert not errors

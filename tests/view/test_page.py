@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.view.samples import CONFIG, shaken, speaking
 
 from pellucid import view
+from pellucid.core.errors import UsageError
 from pellucid.view import page as page_module
-from pellucid.view.arrays import PRECISIONS
-from pellucid.view.page import as_json, page, precision_for
-from pellucid.view.record import Record
+from pellucid.view.page import PRECISIONS, as_json, as_text, page, precision_for, rounded
+from pellucid.view.record import Record, Words
 from pellucid.view.tokens import Label
 
 HOSTILE = '</script><script>alert("1")</script><!--&amp;\u2028\\ /*record*/ <!--title-->'
@@ -38,7 +40,9 @@ def test_the_record_is_inside() -> None:
 
 
 def test_no_text_breaks_out() -> None:
-    one = replace(record(), title=HOSTILE, source=(Label(HOSTILE),) * 4, notes=(HOSTILE,))
+    one = replace(
+        record(), title=HOSTILE, source=(Label(HOSTILE),) * 4, notes=(Words(HOSTILE, HOSTILE),)
+    )
     html = page(one)
     assert html.count("<script") == page(record()).count("<script")
     assert embedded(html)["title"] == HOSTILE
@@ -67,7 +71,7 @@ def test_a_large_page_becomes_coarser_and_says_by_how_much(
     assert fine["off"] < coarse["off"] < 1e-2
     with caplog.at_level(logging.WARNING):
         page(one)
-    assert "too large for many a mailbox" in caplog.text
+    assert "too large for many mailboxes" in caplog.text
 
 
 def test_a_page_holds_the_scale_that_each_head_has_learned() -> None:
@@ -89,6 +93,33 @@ def test_entropies_are_those_of_the_probabilities() -> None:
     np.testing.assert_allclose(m.entropies, expected, rtol=1e-6)
 
 
+def test_a_page_opens_on_the_map_asked_for_and_knows_its_language() -> None:
+    picture = view.Picture(record())
+    opened = embedded(picture.html("decoder", 2, 3, language="ko"))
+    weights = picture.record.layers("decoder")[1].probabilities[2]
+    # The first query of a causal map has one key only, with weight 1: it is never the strongest.
+    query, key = np.unravel_index(weights[1:].argmax(), weights[1:].shape)
+    assert opened["opens"] == {
+        "kind": "decoder", "layer": 1, "head": 2, "query": query + 1, "key": key
+    }  # fmt: skip
+    assert opened["language"] == "ko"
+    assert embedded(picture.html())["language"] is None
+    with pytest.raises(UsageError, match="layers are 1 to 2"):
+        picture.html("decoder", 3)
+
+
+def test_gradients_of_the_inputs_are_left_out_where_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = record()
+    m = one.maps[0]
+    assert m.dqueries is not None
+    packed = as_json(one)["maps"][0]["dqueries"]
+    assert np.abs(unpacked(packed)[0] - m.dqueries).max() < 1e-6 * np.abs(m.dqueries).max()
+    monkeypatch.setattr(page_module, "LARGEST", 1)
+    assert all("dqueries" not in values for values in as_json(one)["maps"])
+
+
 def test_it_shows_itself_in_a_notebook() -> None:
     shown = view.attention(speaking(), "가나")._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
@@ -97,3 +128,34 @@ def test_it_shows_itself_in_a_notebook() -> None:
     assert inside
     assert "&lt;script" in inside[1]
     assert "<" not in inside[1]
+
+
+def unpacked(text: dict[str, Any]) -> np.ndarray:
+    octets = text["bits"] // 8
+    data = base64.b64decode(text["data"])
+    numbers = [
+        int.from_bytes(data[i : i + octets], "little", signed=True)
+        for i in range(0, len(data), octets)
+    ]
+    shape = text["shape"]
+    factors = np.array(text["factors"]).reshape(-1, *[1] * (len(shape) - 1))
+    return np.array(numbers).reshape(shape) * factors
+
+
+@pytest.mark.parametrize("bits", [8, 16, 24])
+def test_numbers_come_back_to_half_a_step(bits: int) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 5, 7)) * [[[1e-6]], [[1.0]], [[3e4]]]
+    back = unpacked(as_text(x, bits))
+    step = np.abs(x).max(axis=(1, 2), keepdims=True) / (2 ** (bits - 1) - 1)
+    assert (np.abs(back - x) <= 0.5001 * step).all()
+    np.testing.assert_allclose(rounded(x, bits), back, rtol=1e-12)
+
+
+def test_nothing_but_zeros() -> None:
+    assert not unpacked(as_text(np.zeros((2, 3, 5)), 24)).any()
+
+
+def test_sizes_in_a_page() -> None:
+    text = as_text(np.ones((8, 200, 32)), 24)
+    assert len(text["data"]) == 8 * 200 * 32 * 4
+    assert [p.size(1000) for p in PRECISIONS] == [16000, 14666, 8000]

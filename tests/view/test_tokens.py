@@ -4,8 +4,7 @@ import pytest
 from tests.view.samples import bpe
 
 from pellucid.data.tokenizers import train_tokenizer
-from pellucid.view.side import Side
-from pellucid.view.tokens import Label, labels, legible, plain_labels, visible
+from pellucid.view.tokens import Label, Vocabulary, labels, legible, plain_labels, visible
 
 
 def texts(text: str) -> list[str]:
@@ -99,7 +98,7 @@ def test_without_a_tokenizer_ids_show() -> None:
 
 def test_the_last_label_knows_what_came_before() -> None:
     tokenizer = bpe()
-    side = Side("it", tokenizer, 260, 19, {})
+    side = Vocabulary("it", tokenizer, 260, 19, {})
     ids = tokenizer.encode("x한")
     assert side.last(ids).text == "한₃"
     assert side.last(ids[:-1]).text == "‹95›"

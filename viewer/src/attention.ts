@@ -81,6 +81,93 @@ export function scoreGradient(weights: Float32Array, dw: Matrix): Matrix {
   return { values, rows: dw.rows, columns: dw.columns };
 }
 
+/** dV = Wᵀ dZ. */
+export function valueGradient(weights: Matrix, dz: Rows): Rows {
+  return transposedProduct(weights, dz, 1);
+}
+
+/** dQ = c dA K. */
+export function queryGradient(da: Matrix, k: Rows, scale: number): Rows {
+  const values = new Float32Array(da.rows * k.width);
+  for (let i = 0; i < da.rows; i++) {
+    for (let j = 0; j < da.columns; j++) {
+      const a = scale * da.values[i * da.columns + j]!;
+      for (let d = 0; d < k.width; d++) values[i * k.width + d]! += a * k.values[j * k.width + d]!;
+    }
+  }
+  return { values, count: da.rows, width: k.width };
+}
+
+/** dK = c dAᵀ Q. */
+export function keyGradient(da: Matrix, q: Rows, scale: number): Rows {
+  return transposedProduct(da, q, scale);
+}
+
+/** scale · mᵀ x */
+function transposedProduct(m: Matrix, x: Rows, scale: number): Rows {
+  const values = new Float32Array(m.columns * x.width);
+  for (let i = 0; i < m.rows; i++) {
+    for (let j = 0; j < m.columns; j++) {
+      const a = scale * m.values[i * m.columns + j]!;
+      for (let d = 0; d < x.width; d++) values[j * x.width + d]! += a * x.values[i * x.width + d]!;
+    }
+  }
+  return { values, count: m.columns, width: x.width };
+}
+
+/** A number of one head's attention that a finite difference moves: w_ij, a_ij, q_id, k_jd, v_jd. */
+export interface Moved {
+  what: "w" | "a" | "q" | "k" | "v";
+  row: number;
+  column: number;
+}
+
+export interface HeadArrays {
+  q: Rows;
+  k: Rows;
+  v: Rows;
+  dz: Rows;
+  scale: number;
+  causal: boolean;
+}
+
+/** (f(x + ε) − f(x − ε)) / 2ε for f = Σ dZ ⊙ Z, whose gradient is that of the loss. */
+export function finiteDifference(head: HeadArrays, moved: Moved, step: number): number {
+  return (surrogate(head, moved, step) - surrogate(head, moved, -step)) / (2 * step);
+}
+
+/** Σ dZ ⊙ Z in float64 with one number moved, over the queries that it has an effect on. */
+function surrogate({ q, k, v, dz, scale, causal }: HeadArrays, moved: Moved, step: number): number {
+  const { what, row, column } = moved;
+  const byQuery = what === "w" || what === "a" || what === "q";
+  const [first, last] = byQuery ? [row, row + 1] : [0, q.count];
+  const at = (name: Moved["what"], r: number, c: number) =>
+    what === name && row === r && column === c ? step : 0;
+  let total = 0;
+  for (let i = first; i < last; i++) {
+    const open = allowed(i, k.count, causal);
+    const a: number[] = [];
+    for (let j = 0; j < open; j++) {
+      let sum = 0;
+      for (let d = 0; d < q.width; d++) {
+        const queries = q.values[i * q.width + d]! + at("q", i, d);
+        sum += queries * (k.values[j * k.width + d]! + at("k", j, d));
+      }
+      a.push(scale * sum + at("a", i, j));
+    }
+    const peak = Math.max(...a);
+    const e = a.map((x) => Math.exp(x - peak));
+    const norm = e.reduce((sum, x) => sum + x, 0);
+    for (let j = 0; j < open; j++) {
+      const w = e[j]! / norm + at("w", i, j);
+      for (let d = 0; d < v.width; d++) {
+        total += w * (v.values[j * v.width + d]! + at("v", j, d)) * dz.values[i * v.width + d]!;
+      }
+    }
+  }
+  return total;
+}
+
 /** What a map of weights comes to. */
 export interface Summary {
   /** Mean entropy of the rows, in nats. */

@@ -43,6 +43,28 @@ export function token(label: Label): HTMLElement {
   return el("span", { class: `token ${label[1]}` }, label[0]);
 }
 
+/** How far a region can still be scrolled, in pixels. */
+export interface Hidden {
+  down: number;
+  right: number;
+}
+
+/** Put a line under a region that scrolls, which says what is out of view and else is hidden. */
+export function announcing(region: HTMLElement, words: (hidden: Hidden) => string): HTMLElement {
+  const more = el("p", { class: "more", "aria-hidden": "true" });
+  const update = () => {
+    const down = region.scrollHeight - region.clientHeight - region.scrollTop;
+    const right = region.scrollWidth - region.clientWidth - region.scrollLeft;
+    more.classList.toggle("none", Math.max(down, right) < 2);
+    more.textContent = words({ down, right });
+  };
+  region.addEventListener("scroll", update);
+  const watch = new ResizeObserver(update);
+  watch.observe(region);
+  for (const child of region.children) watch.observe(child);
+  return el("div", { class: "announcing" }, region, more);
+}
+
 /** Write a number with four digits, small ones as powers of ten, with a true minus sign. */
 export function number(x: number): string {
   const size = Math.abs(x);

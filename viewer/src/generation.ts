@@ -3,7 +3,9 @@
 import { allowed } from "./attention.ts";
 import { css, readableOn, weightIndex } from "./colours.ts";
 import { clamp, el, number, percent, token } from "./dom.ts";
+import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
+import { t } from "./text.ts";
 import { Tree } from "./tree.ts";
 
 export class Generation {
@@ -21,7 +23,7 @@ export class Generation {
     this.tokens = el("div", {
       class: "answer",
       role: "listbox",
-      "aria-label": `${model.guesses ? "Tokens guessed" : "Tokens of the answer"}; arrow keys move`,
+      "aria-label": model.guesses ? t.guessedTokens : t.answerTokens,
     });
     this.tokens.append(
       ...record.steps.map((step, i) => {
@@ -41,7 +43,7 @@ export class Generation {
       this.root = el(
         "div",
         { class: "generation" },
-        el("section", { class: "card" }, el("p", { class: "hint" }, "This model predicts nothing.")),
+        el("section", { class: "card" }, el("p", { class: "hint" }, t.predictsNothing)),
       );
       return;
     }
@@ -50,13 +52,12 @@ export class Generation {
       { class: "generation" },
       el(
         "section",
-        { class: "card", "aria-label": "Token by token" },
-        el("h2", {}, "Token by token"),
+        { class: "card", "aria-label": t.tokenByToken },
+        el("h2", {}, t.tokenByToken),
         el(
           "p",
           { class: "hint" },
-          `Loss: −log p of all of them adds up to ${number(record.loss)} nats over ` +
-            `${record.steps.length} tokens.`,
+          ...explained(t.loss(number(record.loss), record.steps.length)),
         ),
         this.tokens,
         el(
@@ -85,8 +86,8 @@ export class Generation {
       if (chosen && this.tokens.contains(document.activeElement)) (child as HTMLElement).focus();
     });
     this.title.textContent = this.model.guesses
-      ? `Likeliest as token ${step.place + 1} of the text`
-      : `Likeliest in place ${state.step + 1}`;
+      ? t.likeliestToken(step.place + 1)
+      : t.likeliest(state.step + 1);
     const rest = 1 - step.candidates.reduce((sum, [, , p]) => sum + p, 0);
     this.candidates.replaceChildren(
       ...step.candidates.map(([text, kind, p]) => {
@@ -98,14 +99,15 @@ export class Generation {
           el("span", { class: "track" }, el("span", { class: "bar" })),
           el("span", { class: "p" }, percent(p)),
         );
-        if (chosen) item.append(el("span", { class: "mark" }, this.model.guesses ? "taken" : "in the answer"));
+        const mark = this.model.guesses ? t.taken : t.inAnswer;
+        if (chosen) item.append(el("span", { class: "mark" }, mark));
         item.style.setProperty("--p", `${100 * p}%`);
         return item;
       }),
       el(
         "li",
         { class: "rest" },
-        el("span", {}, "all others"),
+        el("span", {}, t.others),
         el("span"),
         el("span", { class: "p" }, percent(Math.max(0, rest))),
       ),
@@ -115,16 +117,16 @@ export class Generation {
 
   /** What the chosen head looks at while this token is predicted. */
   private drawLooks(place: number): void {
-    const { head, state, keys, scale, colours } = this.model;
+    const { head, state, keys, colours } = this.model;
     const says = head.map.queries === "target" || this.model.kinds.length === 1;
     this.looksTitle.textContent = says
-      ? `Where layer ${state.layer + 1}, head ${state.head + 1} looks meanwhile`
-      : "Choose decoder or cross-attention above to see where it looks meanwhile";
+      ? t.attendsTo(state.layer + 1, state.head + 1)
+      : t.chooseDecoder;
     if (!says) {
       this.looks.replaceChildren();
       return;
     }
-    const weights = head.weights(scale).values.subarray(
+    const weights = head.own.values.subarray(
       place * keys.length,
       (place + 1) * keys.length,
     );
@@ -132,7 +134,7 @@ export class Generation {
       ...keys.map((label, s) => {
         const w = weights[s]!;
         const chip = token(label);
-        chip.title = `weight ${w.toFixed(3)}`;
+        chip.title = t.weightTip(w.toFixed(3));
         chip.classList.toggle("ahead", s >= allowed(place, keys.length, head.map.causal));
         const shade = colours.weight[weightIndex(w)]!;
         chip.style.setProperty("--shade", css(shade));

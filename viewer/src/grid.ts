@@ -2,8 +2,10 @@
 
 import { weightIndex } from "./colours.ts";
 import { clamp, el } from "./dom.ts";
+import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
 import { pixels } from "./matrix.ts";
+import { t } from "./text.ts";
 
 /** Milliseconds of each picture that may go into the small maps while something moves. */
 const BUDGET = 4;
@@ -30,15 +32,15 @@ export class Grid {
     this.list = el("div", {
       class: "grid",
       role: "listbox",
-      "aria-label": "Heads of all layers; arrow keys move",
+      "aria-label": t.headList,
     });
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.root = el(
       "section",
-      { class: "card overview", "aria-label": "All layers and heads" },
-      el("h2", {}, "All layers × heads"),
+      { class: "card overview", "aria-label": t.allHeadsName },
+      el("h2", {}, t.allHeads),
       this.list,
-      el("p", { class: "hint" }, "The bar is the mean entropy: short looks at few keys."),
+      el("p", { class: "hint" }, ...explained(t.barMeaning)),
     );
     this.build();
     model.store.listen((_, changed) => {
@@ -115,7 +117,7 @@ export class Grid {
     one.entropy.textContent = entropy.toFixed(2);
     one.root.setAttribute(
       "aria-label",
-      `layer ${one.layer + 1}, head ${one.head + 1}, entropy ${entropy.toFixed(2)} nats`,
+      t.thumbnail(one.layer + 1, one.head + 1, entropy.toFixed(2)),
     );
   }
 

@@ -65,18 +65,38 @@ export class Head {
     return attention.output(this.weights(scale), this.v, query);
   }
 
-  /** Gradient of the loss with respect to the weights, at the model's own scale. */
-  get weightGradient(): Matrix {
-    return this.once("dW", () =>
-      attention.weightGradient(unpackHead(this.map.doutputs, this.number), this.v, this.map.causal),
-    );
+  /** Gradient of the loss with respect to the head's output; like all gradients, at the model's
+   * own scale. */
+  get dz(): Rows {
+    return this.once("dZ", () => unpackHead(this.map.doutputs, this.number));
   }
 
-  /** Gradient with respect to the scaled scores, at the model's own scale. */
+  get valueGradient(): Rows {
+    return this.once("dV", () => attention.valueGradient(this.own, this.dz));
+  }
+
+  get weightGradient(): Matrix {
+    return this.once("dW", () => attention.weightGradient(this.dz, this.v, this.map.causal));
+  }
+
+  /** Gradient with respect to the scaled scores. */
   get scoreGradient(): Matrix {
     return this.once("dA", () =>
       attention.scoreGradient(this.own.values, this.weightGradient),
     );
+  }
+
+  get queryGradient(): Rows {
+    return this.once("dQ", () => attention.queryGradient(this.scoreGradient, this.k, this.scale));
+  }
+
+  get keyGradient(): Rows {
+    return this.once("dK", () => attention.keyGradient(this.scoreGradient, this.q, this.scale));
+  }
+
+  finiteDifference(moved: attention.Moved, step: number): number {
+    const { q, k, v, dz, scale, map } = this;
+    return attention.finiteDifference({ q, k, v, dz, scale, causal: map.causal }, moved, step);
   }
 
   private at(scale: number): { weights: Matrix; summary: Summary } {

@@ -2,19 +2,16 @@
 
 import type { Matrix } from "./attention.ts";
 import { signedIndex, weightIndex } from "./colours.ts";
-import { el, number } from "./dom.ts";
-import { LinesView } from "./lines.ts";
+import { announcing, clamp, el, number } from "./dom.ts";
+import { LinesView, ROW } from "./lines.ts";
 import { MatrixView, pixels } from "./matrix.ts";
 import type { Cell, MatrixEvents } from "./matrix.ts";
-import { KIND_NAMES } from "./model.ts";
 import type { Model } from "./model.ts";
 import type { Beside, State } from "./store.ts";
+import { t } from "./text.ts";
 
-const BESIDE: { [beside in Beside]: [name: string, meaning: string] } = {
-  weights: ["∂L/∂W", "gradient of the loss with respect to the weights"],
-  scores: ["∂L/∂A", "gradient of the loss with respect to the scaled scores"],
-  change: ["change", "weights now less the model’s own"],
-};
+/** The gap between the maps in the style sheet. */
+const GAP = 20;
 
 export class Large {
   readonly root: HTMLElement;
@@ -26,6 +23,10 @@ export class Large {
   private readonly lines: LinesView;
   private readonly beside: MatrixView;
   private readonly besideTitle = el("h3");
+  private readonly fit: HTMLButtonElement;
+  private readonly maps: HTMLElement;
+  private readonly asMatrix: HTMLElement;
+  private readonly asLines: HTMLElement;
   private readonly legend = el("span", { class: "ends" });
   private readonly forms: [State["form"], HTMLButtonElement][];
   private readonly choices: [Beside, HTMLButtonElement][];
@@ -33,83 +34,107 @@ export class Large {
   constructor(model: Model) {
     this.model = model;
     const { store } = model;
+    // A map not drawn again yet may have more tokens than the kind now chosen.
+    const inside = ({ query, key }: Cell) => ({
+      query: clamp(query, model.queries.length),
+      key: clamp(key, model.keys.length),
+    });
     const events: MatrixEvents = {
-      picked: ({ query, key }) => store.set({ query, key }),
-      hovered: (cell) => this.describe(cell ?? model.state),
+      picked: (cell) => store.set(inside(cell)),
+      hovered: (cell) => this.describe(cell ? inside(cell) : model.state),
       pressed: (key) => this.press(key),
     };
     const { colours } = model;
-    this.weights = new MatrixView("Weights", "readout", colours, events);
-    this.lines = new LinesView("Tokens linked by weights", "readout", colours, events);
-    this.beside = new MatrixView("Second map", "readout", colours, events);
+    this.weights = new MatrixView(t.weights, "readout", colours, events);
+    this.lines = new LinesView(t.linkedTokens, "readout", colours, events);
+    this.beside = new MatrixView(t.secondMap, "readout", colours, events);
     const button = (name: string, press: () => void) =>
       el("button", { type: "button", onclick: press }, name);
     this.forms = (["matrix", "lines"] as const).map((form) => [
       form,
-      button(form === "matrix" ? "Matrix" : "Lines", () => store.set({ form })),
+      button(form === "matrix" ? t.matrix : t.lines, () => store.set({ form })),
     ]);
     this.choices = (["weights", "scores", "change"] as const).map((beside) => [
       beside,
-      button(BESIDE[beside][0], () => store.set({ beside })),
+      button(t.seconds[beside][0]!, () => store.set({ beside })),
     ]);
+    this.fit = button(t.fit, () =>
+      store.set({ zoom: model.state.zoom === "whole" ? "readable" : "whole" }),
+    );
     const group = (name: string, buttons: HTMLButtonElement[]) =>
       el("div", { class: "segmented", role: "group", "aria-label": name }, ...buttons);
+    const cells = (view: MatrixView) =>
+      announcing(view.root, ({ down, right }) => {
+        const { queries, keys } = t.rowNames;
+        const [below, beyond] = [down, right].map((far) => Math.round(far / view.cellSize));
+        return [
+          below! > 0 ? t.below(below!, queries) : "",
+          beyond! > 0 ? t.right(beyond!, keys) : "",
+        ].join("   ");
+      });
+    this.asMatrix = cells(this.weights);
+    this.asLines = announcing(this.lines.root, ({ down }) =>
+      t.below(Math.round(down / ROW), t.rowNames.tokens),
+    );
+    this.maps = el(
+      "div",
+      { class: "maps" },
+      el(
+        "div",
+        { class: "map" },
+        el(
+          "header",
+          {},
+          el("h3", {}, t.weightsW),
+          group(
+            t.form,
+            this.forms.map(([, b]) => b),
+          ),
+        ),
+        this.asMatrix,
+        this.asLines,
+        el(
+          "p",
+          { class: "legend" },
+          "0",
+          el("span", { class: "ramp weight" }),
+          t.shaded,
+          el("span", { class: "box masked" }),
+          t.masked,
+          el("span", {}, `· ${t.axes}`),
+        ),
+      ),
+      el(
+        "div",
+        { class: "map" },
+        el(
+          "header",
+          {},
+          this.besideTitle,
+          group(
+            t.second,
+            this.choices.map(([, b]) => b),
+          ),
+        ),
+        cells(this.beside),
+        el("p", { class: "legend" }, this.legend),
+      ),
+    );
+    new ResizeObserver(() => this.stack()).observe(this.maps);
     this.root = el(
       "section",
-      { class: "card large", "aria-label": "One head" },
+      { class: "card large", "aria-label": t.oneHead },
       el(
         "header",
         {},
         el("div", {}, this.title, this.subtitle),
-        group("Zoom", [
+        group(t.zoom, [
           button("−", () => this.zoom(1 / 1.5)),
-          button("Fit", () => store.set({ zoom: 0 })),
+          this.fit,
           button("+", () => this.zoom(1.5)),
         ]),
       ),
-      el(
-        "div",
-        { class: "maps" },
-        el(
-          "div",
-          { class: "map" },
-          el(
-            "header",
-            {},
-            el("h3", {}, "Weights W"),
-            group(
-              "Form",
-              this.forms.map(([, b]) => b),
-            ),
-          ),
-          this.weights.root,
-          this.lines.root,
-          el(
-            "p",
-            { class: "legend" },
-            "0",
-            el("span", { class: "ramp weight" }),
-            "1, shaded by √w",
-            el("span", { class: "box masked" }),
-            "masked",
-          ),
-        ),
-        el(
-          "div",
-          { class: "map" },
-          el(
-            "header",
-            {},
-            this.besideTitle,
-            group(
-              "Beside",
-              this.choices.map(([, b]) => b),
-            ),
-          ),
-          this.beside.root,
-          el("p", { class: "legend" }, this.legend),
-        ),
-      ),
+      this.maps,
       this.readout,
     );
     this.follow();
@@ -125,6 +150,7 @@ export class Large {
       if (changed.has("zoom")) {
         this.weights.setZoom(state.zoom);
         this.beside.setZoom(state.zoom);
+        this.fit.setAttribute("aria-pressed", String(state.zoom === "whole"));
       }
       if (all || changed.has("scale") || changed.has("form")) this.drawWeights();
       if (all || changed.has("beside") || (changed.has("scale") && state.beside === "change")) {
@@ -143,6 +169,13 @@ export class Large {
   private relabel(): void {
     const { queries, keys } = this.model;
     for (const view of [this.weights, this.beside, this.lines]) view.setLabels(queries, keys);
+    this.stack();
+  }
+
+  /** Put the maps under each other where cells side by side would be too small to read. */
+  private stack(): void {
+    const half = (this.maps.clientWidth - GAP) / 2;
+    this.maps.classList.toggle("stacked", this.weights.readableWidth > half);
   }
 
   private recolour(): void {
@@ -159,13 +192,16 @@ export class Large {
     const { head, state, scale, colours } = this.model;
     const weights = head.weights(scale);
     const { entropy } = head.summary(scale);
-    this.title.textContent = `${KIND_NAMES[state.kind]}, layer ${state.layer + 1}, head ${state.head + 1}`;
-    this.subtitle.textContent =
-      `${head.map.name} · entropy ${entropy.toFixed(2)} nats, as if ${Math.exp(entropy).toFixed(1)} ` +
-      `of ${weights.columns} keys were looked at`;
+    this.title.textContent = this.model.headName;
+    this.subtitle.textContent = t.subtitle(
+      head.map.name,
+      entropy.toFixed(2),
+      Math.exp(entropy).toFixed(1),
+      weights.columns,
+    );
     const lines = state.form === "lines";
-    this.weights.root.hidden = lines;
-    this.lines.root.hidden = !lines;
+    this.asMatrix.hidden = lines;
+    this.asLines.hidden = !lines;
     for (const [form, button] of this.forms) {
       button.setAttribute("aria-pressed", String(form === state.form));
     }
@@ -183,7 +219,7 @@ export class Large {
 
   private drawBeside(): void {
     const { head, state, colours } = this.model;
-    const [name, meaning] = BESIDE[state.beside];
+    const [, title, meaning] = t.seconds[state.beside];
     const matrix = this.besideMatrix();
     let most = 0;
     for (const x of matrix.values) most = Math.max(most, Math.abs(x));
@@ -191,18 +227,14 @@ export class Large {
       signedIndex(x, most),
     );
     this.beside.redraw();
-    this.beside.root.setAttribute("aria-label", meaning);
-    this.besideTitle.textContent = state.beside === "change" ? "Change of W" : `Gradient ${name}`;
+    this.beside.root.setAttribute("aria-label", meaning!);
+    this.besideTitle.textContent = title!;
     const ramp = el("span", { class: "ramp signed" });
-    const of = {
-      change: "now less the model’s own",
-      weights: "at the model’s own scale; orange: more weight here, more loss",
-      scores: "at the model’s own scale; orange: a higher score here, more loss",
-    }[state.beside];
+    const of = t.legends[state.beside];
     this.legend.replaceChildren(`−${number(most)}`, ramp, `+${number(most)}`, el("span", {}, of));
     for (const [beside, button] of this.choices) {
       button.setAttribute("aria-pressed", String(beside === state.beside));
-      button.title = BESIDE[beside][1];
+      button.title = t.seconds[beside][2]!;
     }
   }
 
@@ -218,27 +250,33 @@ export class Large {
     const { head, queries, keys, scale } = this.model;
     const i = query * keys.length + key;
     const next = head.map.queries === "target" ? this.predicted(query) : "";
-    const from = `query ${query + 1} “${queries[query]![0]}”${next}`;
-    const to = `key ${key + 1} “${keys[key]![0]}”`;
+    const from = t.query(query + 1, queries[query]![0]) + next;
+    const to = t.key(key + 1, keys[key]![0]);
     if (head.map.causal && key > query) {
-      this.readout.textContent = `${from} may not look ahead to ${to}: weight 0`;
+      this.readout.textContent = t.lookAhead(from, to);
       return;
     }
     const raw = head.products.values[i]!;
     this.readout.textContent =
-      `${from} → ${to}: q·k ${number(raw)} × ${number(scale)} = ${number(raw * scale)} → weight ` +
-      `${number(head.weights(scale).values[i]!)}; ` +
-      `∂L/∂W ${number(head.weightGradient.values[i]!)}, ∂L/∂A ${number(head.scoreGradient.values[i]!)}`;
+      t.cell(
+        from,
+        to,
+        number(raw),
+        number(scale),
+        number(raw * scale),
+        number(head.weights(scale).values[i]!),
+      ) +
+      `; ∂L/∂W ${number(head.weightGradient.values[i]!)}, ∂L/∂A ${number(head.scoreGradient.values[i]!)}`;
   }
 
-  /** A decoder's row is the token read; what it is looking for is the next. */
+  /** A decoder's row is the token read; it predicts the next one. */
   private predicted(query: number): string {
     const step = this.model.record.steps.find(({ place }) => place === query);
-    return step ? `, predicting “${step.label[0]}”,` : "";
+    return step ? t.predicting(step.label[0]) : "";
   }
 
   private zoom(factor: number): void {
-    const cell = this.model.state.zoom || this.weights.cellSize;
+    const cell = this.weights.cellSize;
     this.model.store.set({ zoom: Math.max(1.5, Math.min(60, cell * factor)) });
   }
 
@@ -251,7 +289,7 @@ export class Large {
       "}": () => this.model.chooseHead(layer + 1, head),
       "+": () => this.zoom(1.5),
       "-": () => this.zoom(1 / 1.5),
-      "0": () => this.model.store.set({ zoom: 0 }),
+      "0": () => this.model.store.set({ zoom: "readable" }),
     };
     acts[key]?.();
     return key in acts;

@@ -9,8 +9,9 @@ import { font } from "./matrix.ts";
 import type { Label } from "./record.ts";
 import { Surface } from "./surface.ts";
 import type { View } from "./surface.ts";
+import { t } from "./text.ts";
 
-const ROW = 22;
+export const ROW = 22;
 const TOP = 10;
 /** Lighter lines are left out where every query's lines are drawn. */
 const FAINTEST = 0.02;
@@ -29,7 +30,7 @@ export class LinesView {
     const attributes = {
       class: "surface lines",
       role: "application",
-      "aria-roledescription": "linked tokens",
+      "aria-roledescription": t.linesRole,
       "aria-label": name,
       "aria-describedby": describedBy,
     };

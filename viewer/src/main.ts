@@ -1,35 +1,29 @@
-// The page: its head, its three views, and what they share.
+// The page: its head, its views, and what they share.
 
+import { Backward } from "./backward.ts";
 import { clamp, el } from "./dom.ts";
 import { Generation } from "./generation.ts";
+import { glossary } from "./glossary.ts";
 import { Grid } from "./grid.ts";
 import { Large } from "./large.ts";
-import { DARK, KIND_NAMES, Model } from "./model.ts";
+import { DARK, Model } from "./model.ts";
 import type { Kind, PageRecord } from "./record.ts";
 import { ScalePanel } from "./scale.ts";
 import { Steps } from "./steps.ts";
 import type { State, Tab } from "./store.ts";
+import { preferred, speak, t } from "./text.ts";
+import { Tour } from "./tour.ts";
 
 const FORMAT = 2;
-const TABS: [Tab, string][] = [
-  ["attention", "Attention"],
-  ["steps", "Step by step"],
-  ["generation", "Generation"],
-];
+const TABS: Tab[] = ["attention", "steps", "backward", "generation"];
 const THEMES: State["theme"][] = ["auto", "light", "dark"];
-const KEYS: [string, string][] = [
-  ["Tab", "to the next part; arrow keys move inside it"],
-  ["arrow keys", "in a map: to another query or key; in the overview: to another head"],
-  ["[ ]", "in a map: the head before, the next head"],
-  ["{ }", "in a map: the layer before, the next layer"],
-  ["+ − 0", "in a map: larger, smaller, as fits"],
-];
 
-function header(model: Model): HTMLElement {
-  const { record, store } = model;
+function header(model: Model, tour: Tour): HTMLElement {
+  const { record, store, state } = model;
+  const korean = state.language === "ko" ? record.korean : undefined;
   const theme = el("button", { type: "button", class: "quiet" });
   const name = () => {
-    theme.textContent = `Theme: ${model.state.theme}`;
+    theme.textContent = t.theme(t.themes[model.state.theme]);
   };
   theme.addEventListener("click", () => {
     model.chooseTheme(THEMES[(THEMES.indexOf(model.state.theme) + 1) % THEMES.length]!);
@@ -38,12 +32,26 @@ function header(model: Model): HTMLElement {
     if (changed.has("theme")) name();
   });
   name();
+  const language = el(
+    "button",
+    {
+      type: "button",
+      class: "quiet",
+      id: "language",
+      lang: state.language === "ko" ? "en" : "ko",
+      onclick: () => {
+        show(record, { ...model.state, language: state.language === "ko" ? "en" : "ko" });
+        document.getElementById("language")!.focus();
+      },
+    },
+    t.languageName,
+  );
   const help = el(
     "dialog",
-    { "aria-label": "Keys" },
-    el("h2", {}, "Keys"),
-    el("dl", {}, ...KEYS.flatMap(([key, act]) => [el("dt", {}, key), el("dd", {}, act)])),
-    el("form", { method: "dialog" }, el("button", {}, "Close")),
+    { "aria-label": t.keys },
+    el("h2", {}, t.keys),
+    el("dl", {}, ...t.keyHelp.flatMap(([key, act]) => [el("dt", {}, key!), el("dd", {}, act!)])),
+    el("form", { method: "dialog" }, el("button", {}, t.close)),
   );
   return el(
     "header",
@@ -53,14 +61,16 @@ function header(model: Model): HTMLElement {
       "div",
       { class: "what" },
       el("h1", {}, record.title),
-      el("p", { class: "hint" }, record.model),
-      ...record.notes.map((note) => el("p", { class: "note" }, note)),
+      el("p", { class: "hint" }, korean?.model ?? record.model),
+      ...(korean?.notes ?? record.notes).map((note) => el("p", { class: "note" }, note)),
     ),
     el(
       "div",
       { class: "tools" },
+      tour.button,
+      language,
       theme,
-      el("button", { type: "button", class: "quiet", onclick: () => help.showModal() }, "Keys"),
+      el("button", { type: "button", class: "quiet", onclick: () => help.showModal() }, t.keys),
     ),
     help,
   );
@@ -68,7 +78,7 @@ function header(model: Model): HTMLElement {
 
 function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement {
   const { store } = model;
-  const buttons = TABS.map(([tab, name]) =>
+  const buttons = TABS.map((tab) =>
     el(
       "button",
       {
@@ -78,11 +88,11 @@ function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement 
         "aria-controls": `panel-${tab}`,
         onclick: () => store.set({ tab }),
       },
-      tab === "generation" && model.guesses ? "Guesses" : name,
+      tab === "generation" && model.guesses ? t.guesses : t.tabs[tab],
     ),
   );
   const update = () => {
-    TABS.forEach(([tab], i) => {
+    TABS.forEach((tab, i) => {
       const chosen = tab === model.state.tab;
       buttons[i]!.setAttribute("aria-selected", String(chosen));
       buttons[i]!.tabIndex = chosen ? 0 : -1;
@@ -90,14 +100,13 @@ function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement 
     });
     document.body.dataset["tab"] = model.state.tab;
   };
-  const list = el("div", { role: "tablist", "aria-label": "Views" }, ...buttons);
+  const list = el("div", { role: "tablist", "aria-label": t.views }, ...buttons);
   list.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    const at = TABS.findIndex(([tab]) => tab === model.state.tab);
-    const to = clamp(at + step, TABS.length);
-    store.set({ tab: TABS[to]![0] });
+    const to = clamp(TABS.indexOf(model.state.tab) + step, TABS.length);
+    store.set({ tab: TABS[to]! });
     buttons[to]!.focus();
   });
   store.listen((_, changed) => {
@@ -107,16 +116,16 @@ function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement 
   return list;
 }
 
-/** Which attention is looked at: kind, layer, head. */
+/** The attention in view: kind, layer, head. */
 function choices(model: Model): HTMLElement {
   const { store } = model;
   const kinds = model.kinds.map((kind): [Kind, HTMLButtonElement] => [
     kind,
     el(
       "button",
-      { type: "button", "aria-label": KIND_NAMES[kind], onclick: () => model.chooseKind(kind) },
-      KIND_NAMES[kind].replace("-attention", ""),
-      el("span", { class: "long" }, "-attention"),
+      { type: "button", "aria-label": t.kinds[kind], onclick: () => model.chooseKind(kind) },
+      el("span", { class: "long" }, t.kinds[kind]),
+      el("span", { class: "short" }, t.shortKinds[kind]),
     ),
   ]);
   const layer = el("select", { id: "layer-choice" });
@@ -143,21 +152,19 @@ function choices(model: Model): HTMLElement {
     { class: "choices" },
     el(
       "div",
-      { class: "segmented", role: "group", "aria-label": "Kind of attention" },
+      { class: "segmented", role: "group", "aria-label": t.kindOfAttention },
       ...kinds.map(([, button]) => button),
     ),
-    el("span", { class: "together" }, el("label", { for: "layer-choice" }, "layer"), layer),
-    el("span", { class: "together" }, el("label", { for: "head-choice" }, "head"), head),
+    el("span", { class: "together" }, el("label", { for: "layer-choice" }, t.layer), layer),
+    el("span", { class: "together" }, el("label", { for: "head-choice" }, t.head), head),
   );
 }
 
-function start(record: PageRecord): void {
+/** Build the page; done again for another language. */
+function show(record: PageRecord, state: State): void {
+  speak(state.language);
   const app = document.getElementById("app")!;
-  if (record.format !== FORMAT || record.maps.length === 0) {
-    app.append(el("p", { class: "note" }, "This file holds no attention that this page can show."));
-    return;
-  }
-  const model = new Model(record);
+  const model = new Model(record, state);
   const [grid, large, steps] = [new Grid(model), new Large(model), new Steps(model)];
   const generation = new Generation(model);
   const panel = (tab: Tab, ...inside: HTMLElement[]) =>
@@ -169,29 +176,37 @@ function start(record: PageRecord): void {
   const panels = {
     attention: panel("attention", large.root),
     steps: panel("steps", steps.root),
+    backward: panel("backward", new Backward(model).root),
     generation: panel("generation", generation.root),
   };
   const scale = new ScalePanel(model);
-  app.append(
-    header(model),
-    el("nav", { "aria-label": "Views and heads" }, tabs(model, panels), choices(model)),
+  const tour = new Tour(model);
+  app.replaceChildren(
+    header(model, tour),
+    el("nav", { "aria-label": t.viewsAndHeads }, tabs(model, panels), choices(model)),
     el(
       "main",
       {},
-      el("aside", { "aria-label": "Heads and scale" }, grid.root, scale.controls, scale.effect),
+      el("aside", { "aria-label": t.headsAndScale }, grid.root, scale.controls, scale.effect),
       el("div", { class: "panels" }, ...Object.values(panels)),
     ),
-    el(
-      "footer",
-      {},
-      `Computed on this page from the queries, keys and values that the model made; weights differ ` +
-        `from the library’s by at most ${record.off.toExponential(0)}. This file asks the network ` +
-        `for nothing.`,
-    ),
+    el("footer", {}, t.footer(record.off.toExponential(0))),
+    tour.root,
+    glossary(),
   );
-  DARK.addEventListener("change", () => model.chooseTheme(model.state.theme));
+  model.store.redraw();
+  DARK.onchange = () => model.chooseTheme(model.state.theme);
   // For scripts and tests: the numbers behind the pictures.
   Object.assign(globalThis, { pellucid: { record, model } });
+}
+
+function start(record: PageRecord): void {
+  if (record.format === FORMAT && record.maps.length > 0) {
+    show(record, Model.opening(record));
+    return;
+  }
+  speak(preferred(record.language));
+  document.getElementById("app")!.append(el("p", { class: "note" }, t.nothing));
 }
 
 start(JSON.parse(document.getElementById("record")!.textContent!) as PageRecord);

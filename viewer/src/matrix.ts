@@ -6,10 +6,14 @@ import type { Colours, Table } from "./colours.ts";
 import { clamp } from "./dom.ts";
 import type { Label } from "./record.ts";
 import { Surface } from "./surface.ts";
+import type { Zoom } from "./store.ts";
 import type { View } from "./surface.ts";
+import { t } from "./text.ts";
 
 const LARGEST_CELL = 44;
-const LABELLED_CELL = 9;
+/** Cells are at least so wide unless the reader makes them smaller. */
+const READABLE_CELL = 18;
+const LABELLED_CELL = 12;
 const LONGEST_LABEL = 110;
 const SLANT = Math.SQRT1_2;
 
@@ -57,7 +61,8 @@ export class MatrixView {
   private rows: Label[] = [];
   private columns: Label[] = [];
   private cursor: Cell = { query: 0, key: 0 };
-  private zoom = 0;
+  private zoom: Zoom = "readable";
+  private slope = 0;
   private cell = 1;
   private left = 0;
   private top = 0;
@@ -69,7 +74,7 @@ export class MatrixView {
     const attributes = {
       class: "surface matrix",
       role: "application",
-      "aria-roledescription": "matrix",
+      "aria-roledescription": t.matrixRole,
       "aria-label": name,
       "aria-describedby": describedBy,
     };
@@ -107,15 +112,18 @@ export class MatrixView {
     this.redraw();
   }
 
-  /** Cell width in pixels; 0: as wide as there is room for. */
-  setZoom(zoom: number): void {
+  setZoom(zoom: Zoom): void {
     this.zoom = zoom;
     this.fit();
-    this.setCursor(this.cursor.query, this.cursor.key);
   }
 
   get cellSize(): number {
     return this.cell;
+  }
+
+  /** Width of the whole map with the smallest cells that can be read. */
+  get readableWidth(): number {
+    return this.left + this.columns.length * READABLE_CELL + this.slope;
   }
 
   redraw(): void {
@@ -134,16 +142,20 @@ export class MatrixView {
     this.left = measure(this.rows, 13) + 12;
     const longest = measure(this.columns, 13);
     const room = width - this.left;
-    const flat = room / this.columns.length;
-    this.slanted = longest > Math.min(flat, LARGEST_CELL) - 2;
-    const slope = this.slanted ? longest * SLANT : 0;
-    this.top = this.slanted ? slope + 16 : 22;
-    const fitting = Math.min(LARGEST_CELL, (room - slope) / this.columns.length);
-    this.cell = this.zoom || Math.max(1.5, fitting);
+    const cell = (slope: number) => {
+      if (typeof this.zoom === "number") return this.zoom;
+      const fitting = Math.min(LARGEST_CELL, (room - slope) / this.columns.length);
+      return Math.max(this.zoom === "whole" ? 1.5 : READABLE_CELL, fitting);
+    };
+    this.slanted = longest > cell(0) - 2;
+    this.slope = this.slanted ? longest * SLANT : 0;
+    this.top = this.slanted ? this.slope + 16 : 22;
+    this.cell = cell(this.slope);
     this.surface.setSize(
-      this.left + this.columns.length * this.cell + slope,
+      this.left + this.columns.length * this.cell + this.slope,
       this.top + this.rows.length * this.cell + 1,
     );
+    this.setCursor(this.cursor.query, this.cursor.key);
   }
 
   private at(event: MouseEvent): Cell | null {

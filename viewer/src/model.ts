@@ -9,12 +9,7 @@ import { kindsOf, layersOf } from "./record.ts";
 import type { Kind, Label, PageRecord } from "./record.ts";
 import { Store } from "./store.ts";
 import type { State } from "./store.ts";
-
-export const KIND_NAMES: { [kind in Kind]: string } = {
-  encoder: "Encoder self-attention",
-  decoder: "Decoder self-attention",
-  cross: "Cross-attention",
-};
+import { preferred, t } from "./text.ts";
 
 export const DARK = matchMedia("(prefers-color-scheme: dark)");
 
@@ -31,28 +26,34 @@ export class Model {
   colours: Colours;
   private heads: { kind: Kind; all: Head[][] };
 
-  constructor(record: PageRecord) {
+  constructor(record: PageRecord, state: State) {
     this.record = record;
-    this.colours = showTheme("auto");
+    this.colours = showTheme(state.theme);
     this.kinds = kindsOf(record);
-    const kind = this.kinds[this.kinds.length - 1]!;
-    this.heads = { kind, all: headsOf(layersOf(record, kind)) };
-    this.store = new Store({
+    this.heads = { kind: state.kind, all: headsOf(layersOf(record, state.kind)) };
+    this.store = new Store(state);
+  }
+
+  /** The choices that a page opens with. */
+  static opening(record: PageRecord): State {
+    const kinds = kindsOf(record);
+    const kind = kinds[kinds.length - 1]!;
+    const last = { kind, layer: layersOf(record, kind).length - 1, head: 0, query: 0, key: 0 };
+    return {
       tab: "attention",
-      kind,
-      layer: this.heads.all.length - 1,
-      head: 0,
-      query: 0,
-      key: 0,
+      ...(record.opens ?? last),
+      entry: 0,
       scale: null,
       form: "matrix",
       beside: "weights",
-      zoom: 0,
+      zoom: "readable",
       step: 0,
-      node: 0,
+      node: Math.max(0, record.tree.findIndex((node) => node[6] === 1)),
+      tour: null,
       theme: "auto",
       colours: 0,
-    });
+      language: preferred(record.language),
+    };
   }
 
   /** Light, dark, or as the system has it now. */
@@ -87,7 +88,7 @@ export class Model {
     return this.scaleOf(this.head);
   }
 
-  /** Whether an encoder alone is looked at: it says nothing, it guesses what stands in a place. */
+  /** Whether this is an encoder alone, which predicts masked tokens and generates none. */
   get guesses(): boolean {
     return this.record.target.length === 0;
   }
@@ -100,6 +101,11 @@ export class Model {
     return this.record[this.head.map.keys];
   }
 
+  get headName(): string {
+    const { kind, layer, head } = this.state;
+    return `${t.kinds[kind]}, ${t.layerAndHead(layer + 1, head + 1)}`;
+  }
+
   summary(head: Head): Summary {
     return head.summary(this.scaleOf(head));
   }
@@ -108,9 +114,10 @@ export class Model {
   chooseKind(kind: Kind): void {
     const layers = layersOf(this.record, kind);
     const first = layers[0]!;
-    const { layer, head, query, key } = this.state;
+    const { layer, head, query, key, entry } = this.state;
     this.store.set({
       kind,
+      entry: Math.min(entry, first.q.shape[2] - 1),
       layer: Math.min(layer, layers.length - 1),
       head: Math.min(head, first.q.shape[0] - 1),
       query: Math.min(query, first.q.shape[1] - 1),

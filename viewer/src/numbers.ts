@@ -1,8 +1,9 @@
 // Every key of one query: its score, scaled, masked, its share of the softmax.
 
 import { allowed } from "./attention.ts";
-import { el, number, token } from "./dom.ts";
+import { announcing, el, number, token } from "./dom.ts";
 import type { Model } from "./model.ts";
+import { t } from "./text.ts";
 
 /** Height of a row in the style sheet; only rows in view are written anew while a slider moves. */
 const ROW = 28;
@@ -11,16 +12,18 @@ export class NumbersTable {
   readonly root: HTMLElement;
   private readonly model: Model;
   private readonly rows = el("tbody");
+  private readonly region: HTMLElement;
   private readonly caption = el("caption");
   private cells: HTMLElement[][] = [];
 
   constructor(model: Model) {
     this.model = model;
     const power = el("span", {}, "e", el("sup", {}, "a − max"));
-    const heads = ["key", "q·k", "× scale", "masked", power, "weight w"];
-    this.root = el(
+    const [key, score, scaled, masked, weight] = t.columns;
+    const heads = [key!, score!, scaled!, masked!, power, weight!];
+    this.region = el(
       "div",
-      { class: "scroll", role: "region", "aria-label": "Every key of the query", tabindex: 0 },
+      { class: "scroll", role: "region", "aria-label": t.everyKey, tabindex: 0 },
       el(
         "table",
         { class: "numbers" },
@@ -29,21 +32,26 @@ export class NumbersTable {
         this.rows,
       ),
     );
-    this.root.addEventListener("scroll", () => this.update());
-    new ResizeObserver(() => this.update()).observe(this.root);
+    this.region.addEventListener("scroll", () => this.update());
+    new ResizeObserver(() => this.update()).observe(this.region);
+    this.root = announcing(this.region, ({ down }) =>
+      t.below(Math.round(down / ROW), t.rowNames.keys),
+    );
+    this.root.classList.add("numbers-region");
   }
 
   /** Make the rows of a query. */
   build(): void {
     const { head, state, keys, queries, store } = this.model;
     const query = state.query;
-    this.caption.textContent = `query ${query + 1} “${queries[query]![0]}” and every key`;
+    this.caption.textContent = t.caption(query + 1, queries[query]![0]);
     this.cells = keys.map((label, s) => [
       el("th", { scope: "row" }, token(label)),
       el("td", {}, number(head.products.values[query * keys.length + s]!)),
       ...Array.from({ length: 3 }, () => el("td")),
       el("td", { class: "weight" }),
     ]);
+    this.region.classList.toggle("unmasked", !head.map.causal);
     this.rows.replaceChildren(
       ...this.cells.map((cells, s) =>
         el("tr", { onclick: () => store.set({ key: s }) }, ...cells),
@@ -59,8 +67,8 @@ export class NumbersTable {
     const weights = head.weights(scale).values;
     const open = allowed(state.query, keys.length, head.map.causal);
     const { peak } = terms(raw, scale, open);
-    const first = Math.max(0, Math.floor(this.root.scrollTop / ROW) - 4);
-    const last = Math.ceil((this.root.scrollTop + this.root.clientHeight) / ROW) + 1;
+    const first = Math.max(0, Math.floor(this.region.scrollTop / ROW) - 4);
+    const last = Math.ceil((this.region.scrollTop + this.region.clientHeight) / ROW) + 1;
     this.cells.slice(first, last).forEach((cells, i) => {
       const s = first + i;
       const a = raw[s]! * scale;

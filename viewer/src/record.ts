@@ -1,5 +1,7 @@
 // What the page is given: the record that pellucid.view.page writes, and its arrays as numbers.
 
+import type { Language } from "./text.ts";
+
 export type Label = [text: string, kind: "text" | "special" | "unknown"];
 export type Kind = "encoder" | "decoder" | "cross";
 export type Side = "source" | "target";
@@ -35,6 +37,25 @@ export interface AttentionMap {
   k: PackedArray;
   v: PackedArray;
   doutputs: PackedArray;
+  /** Gradients of the rows that queries, and keys and values, are projected from. */
+  dqueries?: PackedArray;
+  dkeys?: PackedArray;
+}
+
+export interface Cell {
+  kind: Kind;
+  layer: number;
+  head: number;
+  query: number;
+  key: number;
+}
+
+export interface Check {
+  cell: Cell;
+  entry: number;
+  by_hand: number;
+  difference: number;
+  step: number;
 }
 
 export interface Step {
@@ -56,6 +77,17 @@ export interface PageRecord {
   maps: AttentionMap[];
   steps: Step[];
   tree: TreeNode[];
+  // Records of earlier versions lack what follows.
+  /** Where the page opens; indices count from 0. */
+  opens?: Cell | null;
+  /** The language asked for; null: the browser's. */
+  language?: Language | null;
+  /** The lines of Pellucid's source that compute each step of the backward pass. */
+  code?: { [step: string]: [file: string, fn: string, number: number, text: string][] };
+  /** A finite difference of the whole model's loss: Σ_i dz_i[entry] of one head. */
+  check?: Check | null;
+  /** `model` and `notes` in Korean. */
+  korean?: { model: string; notes: string[] };
 }
 
 /** Rows of numbers of one head: element (i, j) is values[i * width + j]. */

@@ -1,7 +1,9 @@
 // The scale: a slider over powers of d_k, the usual values, any number; and what it changes.
 
 import { el, number } from "./dom.ts";
+import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
+import { t } from "./text.ts";
 
 const [LEAST, MOST] = [-0.5, 2.5];
 const PRESETS: [name: string, power: number][] = [
@@ -27,6 +29,7 @@ export class ScalePanel {
     const { store } = model;
     this.slider = el("input", {
       id: "scale-slider",
+      "aria-label": t.scaleLabel.join("ₖ⁻ᵖ"),
       type: "range",
       min: LEAST,
       max: MOST,
@@ -35,7 +38,7 @@ export class ScalePanel {
     });
     this.field = el("input", {
       id: "scale-field",
-      "aria-label": "Any scale",
+      "aria-label": t.anyScale,
       type: "number",
       step: "any",
       onchange: () => {
@@ -50,37 +53,52 @@ export class ScalePanel {
         { type: "button", "aria-pressed": "false", onclick: () => store.set({ scale: scale() }) },
         name,
       );
-      if (name === "own") button.title = "the model’s own scale";
+      if (name === t.own) button.title = t.ownScale;
       this.presets.push({ button, scale });
       return button;
     };
     const buttons = [
-      add("own", () => null),
+      add(t.own, () => null),
       ...PRESETS.map(([name, power]) => add(name, () => this.width ** -power)),
     ];
+    const more = el(
+      "button",
+      {
+        type: "button",
+        class: "quiet more-scales",
+        "aria-label": t.moreScales,
+        "aria-expanded": "false",
+        onclick: () => {
+          const open = this.controls.classList.toggle("open");
+          more.setAttribute("aria-expanded", String(open));
+        },
+      },
+      "⋯",
+    );
     this.controls = el(
       "section",
       { class: "card scale", "aria-labelledby": "scale-title" },
-      el("h2", { id: "scale-title" }, "Scale"),
+      el("h2", { id: "scale-title" }, t.scale),
       el(
-        "label",
-        { for: "scale-slider" },
-        "Scores are multiplied by d",
+        "p",
+        {},
+        t.scaleLabel[0]!,
         el("sub", {}, "k"),
         el("sup", {}, "−p"),
+        t.scaleLabel[1]!,
       ),
-      el("div", { class: "range" }, this.slider, this.power),
+      el("div", { class: "range" }, this.slider, this.power, more),
       el(
         "div",
-        { class: "presets", role: "group", "aria-label": "Usual scales" },
+        { class: "presets", role: "group", "aria-label": t.usualScales },
         ...buttons,
-        el("span", { class: "together" }, el("span", { class: "hint" }, "or"), this.field),
+        el("span", { class: "together" }, el("span", { class: "hint" }, t.or), this.field),
       ),
     );
     this.effect = el(
       "section",
       { class: "card", "aria-labelledby": "effect-title" },
-      el("h2", { id: "effect-title" }, "What changes in this head"),
+      el("h2", { id: "effect-title" }, t.effect),
       el(
         "table",
         { class: "effect" },
@@ -91,8 +109,8 @@ export class ScalePanel {
             "tr",
             {},
             el("td"),
-            el("th", { scope: "col" }, "own"),
-            el("th", { scope: "col" }, "now"),
+            el("th", { scope: "col" }, t.own),
+            el("th", { scope: "col" }, t.now),
           ),
         ),
         this.table,
@@ -116,8 +134,8 @@ export class ScalePanel {
     const width = this.width;
     const power = scale > 0 && width > 1 ? -Math.log(scale) / Math.log(width) : NaN;
     this.slider.value = String(Number.isFinite(power) ? power : MOST);
-    this.power.textContent = Number.isFinite(power) ? `p = ${power.toFixed(2)}` : "no such p";
-    this.slider.setAttribute("aria-valuetext", `p = ${power.toFixed(2)}, scale ${number(scale)}`);
+    this.power.textContent = Number.isFinite(power) ? `p = ${power.toFixed(2)}` : t.noPower;
+    this.slider.setAttribute("aria-valuetext", t.scaleValue(power.toFixed(2), number(scale)));
     this.field.value = String(Number(scale.toPrecision(5)));
     for (const { button, scale: preset } of this.presets) {
       const value = preset();
@@ -133,13 +151,13 @@ export class ScalePanel {
       change = Math.max(change, Math.abs(after[i]! - before[i]!));
     }
     const row = (name: string, a: string, b: string) =>
-      el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, a), el("td", {}, b));
+      el("tr", {}, el("th", { scope: "row" }, ...explained(name)), el("td", {}, a), el("td", {}, b));
     this.table.replaceChildren(
-      row("multiplied by", number(head.scale), number(scale)),
-      row("entropy, nats", own.entropy.toFixed(3), now.entropy.toFixed(3)),
-      row("keys looked at", Math.exp(own.entropy).toFixed(1), Math.exp(now.entropy).toFixed(1)),
-      row("largest weight, mean of queries", own.peak.toFixed(3), now.peak.toFixed(3)),
-      row("largest change", "", change.toFixed(3)),
+      row(t.effects.by, number(head.scale), number(scale)),
+      row(t.effects.entropy, own.entropy.toFixed(3), now.entropy.toFixed(3)),
+      row(t.effects.count, Math.exp(own.entropy).toFixed(1), Math.exp(now.entropy).toFixed(1)),
+      row(t.effects.peak, own.peak.toFixed(3), now.peak.toFixed(3)),
+      row(t.effects.change, "", change.toFixed(3)),
     );
   }
 }

@@ -5,22 +5,18 @@ import type { Matrix } from "./attention.ts";
 import { css, signedIndex, weightIndex } from "./colours.ts";
 import { el, markup, number } from "./dom.ts";
 import { equations } from "./equations.ts";
+import { explained } from "./glossary.ts";
 import { pixels } from "./matrix.ts";
 import type { Model } from "./model.ts";
 import { terms } from "./numbers.ts";
+import { t } from "./text.ts";
 
-type Name = keyof typeof equations;
-
-const STAGES: { [name in Name]: [title: string, meaning: string] } = {
-  scores: ["1 Scores", "How well what i asks for meets what j offers."],
-  scaled: ["2 Scaled", "q·k spreads as √dₖ: unscaled, softmax would saturate."],
-  masked: ["3 Masked", "What may not be looked at is taken out."],
-  softmax: ["4 Softmax", "Scores turn into shares: each row adds up to 1."],
-  output: ["5 Output", "Each query gets the values, mixed by its shares."],
-};
+const NAMES = ["scores", "scaled", "masked", "softmax", "output"] as const;
+type Name = (typeof NAMES)[number];
 
 interface Stage {
   root: HTMLElement;
+  equation: HTMLElement;
   canvas: HTMLCanvasElement;
   cursor: HTMLElement;
   value: HTMLElement;
@@ -34,13 +30,13 @@ export class Stages {
 
   constructor(model: Model) {
     this.model = model;
-    const names = Object.keys(STAGES) as Name[];
-    this.root = el("div", { class: "stages" }, ...names.map((name) => this.make(name)));
+    this.root = el("div", { class: "stages" }, ...NAMES.map((name) => this.make(name)));
   }
 
   private make(name: Name): HTMLElement {
     const stage: Stage = {
       root: el("div", { class: "stage" }),
+      equation: el("div", { class: "equation" }, markup(equations[name]())),
       canvas: el("canvas", { width: 1, height: 1 }),
       cursor: el("span", { class: "cursor" }),
       value: el("p", { class: "value" }),
@@ -54,20 +50,25 @@ export class Stages {
       const key = Math.floor(((event.clientX - box.left) / box.width) * columns);
       this.model.store.set(name === "output" ? { query } : { query, key });
     });
-    const [title, meaning] = STAGES[name];
+    const [title, meaning] = t.stages[name];
     stage.root.append(
-      el("h3", {}, title),
-      el("div", { class: "equation" }, markup(equations[name])),
-      el("p", { class: "hint" }, meaning),
+      el("h3", {}, title!),
+      stage.equation,
+      el("p", { class: "hint" }, ...explained(meaning!)),
       picture,
       stage.value,
     );
     return stage.root;
   }
 
-  /** The first stage, which no scale changes. */
+  /** What no scale changes: the first stage, and whether there is a mask. */
   drawScores(): void {
-    const { products } = this.model.head;
+    const { products, map } = this.model.head;
+    const { masked } = this.stages;
+    masked.root.classList.toggle("idle", !map.causal);
+    masked.equation.replaceChildren(
+      markup(map.causal ? equations.masked() : equations.unmasked()),
+    );
     this.most = 0;
     for (const x of products.values) this.most = Math.max(this.most, Math.abs(x));
     this.drawSigned("scores", products, 1);
@@ -150,13 +151,10 @@ export class Stages {
     const values: { [name in Name]: string } = {
       scores: `sᵢⱼ = ${number(score)}`,
       scaled: `${number(scale)} × ${number(score)} = ${number(a)}`,
-      masked: !head.map.causal ? "nothing is masked here" : seen ? number(a) : "−∞: j is ahead of i",
+      masked: !head.map.causal ? t.noMask : seen ? number(a) : t.ahead,
       softmax: seen ? `${number(Math.exp(a - peak))} / ${number(sum)} = ${number(weight)}` : "0",
-      output: `row ${state.query + 1}: ${head.v.width} numbers`,
+      output: t.outputRow(state.query + 1, head.v.width),
     };
-    for (const name of Object.keys(values) as Name[]) {
-      this.stages[name].value.textContent = values[name];
-    }
-    this.stages.masked.root.classList.toggle("idle", !head.map.causal);
+    for (const name of NAMES) this.stages[name].value.textContent = values[name];
   }
 }

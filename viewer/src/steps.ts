@@ -1,13 +1,13 @@
 // Attention step by step for one head: the five stages as pictures, and the numbers of one query.
 
 import { el } from "./dom.ts";
-import { KIND_NAMES } from "./model.ts";
 import type { Model } from "./model.ts";
 import { NumbersTable } from "./numbers.ts";
 import type { Label } from "./record.ts";
 import { Stages } from "./stages.ts";
 import type { State } from "./store.ts";
 import { Strips } from "./strips.ts";
+import { t } from "./text.ts";
 
 /** Milliseconds of rest before the outputs are computed again. */
 const REST = 60;
@@ -40,17 +40,17 @@ export class Steps {
         { class: "columns" },
         el(
           "section",
-          { class: "card", "aria-label": "Numbers of one query" },
+          { class: "card", "aria-label": t.numbersOf },
           el(
             "div",
             { class: "choices" },
             el(
               "span",
               { class: "together" },
-              el("label", { for: "query-choice" }, "query i"),
+              el("label", { for: "query-choice" }, t.queryChoice),
               this.query,
             ),
-            el("span", { class: "together" }, el("label", { for: "key-choice" }, "key j"), this.key),
+            el("span", { class: "together" }, el("label", { for: "key-choice" }, t.keyChoice), this.key),
           ),
           this.numbers.root,
         ),
@@ -64,12 +64,12 @@ export class Steps {
 
   private update(changed: ReadonlySet<keyof State>): void {
     const some = (...names: (keyof State)[]) => names.some((name) => changed.has(name));
-    const { kind, layer, head, query, key } = this.model.state;
+    const { query, key } = this.model.state;
     if (some("tab", "kind")) this.relabel();
     if (some("tab", "kind", "layer", "head", "query", "colours")) this.numbers.build();
     if (some("tab", "kind", "layer", "head", "query", "key", "colours")) this.strips.drawProduct();
     if (some("tab", "kind", "layer", "head", "colours")) this.stages.drawScores();
-    this.title.textContent = `${KIND_NAMES[kind]}, layer ${layer + 1}, head ${head + 1}, step by step`;
+    this.title.textContent = t.stepsTitle(this.model.headName);
     this.query.selectedIndex = query;
     this.key.selectedIndex = key;
     this.numbers.update();

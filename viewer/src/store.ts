@@ -1,9 +1,13 @@
 // What the reader has chosen. Every part of the page draws itself from it and changes only it.
 
 import type { Kind } from "./record.ts";
+import type { Language } from "./text.ts";
 
-export type Tab = "attention" | "steps" | "generation";
+export type Tab = "attention" | "steps" | "backward" | "generation";
 export type Beside = "weights" | "scores" | "change";
+
+/** Cell width in pixels, or large enough to read, or the whole map in view. */
+export type Zoom = number | "readable" | "whole";
 
 export interface State {
   tab: Tab;
@@ -13,17 +17,21 @@ export interface State {
   head: number;
   query: number;
   key: number;
+  /** An entry of a head's vectors, from 0. */
+  entry: number;
   /** What scores are multiplied by; null: by the model's own scale. */
   scale: number | null;
   form: "matrix" | "lines";
   beside: Beside;
-  /** Cell width in pixels; 0: as fits. */
-  zoom: number;
+  zoom: Zoom;
   step: number;
   node: number;
+  /** The stop of the tour, from 0; null: none. */
+  tour: number | null;
   theme: "auto" | "light" | "dark";
   /** Which time the colours were read; a new number asks for new pictures. */
   colours: number;
+  language: Language;
 }
 
 type Listener = (state: State, changed: ReadonlySet<keyof State>) => void;
@@ -38,7 +46,7 @@ export class Store {
     this.state = state;
   }
 
-  /** Change some choices; what listens is told once, before the next picture. */
+  /** Change some choices; listeners are called once, before the next picture. */
   set(change: Partial<State>): void {
     for (const name of Object.keys(change) as (keyof State)[]) {
       if (this.state[name] !== change[name]) this.changed.add(name);
@@ -46,15 +54,21 @@ export class Store {
     this.state = { ...this.state, ...change };
     if (this.changed.size > 0 && !this.scheduled) {
       this.scheduled = true;
-      requestAnimationFrame(() => this.tell());
+      requestAnimationFrame(() => this.notify());
     }
+  }
+
+  /** Ask every part to draw itself, as after a change of tab. */
+  redraw(): void {
+    this.changed.add("tab");
+    this.set({});
   }
 
   listen(listener: Listener): void {
     this.listeners.push(listener);
   }
 
-  private tell(): void {
+  private notify(): void {
     const changed = this.changed;
     this.changed = new Set();
     this.scheduled = false;

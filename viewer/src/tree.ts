@@ -1,9 +1,11 @@
 // The search as a tree: what was kept at each step, where each came from, which answers ended.
 
-import { el, number, percent, svg } from "./dom.ts";
+import { announcing, el, number, percent, svg } from "./dom.ts";
+import { explained } from "./glossary.ts";
 import { path, place } from "./layout.ts";
 import type { Placed } from "./layout.ts";
 import type { Model } from "./model.ts";
+import { t } from "./text.ts";
 
 const [WIDTH, HEIGHT, ACROSS, DOWN, EDGE] = [112, 34, 140, 46, 12];
 /** Room for a token's text in a node, in halves of a square. */
@@ -25,21 +27,18 @@ export class Tree {
     this.all = el("input", { type: "checkbox", id: "dropped", onchange: () => this.build() });
     this.root = el(
       "section",
-      { class: "card", "aria-label": "The search" },
-      el("h2", {}, width > 1 ? "Beam search as a tree" : "Greedy search"),
+      { class: "card", "aria-label": t.search },
+      el("h2", {}, width > 1 ? t.beamSearch : t.greedySearch),
       el(
         "p",
         { class: "hint" },
-        "Each column is one more token, likeliest so far on top. The thick path is the best answer; " +
-          "a ring with a number is an answer and its rank.",
+        ...explained(t.treeHint),
       ),
-      el("p", {}, this.all, el("label", { for: "dropped" }, " show tokens that were dropped")),
-      this.picture,
+      el("p", {}, this.all, el("label", { for: "dropped" }, ` ${t.showDropped}`)),
+      announcing(this.picture, () => t.moreTree),
       this.detail,
     );
     this.picture.addEventListener("keydown", (event) => this.key(event));
-    const best = tree.findIndex((node) => node[6] === 1);
-    model.store.set({ node: Math.max(0, best) });
     this.build();
     model.store.listen((_, changed) => {
       if (changed.has("node")) this.mark();
@@ -60,7 +59,7 @@ export class Tree {
       width: columns * ACROSS - ACROSS + WIDTH + 2 * EDGE,
       height: rows * DOWN - DOWN + HEIGHT + 2 * EDGE,
       role: "tree",
-      "aria-label": "Tree of the search; arrow keys move",
+      "aria-label": t.treeName,
     });
     const edges = svg("g", { "aria-hidden": "true" });
     picture.append(edges);
@@ -121,13 +120,12 @@ export class Tree {
     const [, text, , p, logP, state, rank] = tree[node]!;
     const words = [...path(tree, node)].reverse().map((index) => tree[index]![1]);
     const ends = {
-      kept: rank > 0 ? `answer ${rank}, cut off at the longest length` : "gone on with",
-      end: `answer ${rank} ends here`,
-      dropped: "dropped",
+      kept: rank > 0 ? t.nodeStates.cut(rank) : t.nodeStates.kept,
+      end: t.nodeStates.end(rank),
+      dropped: t.nodeStates.dropped,
     };
-    this.detail.textContent =
-      `“${text}”: p = ${percent(p)} after ${words.slice(0, -1).join(" ") || "nothing"}; ` +
-      `Σ log p = ${number(logP)}; ${ends[state]}`;
+    const after = words.slice(0, -1).join(" ") || t.afterNothing;
+    this.detail.textContent = t.node(text, percent(p), after, number(logP), ends[state]);
   }
 
   private key(event: KeyboardEvent): void {

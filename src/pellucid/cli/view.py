@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +17,7 @@ from pellucid.families.folder import load_model
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Pipeline
 from pellucid.view import attention
+from pellucid.view.page import Language
 from pellucid.view.picture import drawable
 
 USE = 'which model, and what text? Use `pellucid view MODEL "TEXT"`'
@@ -38,6 +40,8 @@ def run(arguments: list[str]) -> int:
         kind: Literal["encoder", "decoder", "cross"] | None = None,
         layer: int | None = None,
         head: int | None = None,
+        lang: Language | None = None,
+        open: bool = False,
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
     ) -> int:
         """Draw a trained model's attention while it reads a text and generates its answer.
@@ -53,6 +57,8 @@ def run(arguments: list[str]) -> int:
             kind: Kind of attention to draw; unset: the last that the model has.
             layer: Layer to draw, from 1; unset: the last in the terminal, all in a figure.
             head: Head to draw, from 1; unset: the mean in the terminal, all in a figure.
+            lang: Language of the page; unset: that of the browser. The page has a switch, too.
+            open: Open the page in the browser.
         """
         try:
             for path in output:
@@ -63,7 +69,9 @@ def run(arguments: list[str]) -> int:
             raise UsageError(USE)
         if search != saved and not family_of(trained).generates:
             raise UsageError("this model fills [MASK] without a search: leave out its options")
-        return _view(trained, text, answer, output, (kind, layer, head), search)
+        if open and not any(drawable(path) == "page" for path in output):
+            raise UsageError("--open shows a page, but --output names no .html file; add one")
+        return _view(trained, text, answer, output, (kind, layer, head), search, lang, open)
 
     return parse(
         view,
@@ -81,16 +89,21 @@ def _view(
     output: tuple[Path, ...],
     which: tuple[Literal["encoder", "decoder", "cross"] | None, int | None, int | None],
     search: SearchConfig,
+    language: Language | None,
+    shown: bool,
 ) -> int:
     picture = attention(trained, text, answer, search=search)
     # Files before the drawing, which nobody may read; pages first, for a drawing may be refused.
-    for path in sorted(output, key=lambda path: drawable(path) != "page"):
-        picture.save(path, *which)
+    ordered = sorted(output, key=lambda path: drawable(path) != "page")
+    for path in ordered:
+        picture.save(path, *which, language=language)
     console = Output()
     drawing = picture.terminal(*which, width=console.width)
     for note in picture.record.notes:
-        print(f"pellucid: {note}", file=sys.stderr)
+        print(f"pellucid: {note.en}", file=sys.stderr)
     written = "\n".join(f"wrote {path}" for path in output)
-    shown = f"{picture.record.title}\n\n{drawing}\n\n{written}"
-    console.print(shown, markup=False, soft_wrap=True)
+    drawn = f"{picture.record.title}\n\n{drawing}\n\n{written}"
+    console.print(drawn, markup=False, soft_wrap=True)
+    if shown:
+        webbrowser.open(ordered[0].resolve().as_uri())
     return 0

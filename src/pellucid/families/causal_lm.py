@@ -13,9 +13,9 @@ from pellucid.pipelines import CausalLMPipeline
 
 
 def _trace(model: Any, trained: Any, source: Any, target: Any, search: SearchConfig) -> Any:
-    from pellucid.view.halves import continuation  # loading a model stays quick without it
+    from pellucid.view.trace import trace_causal_lm  # loading a model stays quick without it
 
-    return continuation(model, trained, source, target, search)
+    return trace_causal_lm(model, trained, source, target, search)
 
 
 CAUSAL_LM = ModelFamily(

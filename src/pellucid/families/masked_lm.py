@@ -13,9 +13,9 @@ from pellucid.pipelines import MaskedLMPipeline
 
 
 def _trace(model: Any, trained: Any, source: Any, target: Any, search: SearchConfig) -> Any:
-    from pellucid.view.halves import guesses  # loading a model stays quick without it
+    from pellucid.view.trace import trace_masked_lm  # loading a model stays quick without it
 
-    return guesses(model, trained, source, target)
+    return trace_masked_lm(model, trained, source, target, search)
 
 
 MASKED_LM = ModelFamily(

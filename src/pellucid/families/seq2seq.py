@@ -38,10 +38,9 @@ def _check_tokenizers(config: Seq2SeqConfig, shared: bool) -> None:
 
 
 def _trace(model: Any, trained: Any, source: Any, target: Any, search: SearchConfig) -> Any:
-    from pellucid.view.pair import pair
+    from pellucid.view.trace import trace_seq2seq  # loading a model stays quick without it
 
-    tokenizers = (None, None) if trained is None else (trained.source, trained.target)
-    return pair(model, tokenizers, source, target, search)
+    return trace_seq2seq(model, trained, source, target, search)
 
 
 def _export_onnx(

@@ -1,4 +1,4 @@
-"""Attention as a matplotlib figure: every layer and head at a glance, or one large with labels."""
+"""Attention as a matplotlib figure: every layer and head small, or one large with labels."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.core.errors import optional
-from pellucid.view.choose import TITLES, check_head, choose_kind, choose_layer
-from pellucid.view.record import Kind, Map, Record
+from pellucid.view.record import TITLES, Kind, Map, Record, check_head, select_kind, select_layer
 from pellucid.view.tokens import Label
 
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ def draw_figure(
 
     from pellucid.view.fonts import families_for
 
-    kind = choose_kind(record, kind)
-    layers = record.layers(kind) if layer is None else (choose_layer(record, kind, layer),)
+    kind = select_kind(record, kind)
+    layers = record.layers(kind) if layer is None else (select_layer(record, kind, layer),)
     heads = range(layers[0].q.shape[0])
     if head is not None:
         check_head(layers[0], head)
@@ -114,7 +113,7 @@ def _draw(
 
 @contextmanager
 def missing_glyphs_named() -> Iterator[None]:
-    """Keep matplotlib silent on glyphs: `families_for` has said what no font can draw, by name."""
+    """Silence matplotlib's glyph warnings: `families_for` has logged the characters by name."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         yield
@@ -131,6 +130,6 @@ def _label(
 
 
 def _shortened(text: str, most: int) -> str:
-    """Cut a text to as many characters, and keep matplotlib from reading mathematics in it."""
+    """Shorten a text to `most` characters, and escape matplotlib's mathematics mode."""
     text = text if len(text) <= most else text[: most - 1] + "…"
     return text.replace("$", r"\$")

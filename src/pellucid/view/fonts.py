@@ -1,4 +1,4 @@
-"""Fonts for a figure: whatever is installed that has every character, or a clear warning."""
+"""Fonts for a figure: installed ones that together have every character, or a warning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREFERRED = (
 )
 HANGUL = ". For Hangul install Noto Sans CJK (Debian, Ubuntu: apt install fonts-noto-cjk)"
 USELESS = ("color emoji", "colour emoji", "last resort")
-"""Fonts of pictures, which matplotlib cannot draw, and of boxes that stand for every character."""
+"""Fonts that matplotlib cannot draw, and fonts with the same box for every character."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def families_for(text: str) -> list[str]:
 
 
 def _named(code: int) -> str:
-    """Return a character and its number; one without a shape, which may steer a terminal, alone."""
+    """Return a character and its number; only the number of a control character."""
     number = f"U+{code:04X}"
     return number if unicodedata.category(chr(code))[0] == "C" else f"{chr(code)} ({number})"
 
@@ -74,7 +74,7 @@ def _candidates() -> list[tuple[str, str]]:
 
 @cache
 def _characters(path: str) -> frozenset[int]:
-    """Return the code points of a font; none of one that is listed and no longer there."""
+    """Return the code points of a font; none if its file is missing or damaged."""
     try:
         return frozenset(FT2Font(path).get_charmap())
     except (OSError, RuntimeError):  # gone; damaged

@@ -1,57 +1,99 @@
-"""The page: one HTML file with the viewer and the record inside."""
+"""The page: one HTML file with the viewer and the record inside, its arrays as base64."""
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import logging
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from pellucid import ops
-from pellucid.view.arrays import PRECISIONS, Precision, as_text, rounded
-from pellucid.view.record import KINDS, Map, Record
+from pellucid.view.backward import code
+from pellucid.view.record import KINDS, Cell, Check, Map, Record, select_cell
+
+Array = np.ndarray
+Language = Literal["en", "ko"]
 
 FORMAT = 2
 LARGEST = 15_000_000
-"""Bytes that a page should stay under: what a mail attachment may be nearly everywhere."""
+"""Bytes that a page should stay under: most mail servers accept such an attachment."""
 TITLE, RECORD = "<!--title-->", "/*record*/"
 
 _log = logging.getLogger(__name__)
 
 
-def page(record: Record) -> str:
-    """Return the HTML of a record.
+class Precision(NamedTuple):
+    """How many bits each number of a map gets."""
 
+    q: int
+    k: int
+    v: int
+    doutputs: int
+
+    def size(self, numbers: int) -> int:
+        """Return the characters that maps of this many numbers in each array take."""
+        return numbers * sum(self) // 8 * 4 // 3
+
+
+PRECISIONS = (
+    Precision(24, 24, 24, 24),  # all as float32 would have it
+    Precision(24, 24, 24, 16),  # gradients off in the fifth digit
+    Precision(16, 16, 8, 8),  # weights off in the fourth digit, the others in the third
+)
+"""Finest first; a page takes the first that keeps it small enough."""
+INPUT_BITS = 24
+"""Bits of the gradients of the layers' inputs, which a page has where there is room."""
+
+
+def page(record: Record, cell: Cell | None = None, language: Language | None = None) -> str:
+    """Return the HTML of a record, which opens on `cell`, by default the most telling one.
+
+    Without `language` the page is in Korean for a Korean browser, else in English.
     Numbers are kept to float32's precision where the file stays under 15 MB, else coarser; the
     page says by how much its weights are off.
     """
     head, tail = _template().split(RECORD)
-    text = json.dumps(as_json(record), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(
+        as_json(record, cell, language), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
     # In a script element only "<" could end it, or begin a comment; JSON may write it as \u003c.
     title = html.escape(record.title)
     whole = head.replace(TITLE, title) + text.replace("<", "\\u003c") + tail
     if len(whole) > LARGEST:
-        _log.warning("the page is %.1f MB, too large for many a mailbox", len(whole) / 1e6)
+        _log.warning("the page is %.1f MB, too large for many mailboxes", len(whole) / 1e6)
     return whole
 
 
-def as_json(record: Record) -> dict[str, Any]:
-    """Return the record as the page reads it: plain lists, strings and numbers."""
+def as_json(
+    record: Record, cell: Cell | None = None, language: Language | None = None
+) -> dict[str, Any]:
+    """Return the record as the page reads it: plain lists, strings and numbers.
+
+    Format 2 only ever gains keys, so that pages of other versions read it too.
+    """
     precision = precision_for(record)
+    if cell is None and record.maps:
+        cell = select_cell(record)
     return {
         "format": FORMAT,
         "title": record.title,
-        "model": record.model,
+        "model": record.model.en,
         "loss": record.loss,
-        "notes": list(record.notes),
+        "notes": [note.en for note in record.notes],
+        "korean": {"model": record.model.ko, "notes": [note.ko for note in record.notes]},
+        "language": language,
+        "opens": None if cell is None else cell._asdict(),
+        "code": {step: [list(line) for line in lines] for step, lines in code().items()},
+        "check": None if record.check is None else _check(record.check),
         "source": [list(label) for label in record.source],
         "target": [list(label) for label in record.target],
         "off": max((_off(m, precision) for m in record.maps), default=0.0),
-        "maps": [_map(m, precision) for m in record.maps],
+        "maps": _maps(record, precision, cell),
         "steps": [
             {
                 "label": list(step.label),
@@ -69,10 +111,36 @@ def as_json(record: Record) -> dict[str, Any]:
 
 def precision_for(record: Record) -> Precision:
     """Return the finest precision whose page stays under `LARGEST`, or the coarsest."""
+    fitting = (p for p in PRECISIONS if _size(record, p) < LARGEST)
+    return next(fitting, PRECISIONS[-1])
+
+
+def _size(record: Record, precision: Precision) -> int:
+    """Estimate the bytes of a page without the gradients of the layers' inputs."""
     numbers = sum((m.q.size + m.k.size) // 2 for m in record.maps)
     rest = len(_template()) + 200 * (len(record.tree) + 10 * len(record.steps))
-    fitting = (p for p in PRECISIONS if p.size(numbers) + rest < LARGEST)
-    return next(fitting, PRECISIONS[-1])
+    return precision.size(numbers) + rest
+
+
+def _check(check: Check) -> dict[str, Any]:
+    return check._asdict() | {"cell": check.cell._asdict()}
+
+
+def _maps(record: Record, precision: Precision, cell: Cell | None) -> list[dict[str, Any]]:
+    """Return every map; gradients of their inputs as long as the file stays under `LARGEST`."""
+    room = LARGEST - _size(record, precision)
+    gradients = {}
+    opened = (None, None) if cell is None else (cell.kind, cell.layer + 1)
+    for m in sorted(record.maps, key=lambda m: (m.kind, m.layer) != opened):
+        if m.dqueries is None or m.dkeys is None:
+            continue
+        room -= (m.dqueries.size + m.dkeys.size) * INPUT_BITS // 6
+        if room > 0:
+            gradients[m.name] = {
+                "dqueries": as_text(m.dqueries[None], INPUT_BITS),
+                "dkeys": as_text(m.dkeys[None], INPUT_BITS),
+            }
+    return [_map(m, precision) | gradients.get(m.name, {}) for m in record.maps]
 
 
 def _map(m: Map, precision: Precision) -> dict[str, Any]:
@@ -98,6 +166,40 @@ def _off(m: Map, precision: Precision) -> float:
     q, k = rounded(m.q, precision.q), rounded(m.k, precision.k)
     _, saved = ops.attention(q * m.scale, k, k, scale=1.0, causal=m.causal)
     return float(np.abs(saved.probabilities - m.probabilities).max(initial=0.0))
+
+
+def as_text(x: Array, bits: int) -> dict[str, Any]:
+    """Return x (H, …) as base64 of its bits-bit whole numbers, little end first.
+
+    x[h] ≈ factors[h] · numbers[h], off by half a factor at most.
+
+    >>> as_text(np.array([[1.0, -0.5]]), 8)
+    {'shape': [1, 2], 'bits': 8, 'factors': [0.007874015748031496], 'data': 'f8A='}
+    """
+    numbers, factors = _quantise(x, bits)
+    octets = np.ascontiguousarray(numbers.astype("<i4")).view(np.uint8).reshape(-1, 4)
+    data = np.ascontiguousarray(octets[:, : bits // 8]).tobytes()
+    return {
+        "shape": list(x.shape),
+        "bits": bits,
+        "factors": factors.ravel().tolist(),
+        "data": base64.b64encode(data).decode("ascii"),
+    }
+
+
+def rounded(x: Array, bits: int) -> Array:
+    """Return x as `as_text` keeps it."""
+    numbers, factors = _quantise(x, bits)
+    near: Array = numbers * factors
+    return near
+
+
+def _quantise(x: Array, bits: int) -> tuple[Array, Array]:
+    x = np.asarray(x, np.float64)
+    most = 2 ** (bits - 1) - 1
+    largest = np.abs(x).max(axis=tuple(range(1, x.ndim)), keepdims=True, initial=0.0)
+    factors = np.where(largest > 0, largest, 1.0) / most
+    return np.rint(x / factors).astype(np.int64), factors
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What was seen of one sentence, and the ways it can be drawn."""
+"""The record of one sentence, and every way to draw it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pellucid.core.errors import UsageError
 from pellucid.core.files import write_atomically
-from pellucid.view.page import page
-from pellucid.view.record import Kind, Record
+from pellucid.view.page import Language, page
+from pellucid.view.record import Kind, Record, select_cell
 from pellucid.view.terminal import draw
 
 if TYPE_CHECKING:
@@ -29,13 +29,25 @@ DRAWINGS: dict[str, Literal["page", "figure", "text"]] = {
 
 @dataclass(frozen=True)
 class Picture:
-    """What attention did with one sentence; it shows itself in a notebook."""
+    """The attention of one sentence; a notebook displays it as the page."""
 
     record: Record
 
-    def html(self) -> str:
-        """Return the page: one file that works offline and asks the network for nothing."""
-        return page(self.record)
+    def html(
+        self,
+        kind: Kind | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        *,
+        language: Language | None = None,
+    ) -> str:
+        """Return the page: one file that works offline and makes no network request.
+
+        It opens on the map named, else on the most telling head. Without `language` it follows the
+        browser's.
+        """
+        cell = select_cell(self.record, kind, layer, head) if self.record.maps else None
+        return page(self.record, cell, language)
 
     def figure(
         self, kind: Kind | None = None, layer: int | None = None, head: int | None = None
@@ -66,16 +78,18 @@ class Picture:
         kind: Kind | None = None,
         layer: int | None = None,
         head: int | None = None,
+        *,
+        language: Language | None = None,
     ) -> Path:
-        """Write the picture; the name's ending says how: .html, .png, .svg, .pdf, .txt.
+        """Write the picture; the file's suffix selects the format: .html, .png, .svg, .pdf, .txt.
 
-        Raises `UsageError` for another ending, `UserError` when the file cannot be written; one
-        that was there is then whole.
+        Raises `UsageError` for another ending, `UserError` when the file cannot be written; an
+        existing file is then unchanged.
         """
         path = Path(path)
         drawing = drawable(path)
         if drawing == "page":
-            content = self.html().encode("utf-8")
+            content = self.html(kind, layer, head, language=language).encode("utf-8")
         elif drawing == "figure":
             from pellucid.view.figure import missing_glyphs_named
 
@@ -89,7 +103,7 @@ class Picture:
         return path
 
     def _repr_html_(self) -> str:
-        """Show the page in a frame of its own, so that a notebook's styles stay outside."""
+        """Return the page in a frame, so that it and the notebook do not share styles."""
         return (
             f'<iframe srcdoc="{html.escape(self.html())}" title="{html.escape(self.record.title)}" '
             f'sandbox="allow-scripts" style="width:100%;height:{NOTEBOOK_HEIGHT}px;border:0">'
@@ -98,7 +112,7 @@ class Picture:
 
 
 def drawable(path: Path) -> Literal["page", "figure", "text"]:
-    """Return what a file of this name would hold. Raises `UsageError` if nothing is known."""
+    """Return what a file of this suffix holds. Raises `UsageError` for an unknown suffix."""
     if path.suffix.lower() not in DRAWINGS:
         raise UsageError(
             f"{path}: a picture's name ends in .html (the page), .png, .svg or .pdf (a figure) or "

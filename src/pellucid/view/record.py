@@ -1,12 +1,13 @@
-"""What there is to see of one sentence in one model: data only, no drawing."""
+"""The record of one sentence in one model: data only, no drawing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from pellucid.core.errors import UsageError
 from pellucid.view.tokens import Label
 
 Array = np.ndarray
@@ -20,6 +21,19 @@ KINDS: dict[Kind, tuple[Side, Side]] = {
 }
 """The sequences that the queries and the keys of each kind of attention come from."""
 
+TITLES: dict[Kind, str] = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "cross-attention",
+}
+
+
+class Words(NamedTuple):
+    """One text in both languages of the page."""
+
+    en: str
+    ko: str
+
 
 @dataclass(frozen=True)
 class Map:
@@ -31,7 +45,7 @@ class Map:
     name: str
     kind: Kind
     layer: int
-    """Counted from 1, as people do."""
+    """Counted from 1."""
     causal: bool
     scale: float | Array
     """What q·k is multiplied by: a number, or what each head has learned, (H, 1, 1)."""
@@ -41,6 +55,10 @@ class Map:
     doutputs: Array
     """Gradient of the loss with respect to each head's output, Z = W V."""
     probabilities: Array
+    dqueries: Array | None = None
+    """Gradient of the rows that the queries are made of, by their projection: (L, E)."""
+    dkeys: Array | None = None
+    """The same for the rows that keys and values are made of: (S, E)."""
 
     @property
     def scales(self) -> Array:
@@ -49,17 +67,53 @@ class Map:
 
     @property
     def entropies(self) -> Array:
-        """Mean entropy of each head's rows in nats, (H,): e to its power counts the keys looked at.
+        """Mean entropy of each head's rows in nats, (H,); e to that power counts keys.
 
         >>> zeros = np.zeros((1, 2, 3))
         >>> even = Map("a", "cross", 1, False, 1.0, *[zeros] * 4, np.full((1, 2, 4), 0.25))
         >>> np.exp(even.entropies)
         array([4.])
         """
-        p = self.probabilities.astype(np.float64)
-        rows: Array = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1)
-        mean: Array = rows.mean(axis=-1)
+        mean: Array = entropy(self.probabilities).mean(axis=-1)
         return mean
+
+    @property
+    def information(self) -> Array:
+        """Mutual information of query and key in nats, (H,): how far keys depend on the query.
+
+        H(mean row) − mean H(row): 0 where every query attends to the same keys.
+        """
+        gained: Array = entropy(self.probabilities.mean(axis=1)) - self.entropies
+        return gained
+
+
+def entropy(p: Array) -> Array:
+    """Return −Σ p log p over the last axis, in float64 nats."""
+    p = p.astype(np.float64)
+    total: Array = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1)
+    return total
+
+
+class Cell(NamedTuple):
+    """One weight of one head; every index counts from 0."""
+
+    kind: Kind
+    layer: int
+    head: int
+    query: int
+    key: int
+
+
+class Check(NamedTuple):
+    """A gradient of one head compared with a finite difference of the whole model's loss."""
+
+    cell: Cell
+    entry: int
+    """Which entry of the head's output z, counted from 0."""
+    by_hand: float
+    """Σ_i dz_i of that entry: the gradient of its value bias."""
+    difference: float
+    step: float
 
 
 class Candidate(NamedTuple):
@@ -70,14 +124,14 @@ class Candidate(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One token of the answer and what the model held likely in its place."""
+    """One token of the answer and the most likely tokens in its place."""
 
     label: Label
     probability: float
     place: int
     """The row of the maps that predicts it, counted from 0."""
     candidates: tuple[Candidate, ...]
-    """The likeliest tokens, likeliest first."""
+    """The most likely tokens, in descending order."""
 
 
 class Node(NamedTuple):
@@ -89,36 +143,37 @@ class Node(NamedTuple):
     probability: float
     """Of this token after those before it."""
     log_p: float
-    """Σ log p from the beginning to here."""
+    """Σ log p of all tokens up to this one."""
     state: Literal["kept", "dropped", "end"]
-    """Gone on with, left at this token, or an answer that ends here."""
+    """Extended, dropped by the search, or an answer that ends here."""
     rank: int = 0
     """1 for the last token of the best answer, 2 of the second; 0 for all others."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """Everything a picture of one sentence is drawn from.
+    """Everything that a picture of one sentence is drawn from.
 
-    `target` are the tokens that the decoder reads, `source` those of the encoder; a model that has
-    one stack only has one of them.
+    `source` are the tokens that the encoder reads, `target` those of the decoder; a model with only
+    one stack has only one of them.
     """
 
     title: str
-    model: str
+    model: Words
     source: tuple[Label, ...]
     target: tuple[Label, ...]
     maps: tuple[Map, ...]
     loss: float
-    """Σ −log p of the tokens asked for, in nats: what the gradients are of."""
+    """Σ −log p of the predicted tokens, in nats; the gradients are its gradients."""
     steps: tuple[Step, ...] = ()
     tree: tuple[Node, ...] = ()
-    notes: tuple[str, ...] = field(default=())
-    """What a reader should know: unknown characters, an answer that did not end."""
+    check: Check | None = None
+    notes: tuple[Words, ...] = ()
+    """Unknown characters, an answer that did not end."""
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of attention there are, in the order data passes them."""
+        """The kinds of attention that the model has, in the order in which they run."""
         return tuple(kind for kind in KINDS if any(m.kind == kind for m in self.maps))
 
     def side(self, side: Side) -> tuple[Label, ...]:
@@ -136,3 +191,55 @@ class Record:
     def layers(self, kind: Kind) -> tuple[Map, ...]:
         """Return the layers of a kind, first to last."""
         return tuple(m for m in self.maps if m.kind == kind)
+
+
+def select_kind(record: Record, kind: Kind | None) -> Kind:
+    """Return `kind`, or the last that the model has. Raises `UsageError` for one it lacks."""
+    if not record.kinds:
+        raise UsageError("there is no attention to draw: this model has no layers")
+    if kind is None:
+        return record.kinds[-1]
+    if kind not in record.kinds:
+        raise UsageError(f"this model has no {TITLES[kind]}; it has: {', '.join(record.kinds)}")
+    return kind
+
+
+def select_layer(record: Record, kind: Kind, layer: int) -> Map:
+    """Return a layer, counted from 1. Raises `UsageError` if there is none."""
+    layers = record.layers(kind)
+    if not 1 <= layer <= len(layers):
+        raise UsageError(f"no layer {layer} of {TITLES[kind]}; layers are 1 to {len(layers)}")
+    return layers[layer - 1]
+
+
+def check_head(m: Map, head: int) -> None:
+    """Raise `UsageError` unless there is such a head, counted from 1."""
+    heads = m.q.shape[0]
+    if not 1 <= head <= heads:
+        raise UsageError(f"no head {head}; heads are 1 to {heads}")
+
+
+def select_cell(
+    record: Record, kind: Kind | None = None, layer: int | None = None, head: int | None = None
+) -> Cell:
+    """Return the cell that a page opens on: layers and heads are counted from 1.
+
+    Without `layer` or `head` it is the head whose keys depend most on the query
+    (`Map.information`); the cell is its largest weight among queries that may see several keys.
+
+    Raises `UsageError` for a kind, layer or head that the model lacks.
+    """
+    kind = select_kind(record, kind)
+    layers = record.layers(kind) if layer is None else (select_layer(record, kind, layer),)
+    if head is not None:
+        check_head(layers[0], head)
+    heads = [
+        (float(m.information[h]), m, h)
+        for m in layers
+        for h in (range(m.q.shape[0]) if head is None else [head - 1])
+    ]
+    _, m, chosen = max(heads, key=lambda one: one[0])
+    weights = m.probabilities[chosen]
+    first = 1 if m.causal and len(weights) > 1 else 0
+    query, key = np.unravel_index(weights[first:].argmax(), weights[first:].shape)
+    return Cell(kind, m.layer - 1, chosen, int(query) + first, int(key))

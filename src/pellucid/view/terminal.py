@@ -1,4 +1,4 @@
-"""An attention map in a terminal: one row per output token, darker blocks where it looks harder."""
+"""An attention map in a terminal: one row per query, darker blocks for larger weights."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.cells import cell_len
 
-from pellucid.view.choose import TITLES, check_head, choose_kind, choose_layer
-from pellucid.view.record import Kind, Record
+from pellucid.view.record import TITLES, Kind, Record, check_head, select_kind, select_layer
 
 SHADES = " ░▒▓█"
 
@@ -18,8 +17,8 @@ def draw(record: Record, kind: Kind | None, layer: int | None, head: int | None,
 
     Layers and heads are counted from 1. Raises `UsageError` for one that the model lacks.
     """
-    kind = choose_kind(record, kind)
-    m = choose_layer(record, kind, len(record.layers(kind)) if layer is None else layer)
+    kind = select_kind(record, kind)
+    m = select_layer(record, kind, len(record.layers(kind)) if layer is None else layer)
     if head is None:
         weights, of = m.probabilities.mean(axis=0), f"mean of {m.q.shape[0]} heads"
     else:
@@ -39,7 +38,7 @@ def attention_map(
 
     A weight w is shown by the shade round(4 √w), so that 1/16 already shows; cells are twice as
     wide as high, so that they look square.
-    What is wider than `width` terminal cells goes on below, column block by column block.
+    A map wider than `width` terminal cells is continued below, block of columns by block.
     Raises `ValueError` when the labels do not fit the weights.
 
     >>> print(attention_map(np.eye(2), ["b", "a"], ["x", "y"]))

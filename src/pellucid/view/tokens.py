@@ -1,4 +1,4 @@
-"""Token ids as labels that can be seen: pieces of a character, spaces and unknowns included."""
+"""Token ids as visible labels, and the vocabulary that a sentence is written in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import functools
 import itertools
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+from pellucid.core.errors import UserError
 
 if TYPE_CHECKING:
     from pellucid.data.tokenizers import Tokenizer, TokenizerLike
@@ -18,7 +21,13 @@ NO_SPECIALS: Mapping[int, str] = {}
 SPECIALS = 4
 """Ids below are padding, begin, end and unknown, in every tokenizer of Pellucid's."""
 MARKS = {" ": "␣", "\t": "⇥", "\n": "↵", "\r": "␍", "\N{NO-BREAK SPACE}": "⍽"}
+LONGEST_CHARACTER = 4
+"""Bytes of one character at most, hence pieces that may share one."""
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+
+Text = str | Sequence[int]
+"""A text, for a model with tokenizers, or token ids."""
 
 
 class Label(NamedTuple):
@@ -38,9 +47,9 @@ def labels(
 
     `specials` names tokens that a model knows and its tokenizer does not, such as a mask.
 
-    A piece that holds only some bytes of a character shows the character and which part it is; a
-    byte that belongs to no character shows as its value. White space and other signs without
-    a shape of their own become visible. An unknown character shows itself where `text` tells it.
+    A piece with only some bytes of a character shows the character and the part's number; a byte
+    of no character shows its value. White space and control characters become visible. An unknown
+    character shows itself where `text` is given.
 
     >>> from pellucid.data.tokenizers import train_tokenizer
     >>> tokenizer = train_tokenizer(["a b"], kind="bpe", vocab_size=260)
@@ -71,12 +80,12 @@ def _special(shown: str) -> Label:
 
 
 def plain_labels(ids: Sequence[int], specials: dict[int, str]) -> list[Label]:
-    """Return labels of ids that no tokenizer explains: their numbers."""
+    """Return labels of ids without a tokenizer: their numbers."""
     return [_special(specials[i]) if i in specials else Label(str(i)) for i in ids]
 
 
 def visible(text: str) -> str:
-    """Give every sign without a shape of its own one that shows.
+    """Return a text in which white space, control and combining characters are visible.
 
     >>> visible("a b"), visible("\\u200d"), visible("\\u0301")
     ('a␣b', 'U+200D', '◌́')
@@ -91,7 +100,7 @@ def visible(text: str) -> str:
 
 
 def legible(text: str) -> str:
-    """Write what steers a terminal or may not stand in XML as its number; tabs and lines stay.
+    """Replace control characters and those that XML forbids by their numbers.
 
     >>> legible("red: \\x1b[31m")
     'red: U+001B[31m'
@@ -105,7 +114,7 @@ def legible(text: str) -> str:
 
 
 def _from_bytes(pieces: Sequence[bytes | Label]) -> list[Label]:
-    """Label pieces that may cut characters; special tokens have their labels already."""
+    """Label pieces that may split characters; special tokens have their labels already."""
     made: list[Label] = []
     for special, run in itertools.groupby(pieces, lambda piece: isinstance(piece, Label)):
         some: list[Any] = list(run)
@@ -165,3 +174,66 @@ def _byte_alphabet() -> dict[int, str]:
     printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (byte for byte in range(256) if byte not in printing)
     return {b: chr(b) for b in printing} | {b: chr(0x100 + n) for n, b in enumerate(others)}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Source or target side of a model: tokenizer, size, maximum length, labels.
+
+    `name` is how error messages call a text of this side.
+    """
+
+    name: str
+    tokenizer: TokenizerLike | None
+    entries: int
+    longest: int
+    """The maximum number of tokens in a text."""
+    specials: dict[int, str]
+
+    @property
+    def _namer(self) -> TokenizerLike | None:
+        """The tokenizer that names tokens, or None: then labels are the ids."""
+        return self.tokenizer if self.tokenizer and self.tokenizer.vocab_size else None
+
+    def ids(self, text: Text) -> list[int]:
+        """Return the ids of a text. Raises `UserError` for unknown ids or too many of them."""
+        if isinstance(text, str):
+            if self.tokenizer is None:
+                raise UserError(
+                    f"{self.name} is text, but a bare model has no tokenizer; pass token ids, or "
+                    "what pellucid.load returns"
+                )
+            ids = self.tokenizer.encode(text)
+        else:
+            ids = [int(i) for i in text]
+            for i in ids:
+                if not 0 <= i < self.entries:
+                    raise UserError(
+                        f"{self.name} holds token {i}; this model has tokens 0 to "
+                        f"{self.entries - 1}"
+                    )
+        if len(ids) > self.longest:
+            raise UserError(
+                f"{self.name} has {len(ids)} tokens, more than the {self.longest} that this model "
+                "can hold; shorten it"
+            )
+        return ids
+
+    def labels(self, ids: Sequence[int], text: Text = ()) -> list[Label]:
+        """Return a label for every id; `text` is what they were made from."""
+        if self._namer is None:
+            return plain_labels(ids, self.specials)
+        return labels(self._namer, ids, text if isinstance(text, str) else None, self.specials)
+
+    def last(self, ids: Sequence[int]) -> Label:
+        """Return the label of the last of these ids; it may complete a character."""
+        return self.labels(ids[-LONGEST_CHARACTER - 1 :])[-1]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the ids as text."""
+        return " ".join(map(str, ids)) if self._namer is None else self._namer.decode(ids)
+
+
+def specials_of(config: Any) -> dict[int, str]:
+    """Return the labels of a model's padding, begin and end tokens."""
+    return {config.pad_token_id: "<pad>", config.bos_token_id: "<s>", config.eos_token_id: "</s>"}

@@ -25,8 +25,8 @@ def lion(
         2.  θ ← θ − lr (u + λ θ)
         3.  m ← β₂ m + (1 − β₂) g
 
-    Any shape and dtype, the same of all. `step` is not used: there is no bias to correct. It suits a
-    learning rate 3 to 10 times smaller than Adam's. Source: Chen et al. 2023, algorithm 2.
+    Any shape and dtype, the same of all. `step` is not used: there is no bias to correct. It suits
+    a learning rate 3 to 10 times smaller than Adam's. Source: Chen et al. 2023, algorithm 2.
 
     >>> lion(np.ones(2), np.array([5.0, -0.1]), (np.zeros(2),), step=1, lr=0.1)[0]
     array([0.9, 1.1])

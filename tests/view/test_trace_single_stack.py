@@ -3,61 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from tests.view.samples import TEXTS
+from tests.view.samples import bert, gpt
 
 import pellucid
 from pellucid import nn, ops, view
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
-from pellucid.data.tokenizers import train_tokenizer
-from pellucid.generation import SearchConfig
-from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig
+from pellucid.data.tokenizers import Kind
 from pellucid.nn import Recorder
-from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline
 from pellucid.view.page import page
 
-SIZES: dict[str, Any] = {
-    "d_model": 12,
-    "num_attention_heads": 3,
-    "num_hidden_layers": 2,
-    "ffn_dim": 17,
-}
-LONGEST = 23
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
-
-
-def shake(model: nn.Module) -> None:
-    """Give every head a map of its own."""
-    noise = np.random.default_rng(5)
-    for parameter in model.parameters():
-        draw = 0.3 * noise.standard_normal(parameter.shape)
-        parameter.data = (parameter.data + draw).astype(parameter.data.dtype)
-    model.eval()
-
-
-def gpt(kind: str = "char", **search: Any) -> CausalLMPipeline:
-    tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
-    config = CausalLMConfig(
-        vocab_size=tokenizer.vocab_size, max_position_embeddings=LONGEST, **SIZES
-    )
-    model = CausalLM(config, seed=3, dtype=np.float64)
-    shake(model)
-    options: dict[str, Any] = {"beam": 3, "max_length": 7, **search}
-    return CausalLMPipeline(model, tokenizer, tokenizer, SearchConfig(**options))
-
-
-def bert(kind: str = "char", **settings: Any) -> MaskedLMPipeline:
-    tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
-    config = MaskedLMConfig(
-        vocab_size=tokenizer.vocab_size + 1, max_position_embeddings=LONGEST, **SIZES, **settings
-    )
-    model = MaskedLM(config, seed=3, dtype=np.float64)
-    shake(model)
-    return MaskedLMPipeline(model, tokenizer)
 
 
 def check_maps(record: view.Record, causal: bool, tokens: int) -> None:
@@ -92,7 +51,7 @@ def test_a_decoder_alone_is_drawn() -> None:
 def test_an_unknown_character_of_a_given_continuation_is_named() -> None:
     record = view.attention(gpt(), "가나", "다ж").record
     assert record.target[-1].text == "ж"
-    assert record.notes == ("Never seen in training: ж",)
+    assert [note.en for note in record.notes] == ["Never seen in training: ж"]
 
 
 def test_without_an_output_it_is_the_continuation_that_generate_gives() -> None:
@@ -137,7 +96,7 @@ def test_a_bare_decoder_reads_a_pair() -> None:
 
 
 @pytest.mark.parametrize("kind", ["char", "bpe"])
-def test_an_encoder_alone_is_drawn(kind: str) -> None:
+def test_an_encoder_alone_is_drawn(kind: Kind) -> None:
     trained = bert(kind)
     record = view.attention(trained, "a [MASK]c").record
     assert record.kinds == ("encoder",)
@@ -161,10 +120,10 @@ def test_a_given_word_takes_the_masks_place() -> None:
         view.attention(bert(), "a[MASK]가", "다다")
 
 
-def test_without_a_mask_every_token_is_predicted_in_plain_sight() -> None:
+def test_without_a_mask_every_token_is_predicted_while_it_is_seen() -> None:
     record = view.attention(bert(), "a가").record
     assert [step.place for step in record.steps] == [1, 2]
-    assert "Nothing is masked" in record.notes[0]
+    assert "Nothing is masked" in record.notes[0].en
 
 
 def test_an_encoder_that_predicts_nothing_has_maps_and_no_gradient() -> None:
@@ -172,7 +131,7 @@ def test_an_encoder_that_predicts_nothing_has_maps_and_no_gradient() -> None:
     record = view.attention(trained, "a가").record
     assert record.steps == ()
     assert not record.maps[0].doutputs.any()
-    assert "no loss and no gradient" in record.notes[0]
+    assert "no loss and no gradient" in record.notes[0].en
     expected = Recorder()
     trained.model.rows(Packed.of([[1, *trained.encode("a가"), 2]]), recorder=expected)
     seen = expected.maps["encoder.layers.0.self_attn"].probabilities[0]
@@ -186,7 +145,7 @@ def test_looking_leaves_no_trace_and_a_page(half: type) -> None:
     picture = view.attention(trained, "가ж나")
     assert trained.model.training
     assert all(p.grad is None and p.requires_grad for p in trained.model.parameters())
-    assert "Never seen in training: ж" in picture.record.notes
+    assert "Never seen in training: ж" in [note.en for note in picture.record.notes]
     assert page(picture.record).count("self_attn") == 2
     assert "self-attention, layer 2" in picture.terminal()
 
@@ -214,5 +173,5 @@ def test_ids_are_drawn_where_a_checkpoint_has_no_tokenizer(family: str) -> None:
 
 
 def test_other_models_are_refused() -> None:
-    with pytest.raises(UserError, match="a Linear is of no model family"):
+    with pytest.raises(UserError, match="a Linear is not a model whose attention can be drawn"):
         view.attention(nn.Linear(3, 5, seed=0), [5])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The tree of a search: watching changes nothing, and every answer is a path in it."""
+"""The tree of a search: recording changes nothing, and every answer is a path in it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from tests.view.samples import CONFIG, shaken
 
 from pellucid.core.batch import Packed
 from pellucid.generation import Constraints, SearchConfig, search
-from pellucid.view.generation import watch
 from pellucid.view.record import Node
-from pellucid.view.side import Side
-from pellucid.view.tokens import Label
+from pellucid.view.search_tree import search_tree
+from pellucid.view.tokens import Label, Vocabulary
 
 SOURCE = [5, 6, 7, 5, 9]
-SIDE = Side("it", None, CONFIG.target_vocab_size, 18, {1: "<s>", 2: "</s>"})
+VOCABULARY = Vocabulary("it", None, CONFIG.target_vocab_size, 18, {1: "<s>", 2: "</s>"})
 BEGIN = Label("<s>", "special")
 CONFIGS = {
     "greedy": SearchConfig(max_length=5),
@@ -40,9 +39,9 @@ def path(tree: tuple[Node, ...], at: int) -> list[Node]:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_answer_is_a_path_with_its_probability(name: str) -> None:
     model, config = shaken(), CONFIGS[name]
-    answers, tree = watch(model, SOURCE, config, SIDE, BEGIN)
-    unwatched = search(model, Packed.of([SOURCE]), config)[0]
-    assert [a.tokens for a in answers] == [a.tokens for a in unwatched]
+    answers, tree = search_tree(model, SOURCE, config, VOCABULARY, BEGIN)
+    alone = search(model, Packed.of([SOURCE]), config)[0]
+    assert [a.tokens for a in answers] == [a.tokens for a in alone]
     ranked = {node.rank: at for at, node in enumerate(tree) if node.rank}
     assert sorted(ranked) == list(range(1, len(answers) + 1))
     for rank, answer in enumerate(answers, 1):
@@ -55,7 +54,7 @@ def test_every_answer_is_a_path_with_its_probability(name: str) -> None:
 
 
 def test_probabilities_follow_from_the_parents() -> None:
-    _, tree = watch(shaken(), SOURCE, CONFIGS["beam"], SIDE, BEGIN)
+    _, tree = search_tree(shaken(), SOURCE, CONFIGS["beam"], VOCABULARY, BEGIN)
     assert (tree[0].parent, tree[0].log_p) == (-1, 0.0)
     for at, node in enumerate(tree[1:], 1):
         assert node.parent < at
@@ -68,7 +67,7 @@ def test_probabilities_follow_from_the_parents() -> None:
 
 
 def test_dropped_tokens_are_as_many_as_the_beam_at_each_length() -> None:
-    _, tree = watch(shaken(), SOURCE, CONFIGS["beam"], SIDE, BEGIN)
+    _, tree = search_tree(shaken(), SOURCE, CONFIGS["beam"], VOCABULARY, BEGIN)
     lengths: dict[int, int] = {}
     for at, node in enumerate(tree):
         if node.state == "dropped":

@@ -1,4 +1,4 @@
-"""How an answer came about: the search itself, watched while it runs."""
+"""The tree of a search, recorded while it runs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy as np
 from pellucid.core.batch import Packed
 from pellucid.generation import Decodes, Hypothesis, SearchConfig, search
 from pellucid.view.record import Node
-from pellucid.view.side import Side
-from pellucid.view.tokens import Label
+from pellucid.view.tokens import Label, Vocabulary
 
 Array = np.ndarray
 
 
-class _Said(NamedTuple):
-    """A hypothesis on the way: its last token, and log p of every token after it."""
+class _Hypothesis(NamedTuple):
+    """An unfinished hypothesis: its last token, and log p of every next token."""
 
     parent: int
     token: int
@@ -27,19 +26,19 @@ class _Said(NamedTuple):
 class _State(NamedTuple):
     inner: Any
     rows: Array
-    """The number of what each row has said so far, before its next token."""
+    """Index of the hypothesis of each row, before its next token."""
 
     def select(self, rows: Array) -> _State:
         return _State(self.inner.select(rows), self.rows[rows])
 
 
-class _Watched:
-    """A model that notes what a search asks of it and changes nothing."""
+class _Recording:
+    """A model that records every hypothesis a search extends."""
 
     def __init__(self, model: Decodes) -> None:
         self._model = model
         self.config = model.config
-        self.said: list[_Said] = []
+        self.extended: list[_Hypothesis] = []
 
     @property
     def dtype(self) -> Any:
@@ -53,58 +52,64 @@ class _Watched:
 
     def step(self, state: _State, tokens: Array) -> tuple[Array, _State]:
         log_p, inner = self._model.step(state.inner, tokens)
-        first = len(self.said)
-        self.said += map(_Said, state.rows.tolist(), np.asarray(tokens).tolist(), log_p)
-        return log_p, _State(inner, np.arange(first, len(self.said)))
+        first = len(self.extended)
+        self.extended += map(_Hypothesis, state.rows.tolist(), np.asarray(tokens).tolist(), log_p)
+        return log_p, _State(inner, np.arange(first, len(self.extended)))
 
 
-def watch(
-    model: Decodes, source: Sequence[int], config: SearchConfig, side: Side, first: Label
+def search_tree(
+    model: Decodes,
+    source: Sequence[int],
+    config: SearchConfig,
+    vocabulary: Vocabulary,
+    first: Label,
 ) -> tuple[list[Hypothesis], tuple[Node, ...]]:
-    """Search for an answer; return the answers, best first, and the tree of what was tried.
+    """Search; return the answers, best first, and the tree of all hypotheses.
 
-    `first` is the label of the token that stands before every answer, the tree's root.
+    `first` is the label of the tree's root, the token before every answer.
 
-    Every hypothesis that was extended is a node, and every answer's end. Beside them stand, for
-    each number of tokens, the likeliest that were dropped: as many as the beam is wide.
+    Every hypothesis that was extended is a node, and every answer's end. For each number of tokens
+    the tree also has the most likely hypotheses that were dropped, as many as the beam is wide.
     """
-    watched = _Watched(model)
-    answers = search(watched, Packed.of([source]), config)[0]
-    root, *tree = _tree(watched.said, answers, model.config.eos_token_id, config.beam, side)
+    recording = _Recording(model)
+    answers = search(recording, Packed.of([source]), config)[0]
+    root, *tree = _tree(
+        recording.extended, answers, model.config.eos_token_id, config.beam, vocabulary
+    )
     return answers, (root._replace(label=first), *tree)
 
 
 def _tree(
-    said: Sequence[_Said],
+    hypotheses: Sequence[_Hypothesis],
     answers: Sequence[Hypothesis],
     eos: int,
     beam: int,
-    side: Side,
+    vocabulary: Vocabulary,
 ) -> tuple[Node, ...]:
     ranks = {answer.tokens: (rank, answer.finished) for rank, answer in enumerate(answers, 1)}
-    # What comes later may complete a character: an answer's own labels say it best.
+    # Later tokens may complete a character, so labels of a whole answer are better.
     whole: dict[tuple[int, ...], Label] = {}
     for answer in reversed(answers):
-        for n, found in enumerate(side.labels(answer.tokens), 1):
+        for n, found in enumerate(vocabulary.labels(answer.tokens), 1):
             whole[answer.tokens[:n]] = found
     extended: set[tuple[int, ...]] = set()
     paths: list[tuple[int, ...]] = []
     nodes: list[Node] = []
-    for one in said:
+    for one in hypotheses:
         path: tuple[int, ...] = (one.token,)
         log_p = total = 0.0
         if one.parent >= 0:
             path = (*paths[one.parent], one.token)
-            log_p = float(said[one.parent].next_log_p[one.token])
+            log_p = float(hypotheses[one.parent].next_log_p[one.token])
             total = nodes[one.parent].log_p + log_p
         rank, finished = ranks.get(path[1:], (0, False))
         shown = 0 if finished else rank
-        label = whole.get(path[1:]) or side.last(path)
+        label = whole.get(path[1:]) or vocabulary.last(path)
         nodes.append(Node(one.parent, label, _exp(log_p), total, "kept", shown))
         paths.append(path)
         extended.add(path)
     dropped: dict[int, list[Node]] = {}
-    for number, (path, one) in enumerate(zip(paths, said, strict=True)):
+    for number, (path, one) in enumerate(zip(paths, hypotheses, strict=True)):
         rank, finished = ranks.get(path[1:], (0, False))
         likeliest = np.argsort(-one.next_log_p, kind="stable")[: 2 * beam].tolist()
         if finished and eos not in likeliest:
@@ -114,7 +119,7 @@ def _tree(
                 continue
             log_p = float(one.next_log_p[token])
             total = nodes[number].log_p + log_p
-            made = Node(number, side.last((*path, token)), _exp(log_p), total, "dropped")
+            made = Node(number, vocabulary.last((*path, token)), _exp(log_p), total, "dropped")
             if finished and token == eos:
                 nodes.append(made._replace(state="end", rank=rank))
             else:

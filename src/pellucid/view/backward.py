@@ -1,0 +1,116 @@
+"""The backward pass of attention as the page shows it: our own lines, and a finite difference."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid import nn, ops
+from pellucid.view.capture import Captured
+from pellucid.view.record import Cell, Check
+
+LARGEST = 20_000_000
+"""Parameters of the largest model that is checked; its float64 copy takes 160 MB."""
+STEP = 1e-4
+
+
+class CodeLine(NamedTuple):
+    """One line of a function of `pellucid.ops`."""
+
+    file: str
+    """Below `pellucid/`."""
+    function: str
+    number: int
+    """Counted from 1."""
+    text: str
+
+
+STEPS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
+    "dZ": ((ops.linear_backward, "dx"),),
+    "dV": ((ops.attention_backward, "dv"),),
+    "dW": ((ops.attention_backward, "dw"),),
+    "dA": ((ops.attention_backward, "da"), (ops.softmax_backward, "return")),
+    "dQ": ((ops.attention_backward, "dq"),),
+    "dK": ((ops.attention_backward, "dk"),),
+    "dx": ((ops.linear_backward, "dx"),),
+    "dlogits": ((ops.cross_entropy_backward, "return"), (ops.log_softmax_backward, "return")),
+}
+"""The functions and the variables (or "return") that each step of the page is computed by."""
+
+
+def code() -> dict[str, list[CodeLine]]:
+    """Return the source lines of every step.
+
+    Raises `LookupError` when a function no longer has the variable that `STEPS` names.
+    """
+    return {
+        step: [line for function, name in places for line in lines_of(function, name)]
+        for step, places in STEPS.items()
+    }
+
+
+def lines_of(function: Callable[..., Any], name: str) -> list[CodeLine]:
+    """Return the lines of the first statement that assigns `name`, or of the first return."""
+    lines, first = inspect.getsourcelines(function)
+    for node in ast.walk(ast.parse(textwrap.dedent("".join(lines)))):
+        if isinstance(node, ast.Return):
+            found = name == "return"
+        else:
+            found = isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets)
+        if found:
+            assert isinstance(node, ast.stmt)
+            span = range(node.lineno - 1, node.end_lineno or node.lineno)
+            file = function.__module__.removeprefix("pellucid.").replace(".", "/") + ".py"
+            return [
+                CodeLine(file, function.__name__, first + i, lines[i].removeprefix("    ").rstrip())
+                for i in span
+            ]
+    raise LookupError(f"{function.__name__} assigns no {name}")
+
+
+def check_loss(model: nn.Module, run: Callable[..., Captured], cell: Cell) -> Check | None:
+    """Compare Σ_i dz_i of one head with a finite difference of the whole model's loss.
+
+    Each row of W adds up to 1, so adding b to all values of a head adds b to each of its outputs z:
+    the sum of their gradients is the gradient of the value bias. Computed in float64; None for a
+    model without that bias, or of more than `LARGEST` parameters.
+    """
+    parameters = dict(model.named_parameters())
+    if sum(p.data.size for p in parameters.values()) > LARGEST:
+        return None
+    with _in_float64(model):
+        found = [m for m in run().maps if (m.kind, m.layer) == (cell.kind, cell.layer + 1)]
+        bias = parameters.get(f"{found[0].name}.in_proj_bias")
+        if bias is None:
+            return None
+        by_hand = found[0].doutputs[cell.head].sum(axis=0)
+        entry = int(np.abs(by_hand).argmax())
+        place = 2 * len(bias.data) // 3 + cell.head * len(by_hand) + entry
+        original = bias.data
+        losses = []
+        for step in (STEP, -STEP):
+            bias.data = original.copy()
+            bias.data[place] += step
+            losses.append(run(maps=False).loss)
+        bias.data = original
+    difference = (losses[0] - losses[1]) / (2 * STEP)
+    return Check(cell, entry, float(by_hand[entry]), difference, STEP)
+
+
+@contextmanager
+def _in_float64(model: nn.Module) -> Iterator[None]:
+    """Widen every parameter, and restore the original arrays afterwards."""
+    originals = [(parameter, parameter.data) for parameter in model.parameters()]
+    try:
+        for parameter, data in originals:
+            parameter.data = data.astype(np.float64)
+        yield
+    finally:
+        for parameter, data in originals:
+            parameter.data = data

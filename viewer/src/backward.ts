@@ -1,0 +1,354 @@
+// The backward pass of one head, step by step: each gradient with its equation, the lines of
+// Pellucid that compute it, the chosen number, and a finite difference of it.
+
+import { allowed } from "./attention.ts";
+import type { Matrix, Moved } from "./attention.ts";
+import { signedIndex } from "./colours.ts";
+import { el, markup, number, token } from "./dom.ts";
+import { equations } from "./equations.ts";
+import { explained } from "./glossary.ts";
+import { pixels } from "./matrix.ts";
+import type { Model } from "./model.ts";
+import { unpackHead } from "./record.ts";
+import type { Rows } from "./record.ts";
+import type { State } from "./store.ts";
+import { strip } from "./strips.ts";
+import { t } from "./text.ts";
+
+const STEP = 1e-4;
+/** Terms of a sum that are written out. */
+const TERMS = 3;
+const NAMES = ["dlogits", "dZ", "dV", "dW", "dA", "dQ", "dK", "dx"] as const;
+type Name = (typeof NAMES)[number];
+
+export class Backward {
+  readonly root: HTMLElement;
+  private readonly model: Model;
+  private readonly title = el("h2");
+  private readonly query = el("select", { id: "backward-query" });
+  private readonly key = el("select", { id: "backward-key" });
+  private readonly entry = el("select", { id: "backward-entry" });
+  private readonly bodies = {} as { [name in Name]: HTMLElement };
+
+  constructor(model: Model) {
+    this.model = model;
+    const { store, record } = model;
+    if (record.steps.length === 0) {
+      this.root = el("section", { class: "card" }, el("p", { class: "hint" }, t.noGradient));
+      return;
+    }
+    this.query.addEventListener("change", () => store.set({ query: this.query.selectedIndex }));
+    this.key.addEventListener("change", () => store.set({ key: this.key.selectedIndex }));
+    this.entry.addEventListener("change", () => store.set({ entry: this.entry.selectedIndex }));
+    const choice = (name: string, select: HTMLSelectElement) =>
+      el("span", { class: "together" }, el("label", { for: select.id }, name), select);
+    this.root = el(
+      "div",
+      { class: "steps" },
+      el(
+        "section",
+        { class: "card" },
+        this.title,
+        el("p", { class: "hint" }, ...explained(t.backwardHint(number(record.loss)))),
+        el(
+          "div",
+          { class: "choices" },
+          choice(t.queryChoice, this.query),
+          choice(t.keyChoice, this.key),
+          choice(t.entryChoice, this.entry),
+        ),
+      ),
+      el("div", { class: "backward-steps" }, ...NAMES.map((name) => this.card(name))),
+    );
+    store.listen((state, changed) => {
+      if (state.tab === "backward") this.update(changed);
+    });
+  }
+
+  private card(name: Name): HTMLElement {
+    const [title, meaning] = t.backwardSteps[name];
+    this.bodies[name] = el("div", { class: "body" });
+    return el(
+      "section",
+      { class: "card", "data-step": name },
+      el("h3", {}, title!),
+      el("div", { class: "equation" }, markup(equations[name]())),
+      el("p", { class: "hint" }, ...explained(meaning!)),
+      this.code(name),
+      this.bodies[name],
+    );
+  }
+
+  /** The lines of Pellucid that compute a step, comments set apart. */
+  private code(name: Name): HTMLElement | null {
+    const lines = this.model.record.code?.[name];
+    if (!lines) return null;
+    return el(
+      "figure",
+      { class: "code" },
+      ...lines.flatMap(([file, fn, line, text], n) => {
+        const [statement, comment] = text.split(/(?=#)/);
+        const before = lines[n - 1];
+        const same = before !== undefined && before[1] === fn;
+        return [
+          same ? null : el("figcaption", {}, `pellucid/${file}:${line} ${fn}`),
+          el("code", {}, statement!, el("span", { class: "comment" }, comment ?? "")),
+        ].filter((part) => part !== null);
+      }),
+    );
+  }
+
+  private update(changed: ReadonlySet<keyof State>): void {
+    const { query, key, entry } = this.model.state;
+    if (changed.has("tab") || changed.has("kind")) this.relabel();
+    this.title.textContent = t.backwardTitle(this.model.headName);
+    this.query.selectedIndex = query;
+    this.key.selectedIndex = key;
+    this.entry.selectedIndex = entry;
+    this.showLoss();
+    this.showOutput();
+    this.showRows("dV");
+    this.showWeights();
+    this.showScores();
+    this.showRows("dQ");
+    this.showRows("dK");
+    this.showInputs();
+  }
+
+  private relabel(): void {
+    const { queries, keys, head } = this.model;
+    const option = (text: string) => el("option", {}, text);
+    this.query.replaceChildren(...queries.map(([text], i) => option(`${i + 1} ${text}`)));
+    this.key.replaceChildren(...keys.map(([text], j) => option(`${j + 1} ${text}`)));
+    const entries = Array.from({ length: head.v.width }, (_, d) => option(String(d + 1)));
+    this.entry.replaceChildren(...entries);
+  }
+
+  /** dℓ = p − y of the token that the query predicts, else of the token chosen in Generation. */
+  private showLoss(): void {
+    const { record, state, head } = this.model;
+    const own = record.steps.find(({ place }) => place === state.query);
+    const step = (head.map.queries === "target" || this.model.guesses) && own
+      ? own
+      : record.steps[state.step]!;
+    const rows = step.candidates.slice(0, 5).map(([text, kind, p]) => ({
+      label: [text, kind] as const,
+      p,
+      y: Number(text === step.label[0] && p === step.probability),
+    }));
+    if (rows.every(({ y }) => y === 0)) {
+      rows.push({ label: [step.label[0], step.label[1]], p: step.probability, y: 1 });
+    }
+    const loss = (p: number, y: number, moved: number) =>
+      Math.log1p(p * Math.expm1(moved)) - y * moved;
+    this.bodies.dlogits.replaceChildren(
+      el(
+        "table",
+        { class: "losses" },
+        el("thead", {}, el("tr", {}, ...t.lossTable.map((name) => el("th", { scope: "col" }, name)))),
+        el(
+          "tbody",
+          {},
+          ...rows.map(({ label, p, y }) =>
+            el(
+              "tr",
+              {},
+              el("th", { scope: "row" }, token([...label])),
+              el("td", {}, number(p)),
+              el("td", {}, String(y)),
+              el("td", { class: "by-hand" }, number(p - y)),
+              el("td", {}, number((loss(p, y, STEP) - loss(p, y, -STEP)) / (2 * STEP))),
+            ),
+          ),
+        ),
+      ),
+    );
+  }
+
+  private showOutput(): void {
+    const { head, state, record } = this.model;
+    const { check } = record;
+    const here =
+      check &&
+      check.cell.kind === state.kind &&
+      check.cell.layer === state.layer &&
+      check.cell.head === state.head;
+    const lines = [`dz${index(state.query, state.entry)} = ${number(at(head.dz, state.query, state.entry))}`];
+    if (here) {
+      lines.push(t.wholeModel(check.entry + 1, number(check.by_hand), number(check.difference)));
+    } else if (check) {
+      const { kind, layer, head: other } = check.cell;
+      lines.push(t.checkedAt(`${t.kinds[kind]}, ${t.layerAndHead(layer + 1, other + 1)}`));
+    }
+    this.show("dZ", asMatrix(head.dz), state.query, state.entry, lines);
+  }
+
+  /** A gradient (rows, D): one number of it is a sum over the other side's tokens. */
+  private showRows(name: "dV" | "dQ" | "dK"): void {
+    const { head, state } = this.model;
+    const { query, key, entry } = state;
+    const { own, dz, scoreGradient: da, scale, map } = head;
+    const row = name === "dQ" ? query : key;
+    const gradient = { dV: head.valueGradient, dQ: head.queryGradient, dK: head.keyGradient }[name];
+    const other = { dV: dz, dQ: head.k, dK: head.q }[name];
+    const matrix = name === "dV" ? own : da;
+    const pairs: [number, number][] = [];
+    for (let n = 0; n < other.count; n++) {
+      const [i, j] = name === "dQ" ? [query, n] : [n, key];
+      if (j >= allowed(i, matrix.columns, map.causal)) continue;
+      pairs.push([matrix.values[i * matrix.columns + j]!, at(other, n, entry)]);
+    }
+    const sum = sumOf(pairs);
+    const terms = name === "dV" ? sum : `${number(scale)} × (${sum})`;
+    const moved: Moved = {
+      what: ({ dV: "v", dQ: "q", dK: "k" } as const)[name],
+      row,
+      column: entry,
+    };
+    this.show(name, asMatrix(gradient), row, entry, [
+      gradientLine(`${name.toLowerCase()}${index(row, entry)}`, terms, at(gradient, row, entry)),
+      this.difference(moved),
+    ]);
+  }
+
+  private showWeights(): void {
+    const { head, state, keys } = this.model;
+    const { query, key } = state;
+    const { dz, v, weightGradient: dw } = head;
+    const open = key < allowed(query, keys.length, head.map.causal);
+    const pairs = Array.from({ length: v.width }, (_, d): [number, number] => [
+      at(dz, query, d),
+      at(v, key, d),
+    ]);
+    const value = dw.values[query * dw.columns + key]!;
+    this.show("dW", dw, query, key, open
+      ? [
+          gradientLine(`dw${index(query, key)}`, sumOf(pairs), value),
+          this.difference({ what: "w", row: query, column: key }),
+        ]
+      : [t.forbidden]);
+  }
+
+  private showScores(): void {
+    const { head, state, keys } = this.model;
+    const { query, key } = state;
+    const { own, weightGradient: dw, scoreGradient: da } = head;
+    const open = key < allowed(query, keys.length, head.map.causal);
+    const start = query * dw.columns;
+    let mean = 0;
+    for (let s = 0; s < dw.columns; s++) mean += own.values[start + s]! * dw.values[start + s]!;
+    const terms =
+      `${number(own.values[start + key]!)} × (${number(dw.values[start + key]!)} − ${signed(mean)})`;
+    this.show("dA", da, query, key, open
+      ? [
+          gradientLine(`da${index(query, key)}`, terms, da.values[start + key]!),
+          this.difference({ what: "a", row: query, column: key }),
+        ]
+      : [t.forbidden]);
+  }
+
+  /** dx of the chosen tokens, all heads together. */
+  private showInputs(): void {
+    const { head, state, queries, keys, colours } = this.model;
+    const { map } = head;
+    if (!map.dqueries || !map.dkeys) {
+      this.bodies.dx.replaceChildren(el("p", { class: "hint" }, t.tooLarge));
+      return;
+    }
+    const row = (rows: Rows, i: number) => rows.values.slice(i * rows.width, (i + 1) * rows.width);
+    const [dqueries, dkeys] = [unpackHead(map.dqueries, 0), unpackHead(map.dkeys, 0)];
+    const query = t.query(state.query + 1, queries[state.query]![0]);
+    const ofQuery = row(dqueries, state.query);
+    const parts: [string, Float32Array][] = [];
+    if (map.kind === "cross") {
+      const key = t.key(state.key + 1, keys[state.key]![0]);
+      parts.push([t.inputRow(query), ofQuery], [t.inputRow(key), row(dkeys, state.key)]);
+    } else {
+      const ofKeys = row(dkeys, state.query);
+      parts.push([t.inputRow(query), ofQuery.map((x, e) => x + ofKeys[e]!)]);
+    }
+    this.bodies.dx.replaceChildren(
+      map.kind === "cross" ? el("p", { class: "hint" }, t.crossInput) : "",
+      ...parts.flatMap(([name, values]) => [
+        el("h4", {}, name),
+        strip(colours.signed, [["dx", values]]),
+      ]),
+    );
+  }
+
+  private difference(moved: Moved): string {
+    const value = this.model.head.finiteDifference(moved, STEP);
+    return t.byDifference(number(value), number(STEP));
+  }
+
+  /** A gradient as a picture with the chosen number, and lines of text under it. */
+  private show(name: Name, matrix: Matrix, row: number, column: number, lines: string[]): void {
+    const { colours } = this.model;
+    const canvas = el("canvas", { width: 1, height: 1 });
+    let most = 0;
+    for (const x of matrix.values) most = Math.max(most, Math.abs(x));
+    pixels(canvas, matrix, false, colours.signed, colours.masked, (x) => signedIndex(x, most));
+    const cursor = el("span", { class: "cursor" });
+    cursor.style.left = `${(100 * column) / matrix.columns}%`;
+    cursor.style.top = `${(100 * row) / matrix.rows}%`;
+    cursor.style.width = `${100 / matrix.columns}%`;
+    cursor.style.height = `${100 / matrix.rows}%`;
+    const picture = el("div", { class: "picture", "aria-hidden": "true" }, canvas, cursor);
+    picture.addEventListener("click", (event) => {
+      const box = canvas.getBoundingClientRect();
+      const r = Math.floor(((event.clientY - box.top) / box.height) * matrix.rows);
+      const c = Math.floor(((event.clientX - box.left) / box.width) * matrix.columns);
+      this.model.store.set(chosen(name, r, c));
+    });
+    this.bodies[name].replaceChildren(
+      el(
+        "div",
+        { class: "gradient" },
+        el("div", {}, picture, el("p", { class: "axes" }, axes(name))),
+        el("div", {}, ...lines.map((line) => el("p", { class: "value" }, line))),
+      ),
+    );
+  }
+}
+
+function gradientLine(name: string, terms: string, value: number): string {
+  return `${name} = ${terms} = ${number(value)}`;
+}
+
+/** What a click on a cell of a step's picture chooses. */
+function chosen(name: Name, row: number, column: number): Partial<State> {
+  if (name === "dW" || name === "dA") return { query: row, key: column };
+  if (name === "dV" || name === "dK") return { key: row, entry: column };
+  return { query: row, entry: column };
+}
+
+function axes(name: Name): string {
+  if (name === "dW" || name === "dA") return t.axesOf.keys;
+  const { queries, keys } = t.rowNames;
+  return t.axesOf.entries + (name === "dV" || name === "dK" ? keys : queries);
+}
+
+function asMatrix(rows: Rows): Matrix {
+  return { values: rows.values, rows: rows.count, columns: rows.width };
+}
+
+function at(rows: Rows, row: number, entry: number): number {
+  return rows.values[row * rows.width + entry]!;
+}
+
+function index(row: number, column: number): string {
+  return `[${row + 1}, ${column + 1}]`;
+}
+
+/** A sum of products, its largest terms written out. */
+function sumOf(pairs: [number, number][]): string {
+  const sorted = [...pairs].sort((a, b) => Math.abs(b[0] * b[1]) - Math.abs(a[0] * a[1]));
+  const shown = sorted.slice(0, TERMS).map(([a, b]) => `${signed(a)}·${signed(b)}`);
+  const rest = pairs.length - shown.length;
+  return [...shown, ...(rest > 0 ? [t.moreTerms(rest)] : [])].join(" + ");
+}
+
+/** A number in a product or a difference: one below zero in brackets. */
+function signed(x: number): string {
+  return x < 0 ? `(${number(x)})` : number(x);
+}

@@ -1,0 +1,544 @@
+// Every word the page shows, in English and in Korean: one table, complete by its type.
+
+export type Language = "en" | "ko";
+
+const en = {
+  languageName: "한국어",
+  kinds: {
+    encoder: "Encoder self-attention",
+    decoder: "Decoder self-attention",
+    cross: "Cross-attention",
+  },
+  shortKinds: { encoder: "Encoder self", decoder: "Decoder self", cross: "Cross" },
+  theme: (name: string) => `Theme: ${name}`,
+  themes: { auto: "auto", light: "light", dark: "dark" },
+  keys: "Keys",
+  close: "Close",
+  keyHelp: [
+    ["Tab", "to the next part; arrow keys move inside it"],
+    ["arrow keys", "in a map: to another query or key; in the overview: to another head"],
+    ["[ ]", "in a map: the head before, the next head"],
+    ["{ }", "in a map: the layer before, the next layer"],
+    ["+ − 0", "in a map: larger, smaller, as it opened"],
+  ],
+  views: "Views",
+  viewsAndHeads: "Views and heads",
+  headsAndScale: "Heads and scale",
+  tabs: {
+    attention: "Attention",
+    steps: "Step by step",
+    backward: "Backward",
+    generation: "Generation",
+  },
+  guesses: "Guesses",
+  kindOfAttention: "Kind of attention",
+  layer: "layer",
+  head: "head",
+  layerAndHead: (layer: number, head: number) => `layer ${layer}, head ${head}`,
+  nothing: "This file holds no attention that this page can show.",
+  footer: (off: string) =>
+    "Computed on this page from the queries, keys and values of the model; weights differ from " +
+    `the library’s by at most ${off}. This file makes no network request.`,
+
+  tour: {
+    name: "Tour",
+    back: "Back",
+    next: "Next",
+    place: (stop: number, stops: number) => `Stop ${stop} of ${stops}`,
+    stops: {
+      search: [
+        "Searching for dog videos",
+        "You type “dog”: that is a query. Every video has a title, its key, and the video itself, " +
+          "its value. A search returns the value whose key matches best. Attention does the same, " +
+          "but returns a mixture of all values, weighted by how well their keys match.",
+      ],
+      tokens: [
+        "Tokens ask tokens",
+        "Here the queries are the tokens on the left and the keys those on the right. The thicker " +
+          "a line, the larger the weight. Choose a token to see what it attends to.",
+      ],
+      score: [
+        "A score is a dot product",
+        "Query and key are vectors. Multiplied entry by entry and added up they give one number: " +
+          "large where both point the same way.",
+      ],
+      scale: [
+        "Why divide by √dₖ?",
+        "Here nothing is divided: the scores are multiplied by 1. The standard deviation of q·k " +
+          "grows as √dₖ, and large scores let one key win everything. The next stop restores the " +
+          "model’s own scale.",
+      ],
+      softmax: [
+        "Softmax turns scores into shares",
+        "Each score becomes a power of e, divided by the sum of its row. The shares of a row add " +
+          "up to 1.",
+      ],
+      output: [
+        "The output mixes values",
+        "Every query gets the sum of all values, each times its weight.",
+      ],
+      heads: [
+        "Many heads, many questions",
+        "Each layer does this several times at once, with other queries, keys and values. Short " +
+          "bars are heads that attend to few tokens. Choose one.",
+      ],
+      mask: [
+        "Not looking ahead",
+        "A decoder predicts the next token, so it may not see it: the keys after each query are " +
+          "masked. An encoder reads the whole sentence and masks nothing.",
+      ],
+      gradient: [
+        "Learning: the backward pass",
+        "The gradient says how the loss changes with each number. It runs through the same steps " +
+          "in reverse; each card has the equation, our code and a finite difference.",
+      ],
+      answer: [
+        "From probabilities to an answer",
+        "At each place the model gives every token a probability. Beam search keeps the best few " +
+          "beginnings and extends them until the best answer ends.",
+      ],
+    },
+  },
+  glossary: {
+    nats: "Unit of information with the natural logarithm: 1 nat is 1.44 bits.",
+    entropy: "−Σ w log w of a row of weights. e to this power counts the tokens attended to.",
+    "∂L/∂X": "Gradient: how fast the loss L grows when the number X grows.",
+    gradient: "How fast the loss grows when a number grows.",
+    "finite difference": "Move a number by ±ε, compute again, divide the change by 2ε: a gradient without calculus.",
+    "√dₖ": "Square root of the width of a head’s queries and keys.",
+    softmax: "e to each score, divided by the sum of its row: positive shares that add up to 1.",
+    value: "What a token hands on when another attends to it.",
+    keys: "What the tokens offer to be found by.",
+    logit: "A token’s score before the last softmax.",
+    Loss: "Σ −log p of the expected tokens, in nats: 0 if each had probability 1.",
+    "best answer": "The hypothesis with the highest score of the search.",
+  } as { [term: string]: string },
+
+  allHeads: "All layers × heads",
+  allHeadsName: "All layers and heads",
+  headList: "Heads of all layers; arrow keys move",
+  barMeaning: "Bar = mean entropy. A short bar means the head attends to few tokens.",
+  thumbnail: (layer: number, head: number, entropy: string) =>
+    `layer ${layer}, head ${head}, entropy ${entropy} nats`,
+
+  oneHead: "One head",
+  weights: "Weights",
+  weightsW: "Weights W",
+  linkedTokens: "Tokens linked by weights",
+  secondMap: "Second map",
+  matrix: "Matrix",
+  lines: "Lines",
+  zoom: "Zoom",
+  fit: "Fit",
+  form: "Form",
+  second: "Second map",
+  seconds: {
+    weights: ["∂L/∂W", "Gradient ∂L/∂W", "gradient of the loss with respect to the weights"],
+    scores: ["∂L/∂A", "Gradient ∂L/∂A", "gradient of the loss with respect to the scaled scores"],
+    change: ["change", "Change of W", "weights now minus the model’s own"],
+  },
+  legends: {
+    weights: "at the model’s own scale; orange: more weight here, more loss",
+    scores: "at the model’s own scale; orange: a higher score here, more loss",
+    change: "now minus the model’s own",
+  },
+  shaded: "1, shaded by √w",
+  masked: "masked",
+  axes: "rows: queries, columns: keys",
+  subtitle: (name: string, entropy: string, count: string, keys: number) =>
+    `${name} · entropy ${entropy} nats, as if it attended to ${count} of ${keys} keys`,
+  query: (i: number, token: string) => `query ${i} “${token}”`,
+  key: (j: number, token: string) => `key ${j} “${token}”`,
+  predicting: (token: string) => `, predicting “${token}”,`,
+  lookAhead: (query: string, key: string) => `${query} may not look ahead to ${key}: weight 0`,
+  cell: (query: string, key: string, score: string, scale: string, scaled: string, w: string) =>
+    `${query} → ${key}: q·k ${score} × ${scale} = ${scaled} → weight ${w}`,
+  matrixRole: "matrix",
+  linesRole: "linked tokens",
+  below: (n: number, what: string) => `↓ ${n} more ${what}`,
+  rowNames: { keys: "keys", queries: "queries", tokens: "tokens" },
+  right: (n: number, what: string) => `→ ${n} more ${what}`,
+  moreTree: "→ more of the tree",
+
+  scale: "Scale",
+  scaleLabel: ["Scores are multiplied by d", ""],
+  anyScale: "Any scale",
+  usualScales: "Usual scales",
+  moreScales: "Other scales",
+  or: "or",
+  own: "own",
+  ownScale: "the model’s own scale",
+  noPower: "no such p",
+  scaleValue: (p: string, scale: string) => `p = ${p}, scale ${scale}`,
+  effect: "What changes in this head",
+  now: "now",
+  effects: {
+    by: "multiplied by",
+    entropy: "entropy, nats",
+    count: "keys attended to",
+    peak: "largest weight, mean of queries",
+    change: "largest change",
+  },
+
+  stepsTitle: (head: string) => `${head}, step by step`,
+  stages: {
+    scores: ["1 Scores", "How well what i asks for matches what j offers."],
+    scaled: ["2 Scaled", "q·k spreads as √dₖ: unscaled, softmax would saturate."],
+    masked: ["3 Masked", "Keys that may not be seen are removed."],
+    softmax: ["4 Softmax", "Scores become shares: each row adds up to 1."],
+    output: ["5 Output", "Each query gets the values, mixed by its shares."],
+  },
+  noMask: "nothing is masked here",
+  ifAhead: "if",
+  ahead: "−∞: j is ahead of i",
+  outputRow: (i: number, width: number) => `row ${i}: ${width} numbers`,
+  numbersOf: "Numbers of one query",
+  everyKey: "Every key of the query",
+  queryChoice: "query i",
+  keyChoice: "key j",
+  columns: ["key", "q·k", "× scale", "masked", "weight w"],
+  caption: (i: number, token: string) => `query ${i} “${token}” and every key`,
+  scoreAndOutput: "The score and the output",
+  scoreAsSum: "The score as a sum of products",
+  headOutput: "The output of the head",
+  scoreOf: (query: string, key: string) => `Score: q of “${query}” · k of “${key}”`,
+  sumIs: (total: string) => `The last row adds up to sᵢⱼ = ${total}.`,
+  outputOf: (query: string) => `Output of “${query}”: every value times its weight`,
+  concatenated:
+    "The outputs of all heads are concatenated and multiplied by W_O; that is the layer’s output.",
+
+  backwardTitle: (head: string) => `${head}: the backward pass`,
+  backwardHint: (loss: string) =>
+    `dX means ∂L/∂X, with L = Σ −log p = ${loss} nats. The steps undo the forward pass in reverse ` +
+    "order, at the model’s own scale. Choose a number: its gradient is compared with a finite " +
+    "difference, computed here from Σ dZ ⊙ Z with that number moved by ±ε.",
+  backwardSteps: {
+    dlogits: ["0 Softmax and cross-entropy", "Each logit’s gradient is its probability, minus 1 for the expected token."],
+    dZ: ["1 Output of the head", "The gradient arrives through W_O, which joins the heads."],
+    dV: ["2 Values", "A value gets the gradient of every output, by its weight there."],
+    dW: ["3 Weights", "A weight’s gradient says how well the value fits what the output needs."],
+    dA: ["4 Softmax", "Only a weight above the row’s average gains: rows add up to 0."],
+    dQ: ["5 Queries", "A query moves towards the keys that deserve more weight."],
+    dK: ["6 Keys", "A key moves towards the queries that should attend to it more."],
+    dx: ["7 Input of the layer", "Q, K and V come from the same rows, so their gradients add up, over all heads."],
+  },
+  crossInput: "Queries come from the decoder, keys and values from the encoder: two gradients.",
+  entryChoice: "entry d",
+  moreTerms: (n: number) => `… (${n} more terms)`,
+  byDifference: (value: string, step: string) => `finite difference: ${value} (ε = ${step})`,
+  forbidden: "masked: no gradient",
+  axesOf: { keys: "rows: queries, columns: keys", entries: "columns: entries d; rows: " },
+  noGradient: "This model predicts nothing, so there is no gradient.",
+  wholeModel: (entry: number, byHand: string, difference: string) =>
+    `Whole model, in float64, when this file was written: Σᵢ dzᵢ[${entry}] = ${byHand}; the loss ` +
+    `with that value bias moved: ${difference}.`,
+  checkedAt: (where: string) => `The whole model was checked at ${where}.`,
+  tooLarge: "Left out to keep this file small.",
+  lossTable: ["token", "p", "y", "dℓ = p − y", "finite difference"],
+  inputRow: (row: string) => `dx of ${row}`,
+  ourCode: "our code",
+
+  answerTokens: "Tokens of the answer; arrow keys move",
+  guessedTokens: "Tokens guessed; arrow keys move",
+  predictsNothing: "This model predicts nothing.",
+  tokenByToken: "Token by token",
+  loss: (loss: string, count: number) =>
+    `Loss: −log p of all tokens adds up to ${loss} nats over ${count} tokens.`,
+  likeliestToken: (n: number) => `Most likely as token ${n} of the text`,
+  likeliest: (n: number) => `Most likely in place ${n}`,
+  taken: "taken",
+  inAnswer: "in the answer",
+  others: "all others",
+  attendsTo: (layer: number, head: number) => `Where layer ${layer}, head ${head} attends`,
+  chooseDecoder: "Choose decoder or cross-attention above to see where it attends",
+  weightTip: (w: string) => `weight ${w}`,
+  search: "The search",
+  beamSearch: "Beam search as a tree",
+  greedySearch: "Greedy search",
+  treeHint:
+    "Each column is one more token, the most likely so far on top. The thick path is the best " +
+    "answer; a ring with a number is an answer and its rank.",
+  showDropped: "show dropped tokens",
+  treeName: "Tree of the search; arrow keys move",
+  nodeStates: {
+    kept: "extended",
+    cut: (rank: number) => `answer ${rank}, stopped at the maximum length`,
+    end: (rank: number) => `answer ${rank} ends here`,
+    dropped: "dropped",
+  },
+  afterNothing: "nothing",
+  node: (token: string, p: string, after: string, logP: string, state: string) =>
+    `“${token}”: p = ${p} after ${after}; Σ log p = ${logP}; ${state}`,
+};
+
+export type Text = typeof en;
+
+const ko: Text = {
+  languageName: "English",
+  kinds: {
+    encoder: "인코더 셀프 어텐션",
+    decoder: "디코더 셀프 어텐션",
+    cross: "크로스 어텐션",
+  },
+  shortKinds: { encoder: "인코더", decoder: "디코더", cross: "크로스" },
+  theme: (name) => `테마: ${name}`,
+  themes: { auto: "자동", light: "밝게", dark: "어둡게" },
+  keys: "단축키",
+  close: "닫기",
+  keyHelp: [
+    ["Tab", "다음 영역으로 이동합니다. 영역 안에서는 방향키로 움직입니다"],
+    ["방향키", "어텐션 맵: 다른 쿼리나 키로, 전체 보기: 다른 헤드로 이동"],
+    ["[ ]", "어텐션 맵: 이전 헤드, 다음 헤드"],
+    ["{ }", "어텐션 맵: 이전 층, 다음 층"],
+    ["+ − 0", "어텐션 맵: 확대, 축소, 처음 크기"],
+  ],
+  views: "보기",
+  viewsAndHeads: "보기와 헤드",
+  headsAndScale: "헤드와 스케일",
+  tabs: { attention: "어텐션", steps: "단계별 계산", backward: "역전파", generation: "생성" },
+  guesses: "빈칸 예측",
+  kindOfAttention: "어텐션 종류",
+  layer: "층",
+  head: "헤드",
+  layerAndHead: (layer, head) => `${layer}층 ${head}번 헤드`,
+  nothing: "이 파일에는 보여 줄 어텐션이 없습니다.",
+  footer: (off) =>
+    "모델의 쿼리, 키, 값으로 이 페이지에서 직접 계산했습니다. 라이브러리의 가중치와의 차이는 최대 " +
+    `${off}입니다. 이 파일은 네트워크에 접속하지 않습니다.`,
+
+  tour: {
+    name: "둘러보기",
+    back: "이전",
+    next: "다음",
+    place: (stop, stops) => `전체 ${stops}곳 중 ${stop}번째`,
+    stops: {
+      search: [
+        "강아지 영상 검색하기",
+        "검색창에 “강아지”를 입력하면 그것이 쿼리입니다. 영상마다 제목(키)과 영상 자체(값)가 있고, " +
+          "검색은 키가 가장 잘 맞는 값을 돌려줍니다. 어텐션도 같은 일을 하되, 키가 맞는 정도를 가중치로 " +
+          "삼아 모든 값을 섞어서 돌려줍니다.",
+      ],
+      tokens: [
+        "토큰이 토큰에게 묻습니다",
+        "왼쪽 토큰이 쿼리, 오른쪽 토큰이 키입니다. 선이 굵을수록 가중치가 큽니다. 토큰을 고르면 " +
+          "어디에 집중하는지 보입니다.",
+      ],
+      score: [
+        "점수는 내적입니다",
+        "쿼리와 키는 벡터입니다. 성분끼리 곱해 더하면 숫자 하나가 되고, 두 벡터의 방향이 같을수록 큽니다.",
+      ],
+      scale: [
+        "왜 √dₖ로 나눌까요?",
+        "지금은 나누지 않고 점수에 1을 곱했습니다. q·k의 표준편차는 √dₖ에 비례해 커지고, 점수가 크면 " +
+          "키 하나가 모두 가져갑니다. 다음 단계에서 모델의 스케일로 돌아갑니다.",
+      ],
+      softmax: [
+        "소프트맥스는 점수를 비율로 바꿉니다",
+        "점수를 e의 지수로 올리고 행의 합으로 나눕니다. 한 행의 비율을 더하면 1입니다.",
+      ],
+      output: ["출력은 값을 섞은 것입니다", "쿼리마다 모든 값에 가중치를 곱해 더한 결과를 받습니다."],
+      heads: [
+        "헤드마다 묻는 것이 다릅니다",
+        "층마다 서로 다른 쿼리, 키, 값으로 이 계산을 여러 번 동시에 합니다. 막대가 짧은 헤드는 적은 수의 " +
+          "토큰에 집중합니다. 하나를 골라 보세요.",
+      ],
+      mask: [
+        "뒤는 볼 수 없습니다",
+        "디코더는 다음 토큰을 예측하므로 그 토큰을 미리 보면 안 됩니다. 그래서 쿼리보다 뒤에 있는 키를 " +
+          "가립니다. 인코더는 문장 전체를 읽으므로 아무것도 가리지 않습니다.",
+      ],
+      gradient: [
+        "학습: 역전파",
+        "기울기는 숫자 하나가 변할 때 손실이 얼마나 변하는지 나타냅니다. 같은 단계를 거꾸로 지나며, " +
+          "카드마다 식과 실제 코드와 유한 차분이 있습니다.",
+      ],
+      answer: [
+        "확률에서 답으로",
+        "모델은 자리마다 모든 토큰에 확률을 매깁니다. 빔 서치는 가장 좋은 앞부분 몇 개를 남기고, 가장 좋은 " +
+          "답이 끝날 때까지 늘려 갑니다.",
+      ],
+    },
+  },
+  glossary: {
+    nat: "자연로그를 쓰는 정보의 단위입니다. 1 nat은 1.44비트입니다.",
+    엔트로피: "가중치 한 행의 −Σ w log w입니다. e를 이만큼 거듭제곱하면 집중하는 토큰의 수가 됩니다.",
+    "∂L/∂X": "기울기: 숫자 X가 커질 때 손실 L이 얼마나 빨리 커지는지 나타냅니다.",
+    기울기: "숫자가 커질 때 손실이 얼마나 빨리 커지는지 나타냅니다.",
+    "유한 차분": "숫자를 ±ε만큼 움직여 다시 계산하고 변화를 2ε으로 나눕니다. 미분 없이 구한 기울기입니다.",
+    "√dₖ": "헤드의 쿼리와 키의 너비에 제곱근을 씌운 값입니다.",
+    소프트맥스: "점수를 e의 지수로 올리고 행의 합으로 나눕니다. 양수이고 합이 1입니다.",
+    값: "다른 토큰이 집중할 때 건네주는 벡터입니다.",
+    키: "토큰이 자신을 찾을 수 있도록 내놓는 벡터입니다.",
+    로짓: "마지막 소프트맥스를 거치기 전의 토큰 점수입니다.",
+    손실: "정답 토큰의 −log p를 더한 값(nat)입니다. 모든 확률이 1이면 0입니다.",
+    "가장 좋은 답": "탐색에서 점수가 가장 높은 답입니다.",
+  },
+
+  allHeads: "모든 층 × 헤드",
+  allHeadsName: "모든 층과 헤드",
+  headList: "모든 층의 헤드, 방향키로 이동",
+  barMeaning: "막대는 평균 엔트로피입니다. 막대가 짧을수록 적은 수의 토큰에 집중합니다.",
+  thumbnail: (layer, head, entropy) => `${layer}층 ${head}번 헤드, 엔트로피 ${entropy} nat`,
+
+  oneHead: "헤드 하나",
+  weights: "가중치",
+  weightsW: "가중치 W",
+  linkedTokens: "가중치로 이은 토큰",
+  secondMap: "두 번째 맵",
+  matrix: "행렬",
+  lines: "선",
+  zoom: "확대",
+  fit: "맞춤",
+  form: "그리는 방식",
+  second: "두 번째 맵",
+  seconds: {
+    weights: ["∂L/∂W", "기울기 ∂L/∂W", "가중치에 대한 손실의 기울기"],
+    scores: ["∂L/∂A", "기울기 ∂L/∂A", "스케일된 점수에 대한 손실의 기울기"],
+    change: ["변화", "W의 변화", "현재 가중치에서 모델의 가중치를 뺀 값"],
+  },
+  legends: {
+    weights: "모델의 스케일 기준. 주황색: 이 가중치가 커지면 손실이 커집니다",
+    scores: "모델의 스케일 기준. 주황색: 이 점수가 커지면 손실이 커집니다",
+    change: "현재에서 모델의 값을 뺀 차이",
+  },
+  shaded: "1, 농도는 √w에 비례",
+  masked: "마스크",
+  axes: "행: 쿼리, 열: 키",
+  subtitle: (name, entropy, count, keys) =>
+    `${name} · 엔트로피 ${entropy} nat, 키 ${keys}개 중 ${count}개에 집중하는 것과 같습니다`,
+  query: (i, token) => `쿼리 ${i} “${token}”`,
+  key: (j, token) => `키 ${j} “${token}”`,
+  predicting: (token) => `(“${token}” 예측)`,
+  lookAhead: (query, key) => `${query}에서는 뒤에 오는 ${key} 토큰을 볼 수 없습니다: 가중치 0`,
+  cell: (query, key, score, scale, scaled, w) =>
+    `${query} → ${key}: q·k ${score} × ${scale} = ${scaled} → 가중치 ${w}`,
+  matrixRole: "행렬",
+  linesRole: "이어진 토큰",
+  below: (n, what) => `↓ ${n}개 ${what} 더 있음`,
+  rowNames: { keys: "키", queries: "쿼리", tokens: "토큰" },
+  right: (n, what) => `→ ${n}개 ${what} 더 있음`,
+  moreTree: "→ 트리가 더 있음",
+
+  scale: "스케일",
+  scaleLabel: ["점수에 d", "을 곱합니다"],
+  anyScale: "임의의 스케일",
+  usualScales: "자주 쓰는 스케일",
+  moreScales: "다른 스케일",
+  or: "또는",
+  own: "모델",
+  ownScale: "모델이 쓰는 스케일",
+  noPower: "해당하는 p 없음",
+  scaleValue: (p, scale) => `p = ${p}, 스케일 ${scale}`,
+  effect: "이 헤드에서 달라지는 값",
+  now: "현재",
+  effects: {
+    by: "곱하는 수",
+    entropy: "엔트로피(nat)",
+    count: "집중하는 키의 수",
+    peak: "가장 큰 가중치(쿼리 평균)",
+    change: "가장 큰 변화",
+  },
+
+  stepsTitle: (head) => `${head}, 단계별 계산`,
+  stages: {
+    scores: ["1 점수", "i가 찾는 것과 j가 가진 것이 얼마나 맞는지 나타냅니다."],
+    scaled: ["2 스케일", "q·k의 표준편차는 √dₖ에 비례합니다. 나누지 않으면 소프트맥스가 포화됩니다."],
+    masked: ["3 마스크", "볼 수 없는 키를 제외합니다."],
+    softmax: ["4 소프트맥스", "점수를 비율로 바꿉니다. 각 행의 합은 1입니다."],
+    output: ["5 출력", "쿼리마다 값을 비율대로 섞어 받습니다."],
+  },
+  noMask: "여기서는 마스크를 쓰지 않습니다",
+  ifAhead: "조건:",
+  ahead: "−∞: j가 i보다 뒤에 있음",
+  outputRow: (i, width) => `${i}행: 숫자 ${width}개`,
+  numbersOf: "쿼리 하나의 계산",
+  everyKey: "쿼리의 모든 키",
+  queryChoice: "쿼리 i",
+  keyChoice: "키 j",
+  columns: ["키", "q·k", "× 스케일", "마스크", "가중치 w"],
+  caption: (i, token) => `쿼리 ${i} “${token}”와 모든 키`,
+  scoreAndOutput: "점수와 출력",
+  scoreAsSum: "곱의 합으로 본 점수",
+  headOutput: "헤드의 출력",
+  scoreOf: (query, key) => `점수: “${query}”의 q · “${key}”의 k`,
+  sumIs: (total) => `마지막 행을 모두 더하면 sᵢⱼ = ${total}입니다.`,
+  outputOf: (query) => `“${query}”의 출력: 값에 가중치를 곱해 더합니다`,
+  concatenated: "모든 헤드의 출력을 이어 붙이고 W_O를 곱하면 이 층의 출력이 됩니다.",
+
+  backwardTitle: (head) => `${head}: 역전파`,
+  backwardHint: (loss) =>
+    `dX는 ∂L/∂X이고 L = Σ −log p = ${loss} nat입니다. 순전파의 단계를 거꾸로 되짚으며, 모델의 스케일을 ` +
+    "씁니다. 숫자를 하나 고르면 그 기울기를 유한 차분과 비교합니다. 유한 차분은 그 숫자를 ±ε만큼 " +
+    "움직인 Σ dZ ⊙ Z로 이 페이지에서 계산합니다.",
+  backwardSteps: {
+    dlogits: ["0 소프트맥스와 교차 엔트로피", "로짓의 기울기는 확률이며, 정답 토큰에서만 1을 뺍니다."],
+    dZ: ["1 헤드의 출력", "헤드를 합치는 W_O를 거쳐 기울기가 들어옵니다."],
+    dV: ["2 값", "값은 모든 출력의 기울기를 가중치만큼 받습니다."],
+    dW: ["3 가중치", "가중치의 기울기는 값이 출력에 필요한 방향과 얼마나 맞는지 나타냅니다."],
+    dA: ["4 소프트맥스", "행의 평균과의 차이만 남습니다. 각 행의 합은 0입니다."],
+    dQ: ["5 쿼리", "쿼리는 가중치를 더 받아야 할 키 쪽으로 움직입니다."],
+    dK: ["6 키", "키는 자신을 더 봐야 할 쿼리 쪽으로 움직입니다."],
+    dx: ["7 층의 입력", "Q, K, V가 같은 행에서 나오므로 모든 헤드의 기울기를 더합니다."],
+  },
+  crossInput: "쿼리는 디코더에서, 키와 값은 인코더에서 나오므로 기울기가 둘입니다.",
+  entryChoice: "성분 d",
+  moreTerms: (n) => `… (항 ${n}개 더)`,
+  byDifference: (value, step) => `유한 차분: ${value} (ε = ${step})`,
+  forbidden: "마스크된 칸에는 기울기가 없습니다",
+  axesOf: { keys: "행: 쿼리, 열: 키", entries: "열: 성분 d, 행: " },
+  noGradient: "이 모델은 토큰을 예측하지 않으므로 기울기가 없습니다.",
+  wholeModel: (entry, byHand, difference) =>
+    `파일을 만들 때 모델 전체로 검증한 값(float64): Σᵢ dzᵢ[${entry}] = ${byHand}, 값의 편향을 ` +
+    `움직여 구한 손실의 유한 차분: ${difference}.`,
+  checkedAt: (where) => `모델 전체 검증은 ${where}에서 했습니다.`,
+  tooLarge: "파일을 작게 유지하려고 뺐습니다.",
+  lossTable: ["토큰", "p", "y", "dℓ = p − y", "유한 차분"],
+  inputRow: (row) => `${row}의 dx`,
+  ourCode: "실제 코드",
+
+  answerTokens: "답의 토큰, 방향키로 이동",
+  guessedTokens: "예측한 토큰, 방향키로 이동",
+  predictsNothing: "이 모델은 토큰을 예측하지 않습니다.",
+  tokenByToken: "토큰별 예측",
+  loss: (loss, count) => `손실: 토큰 ${count}개의 −log p를 모두 더하면 ${loss} nat입니다.`,
+  likeliestToken: (n) => `글의 ${n}번째 토큰 후보`,
+  likeliest: (n) => `${n}번째 자리의 후보`,
+  taken: "선택됨",
+  inAnswer: "답에 있음",
+  others: "나머지",
+  attendsTo: (layer, head) => `${layer}층 ${head}번 헤드가 집중하는 곳`,
+  chooseDecoder: "위에서 디코더나 크로스 어텐션을 고르면 어디에 집중하는지 보입니다",
+  weightTip: (w) => `가중치 ${w}`,
+  search: "탐색",
+  beamSearch: "빔 서치 트리",
+  greedySearch: "그리디 서치",
+  treeHint:
+    "한 열마다 토큰이 하나씩 늘어나며, 지금까지 확률이 가장 높은 것이 위에 있습니다. 굵은 길이 " +
+    "가장 좋은 답이고, 동그라미 안의 수는 답의 순위입니다.",
+  showDropped: "버려진 토큰 보기",
+  treeName: "탐색 트리, 방향키로 이동",
+  nodeStates: {
+    kept: "계속 확장함",
+    cut: (rank) => `${rank}순위 답, 최대 길이에서 멈춤`,
+    end: (rank) => `${rank}순위 답이 여기서 끝남`,
+    dropped: "버려짐",
+  },
+  afterNothing: "없음",
+  node: (token, p, after, logP, state) =>
+    `“${token}”: p = ${p}, 앞의 토큰: ${after}; Σ log p = ${logP}; ${state}`,
+};
+
+export const TEXTS: { [language in Language]: Text } = { en, ko };
+
+/** The words in the language of the page; `speak` changes it, and the page is built anew. */
+export let t: Text = en;
+
+export function speak(language: Language): void {
+  t = TEXTS[language];
+  document.documentElement.lang = language;
+}
+
+/** The language asked for when the file was written, else the browser's. */
+export function preferred(asked: Language | null | undefined): Language {
+  return asked ?? (navigator.language.toLowerCase().startsWith("ko") ? "ko" : "en");
+}

@@ -1,0 +1,48 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { TEXTS } from "../src/text.ts";
+import type { Text } from "../src/text.ts";
+
+/** What needs no translation: symbols, and the name of the other language. */
+const SAME = /^(languageName|keyHelp\..*\.0|columns\.1|seconds\.(weights|scores)\.0|lossTable\.[123])$/;
+
+/** Every text of a table by its path; functions are called with marks in place of their values. */
+function flatten(value: unknown, path: string, out: Map<string, string>): Map<string, string> {
+  if (typeof value === "string") out.set(path, value);
+  else if (typeof value === "function") {
+    out.set(path, String(value(...Array.from({ length: value.length }, (_, i) => `<${i}>`))));
+  } else {
+    for (const [key, inner] of Object.entries(value as object)) {
+      flatten(inner, path === "" ? key : `${path}.${key}`, out);
+    }
+  }
+  return out;
+}
+
+const texts = ({ glossary: _, ...rest }: Text) => flatten(rest, "", new Map());
+const [en, ko] = [texts(TEXTS.en), texts(TEXTS.ko)];
+
+test("both languages have the same texts, with the same values in them", () => {
+  assert.deepEqual([...ko.keys()].sort(), [...en.keys()].sort());
+  const marks = (text: string) => (text.match(/<\d>/g) ?? []).sort();
+  for (const [path, text] of en) assert.deepEqual(marks(ko.get(path)!), marks(text), path);
+});
+
+test("Korean is Korean and English is English", () => {
+  for (const [path, text] of ko) {
+    if (!SAME.test(path) && text !== "") assert.match(text, /[가-힣]/, `${path}: ${text}`);
+  }
+  for (const [path, text] of en) {
+    if (path !== "languageName") assert.doesNotMatch(text, /[가-힣]/, path);
+  }
+});
+
+test("every term of the glossary occurs in a text of its language", () => {
+  assert.equal(Object.keys(TEXTS.ko.glossary).length, Object.keys(TEXTS.en.glossary).length);
+  for (const [table, own] of [[TEXTS.en, en], [TEXTS.ko, ko]] as const) {
+    for (const [term, meaning] of Object.entries(table.glossary)) {
+      assert.ok([...own.values()].some((text) => text.includes(term)), term);
+      assert.ok(meaning.length > 10, term);
+    }
+  }
+});
