@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn
-from pellucid.data.tokenizers import Kind, Tokenizer, train_tokenizer
+from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import (
     CausalLM,
@@ -82,7 +82,7 @@ def shake(model: nn.Module) -> None:
     model.eval()
 
 
-def gpt(kind: Kind = "char", **search: Any) -> CausalLMPipeline:
+def gpt(kind: str = "char", **search: Any) -> CausalLMPipeline:
     tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
     config = CausalLMConfig(
         vocab_size=tokenizer.vocab_size, max_position_embeddings=LONGEST, **SIZES
@@ -93,7 +93,7 @@ def gpt(kind: Kind = "char", **search: Any) -> CausalLMPipeline:
     return CausalLMPipeline(model, tokenizer, tokenizer, SearchConfig(**options))
 
 
-def bert(kind: Kind = "char", **settings: Any) -> MaskedLMPipeline:
+def bert(kind: str = "char", **settings: Any) -> MaskedLMPipeline:
     tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
     config = MaskedLMConfig(
         vocab_size=tokenizer.vocab_size + 1, max_position_embeddings=LONGEST, **SIZES, **settings

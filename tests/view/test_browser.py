@@ -18,7 +18,7 @@ from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Seq2SeqPipeline
 from pellucid.view.page import as_json
-from pellucid.view.record import Kind, Record, Words, select_cell
+from pellucid.view.record import Record, Words, select_cell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -180,7 +180,7 @@ def shown_numbers(text: str) -> list[float]:
 
 @pytest.mark.parametrize("kind", ["decoder", "cross"])
 def test_backward_shows_every_gradient_with_our_code(
-    open_page: Open, picture: view.Picture, kind: Kind
+    open_page: Open, picture: view.Picture, kind: str
 ) -> None:
     page = open_page()
     page.get_by_role("tab", name="Backward").click()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,11 +15,12 @@ from pellucid.core.errors import UserError
 from pellucid.families import family_of
 from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
-from pellucid.view.capture import capture_pair, capture_text, steps_of, undisturbed
+from pellucid.view.backward import check_loss
+from pellucid.view.capture import Captured, capture_pair, capture_text, steps_of, undisturbed
 from pellucid.view.picture import Picture
-from pellucid.view.record import Record, Words
+from pellucid.view.record import Record, Words, select_cell
 from pellucid.view.search_tree import search_tree
-from pellucid.view.tokens import Text, Vocabulary, legible, specials_of
+from pellucid.view.tokens import UNKNOWNS, Text, Vocabulary, legible, specials_of
 
 MASK = "[MASK]"
 EMPTY = "the sentence is empty; there is nothing to draw"
