@@ -304,7 +304,7 @@ def test_the_example_of_the_docs_is_a_study_whose_names_are_true(tmp_path: Path)
         0.4: 0.4,
         0.2: 0.2,
     }
-    assert study.plan.question == "Does half the dropout do?"
+    assert study.plan.question == "Is half the dropout enough?"
     assert {c.training.epochs for c in study.variants.values()} == {10}
 
 

@@ -47,7 +47,7 @@ MUTANTS = (
     ),
     Mutant(
         "the final norm's gradient is dropped",
-        "nn/stack.py",
+        "nn/transformer.py",
         "                dy = norm_backward(dy)\n",
         "                norm_backward(dy)\n",
         GRADIENTS,
@@ -106,9 +106,10 @@ MUTANTS = (
     ),
     Mutant(
         "cross-attention reads its values from the decoder: the future leaks",
-        "nn/sublayers.py",
-        "            x, memory, memory, need_weights",
-        "            x, memory, x, need_weights",
+        "nn/attention.py",
+        "            heads, project_backward = self._project(x, memory.rows)\n",
+        "            heads, project_backward = self._project(x, memory.rows)\n"
+        "            heads = heads[0], heads[1], self._project(x)[0][2][: len(heads[2])]\n",
         "test_masks.py: later_target",
     ),
     Mutant(
@@ -128,8 +129,8 @@ MUTANTS = (
     Mutant(
         "a backward that returns its argument",
         "nn/functional.py",
-        "    return apply_pair(ops.gelu, input, approximate)\n",
-        "    return apply_pair(ops.gelu, input, approximate)[0], lambda dy: dy\n",
+        "    return apply(ops.gelu, input, approximate)\n",
+        "    return apply(ops.gelu, input, approximate)[0], lambda dy: dy\n",
         GOLDEN + "GELU",
     ),
     Mutant(
@@ -142,9 +143,9 @@ MUTANTS = (
     Mutant(
         "True in a mask read the other way round",
         "nn/masks.py",
-        "    mask = np.asarray(mask)\n    if mask.dtype != np.bool_ and",
-        "    mask = np.asarray(mask)\n    mask = ~mask if mask.dtype == np.bool_ else mask\n"
-        "    if mask.dtype != np.bool_ and",
+        "    if mask.dtype != host.bool_ and",
+        "    mask = ~mask if mask.dtype == host.bool_ else mask\n"
+        "    if mask.dtype != host.bool_ and",
         "test_masks.py: valid_lens",
     ),
     Mutant(

@@ -25,7 +25,7 @@ from pellucid.training.config import (
     TokenizerConfig,
     load_recipe,
 )
-from pellucid.training.experiment import Outcome, card, scoring, train_run
+from pellucid.training.experiment import Outcome, _settings, card, scoring, train_run
 
 LAYER = {"d_model": 10, "num_attention_heads": 2, "ffn_dim": 13, "max_position_embeddings": 19}
 
@@ -230,3 +230,11 @@ def test_other_sizes_of_the_model_are_refused_in_words_for_the_command_line(
 def test_the_card_says_whose_work_a_corpus_is(tmp_path: Path) -> None:
     written = card(tmp_path, load_recipe("multi30k-de-en-small"), None)
     assert find_corpus("multi30k-de-en").citation in written
+
+
+def test_settings_that_came_later_are_left_out_at_the_value_of_before() -> None:
+    """A run begun before they existed must be resumable."""
+    config = RunConfig()
+    assert "norm_type" not in _settings(config)["model"]
+    changed = replace(config, model=replace(config.model, norm_type="rms_norm"))
+    assert _settings(changed)["model"]["norm_type"] == "rms_norm"

@@ -22,6 +22,9 @@ else:
     NormType = Literal[tuple(NORMS)]
     PositionScheme = Literal[tuple(POSITIONS)]
 
+ADDED = {"norm_type": "layer_norm"}
+"""Settings that did not always exist, at the value that means "as before"."""
+
 MOST_POSITIONS = 2**20
 """The most positions of any model: a larger number is damaged, and its table would not fit."""
 

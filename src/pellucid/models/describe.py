@@ -333,7 +333,8 @@ class _Builder:
 
     def _network(self, shape: StackShape, name: str) -> FeedForward:
         c = self.config
-        gates = ACTIVATIONS[c.activation_function].gates
+        known = ACTIVATIONS.get(c.activation_function)  # readers refuse an unknown one by name
+        gates = 1 if known is None else known.gates
         return FeedForward(
             stack=shape.name,
             linear1=self._linear(

@@ -31,6 +31,8 @@ class FeedForward(nn.Module):
 
 def norm_of(config: StackConfig, dtype: Any) -> Norm:
     """Return a norm of the kind that the settings name."""
+    if config.norm_type == "layer_norm":  # torch's own class, so that it converts to torch
+        return nn.LayerNorm(config.d_model, config.layer_norm_eps, dtype=dtype)
     return Norm(config.norm_type, config.d_model, config.layer_norm_eps, dtype=dtype)
 
 

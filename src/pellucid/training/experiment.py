@@ -36,6 +36,7 @@ from pellucid.families.folder import (
     token_error,
     tokenizer_files,
 )
+from pellucid.models.config import ADDED
 from pellucid.models.quantize import WeightFormat
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import model_card, note_quantized
@@ -300,12 +301,16 @@ def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
 def _settings(config: RunConfig) -> dict[str, Any]:
     """Return a run's settings as its folder keeps them.
 
-    An encoder-decoder's have no model_type, so that runs begun before there were other families
-    can be resumed.
+    What runs begun earlier did not have is left out, so that they can be resumed: an
+    encoder-decoder's model_type, and settings that came later at the value that means "as before".
     """
     settings = to_mapping(config)
+    model = settings["model"]
     if config.model.model_type == next(iter(FAMILIES)):
-        del settings["model"]["model_type"]
+        del model["model_type"]
+    for name, before in ADDED.items():
+        if model.get(name) == before:
+            del model[name]
     return settings
 
 

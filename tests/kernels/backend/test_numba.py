@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 CHECKED = (0, 68)
 """The newest version with which all of this was read and the tests of kernels run."""
 
-PUBLIC = {"numba.njit", "numba.types", "numba.extending", "llvmlite.ir"}
+PUBLIC = {"numba.njit", "numba.types", "numba.extending", "numba.typeof", "llvmlite.ir"}
 HOOKS = {
     "numba.core.caching.FunctionCache",  # cache: a stamp and a file name of our own
     "numba.core.caching.IndexDataCacheFile",
