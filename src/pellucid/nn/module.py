@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 from pellucid.core.array import Array, float32, host, like, namespace, to_host, unlocked
@@ -26,6 +27,7 @@ class StateError(UserError, KeyError):
         return str(self.args[0])
 
 
+@cache
 def refuse_half(dtype: Any) -> None:
     """Raise `TypeError` for float16."""
     if str(dtype).rpartition(".")[2] == "float16":

@@ -32,7 +32,7 @@ def global_norm(gradients: Iterable[Array]) -> float:
     >>> global_norm([np.array([3.0]), np.array([[4.0]])])
     5.0
     """
-    arrays = [np.require(g, requirements=["C", "W"]) for g in gradients]
+    arrays = [_whole(g, g.dtype) for g in gradients]
     if (run := _plan("global_norm", arrays)) is not None:
         return math.sqrt(run())
     total = 0.0
@@ -41,6 +41,13 @@ def global_norm(gradients: Iterable[Array]) -> float:
         flat = np.ravel(g)
         total += float(np.einsum("i,i->", flat, flat, dtype=np.float64))
     return math.sqrt(total)
+
+
+def _whole(x: Array, dtype: Any) -> Array:
+    """Return x in one piece of writeable memory, a copy only where it is not."""
+    if x.dtype == dtype and x.flags.c_contiguous and x.flags.writeable:
+        return x
+    return np.require(x, dtype, ["C", "W"])
 
 
 def clip_factor(norm: float, limit: float) -> float:
@@ -65,8 +72,9 @@ class _Slot:
     def tensors(self) -> tuple[Array, ...]:
         """Return (θ, gradient, states …), all of θ's dtype, θ and the gradient in one piece."""
         parameter = self.parameter
-        parameter.data = np.require(parameter.data, requirements=["C", "W"])
-        gradient = np.require(parameter.grad, parameter.data.dtype, ["C", "W"])
+        parameter.data = _whole(parameter.data, parameter.data.dtype)
+        assert parameter.grad is not None  # only parameters with a gradient are stepped
+        gradient = _whole(parameter.grad, parameter.data.dtype)
         return (parameter.data, gradient, *self.states)
 
 
