@@ -2,7 +2,7 @@
 
     python -m benchmarks.invariance MODEL SOURCES [--sentences 1000] [--plain 1000] [--keep]
 
-Three roads answer the same sentences, greedily and with a beam of 5, in batches of 1, 7 and 64, in
+Three implementations answer the same sentences, greedily and with beam 5, in batches of 1, 7, 64, in
 another order, and all at once. The kernels: compared to the last bit of every score. The plain
 pages, which use BLAS: by tokens, with the number of sentences whose margin was under the threshold,
 so that they were answered again alone. Without a cache, every prefix read anew: by tokens with
@@ -126,18 +126,18 @@ def _best(done: list[Hypothesis], config: SearchConfig) -> list[Hypothesis]:
     return sorted(done, key=lambda h: -h.score)[: config.best]
 
 
-def token_noise(roads: dict[str, Any], rows: Rows, said: Rows) -> dict[str, float]:
-    """Return the largest |log p − log p of the kernels| over all tokens that each road makes."""
-    worst = dict.fromkeys(roads, 0.0)
+def token_noise(implementations: dict[str, Any], rows: Rows, said: Rows) -> dict[str, float]:
+    """Return the largest |log p − log p of the kernels| over all tokens of each implementation."""
+    worst = dict.fromkeys(implementations, 0.0)
     for at in range(0, len(rows), 64):
         source = Packed.of(rows[at : at + 64])
         answers = said[at : at + 64]
-        states = {name: road.start(source) for name, road in roads.items()}
+        states = {name: model.start(source) for name, model in implementations.items()}
         for step in range(max(map(len, answers)) + 1):
             padded = [([1, *answer] + [2] * step)[step] for answer in answers]
             log_ps = {}
-            for name, road in roads.items():
-                log_ps[name], states[name] = road.step(states[name], np.array(padded))
+            for name, model in implementations.items():
+                log_ps[name], states[name] = model.step(states[name], np.array(padded))
             first = log_ps["kernels"]
             for name, log_p in log_ps.items():
                 worst[name] = max(worst[name], float(np.abs(log_p - first).max()))
@@ -149,7 +149,9 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("sources", type=Path)
     parser.add_argument("--sentences", type=int, default=1000)
-    parser.add_argument("--plain", type=int, default=1000, help="sentences on the slow roads")
+    parser.add_argument(
+        "--plain", type=int, default=1000, help="sentences for the slow implementations"
+    )
     parser.add_argument("--beams", type=int, nargs="*", default=[1, 5])
     parser.add_argument("--keep", action="store_true", help="append to results/benchmarks.jsonl")
     options = parser.parse_args()
@@ -193,8 +195,8 @@ def main() -> None:
             ),
         }
         said = [list(best[0].tokens) for best in answers[: len(few)]]
-        roads = {"kernels": engine, "plain_pages": _Plain(model), "uncached": uncached}
-        result["noise_of_tokens"] = token_noise(roads, few[:128], said[:128])
+        implementations = {"kernels": engine, "plain_pages": _Plain(model), "uncached": uncached}
+        result["noise_of_tokens"] = token_noise(implementations, few[:128], said[:128])
         report(result | {"margin": MARGIN[model.dtype]} | machine(), options.keep)
 
 

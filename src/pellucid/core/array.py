@@ -116,7 +116,7 @@ def widened(x: Array) -> Array:
 
 
 def narrowed(y: Array, x: Array) -> Array:
-    """Return y in float16 if `x` is, else as it is: the way back from `widened`."""
+    """Return y in float16 if `x` is, else as it is, undoing `widened`."""
     xp = namespace(x)
     return xp.astype(xp.asarray(y), xp.float16) if _is_half(x) else y
 

@@ -74,7 +74,7 @@ def attention_backward(
     """Return dq, dk, dv; `dweights` adds a gradient that reached the weights by another way.
 
     3.  dV = Wᵀ dZ,  dW = dZ Vᵀ
-    2.  dP = dropout's way back of dW,  dA = P ⊙ (dP − Σ_s dP ⊙ P)
+    2.  dP = dropout's backward of dW,  dA = P ⊙ (dP − Σ_s dP ⊙ P)
     1.  dQ = scale · dA K,  dK = scale · dAᵀ Q
     """
     q, k, v, scale, probabilities, weights, dropped = saved
