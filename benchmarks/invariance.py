@@ -2,8 +2,8 @@
 
     python -m benchmarks.invariance MODEL SOURCES [--sentences 1000] [--plain 1000] [--keep]
 
-Three implementations answer the same sentences, greedily and with beam 5, in batches of 1, 7, 64, in
-another order, and all at once. The kernels: compared to the last bit of every score. The plain
+Three implementations answer the same sentences, greedily and with beam 5, in batches of 1, 7
+and 64, in another order, and all at once. The kernels: compared to the last bit of every score. The plain
 pages, which use BLAS: by tokens, with the number of sentences whose margin was under the threshold,
 so that they were answered again alone. Without a cache, every prefix read anew: by tokens with
 those of the kernels, each difference with its margin. Noise is the largest difference between the
