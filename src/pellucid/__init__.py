@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from pellucid import nn, ops
+from pellucid.core.checked import checked
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import pair
 from pellucid.kernels import reference
 
 __version__ = "0.1.0"
-__all__ = ["Rng", "load", "nn", "ops", "pair", "reference"]
+__all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference"]
 
 
 def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -69,3 +70,28 @@ def test_a_fork_waits_for_a_kernel_that_is_being_imported(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(sys, "meta_path", [Slow(), *sys.meta_path])
     assert survives(lambda: kernels._load("slow"), begun)
+
+
+def test_a_fork_waits_without_holding_what_an_import_needs() -> None:
+    """Importing Numba asks logging for loggers; logging's own hook holds that during a fork."""
+    script = """
+import os, threading, time
+import pellucid, logging
+from pellucid.kernels.backend.compiling import compiling
+begun = threading.Event()
+def work():
+    with compiling:
+        begun.set()
+        time.sleep(0.5)
+        logging.getLogger("of a module that is imported")
+thread = threading.Thread(target=work)
+thread.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+thread.join()
+"""
+    command = [sys.executable, "-c", script]
+    assert subprocess.run(command, timeout=30, check=False).returncode == 0

@@ -6,6 +6,7 @@ Numba's or that of a module being imported, would stay locked in it for ever.
 
 from __future__ import annotations
 
+import logging  # noqa: F401 - see the end
 import os
 import sys
 import threading
@@ -34,6 +35,8 @@ def _after_fork() -> None:
     compiling.release()
 
 
+# The hooks before a fork run last registered first. logging's takes its lock, which an import that we
+# wait for may need: ours must come before it, and so be registered after it.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
