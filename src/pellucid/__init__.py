@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from pellucid import nn, ops
+from pellucid.core.checked import checked
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import pair
 from pellucid.kernels import reference
 
 __version__ = "0.1.0"
-__all__ = ["Rng", "load", "nn", "ops", "pair", "reference"]
+__all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference"]
 
 
-def load(path: str | PathLike[str]) -> Any:
+def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
     """Read a trained model, or weights.
 
     A folder gives a model in eval mode with its tokenizers, as `.model` and the methods that take
@@ -23,6 +24,7 @@ def load(path: str | PathLike[str]) -> Any:
     RoBERTa: config.json, model.safetensors, tokenizer.json). A .safetensors file gives its arrays
     by name, for `load_state_dict`; torch's names for a module of `pellucid.nn` fit as they are.
 
+    A model folder whose files were changed after it was saved is refused, unless `accept_changes`.
     Raises `UserError` naming the file that is missing, damaged or does not fit the others.
 
     >>> layer = nn.Linear(3, 2)
@@ -34,4 +36,4 @@ def load(path: str | PathLike[str]) -> Any:
         return read_weights(Path(path))
     from pellucid.families.folder import load_model
 
-    return load_model(Path(path))
+    return load_model(Path(path), accept_changes)

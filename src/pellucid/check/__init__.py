@@ -13,6 +13,7 @@ from pellucid.check.cases import Case, LayerCase, OpCase
 from pellucid.check.gradient import gradient_check
 from pellucid.check.layer_cases import layer_cases
 from pellucid.check.op_cases import op_cases
+from pellucid.core.checked import checked
 
 __all__ = [
     "TOLERANCE",
@@ -53,5 +54,6 @@ def cases() -> list[Case]:
 def run_checks() -> Iterator[Result]:
     """Check the gradients of every case of the table, one after another."""
     for case in cases():
-        errors = gradient_check(case.forward, case.inputs)
+        with checked():
+            errors = gradient_check(case.forward, case.inputs)
         yield Result(case.kind, case.name, len(errors), max(errors))

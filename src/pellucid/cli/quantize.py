@@ -12,7 +12,14 @@ from pellucid.models.quantize import WeightFormat
 from pellucid.training.card import note_quantized
 
 
-def quantize(model: Path, folder: Path, /, *, weights: WeightFormat = "float16") -> int:
+def quantize(
+    model: Path,
+    folder: Path,
+    /,
+    *,
+    weights: WeightFormat = "float16",
+    accept_changes: bool = False,
+) -> int:
     """Write a copy of a trained model with smaller weights, and print both sizes.
 
     Arithmetic stays float32: loading the model converts the weights back.
@@ -21,8 +28,9 @@ def quantize(model: Path, folder: Path, /, *, weights: WeightFormat = "float16")
         model: A model folder or a run folder.
         folder: Where the new model folder goes.
         weights: float16: half the bytes of float32; int8: a quarter, a scale for each row.
+        accept_changes: Take a model whose files were changed after it was saved.
     """
-    trained, old = load_model(model), find_model(model)
+    trained, old = load_model(model, accept_changes), find_model(model)
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
     card = (old / CARD).read_bytes() if (old / CARD).is_file() else b""

@@ -29,6 +29,9 @@ float32 = np.float32
 LEAST_NORMAL = float(np.finfo(np.float32).tiny)
 """The least normal number of float32, 2⁻¹²⁶; below it bits are lost, and quick roots are wrong."""
 
+LARGEST = 2.0**63
+"""The largest weight or scale taken for a real one: its square is still finite in float32."""
+
 
 def namespace(*arrays: Array | None) -> Any:
     """Return the array API namespace that all `arrays` come from; `None` is skipped.

@@ -1,9 +1,11 @@
-"""Writing so that a reader finds the old file or the new one, never a piece of either."""
+"""Files, read and written whole: a reader finds the old one or the new one, no mixture."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,10 @@ from pathlib import Path
 from pellucid.core.errors import UserError
 
 TEMPORARY = ".tmp-"
+SUMS = "SHA256SUMS"
+"""The digests of a folder's files, as `sha256sum --check SHA256SUMS` reads them."""
+MOST_BYTES = 2**30
+"""The most bytes of a settings file or a tokenizer: a larger one is damaged, or another file."""
 
 
 class SavingError(UserError):
@@ -28,6 +34,48 @@ def saving(path: Path, kept: str = "what was saved before is whole") -> Iterator
             f"{path}: cannot be written: {reason}; {kept}. Free some space or fix the "
             "permissions, then go on"
         ) from error
+
+
+def read_file(path: Path, most: int | None = None) -> bytes:
+    """Return the bytes of a file of at most `most` bytes.
+
+    Raises `UserError` naming it when it cannot be read, is larger, or is a pipe or a device, which
+    could block for ever or never end.
+    """
+    try:
+        found = path.stat()
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            raise UserError(f"{path}: is a pipe or a device; expected a file")
+        if most is not None and found.st_size > most:
+            raise UserError(f"{path}: has {found.st_size} bytes; expected at most {most}")
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except MemoryError:
+        raise UserError(f"{path}: has {found.st_size} bytes, more than the memory holds") from None
+
+
+def checksums(files: Mapping[str, bytes]) -> bytes:
+    """Return the content of SHA256SUMS for these files.
+
+    >>> checksums({"a": b"1"})
+    b'6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b  a\\n'
+    """
+    return "".join(f"{_digest(data)}  {name}\n" for name, data in files.items()).encode()
+
+
+def changed_file(files: Mapping[str, bytes], sums: bytes) -> str | None:
+    """Return the first file whose digest is not the one in `sums`, or None.
+
+    Raises `ValueError` when `sums` is not the content of a SHA256SUMS.
+    """
+    pairs = (line.split("  ", 1) for line in sums.decode("ascii").splitlines())
+    known = {name: digest for digest, name in pairs}
+    return next((name for name, data in files.items() if _digest(data) != known.get(name)), None)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def write_atomically(path: Path, content: bytes) -> None:

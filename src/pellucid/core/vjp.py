@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.core.array import locked
+from pellucid.core.checked import checking, watched
 
 Backward = Callable[..., Any]
 Run = Callable[[], tuple[Any, Backward]]
@@ -64,6 +65,15 @@ def dispatch(f: Callable[..., tuple[Any, Any]], *args: Any, **options: Any) -> t
     >>> backward(np.ones(2))
     array([0., 1.])
     """
+    if checking():
+        y, backward = _run(f, args, options)
+        return y, watched(f, args, options, backward)
+    return _run(f, args, options)
+
+
+def _run(
+    f: Callable[..., tuple[Any, Any]], args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[Any, Backward]:
     for plan in _planners:
         run = plan(f, args, options)
         if run is not None:

@@ -14,7 +14,9 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
+from pellucid.core.array import LARGEST
 from pellucid.core.errors import UserError
+from pellucid.core.files import read_file
 
 Array = np.ndarray
 
@@ -108,7 +110,11 @@ def _array(where: str, dtype: str, shape: list[int], data: bytes) -> Array:
 
 
 def check_weights(weights: Mapping[str, Array], source: Path | str) -> None:
-    """Raise `UserError` naming an array that holds other than finite floating-point numbers."""
+    """Raise `UserError` naming an array that holds what no trained weight can be.
+
+    That is: other than floating-point numbers, a number that is not finite, or one whose square
+    float32 cannot hold. Weights that are all zero, matrix for matrix, are refused too.
+    """
     for name, array in weights.items():
         if array.dtype.kind != "f":
             raise UserError(
@@ -117,6 +123,15 @@ def check_weights(weights: Mapping[str, Array], source: Path | str) -> None:
             )
         if not np.isfinite(array).all():
             raise UserError(f"{source}: {name} holds values that are not finite")
+        largest = float(np.abs(array).max(initial=0.0))
+        if largest > LARGEST:
+            raise UserError(
+                f"{source}: {name} holds values up to {largest:.2g}, whose squares are not finite "
+                "in float32; it is damaged: copy it again"
+            )
+    matrices = [array for array in weights.values() if array.ndim > 1 and array.size]
+    if matrices and not any(array.any() for array in matrices):
+        raise UserError(f"{source}: every matrix is zero; it is damaged: copy it again")
 
 
 def read_weights(path: Path) -> dict[str, Array]:
@@ -124,11 +139,7 @@ def read_weights(path: Path) -> dict[str, Array]:
 
     Raises `UserError` naming it also when it cannot be read.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    return from_safetensors(content, path)
+    return from_safetensors(read_file(path), path)
 
 
 def average(states: list[Mapping[str, Array]]) -> dict[str, Array]:

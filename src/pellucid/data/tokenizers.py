@@ -19,6 +19,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.files import MOST_BYTES, read_file
 from pellucid.core.settings import nearest
 
 PAD, BOS, EOS, UNK = range(4)
@@ -163,9 +164,7 @@ class Tokenizer:
         Raises `UserError` naming the file when it is damaged, or a tokenizer of another kind.
         """
         try:
-            text = path.read_bytes().decode("utf-8")
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+            text = read_file(path, MOST_BYTES).decode("utf-8")
         except UnicodeDecodeError:
             raise UserError(f"{path}: is damaged (not UTF-8); copy it again") from None
         try:

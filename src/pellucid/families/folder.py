@@ -5,6 +5,7 @@ model.safetensors       torch's state_dict names; float32, float16 or int8
 tokenizer.json          of the source, or of all; and target_tokenizer.json if there are two
 generation_config.json  the search; only where text is generated
 README.md               the model card, with its scores
+SHA256SUMS              digests of the first three, checked at loading; older folders have none
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import write_folder_atomically
+from pellucid.core.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
 from pellucid.core.settings import from_mapping, nearest
 from pellucid.core.weights import check_weights, read_weights, to_safetensors
 from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer
@@ -60,9 +61,10 @@ def save_model(
     contents = {
         CONFIG: _json(config),
         WEIGHTS: to_safetensors(quantize(trained.model.state_dict(), weights)),
-        CARD: card if isinstance(card, bytes) else card.encode(),
         **tokenizer_files(trained),
     }
+    contents[SUMS] = checksums(contents)
+    contents[CARD] = card if isinstance(card, bytes) else card.encode()
     if family.generates:
         contents[GENERATION] = _json(asdict(cast("GenerationPipeline", trained).search))
     write_folder_atomically(folder, contents)
@@ -80,11 +82,11 @@ def tokenizer_files(trained: Pipeline) -> dict[str, bytes]:
     return files
 
 
-def load_model(folder: Path) -> Pipeline:
+def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:
     """Read a model folder of any kind, Hugging Face's too, or the `model` in a run folder.
 
-    The model comes in eval mode. Raises `UserError` naming the part that is missing, damaged, or
-    does not fit the others.
+    The model comes in eval mode. Raises `UserError` naming the part that is missing, damaged,
+    does not fit the others, or, unless `accept_changes`, was changed after it was saved.
     """
     folder = find_model(folder)
     settings = read_json(folder / CONFIG)
@@ -132,6 +134,8 @@ def load_model(folder: Path) -> Pipeline:
         search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
     model = family.build(config)
     _fill(model, state, folder / WEIGHTS)
+    if not accept_changes:  # last: an error above says more
+        _check_unchanged(folder, [folder / CONFIG, folder / WEIGHTS, *paths])
     trained: Pipeline = family.assemble(model.eval(), tokenizers, search)
     return trained
 
@@ -176,6 +180,25 @@ def token_error(config: StackConfig) -> str | None:
         f"pad_token_id, bos_token_id and eos_token_id must be {PAD}, {BOS} and {EOS}, as in every "
         f"tokenizer; got {', '.join(map(str, ids))}"
     )
+
+
+def _check_unchanged(folder: Path, paths: list[Path]) -> None:
+    """Raise `UserError` naming a file whose digest is not the one saved with the model."""
+    if not (folder / SUMS).exists():  # an older folder
+        return
+    try:
+        changed = changed_file(
+            {path.name: read_file(path) for path in paths}, read_file(folder / SUMS)
+        )
+    except ValueError:
+        raise UserError(f"{folder / SUMS}: is damaged; copy it again") from None
+    if changed is not None:
+        raise UserError(
+            f"{folder / changed}: was changed after the model was saved (its digest is not the one "
+            f"in {SUMS}); copy the folder again, or, if the change is meant, write a new one: "
+            f"pellucid quantize {shlex.quote(str(folder))} FOLDER --weights float32 "
+            "--accept-changes"
+        )
 
 
 def _read_state(path: Path) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from pellucid import kernels
 from pellucid.core.batch import Packed
+from pellucid.kernels.backend.compiling import compiling
 from pellucid.models.describe import UnsupportedError
 from pellucid.nn import Module
 
@@ -46,7 +47,8 @@ def compile_model(model: Decodes) -> Decodes:
     """
     if not isinstance(model, Module) or not kernels.enabled() or model.dtype != np.float32:
         return model
-    from pellucid.compiled.engine import Engine
+    with compiling:
+        from pellucid.compiled.engine import Engine
 
     try:
         return Engine(model)

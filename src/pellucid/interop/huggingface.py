@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.files import MOST_BYTES, read_file
 from pellucid.core.weights import check_weights, read_weights
 from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
 from pellucid.interop.tokenizer import ForeignTokenizer
@@ -172,9 +173,7 @@ def _left_over(
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object. Raises `UserError` naming the file when it is not there or damaged."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        values = json.loads(read_file(path, MOST_BYTES).decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: is damaged ({error}); copy it again") from None
     if not isinstance(values, dict):

@@ -8,6 +8,7 @@ from pathlib import Path
 import tokenizers
 
 from pellucid.core.errors import UserError
+from pellucid.core.files import MOST_BYTES, read_file
 
 
 class ForeignTokenizer:
@@ -26,9 +27,7 @@ class ForeignTokenizer:
     def load(path: Path) -> ForeignTokenizer:
         """Read a tokenizer.json. Raises `UserError` naming it when it is missing or damaged."""
         try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+            text = read_file(path, MOST_BYTES).decode("utf-8")
         except UnicodeDecodeError:
             raise UserError(f"{path}: is damaged (not UTF-8); copy it again") from None
         try:

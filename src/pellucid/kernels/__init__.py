@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.core.vjp import Run, register_kernels
+from pellucid.kernels.backend.compiling import compiling
 
 FUSED = frozenset(
     {
@@ -71,4 +72,5 @@ def plan(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) 
 
 @cache
 def _load(name: str) -> ModuleType:
-    return importlib.import_module(f"pellucid.kernels.{name}")
+    with compiling:
+        return importlib.import_module(f"pellucid.kernels.{name}")

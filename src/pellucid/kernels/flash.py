@@ -109,7 +109,7 @@ def attend(
     With it comes `backward(dout, dq, dk, dv)`, which writes the gradients of all rows that belong
     to a sequence.
     """
-    scale = q.shape[2] ** -0.5 if scale is None else scale
+    scale = max(q.shape[2], 1) ** -0.5 if scale is None else scale
     q, k, v = writeable(q), writeable(k), writeable(v)
     out = np.empty((*q.shape[:2], v.shape[2]), np.float32)
     tops, shares = np.empty(q.shape[:2], np.float32), np.empty(q.shape[:2], np.float32)

@@ -56,14 +56,15 @@ class CausalLM(nn.Module):
         rng: Rng | None = None,
         recorder: Recorder | None = None,
         cache: nn.Cache | None = None,
+        inference: bool = False,
     ) -> Forward:
         """Return (rows (T, E), each of which predicts the token after it; backward).
 
-        With a cache the keys and values of the text are kept in it, and dropout is off.
+        With a cache the keys and values of the text are kept in it. `inference`: dropout is off,
+        whatever mode the model is in.
         """
         named = None if rng is None else rng.at(text.rows)
         sites = [None if named is None else named.fold(i) for i in range(2)]
-        inference = cache is not None
         x, embed_backward = self.embed.forward(
             text.tokens, text.positions, rng=sites[0], inference=inference
         )
@@ -139,7 +140,7 @@ class CausalLM(nn.Module):
         """
         cache = nn.Cache()
         if len(source.tokens):
-            self.rows(source, cache=cache)
+            self.rows(source, cache=cache, inference=True)
         return State(cache, source.lengths)
 
     def step(self, state: State, tokens: Array) -> tuple[Array, State]:

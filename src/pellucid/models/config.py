@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
-from pellucid.core.array import LEAST_NORMAL
+from pellucid.core.array import LARGEST, LEAST_NORMAL
 from pellucid.core.errors import UsageError
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
@@ -97,6 +97,11 @@ class StackConfig:
             value = getattr(self, setting.name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise UsageError(f"{setting.name} must be finite, got {value}")
+            if isinstance(value, float) and abs(value) > LARGEST:
+                raise UsageError(
+                    f"{setting.name} must be at most {LARGEST:.2g}, whose square float32 still "
+                    f"holds; got {value}"
+                )
         if self.d_model <= 0 or self.num_attention_heads <= 0:
             raise UsageError(
                 f"d_model and num_attention_heads must be positive, got {self.d_model} and "

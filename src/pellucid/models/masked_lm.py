@@ -148,16 +148,26 @@ class MaskedLM(nn.Module):
         segments: Array | None = None,
         rng: Rng | None = None,
         recorder: Recorder | None = None,
+        inference: bool = False,
     ) -> Forward:
-        """Return (the encoder's rows (T, E), backward). segments: (T,), 0 unless given."""
+        """Return (the encoder's rows (T, E), backward). segments: (T,), 0 unless given.
+
+        `inference`: dropout is off, whatever mode the model is in.
+        """
         named = None if rng is None else rng.at(text.rows)
         sites = [None if named is None else named.fold(i) for i in range(2)]
         x, embed_backward = self.embed.forward(
-            text.tokens, text.positions, rng=sites[0], segments=segments
+            text.tokens, text.positions, rng=sites[0], inference=inference, segments=segments
         )
         rows, encoder_backward = self.encoder.run(
             x,
-            nn.Context(cu_seqlens=text.cu_seqlens, rng=sites[1], recorder=recorder, path="encoder"),
+            nn.Context(
+                cu_seqlens=text.cu_seqlens,
+                rng=sites[1],
+                recorder=recorder,
+                inference=inference,
+                path="encoder",
+            ),
         )
 
         @single_use
@@ -173,10 +183,11 @@ class MaskedLM(nn.Module):
         *,
         rng: Rng | None = None,
         recorder: Recorder | None = None,
+        inference: bool = False,
     ) -> Forward:
-        """Return (logits (T, V) of each token itself, backward)."""
+        """Return (logits (T, V) of each token itself, backward). `inference` is as in `rows`."""
         head, output = self._predictor()
-        rows, rows_backward = self.rows(text, segments, rng, recorder)
+        rows, rows_backward = self.rows(text, segments, rng, recorder, inference)
         y, head_backward = head.forward(rows)
         logits, output_backward = output.forward(y)
 
@@ -229,11 +240,11 @@ class MaskedLM(nn.Module):
         """Return one vector (N, E) for each sequence.
 
         "mean" of its rows, its "first" row, or BERT's "pooler": tanh of a layer over the first.
-        A sequence without tokens has none: `ValueError`.
+        Dropout is off. A sequence without tokens has none: `ValueError`.
         """
         if not text.lengths.all():
             raise ValueError(f"sequence {int(text.lengths.argmin())} has no tokens to pool")
-        rows, _ = self.rows(text, segments)
+        rows, _ = self.rows(text, segments, inference=True)
         if pooling == "mean":
             sequence = host.repeat(host.arange(len(text)), text.lengths)
             total = scatter_add(like(sequence, rows), rows, len(text))

@@ -70,22 +70,37 @@ class Seq2Seq(nn.Module):
     # training
 
     def decode_rows(
-        self, batch: Batch, rng: Rng | None = None, recorder: Recorder | None = None
+        self,
+        batch: Batch,
+        rng: Rng | None = None,
+        recorder: Recorder | None = None,
+        inference: bool = False,
     ) -> Forward:
-        """Return (rows (T, E) that predict the target, backward)."""
+        """Return (rows (T, E) that predict the target, backward).
+
+        `inference`: dropout is off, whatever mode the model is in.
+        """
         source, target = batch.source, batch.target.without_last()
         sites = [
             None if rng is None else rng.at(side.rows).fold(i)
             for i, side in enumerate((source, target, source, target))
         ]
-        x, source_backward = self.source.forward(source.tokens, source.positions, rng=sites[0])
+        x, source_backward = self.source.forward(
+            source.tokens, source.positions, rng=sites[0], inference=inference
+        )
         memory, encoder_backward = self.encoder.run(
             x,
             nn.Context(
-                cu_seqlens=source.cu_seqlens, rng=sites[2], recorder=recorder, path="encoder"
+                cu_seqlens=source.cu_seqlens,
+                rng=sites[2],
+                recorder=recorder,
+                inference=inference,
+                path="encoder",
             ),
         )
-        y, target_backward = self.target.forward(target.tokens, target.positions, rng=sites[1])
+        y, target_backward = self.target.forward(
+            target.tokens, target.positions, rng=sites[1], inference=inference
+        )
         rows, decoder_backward = self.decoder.run(
             y,
             nn.Context(
@@ -94,6 +109,7 @@ class Seq2Seq(nn.Module):
                 memory=nn.Memory(memory, source.cu_seqlens),
                 rng=sites[3],
                 recorder=recorder,
+                inference=inference,
                 path="decoder",
             ),
         )

@@ -13,7 +13,7 @@ from pellucid.core.rng import Rng
 from pellucid.core.vjp import check_gradient, dispatch
 from pellucid.nn.arrange import Arrangement, check_attention_inputs
 from pellucid.nn.context import Context, KeysValues, cached_mask
-from pellucid.nn.function import active_dropout, check_probability
+from pellucid.nn.function import active_dropout, check_finite, check_probability
 from pellucid.nn.init import constant, xavier_normal, xavier_uniform, zeros
 from pellucid.nn.layers import Linear
 from pellucid.nn.masks import combine, with_free_keys
@@ -51,7 +51,8 @@ class MultiheadAttention(Module):
     `forward`, torch's call, returns `((output, weights or None), backward)` and
     `backward(doutput, dweights=None)` returns the gradients of query, key and value.
     A query with every key forbidden gets out_proj.bias and gives zero gradient.
-    Raises `ValueError` when num_heads does not divide embed_dim, and for a scale of another word.
+    Raises `ValueError` when num_heads does not divide embed_dim, and for a scale of another word or
+    one that is not finite.
     Source: Vaswani et al. 2017, 3.2.2; seeds 000 and 004.
 
     >>> import numpy as np
@@ -89,6 +90,8 @@ class MultiheadAttention(Module):
         check_probability(dropout)
         if isinstance(scale, str) and scale != "learned":
             raise ValueError(f'scale must be a number, None or "learned", got {scale!r}')
+        if isinstance(scale, float | int):
+            check_finite(scale, "scale")
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.head_dim = embed_dim // num_heads
         self.kdim = embed_dim if kdim is None else kdim

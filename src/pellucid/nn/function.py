@@ -6,20 +6,20 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec
 
-from pellucid.core.array import Array, namespace, unlocked
+from pellucid.core.array import LARGEST, Array, namespace, unlocked
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import check_gradient, dispatch
 from pellucid.nn.differences import rule
-from pellucid.nn.module import Forward, refuse_half, single_use
+from pellucid.nn.module import Forward, refuse_dtype, single_use
 
 P = ParamSpec("P")
 
 
 def apply(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Forward:
-    """Run an op; float16 is refused, the gradient's shape checked, backward used once."""
+    """Run an op; some dtypes are refused, the gradient's shape checked, backward used once."""
     for x in inputs[:2]:  # where the numbers are: the array, or the table that it looks up
         if hasattr(x, "dtype"):
-            refuse_half(x.dtype)
+            refuse_dtype(x.dtype)
     y, inner = dispatch(f, *inputs, **options)
     shape = y.shape
 
@@ -49,9 +49,21 @@ def check_probability(p: float, what: str = "dropout") -> None:
         raise ValueError(f"{what} must be a probability between 0 and 1, got {p}")
 
 
+def check_eps(eps: float) -> None:
+    """Raise `ValueError` for the epsilon of a norm below 0, or NaN."""
+    if not eps >= 0.0:
+        raise ValueError(f"eps must be at least 0, got {eps}; its root would be NaN")
+
+
+def check_finite(value: float, what: str) -> None:
+    """Raise `ValueError` unless a factor is finite, and small enough for its square to be."""
+    if not abs(value) <= LARGEST:
+        raise ValueError(f"{what} must be a number of at most {LARGEST:.2g}, got {value}")
+
+
 def check_numbers(x: Array, what: str) -> None:
-    """Raise `TypeError` unless x holds floating-point numbers that are not float16."""
-    refuse_half(x.dtype)
+    """Raise `TypeError` unless x holds floating-point numbers of 32 or 64 bits."""
+    refuse_dtype(x.dtype)
     if not namespace(x).isdtype(x.dtype, "real floating"):
         raise TypeError(
             f"{what} must be float32 or float64, got {x.dtype}; convert it with .astype(np.float32)"

@@ -24,6 +24,8 @@ from pellucid.nn.function import (
     Function,
     active_dropout,
     apply,
+    check_eps,
+    check_finite,
     check_probability,
     refuse_inplace,
 )
@@ -64,6 +66,7 @@ def relu(input: Array, inplace: bool = False) -> Forward:
 def leaky_relu(input: Array, negative_slope: float = 0.01, inplace: bool = False) -> Forward:
     """Return x, or `negative_slope` · x below 0. See `ops.leaky_relu`."""
     refuse_inplace(inplace)
+    check_finite(negative_slope, "negative_slope")
     return apply(ops.leaky_relu, input, negative_slope)
 
 
@@ -139,8 +142,8 @@ def layer_norm(
 ) -> Forward:
     """Normalise over the last axes, `normalized_shape`; backward returns (dx, dweight, dbias).
 
-    Raises `ValueError` when the last axes, weight or bias are not of normalized_shape. See
-    `ops.layer_norm`.
+    Raises `ValueError` when the last axes, weight or bias are not of normalized_shape, and for an
+    eps below 0. See `ops.layer_norm`.
     """
     if not isinstance(normalized_shape, Sequence):
         raise ValueError(
@@ -156,6 +159,7 @@ def layer_norm(
     for name, p in (("weight", weight), ("bias", bias)):
         if p is not None and p.shape != shape:
             raise ValueError(f"LayerNorm expects a {name} of shape {shape}, got {p.shape}")
+    check_eps(eps)
     xp = namespace(input)
     wide = (*input.shape[: input.ndim - axes], math.prod(shape))
     flat = (None if p is None else xp.reshape(p, (-1,)) for p in (weight, bias))

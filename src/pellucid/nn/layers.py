@@ -10,7 +10,13 @@ from pellucid.core.rng import Rng
 from pellucid.core.vjp import dispatch
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
-from pellucid.nn.function import active_dropout, check_probability, refuse_inplace
+from pellucid.nn.function import (
+    active_dropout,
+    check_eps,
+    check_finite,
+    check_probability,
+    refuse_inplace,
+)
 from pellucid.nn.init import Init, normal, ones, uniform, zero_row, zeros
 from pellucid.nn.module import Buffer, Forward, Module, Parameter, single_use
 from pellucid.ops.norms import NORMS
@@ -69,6 +75,7 @@ class Norm(Module):
     def __init__(
         self, kind: str, width: int, eps: float = 1e-5, bias: bool = True, *, dtype: Any = float32
     ) -> None:
+        check_eps(eps)
         self.kind, self.eps = kind, eps
         self.weight = Parameter((width,), ones, dtype)
         self.bias = Parameter((width,), zeros, dtype) if bias and NORMS[kind].has_bias else None
@@ -122,6 +129,7 @@ class LayerNorm(Norm):
         dtype: Any = float32,
     ) -> None:
         self.normalized_shape = functional.shape_of(normalized_shape)
+        check_eps(eps)
         self.kind, self.eps = "layer_norm", eps
         self.elementwise_affine = elementwise_affine
         self.weight, self.bias = None, None
@@ -185,6 +193,7 @@ class LeakyReLU(Module):
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         refuse_inplace(inplace)
+        check_finite(negative_slope, "negative_slope")
         self.negative_slope = negative_slope
 
     def forward(self, input: Array) -> Forward:

@@ -28,10 +28,15 @@ class StateError(UserError, KeyError):
 
 
 @cache
-def refuse_half(dtype: Any) -> None:
-    """Raise `TypeError` for float16."""
-    if str(dtype).rpartition(".")[2] == "float16":
+def refuse_dtype(dtype: Any) -> None:
+    """Raise `TypeError` for float16, and for numbers that no derivative here is written for."""
+    name = str(dtype).rpartition(".")[2]
+    if name == "float16":
         raise TypeError(f"float16: {rule('float16')}")
+    if name.startswith(("complex", "object", "float128", "float96", "longdouble")):
+        raise TypeError(
+            f"expected float32 or float64, got {name}; convert it with .astype(np.float32)"
+        )
 
 
 class Buffer:
@@ -48,12 +53,12 @@ class Parameter(Buffer):
     `init(generator, shape)` initialises it. `requires_grad = False` freezes it: gradients
     are not kept, and an optimiser leaves a parameter without a gradient as it is. `fixed_row` is a
     row of a table that gets no gradient, whichever layer uses the table. Raises `TypeError` for
-    float16.
+    float16, complex numbers, objects and long doubles.
     """
 
     def __init__(self, shape: tuple[int, ...], init: Init, dtype: Any = float32) -> None:
         super().__init__(host.zeros(shape, dtype))
-        refuse_half(self.data.dtype)
+        refuse_dtype(self.data.dtype)
         self.init = init
         self.grad: Array | None = None
         self.requires_grad = True
@@ -197,6 +202,9 @@ class Module:
 
     def load_state_dict(self, mapping: Mapping[str, Array], strict: bool = True) -> Incompatible:
         """Copy the arrays of `mapping` into the parameters; dtypes are converted to the module's.
+
+        Values are not checked, as in torch: a NaN is loaded, so that a diverged model can be looked
+        at. `pellucid.load` refuses one in a model folder.
 
         Raises `StateError`, and changes nothing, if any key is missing, unexpected or of another
         shape, or if the names of one tied parameter hold unequal values. `strict=False` forgives

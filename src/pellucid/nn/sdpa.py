@@ -9,6 +9,7 @@ from pellucid.nn.function import (
     Function,
     active_dropout,
     apply,
+    check_finite,
     check_numbers,
     check_probability,
 )
@@ -46,6 +47,8 @@ def scaled_dot_product_attention(
     array([1., 0.])
     """
     check_probability(dropout_p, "dropout_p")
+    if scale is not None:
+        check_finite(scale, "scale")
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.ndim < 2:
             raise ValueError(f"{name} must have at least 2 axes, (…, length, width); got {x.shape}")

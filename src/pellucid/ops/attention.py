@@ -42,7 +42,8 @@ def attention(
         2.  P = softmax(A),  W = dropout(P)
         3.  Z = W V                         (…, L, Dv)
 
-    q: (…, L, D), k: (…, S, D), v: (…, S, Dv). `scale` is 1 / √D unless given. `mask` broadcasts to
+    q: (…, L, D), k: (…, S, D), v: (…, S, Dv). `scale` is 1 / √D unless given;
+    queries of no width, D = 0, attend to all keys alike. `mask` broadcasts to
     (…, L, S): bool means True = not allowed, float is added in the dtype of q. `causal` forbids
     key s > query l. Entries of q and k with mean 0 and variance 1 give q·k the standard deviation
     √D, and 1 / √D makes it 1 again (3.2.1, footnote 4).
@@ -59,7 +60,7 @@ def attention(
     """
     xp = namespace(q, k, v, mask)
     _check(q, k, v)
-    scale = q.shape[-1] ** -0.5 if scale is None else own_number(scale)
+    scale = max(q.shape[-1], 1) ** -0.5 if scale is None else own_number(scale)
     a = scale * (q @ xp.matrix_transpose(k))  # 1
     a = _forbid(a, mask, causal)
     probabilities, _ = softmax(a)  # 2

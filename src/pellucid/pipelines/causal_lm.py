@@ -93,7 +93,8 @@ class CausalLMPipeline(GenerationPipeline):
         `weights` are those of the last layer, mean of heads, on the text's own tokens.
         """
         opening, recorder = self.opening(source), Recorder()
-        rows, _ = self.model.rows(Packed.of([[*opening, *answer]]), recorder=recorder)
+        text = Packed.of([[*opening, *answer]])
+        rows, _ = self.model.rows(text, recorder=recorder, inference=True)
         asked = slice(len(opening) - 1, None)
         log_p, _ = ops.log_softmax(self.model.output(rows[asked]))
         weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)

@@ -61,7 +61,8 @@ class MaskedLMPipeline:
         places = [i for i, token in enumerate(ids) if token == config.mask_id]
         if not places:
             raise UserError(f"no {MASK} to fill: write it where a token is to be predicted")
-        rows = self.model(Packed.of([[config.bos_token_id, *ids, config.eos_token_id]]))
+        whole = Packed.of([[config.bos_token_id, *ids, config.eos_token_id]])
+        rows = self.model(whole, inference=True)
         p = np.exp(ops.log_softmax(rows[np.array(places) + 1])[0])
         order = np.argsort(-p, axis=1, kind="stable")[:, :best]
         pieces = text.split(MASK)

@@ -10,7 +10,6 @@ checkpoints/step-00000500/
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -24,7 +23,7 @@ import numpy as np
 import tomli_w
 
 from pellucid.core.errors import UserError
-from pellucid.core.files import write_folder_atomically
+from pellucid.core.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
 from pellucid.core.weights import from_safetensors, to_safetensors
 
 Array = np.ndarray
@@ -35,7 +34,6 @@ WEIGHTS, OPTIMIZER, STATE, SETTINGS = (
     "state.json",
     "config.toml",
 )
-SUMS = "SHA256SUMS"
 _NAME = re.compile(r"step-(\d{8,})")
 
 
@@ -71,9 +69,8 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         STATE: json.dumps(state, indent=1, allow_nan=False).encode(),
         SETTINGS: tomli_w.dumps(checkpoint.settings).encode(),
     }
-    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items())
     path = checkpoint_path(folder, checkpoint.step)
-    write_folder_atomically(path, {**files, SUMS: sums.encode()})
+    write_folder_atomically(path, {**files, SUMS: checksums(files)})
     return path
 
 
@@ -158,20 +155,20 @@ def keep_checkpoints(folder: Path, steps: Iterable[int]) -> None:
 
 def _whole_files(path: Path) -> dict[str, bytes]:
     try:
-        listing = (path / SUMS).read_text(encoding="ascii")
-        pairs = (line.split("  ", 1) for line in listing.splitlines())
-        sums = {name: digest for digest, name in pairs}
-    except (OSError, ValueError):
+        sums = read_file(path / SUMS)
+    except UserError:
         raise CheckpointError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})") from None
-    files: dict[str, bytes] = {}
-    for name in (WEIGHTS, OPTIMIZER, STATE, SETTINGS):
-        try:
-            files[name] = (path / name).read_bytes()
-        except OSError as error:
-            raise CheckpointError(f"{path / name}: cannot be read: {error.strerror}") from None
-        if hashlib.sha256(files[name]).hexdigest() != sums.get(name):
-            raise CheckpointError(
-                f"{path / name}: damaged ({len(files[name])} bytes; its checksum is not the one "
-                f"in {SUMS})"
-            )
+    try:
+        files = {name: read_file(path / name) for name in (WEIGHTS, OPTIMIZER, STATE, SETTINGS)}
+    except UserError as error:
+        raise CheckpointError(str(error)) from None
+    try:
+        changed = changed_file(files, sums)
+    except ValueError:
+        raise CheckpointError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})") from None
+    if changed is not None:
+        raise CheckpointError(
+            f"{path / changed}: damaged ({len(files[changed])} bytes; its checksum is not the one "
+            f"in {SUMS})"
+        )
     return files

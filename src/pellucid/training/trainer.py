@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.weights import average, check_weights, read_weights
+from pellucid.core.weights import average, check_weights
 from pellucid.evaluation.loss import held_out_loss
 from pellucid.nn import StateError
-from pellucid.training.checkpoint import WEIGHTS
+from pellucid.training.checkpoint import WEIGHTS, read_checkpoint
 from pellucid.training.config import TrainingConfig
 from pellucid.training.events import (
     Chosen,
@@ -324,7 +324,9 @@ class Trainer:
                 f"{', '.join(missing)}: missing, and use = {use!r} needs them; "
                 'the last weights are complete: set use = "last"'
             )
-        self.model.load_state_dict(average([read_weights(path) for path in paths]))
+        self.model.load_state_dict(
+            average([read_checkpoint(path.parent).weights for path in paths])
+        )
         if use == "average" and (self.validation or self.metric):
             self._tell(Chosen, use, tuple(steps), *self._score())
         else:

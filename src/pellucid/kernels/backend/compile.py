@@ -8,7 +8,6 @@ Numba finds a folder that it can write; where there is none, it is compiled anew
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -17,6 +16,7 @@ from numba import njit
 
 from pellucid.kernels.backend import precompile
 from pellucid.kernels.backend.cache import KernelCache
+from pellucid.kernels.backend.compiling import compiling
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,6 @@ class Kernel:
 
     def __init__(self, f: Callable[..., Any], signature: Any) -> None:
         self._f, self._signature = f, signature
-        self._lock = threading.Lock()
         self._compiled: Any = None
 
     @property
@@ -63,7 +62,7 @@ class Kernel:
 
     def compile(self) -> None:
         """Compile it, or load it from the cache, if that has not been done."""
-        with self._lock:
+        with compiling:
             self._compiled = self._compiled or self._compile()
 
     def body(self) -> Callable[..., Any]:

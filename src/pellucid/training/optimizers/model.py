@@ -122,8 +122,10 @@ class ModelOptimizer:
         `scale` is where clipping and the loss's normalisation come together: one factor.
         Parameters are written in place: run every backward that reads them before.
         Raises `ValueError`, with nothing stepped, on a gradient of another shape than its
-        parameter's.
+        parameter's, and on a learning rate or scale that is not finite.
         """
+        if not (math.isfinite(lr) and math.isfinite(scale)):
+            raise ValueError(f"lr and scale must be finite, got {lr} and {scale}")
         for name, slot in self._slots.items():
             if slot.parameter.grad is not None:
                 check_gradient(slot.parameter.grad, slot.parameter.shape, name)

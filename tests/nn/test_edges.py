@@ -1,0 +1,137 @@
+"""Arrays of no size, very long rows, and numbers that no layer is for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid import kernels, nn, ops
+from pellucid.nn.module import Parameter
+from pellucid.training.optimizers.model import ModelOptimizer
+
+F = nn.functional
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("batch", [0, 2])
+@pytest.mark.parametrize(
+    ("length", "keys", "width", "value_width"),
+    [(3, 4, 0, 2), (3, 4, 0, 0), (3, 4, 2, 0), (0, 4, 2, 2), (3, 0, 2, 2), (0, 0, 0, 0)],
+)
+def test_attention_of_arrays_of_no_size_is_torchs(
+    length: int, keys: int, width: int, value_width: int, batch: int, dtype: Any
+) -> None:
+    torch = pytest.importorskip("torch")
+    g = np.random.default_rng(0)
+    shapes = (batch, 5, length, width), (batch, 5, keys, width), (batch, 5, keys, value_width)
+    arrays = [g.standard_normal(shape).astype(dtype) for shape in shapes]
+    tensors = [torch.tensor(array, requires_grad=True) for array in arrays]
+    theirs = torch.nn.functional.scaled_dot_product_attention(*tensors)
+    y, backward = F.scaled_dot_product_attention.forward(*arrays)
+    np.testing.assert_allclose(y, theirs.detach().numpy(), rtol=1e-6, atol=1e-6)
+    theirs.sum().backward()
+    for ours, tensor in zip(backward(np.ones_like(y)), tensors, strict=True):
+        np.testing.assert_allclose(ours, tensor.grad.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("targets", [3, 0])
+def test_the_loss_of_no_target_is_torchs(targets: int) -> None:
+    torch = pytest.importorskip("torch")
+    x, ignored = np.ones((targets, 5), np.float32), np.full(targets, -100)
+    for reduction in ("mean", "sum", "none"):
+        tensor = torch.tensor(x, requires_grad=True)
+        theirs = torch.nn.functional.cross_entropy(
+            tensor, torch.tensor(ignored), reduction=reduction
+        )
+        theirs.sum().backward()
+        loss, backward = F.cross_entropy.forward(x, ignored, reduction=reduction)
+        np.testing.assert_array_equal(loss, theirs.detach().numpy())
+        np.testing.assert_array_equal(backward(np.ones_like(loss)), tensor.grad.numpy())
+
+
+@pytest.mark.parametrize("mean", [0.0, 100.0])
+@pytest.mark.parametrize("width", [2**14, 2**18, 2**22])
+def test_layer_norm_of_long_rows_is_near_float64(width: int, mean: float) -> None:
+    g = np.random.default_rng(0)
+    x = (g.standard_normal((2, width)) + mean).astype(np.float32)
+    dy = g.standard_normal(x.shape).astype(np.float32)
+    exact, saved = ops.layer_norm(x.astype(np.float64))
+    y, backward = F.layer_norm.forward(x, (width,))
+    page, page_saved = ops.layer_norm(x)
+    dx, exact_dx = backward(dy)[0], ops.layer_norm_backward(dy.astype(np.float64), saved)[0]
+    page_dx = ops.layer_norm_backward(dy, page_saved)[0]
+    for ours, right, plain in ((y, exact, page), (dx, exact_dx, page_dx)):
+        allowed = 2 * np.abs(plain - right).max() + 2 * np.finfo(np.float32).eps * np.abs(y).max()
+        assert np.abs(ours - right).max() <= allowed
+
+
+@pytest.mark.parametrize(("width", "planned"), [(2**14, True), (2**14 + 1, False)])
+def test_long_rows_are_normalised_by_the_page(width: int, planned: bool) -> None:
+    plan = kernels.plan(ops.layer_norm, (np.ones((2, width), np.float32),), {})
+    assert (plan is not None) == planned
+
+
+NUMBERS = [np.complex64, np.complex128, object, np.longdouble]
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize(
+    "call",
+    [
+        nn.Linear(4, 2), nn.LayerNorm(4), nn.ReLU(), nn.LeakyReLU(), nn.GELU(), nn.SiLU(),
+        nn.Dropout().eval(), nn.TransformerEncoderLayer(4, 2, 5).eval(),
+        lambda x: nn.MultiheadAttention(4, 2)(x, x, x),
+        lambda x: F.softmax(x, -1), lambda x: F.log_softmax(x, -1),
+        lambda x: F.scaled_dot_product_attention(x, x, x),
+        lambda x: nn.CrossEntropyLoss()(x, np.zeros(3, int)),
+        lambda x: nn.Linear(4, 2, dtype=x.dtype),
+    ],
+)  # fmt: skip
+def test_numbers_that_no_derivative_is_for_are_refused(call: Any, dtype: Any) -> None:
+    if np.dtype(dtype) == np.float64:
+        pytest.skip("a long double is a float64 here")
+    with pytest.raises(TypeError, match="float32 or float64, got"):
+        call(np.ones((3, 4)).astype(dtype))
+
+
+@pytest.mark.parametrize("eps", [-1e-5, float("nan")])
+def test_an_eps_below_zero_is_refused(eps: float) -> None:
+    for build in (
+        lambda: nn.LayerNorm(4, eps),
+        lambda: nn.TransformerEncoderLayer(4, 2, 5, layer_norm_eps=eps),
+        lambda: F.layer_norm(np.ones((2, 4)), (4,), eps=eps),
+    ):
+        with pytest.raises(ValueError, match="eps must be at least 0"):
+            build()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])
+def test_factors_that_are_not_finite_are_refused(value: float) -> None:
+    for what, build in (
+        ("negative_slope", lambda: nn.LeakyReLU(value)),
+        ("negative_slope", lambda: F.leaky_relu(np.ones(2), value)),
+        ("scale", lambda: nn.MultiheadAttention(4, 2, scale=value)),
+        ("scale", lambda: F.scaled_dot_product_attention(*[np.ones((2, 3, 4))] * 3, scale=value)),
+    ):
+        with pytest.raises(ValueError, match=f"{what} must be a number of at most 9.2e"):
+            build()
+
+
+def test_a_learning_rate_that_is_not_finite_steps_nothing() -> None:
+    weight = Parameter((2,), lambda g, shape: np.zeros(shape))
+    weight.grad = np.ones(2, np.float32)
+    optimizer = ModelOptimizer({"weight": weight})
+    for lr, scale in ((float("nan"), 1.0), (0.1, float("nan")), (float("inf"), 1.0)):
+        with pytest.raises(ValueError, match="lr and scale must be finite"):
+            optimizer.step(lr, scale)
+    np.testing.assert_array_equal(weight.data, 0.0)
+    optimizer.step(0.1)
+    assert (weight.data < 0).all()
+
+
+def test_a_nan_is_loaded_into_a_module_as_in_torch() -> None:
+    layer = nn.Linear(3, 2)
+    layer.load_state_dict({"weight": np.full((2, 3), np.nan), "bias": np.zeros(2)})
+    assert np.isnan(layer.weight.data).all()
