@@ -74,7 +74,7 @@ def test_html_is_one_file_that_loads_nothing_and_markdown_has_its_pictures(
         "valid-differences.svg",
         "forest.svg",
         "attention.svg",
-        "heads.svg",
+        "keys.svg",
     } <= set(named)
     assert all((tmp_path / name).read_text("utf-8").startswith("<svg") for name in named)
     assert '<td data-head="verdict">' in html  # which a narrow screen shows

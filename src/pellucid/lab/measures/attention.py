@@ -154,7 +154,7 @@ def _means_by_keys(layers: list[tuple[Array, dict[str, Array]]]) -> dict[str, di
 
 
 def show(findings: Findings) -> Sequence[Block]:
-    """Return pictures along training, of one run's heads and by keys, and a table of Var[q·k]."""
+    """Return pictures along training and by keys, and a table of Var[q·k]."""
     variants = findings.study.variants
     lines = {
         name: [_with_through(line, variants[name].model.score_factor) for line in runs]
@@ -165,7 +165,6 @@ def show(findings: Findings) -> Sequence[Block]:
     widths = {name: variants[name].model.head_width for name in lines}
     return [
         _along(lines, set(widths.values())),
-        _heads(*next((name, runs[0]) for name, runs in lines.items())),
         _by_keys(lines),
         "Is Var[q·k] = d_k? Median over layers, heads and seeds (least to most):",
         _variance(lines, widths),
@@ -213,30 +212,6 @@ def _along(lines: Mapping[str, Sequence[Line]], widths: set[int]) -> Block:
         "unit variances. ‖Jacobian‖ is the norm of softmax's derivative by the scaled scores; "
         "queries and keys receive that times the scale.",
     )
-
-
-def _heads(name: str, line: Line) -> Block:
-    """Draw every layer and head of one run."""
-    probes = line["probes"]
-    layers = {layer: _short(layer) for layer in probes[-1]["attention"]}
-    curves: dict[tuple[str, str], Curves] = {}
-    steps = [float(probe["step"]) for probe in probes]
-    for layer, short in layers.items():
-        for title, statistic in STATISTICS.items():
-            heads = zip(*(probe["attention"][layer][statistic] for probe in probes), strict=True)
-            curves[title, short] = {f"head {h}": [(steps, y)] for h, y in enumerate(heads, 1)}
-    title = f"Every head of one run: {name}, seed {line['seed']}"
-    svg = draw_grid(list(STATISTICS), list(layers.values()), curves, title, "step")
-    return Plot("heads.svg", title, svg, f"{title}. The statistics are those above.")
-
-
-def _short(layer: str) -> str:
-    """Return a short name of a layer.
-
-    >>> _short("decoder.layers.0.multihead_attn")
-    'cross 1'
-    """
-    return f"{kind_of(layer)} {int(layer.split('.')[2]) + 1}"
 
 
 def _by_keys(lines: Mapping[str, Sequence[Line]]) -> Block:
