@@ -38,7 +38,6 @@ from pellucid.cli.benchmark.step import (
 )
 from pellucid.cli.benchmark.torch_model import TorchTrainer, installed
 from pellucid.cli.console import Output
-from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.machine import environment
 from pellucid.data.corpora import find_corpus
@@ -224,8 +223,3 @@ def cell(name: str, value: Any) -> str:
     if name.startswith("utilisation"):
         return f"{value:.0%}"
     return value if isinstance(value, str) else f"{value:,}"
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command."""
-    return parse(bench, "bench", arguments)

@@ -82,7 +82,6 @@ def run(arguments: list[str]) -> int:
         f"evaluate {arguments[0] if named else 'RUN'}",
         arguments[1:] if named else arguments,
         lists=["--data"],
-        renamed={"--as-json": "--json"},
     )
 
 

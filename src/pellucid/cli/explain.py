@@ -9,7 +9,6 @@ import numpy as np
 from rich.text import Text as Prose
 
 from pellucid.cli.console import Output
-from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
 from pellucid.teach.topic import Edge, Language, Step, Text, Topic, language_of
@@ -110,8 +109,3 @@ def _edge(edge: Edge, language: Language) -> Iterator[str]:
     with np.printoptions(linewidth=88):
         for line in repr(edge.value()).splitlines():
             yield f"       {line}"
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command."""
-    return parse(explain, "explain", arguments)

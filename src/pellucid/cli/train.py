@@ -60,7 +60,6 @@ def run(arguments: list[str]) -> int:
         f"train {name or 'RECIPE'}",
         rest,
         lists=LISTS,
-        renamed={"--store": "--weights"},
     )
 
 

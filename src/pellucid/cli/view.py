@@ -78,7 +78,6 @@ def run(arguments: list[str]) -> int:
         f"view {arguments[0] if named else 'MODEL'}",
         arguments[1:] if named else arguments,
         lists=["--output"],
-        renamed={"--save": "--output"},
     )
 
 
