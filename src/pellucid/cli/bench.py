@@ -18,21 +18,21 @@ from threadpoolctl import threadpool_limits
 from pellucid.cli.benchmark import real_data
 from pellucid.cli.benchmark.real_data import (
     Task,
+    article_task,
     demo_task,
     pellucid_way,
-    seed_task,
     stretch,
     torch_way,
 )
 from pellucid.cli.benchmark.step import (
     N,
     V,
+    article_config,
     flops,
     in_turn,
     own_rate,
     pellucid_step,
     random_ids,
-    seed_config,
     sgemm_rate,
     shares,
 )
@@ -125,7 +125,7 @@ def tasks() -> list[Task]:
     makers: dict[str, Callable[[], Task]] = {real_data.DEMO: demo_task}
     for name in real_data.SENTENCES:
         if find_corpus(name).at_hand:
-            makers[name] = lambda name=name: seed_task(name)  # type: ignore[misc]
+            makers[name] = lambda name=name: article_task(name)  # type: ignore[misc]
     found = []
     for name, make in makers.items():
         try:
@@ -141,7 +141,7 @@ def measure_step(length: int, rounds: int, peer: bool) -> Row:
     ours = pellucid_step(source, target)
     steps: list[Callable[[], object]] = [ours]
     if peer:
-        trainer = TorchTrainer(seed_config(), available(), pad=-1)
+        trainer = TorchTrainer(article_config(), available(), pad=-1)
         steps.append(lambda: trainer.step(source, target))
     for step in steps * 2:  # compile, and fill the caches
         step()

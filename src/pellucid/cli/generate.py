@@ -86,23 +86,15 @@ def _answer(
     scores: bool,
     as_json: bool,
 ) -> int:
-    if texts:
-        if file is not None:
-            raise UsageError("give texts or --file, not both")
-        return int(not answer_window(trained, given(texts), "text", scores=scores, as_json=as_json))
-    return _answer_lines(trained, _lines_of(file), scores, as_json)
-
-
-def _answer_lines(
-    trained: GenerationPipeline, stream: BinaryIO, scores: bool, as_json: bool
-) -> int:
+    if texts and file is not None:
+        raise UsageError("give texts or --file, not both")
+    unit, batches = ("text", [given(texts)]) if texts else ("line", windows(_lines_of(file)))
+    decoder = functools.cache(trained.speaker)  # compiled at the first answer, for all
     failed = False
-    speaker = functools.cache(trained.speaker)
-    for window in windows(stream):
-        whole = answer_window(
-            trained, window, "line", scores=scores, as_json=as_json, speaker=speaker
+    for window in batches:
+        failed |= not answer_window(
+            trained, window, unit, scores=scores, as_json=as_json, decoder=decoder
         )
-        failed = failed or not whole
     return int(failed)
 
 
