@@ -100,7 +100,7 @@ def test_a_line_may_say_what_data_it_is_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "reported"),
     [
         *[
             ({k: v for k, v in DONE.items() if k != key}, f"{key}: expected .*, it is missing")
@@ -119,13 +119,13 @@ def test_a_line_may_say_what_data_it_is_of(tmp_path: Path) -> None:
         ("text", "not a line of results"),
     ],
 )
-def test_a_line_that_is_not_as_it_should_be_is_named(tmp_path: Path, line: Any, said: str) -> None:
+def test_a_line_with_a_wrong_field_is_named(tmp_path: Path, line: Any, reported: str) -> None:
     file = write(tmp_path / "results.jsonl", {**FAILED, "id": "b"}, line)
-    with pytest.raises(UserError, match=rf"jsonl, line 2: is damaged \(.*{said}.*; delete it"):
+    with pytest.raises(UserError, match=rf"jsonl, line 2: is damaged \(.*{reported}.*; delete it"):
         read_results(file)
 
 
-def test_what_comes_of_taking_out_a_damaged_line_is_said(tmp_path: Path) -> None:
+def test_the_error_of_a_damaged_line_says_what_deleting_it_does(tmp_path: Path) -> None:
     remedy = "delete it; its run is then read from its folder, or done again"
     with pytest.raises(UserError, match=rf"line 1: is damaged .*; {remedy}$"):
         read_results(write(tmp_path / "results.jsonl", 7))

@@ -80,7 +80,7 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
 
 
 @pytest.mark.parametrize(
-    "before, after, said",
+    "before, after, reported",
     [
         (
             'set.model.attention_scale = "d_k"',
@@ -216,14 +216,16 @@ def test_a_name_stays_when_the_description_changes_and_not_when_a_setting_does(
         (PROBES, 'tokenizer = "latin.json"', "latin.json: not UTF-8 text (byte 1)"),
     ],
 )
-def test_errors_in_a_study_are_named(tmp_path: Path, before: str, after: str, said: str) -> None:
+def test_errors_in_a_study_are_named(
+    tmp_path: Path, before: str, after: str, reported: str
+) -> None:
     assert before in STUDY
     (tmp_path / "latin.json").write_bytes(b"{\xff}")
     path = write_study(tmp_path, STUDY.replace(before, after))
-    with pytest.raises(UsageError) as fault:
+    with pytest.raises(UsageError) as error:
         read_study(path)
-    assert said in str(fault.value)
-    assert "scale.toml" in str(fault.value)
+    assert reported in str(error.value)
+    assert "scale.toml" in str(error.value)
 
 
 def test_two_variants_compared_with_each_other_are_refused(tmp_path: Path) -> None:
