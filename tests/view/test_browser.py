@@ -18,7 +18,7 @@ from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Seq2SeqPipeline
 from pellucid.view.page import as_json
-from pellucid.view.record import Record, Words, select_cell
+from pellucid.view.record import Record, Text, select_cell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -677,7 +677,7 @@ def test_the_page_may_not_ask_the_network(browser: Browser, file: Path) -> None:
 def test_a_file_of_another_kind_is_refused(
     browser: Browser, picture: view.Picture, tmp_path: Path
 ) -> None:
-    empty = Record("", Words("", ""), (), (), (), 0.0)
+    empty = Record("", Text("", ""), (), (), (), 0.0)
     path = view.Picture(empty).save(tmp_path / "empty.html")
     page = browser.new_page()
     page.goto(path.as_uri())

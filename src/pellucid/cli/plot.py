@@ -9,7 +9,8 @@ from pellucid.cli.console import Output
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
 from pellucid.teach.pictures import PICTURES, save
-from pellucid.teach.topic import Language, language_of
+from pellucid.teach.topic import language_of
+from pellucid.view.record import Language
 
 FORMATS = (".svg", ".png", ".pdf")
 

@@ -17,8 +17,8 @@ from pellucid.families.folder import load_model
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Pipeline
 from pellucid.view import attention
-from pellucid.view.page import Language
 from pellucid.view.picture import drawable
+from pellucid.view.record import Language
 
 USE = 'which model, and what text? Use `pellucid view MODEL "TEXT"`'
 

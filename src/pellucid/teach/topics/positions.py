@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid import ops
-from pellucid.teach.topic import Check, Code, Edge, Step, Text, Topic
+from pellucid.teach.topic import Check, Code, Edge, Step, Topic
+from pellucid.view.record import Text
 
 WIDTH, SHIFT = 64, 5
 
