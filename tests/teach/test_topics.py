@@ -11,7 +11,8 @@ import pytest
 
 import pellucid.teach.topics
 from pellucid import ops
-from pellucid.teach.topic import Code, Topic, gradients_of, language_of, normal
+from pellucid.check.op_cases import normal
+from pellucid.teach.topic import Code, Topic, gradients_of, language_of
 from pellucid.teach.topics import TOPICS
 from pellucid.view.record import Text
 

@@ -67,7 +67,7 @@ RENAMED = {"store": "quantize"}
 """Old names of commands, which still work."""
 
 UNFINISHED = (["demo"], ["chat"], ["train"], ["lab", "run"])
-"""How commands begin whose work is left undone when nobody reads their output any more."""
+"""Commands that stop before their work is done when their output is closed."""
 
 
 def listed(summaries: Mapping[str, str]) -> str:

@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
         json: bool = False,
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
     ) -> int:
-        """Score a trained model: loss and, if asked for, error rates or BLEU.
+        """Score a trained model: loss and, if a metric is set, error rates or BLEU.
 
         A decoder alone is scored by its loss, an encoder alone also by how many of the masked
         tokens it predicts.

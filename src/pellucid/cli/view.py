@@ -92,7 +92,7 @@ def _view(
     shown: bool,
 ) -> int:
     picture = attention(trained, text, answer, search=search)
-    # Files before the drawing, which nobody may read; pages first, for a drawing may be refused.
+    # Files before the drawing, whose output may be closed; pages first: a drawing may be refused.
     ordered = sorted(output, key=lambda path: drawable(path) != "page")
     for path in ordered:
         picture.save(path, *which, language=language)

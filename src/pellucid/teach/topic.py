@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid import Rng, nn, ops
-from pellucid.check import gradient_check
+from pellucid.check import TOLERANCE, gradient_check
 from pellucid.view.backward import CodeLine, statements
 from pellucid.view.record import Language, Text
 
@@ -86,7 +86,6 @@ DIFFERENCES = Text(
     "gradients against finite differences in float64, largest relative error",
     "float64 유한 차분과 비교한 기울기의 최대 상대 오차",
 )
-TOLERANCE = 1e-7
 
 
 def gradients_of(
@@ -102,11 +101,6 @@ def gradients_of(
         return y, lambda dy: f_backward(dy, saved)
 
     return Check(DIFFERENCES, lambda: max(gradient_check(forward, arrays)), TOLERANCE)
-
-
-def normal(*shape: int) -> np.ndarray:
-    """Return standard normal numbers in float64; equal shapes give equal numbers."""
-    return np.random.default_rng(shape).standard_normal(shape)
 
 
 def language_of(environment: Mapping[str, str] = os.environ) -> Language:

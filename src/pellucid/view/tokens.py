@@ -167,7 +167,7 @@ def _bytes_of_pieces(tokenizer: Tokenizer) -> dict[int, bytes | Label]:
 
 
 def _byte_alphabet() -> dict[int, str]:
-    """Return the letter that stands for each byte in a byte-level vocabulary (Radford et al. 2019).
+    """Return the letter of each byte in a byte-level vocabulary (Radford et al. 2019).
 
     Bytes that print as Latin-1 stand for themselves, the others for letters from U+0100 on.
     """

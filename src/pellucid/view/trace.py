@@ -157,20 +157,20 @@ def trace_causal_lm(
     opened[at : at + len(ids)] = vocabulary.labels(ids, source)
     search = _all_answers(search, pipeline)
     answers, tree = search_tree(decoder, prompt, search, vocabulary, opened[-1])
-    said = list(answers[0].tokens) if given is None else given
+    generated = list(answers[0].tokens) if given is None else given
     notes: tuple[Text, ...] = ()
-    expected = [*said, config.eos_token_id]
+    expected = [*generated, config.eos_token_id]
     if given is None and not answers[0].finished:
-        notes = (_unfinished(len(said)),)
-        expected = said
+        notes = (_unfinished(len(generated)),)
+        expected = generated
     places = range(len(opening) - 1, len(opening) - 1 + len(expected))
-    run = partial(capture_text, model, [*opening, *said], places, expected)
+    run = partial(capture_text, model, [*opening, *generated], places, expected)
     seen = run()
     record = Record(
-        title=f"{vocabulary.text(ids)} → {vocabulary.text(said)}",
+        title=f"{vocabulary.text(ids)} → {vocabulary.text(generated)}",
         model=_describe(model, 0, config.num_hidden_layers),
         source=(),
-        target=(*opened, *vocabulary.labels(said, target or ())),
+        target=(*opened, *vocabulary.labels(generated, target or ())),
         maps=seen.maps,
         loss=seen.loss,
         steps=steps_of(seen.logits, expected, places, vocabulary),
@@ -253,7 +253,7 @@ def _unfinished(tokens: int) -> Text:
 
 
 def _all_answers(search: SearchConfig | None, pipeline: Any) -> SearchConfig:
-    """The search asked for, else the model's own; it returns as many answers as its beam holds."""
+    """The search given, else the model's own; it returns as many answers as its beam holds."""
     search = search or (SearchConfig() if pipeline is None else pipeline.search)
     return replace(search, best=search.beam)
 

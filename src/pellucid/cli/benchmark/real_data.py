@@ -1,4 +1,4 @@
-"""Whole corpora, in each side's best batches: packed rows here, batches of like length in PyTorch.
+"""Whole corpora: packed rows here, batches of similar length in PyTorch, each at its best size.
 
 Source tokens and tokens to be predicted count as useful; padding does not.
 """
@@ -85,7 +85,7 @@ def pellucid_way(task: Task) -> Callable[[], int]:
 
 
 def torch_way(task: Task, padded_to: int | None = None) -> Callable[[], int]:
-    """Return the same in PyTorch: on batches of like length padded to their own longest, or on
+    """Return the same in PyTorch: on batches of similar length padded to their own longest, or on
     shuffled ones padded to a length, as article 003 does it.
     """
     trainer = TorchTrainer(task.config, available())

@@ -124,7 +124,7 @@ def shares(step: Callable[[], float]) -> dict[str, float]:
         began = time.perf_counter()
         result = plain(self, *args)
         seconds = time.perf_counter() - began
-        if threading.get_ident() == caller:  # helping threads wait inside a kernel of their own
+        if threading.get_ident() == caller:  # helping threads wait inside their own kernel call
             spent[KINDS.get(self._f.__module__.rsplit(".", 1)[-1], "elementwise")] += seconds
         return result
 

@@ -52,7 +52,7 @@ STATISTICS = {
 }
 BY_KEYS = {"‖Jacobian‖": "jacobian", "largest weight": "top", "entropy / log keys": "evenness"}
 FEWEST = 8
-"""Queries with so many keys, for a mean over them to be shown."""
+"""The fewest queries whose mean is shown."""
 
 
 # recorded ----------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def _by_keys(lines: Mapping[str, Sequence[Line]]) -> Block:
         "keys.svg",
         title,
         draw_grid(list(BY_KEYS), ["first step", "last step"], curves, title, "keys", base=2),
-        f"Means over queries with so many keys (sentence lengths with at least {FEWEST} queries in "
+        f"Means over queries by their number of keys (those with at least {FEWEST} queries in "
         "the batch), over all layers and heads, before training and at its end.",
     )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pellucid.teach.topic import Check, Code, Edge, Step, Topic, normal
+from pellucid.check.op_cases import normal
+from pellucid.teach.topic import Check, Code, Edge, Step, Topic
 from pellucid.training.optimizers.adam import Moments, adam
 from pellucid.view.record import Text
 
