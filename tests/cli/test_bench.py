@@ -124,7 +124,7 @@ def test_a_step_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "N", 3)
     monkeypatch.setattr(bench, "random_ids", lambda length: step.random_ids(length, 53))
     monkeypatch.setattr(bench, "pellucid_step", lambda s, t: step.pellucid_step(s, t, tiny))
-    row = bench.measure_step(7, 2, peer=False)
+    row = bench.measure_step(7, 2, compared=False)
     assert row["milliseconds"] > 0
     assert row["tokens a second"] > 0
     assert "times PyTorch's speed" not in row
