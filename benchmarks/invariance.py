@@ -3,12 +3,12 @@
     python -m benchmarks.invariance MODEL SOURCES [--sentences 1000] [--plain 1000] [--keep]
 
 Three implementations answer the same sentences, greedily and with beam 5, in batches of 1, 7
-and 64, in another order, and all at once. The kernels: compared to the last bit of every score. The plain
-pages, which use BLAS: by tokens, with the number of sentences whose margin was under the threshold,
-so that they were answered again alone. Without a cache, every prefix read anew: by tokens with
-those of the kernels, each difference with its margin. Noise is the largest difference between the
-log-probabilities of whole answers, and of single tokens over the whole vocabulary, that batch and
-cache make on the plain pages, and the kernels beside them.
+and 64, in another order, and all at once. The kernels: compared to the last bit of every score. The
+pages of `ops`, which use BLAS: by tokens, with the number of sentences whose margin was under the
+threshold, so that they were answered again alone. Without a cache, every prefix read anew: by
+tokens with those of the kernels, each difference with its margin. Noise is the largest difference
+between the log-probabilities of whole answers, and of single tokens over the whole vocabulary, that
+batch and cache make on the pages, compared with the kernels.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     PELLUCID_DATA=… python -m benchmarks.real_data chatbot-ko|multi30k-de-en [--intel | --avx2]
                                                    [--keep]
 
-Three ways through the same pairs, seed 003's model: Pellucid on packed batches by token budget;
+Three ways through the same pairs, article 003's model: Pellucid on packed batches by token budget;
 PyTorch on length-bucketed batches padded to their own longest; PyTorch as the seed does it, batches
 padded to 50. They take turns, a stretch of batches each, in one process with two threads. Source
 tokens and tokens to be predicted count as useful. With --intel, MKL is told that the processor is
@@ -23,8 +23,8 @@ from threadpoolctl import threadpool_limits
 from pellucid.cli.benchmark.real_data import (
     LONGEST,
     SENTENCES,
+    article_task,
     pellucid_way,
-    seed_task,
     stretch,
     torch_way,
 )
@@ -40,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     mkl = told(options)
     where = machine()
-    task = seed_task(options.corpus)
+    task = article_task(options.corpus)
     ways = {
         "pellucid": pellucid_way(task),
         "torch_bucketed": torch_way(task),

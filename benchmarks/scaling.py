@@ -4,7 +4,7 @@
     python -m benchmarks.scaling vocabulary layers [--keep]
     python -m benchmarks.scaling plot           draws what was kept last: docs/scaling.png
 
-All on seed 003's model; the points of a curve take turns in every round, forwards and backwards.
+All on article 003's model; the points of a curve take turns in every round, forwards and backwards.
 
 corpus: microseconds per useful token on the first 10 … 10,000 of Multi30k's pairs, shuffled, after
 the first epoch, at two budgets of tokens per batch. A corpus that is smaller than a budget has one
@@ -29,15 +29,15 @@ import numpy as np
 from benchmarks.machine import RESULTS, machine, quartiles, report
 from threadpoolctl import threadpool_limits
 
-from pellucid.cli.benchmark.real_data import forever, seed_task
+from pellucid.cli.benchmark.real_data import article_task, forever
 from pellucid.cli.benchmark.step import (
     LAYERS,
     V,
+    article_config,
     in_turn,
     pellucid_step,
     pellucid_trainer,
     random_ids,
-    seed_config,
 )
 from pellucid.data.batches import Batches, Examples
 
@@ -69,7 +69,7 @@ def rounds_of(calls: Sequence[Callable[[], float]], rounds: int) -> np.ndarray:
 
 
 def corpus(rounds: int, tokens: int) -> list[dict[str, Any]]:
-    task = seed_task(CORPUS)
+    task = article_task(CORPUS)
     order = np.random.default_rng(0).permutation(len(task.examples))
     parts = [task.examples.batch(order[:n]) for n in SENTENCES]
     corpora = [Examples(part.source, part.target, 0) for part in parts]
@@ -151,7 +151,7 @@ def steps(
 
 def vocabulary(rounds: int) -> dict[str, Any]:
     def make(v: int) -> Callable[[], object]:
-        return pellucid_step(*random_ids(50, v), seed_config(v, v))
+        return pellucid_step(*random_ids(50, v), article_config(v, v))
 
     return {**steps("vocabulary", VOCABULARIES, make, rounds), "layers": LAYERS}
 
@@ -160,7 +160,7 @@ def layers(rounds: int) -> dict[str, Any]:
     source, target = random_ids(50)
 
     def make(n: int) -> Callable[[], object]:
-        return pellucid_step(source, target, seed_config(layers=n))
+        return pellucid_step(source, target, article_config(layers=n))
 
     return {**steps("layers", STACKS, make, rounds), "vocabulary": V}
 

@@ -25,7 +25,7 @@ import time
 import numpy as np
 from pellucid.models import (Seq2Seq, Seq2SeqConfig)
 from pellucid.core.batch import (Batch, Packed)
-from pellucid.training import TrainingConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import train_step
 

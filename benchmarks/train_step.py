@@ -25,12 +25,12 @@ from threadpoolctl import threadpool_limits
 
 from pellucid.cli.benchmark.step import (
     N,
+    article_config,
     flops,
     in_turn,
     own_rate,
     pellucid_step,
     random_ids,
-    seed_config,
     sgemm_rate,
     shares,
     timed,
@@ -43,13 +43,13 @@ THREADS = 2
 def torch_step(
     source: np.ndarray, target: np.ndarray, compiled: bool = False
 ) -> Callable[[], float]:
-    trainer = TorchTrainer(seed_config(), THREADS, compiled, pad=-1)
+    trainer = TorchTrainer(article_config(), THREADS, compiled, pad=-1)
     return lambda: trainer.step(source, target)
 
 
 def torch_rate() -> float:
     """Best of a few of PyTorch's products, of the shapes of `sgemm_rate`."""
-    config = seed_config()
+    config = article_config()
     a = torch.ones(3200, config.d_model)
     b = torch.ones(config.d_model, config.target_vocab_size)
     return 2.0 * 3200 * b.numel() / min(timed(lambda: a @ b) for _ in range(3))

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.view.samples import speaking
-from tests.view.test_halves import bert, gpt
+from tests.view.samples import bert, gpt, speaking
 
 from pellucid.cli import generate, lines
 from pellucid.cli.answers import converse, written
@@ -88,7 +87,7 @@ def test_a_conversation_without_a_question_makes_nothing_ready(
     ids=["strict", "surrogates"],
 )
 @pytest.mark.parametrize("half", [gpt, bert])
-def test_what_is_not_utf8_is_said_and_the_prompt_stays(
+def test_text_that_is_not_utf8_is_reported_and_the_prompt_stays(
     half: Callable[[], Any],
     typed: str | UnicodeError,
     monkeypatch: pytest.MonkeyPatch,
@@ -103,19 +102,20 @@ def test_what_is_not_utf8_is_said_and_the_prompt_stays(
     assert len(answered) == 2  # an answer, and the end
 
 
-def test_lines_that_come_one_by_one_make_the_model_ready_once(
+def test_lines_that_come_one_by_one_compile_the_model_once(
     compiled: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(lines, "WINDOW", 1)
     trained = speaking()
     stream = io.BytesIO("\n".join(TEXTS).encode())
-    assert generate._answer_lines(trained, stream, scores=False, as_json=False) == 0
+    monkeypatch.setattr(generate, "_lines_of", lambda file: stream)
+    assert generate._answer(trained, (), None, scores=False, as_json=False) == 0
     assert len(compiled) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said == trained.best(TEXTS)
+    reported = capsys.readouterr().out.splitlines()
+    assert reported == trained.best(TEXTS)
 
 
-def test_an_answer_is_one_field_whatever_stands_in_it() -> None:
+def test_an_answer_with_tabs_or_line_breaks_is_one_field() -> None:
     answers = [Answer("a\tb\nc", -1.5, True), Answer("d", -2.0, True)]
     assert written(answers, scores=True) == "-1.500\ta b c\t-2.000\td"
     assert written(answers, scores=False) == "a b c\td"

@@ -42,7 +42,7 @@ def test_tables(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "installed", lambda: True)
-    assert bench.run([]) == 0
+    assert bench.bench() == 0
     printed = capsys.readouterr().out
     for shown in ("length 50", "length 12", "512.3", "12,345", "51%", "2.50 (2.41–2.63)"):
         assert shown in printed
@@ -56,7 +56,7 @@ def test_it_says_what_it_measures(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "installed", lambda: False)
-    assert bench.run(["--json"]) == 0
+    assert bench.bench(json=True) == 0
     shown = capsys.readouterr()
     for what in ("training steps of length 50", "training steps of length 12", "on g2p-demo"):
         assert what in shown.err
@@ -67,7 +67,7 @@ def test_without_pytorch_it_says_so(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "installed", lambda: False)
-    assert bench.run(["--no-data"]) == 0
+    assert bench.bench(data=False) == 0
     printed = capsys.readouterr().out
     assert "PyTorch is not installed" in printed
     assert "45,678" not in printed
@@ -83,7 +83,7 @@ def test_a_busy_machine_is_named(
 ) -> None:
     monkeypatch.setattr(bench, "available", lambda: 2)
     monkeypatch.setattr(bench, "load", lambda: busy)
-    bench.run([])
+    bench.bench()
     assert ("kept 1.7 processors busy" in capsys.readouterr().out) == (busy > 1)
 
 
@@ -91,7 +91,7 @@ def test_json(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "installed", lambda: True)
-    assert bench.run(["--json"]) == 0
+    assert bench.bench(json=True) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["length"] for row in found["step"]] == [50, 12]
     assert found["data"] == [DATA]
@@ -110,7 +110,7 @@ def test_missing_data_is_named_and_nothing_is_downloaded(
 
     monkeypatch.delenv("PELLUCID_DATA", raising=False)
     monkeypatch.setattr(bench, "demo_task", missing)
-    monkeypatch.setattr(bench, "seed_task", downloads)
+    monkeypatch.setattr(bench, "article_task", downloads)
     with caplog.at_level(logging.WARNING):
         assert bench.tasks() == []
     assert "g2p-demo is not measured: the data of the package misaki" in caplog.text
@@ -120,11 +120,11 @@ def test_a_step_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"N": 3, "V": 53, "E": 24, "H": 2, "F": 31, "LAYERS": 1}
     for name, size in sizes.items():
         monkeypatch.setattr(step, name, size)
-    tiny = step.seed_config(53, 53, layers=1)
+    tiny = step.article_config(53, 53, layers=1)
     monkeypatch.setattr(bench, "N", 3)
     monkeypatch.setattr(bench, "random_ids", lambda length: step.random_ids(length, 53))
     monkeypatch.setattr(bench, "pellucid_step", lambda s, t: step.pellucid_step(s, t, tiny))
-    row = bench.measure_step(7, 2, peer=False)
+    row = bench.measure_step(7, 2, compared=False)
     assert row["milliseconds"] > 0
     assert row["tokens a second"] > 0
     assert "times PyTorch's speed" not in row

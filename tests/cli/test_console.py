@@ -1,4 +1,4 @@
-"""What users wrote is printed as it stands."""
+"""What users wrote is printed unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_word_between_colons_is_no_picture(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == ":warning: ok\n"
 
 
-def test_the_name_of_a_run_stands_on_the_live_line_as_it_is() -> None:
+def test_the_live_line_shows_the_name_of_a_run_unchanged() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=97)
     with Progress(console, "[red]:warning:") as progress:
         rows = progress._bar.make_tasks_table(progress._bar.tasks)

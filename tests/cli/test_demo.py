@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.cli.demo import _free, _spread, program, run
+from pellucid.cli.demo import _free, _spread, demo, program
 from pellucid.core.errors import UsageError
 
 
@@ -14,7 +14,7 @@ def test_the_demo_from_end_to_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["--chat-minutes", "0.001", "--g2p-minutes", "0.02"]) == 0
+    assert demo(chat_minutes=0.001, g2p_minutes=0.02) == 0
     out = capsys.readouterr().out
     for words in ("Memorising", "Generalising", "memory, not understanding", "never seen"):
         assert words in " ".join(out.split())
@@ -29,7 +29,7 @@ def test_a_wrong_time_is_refused_before_anything_is_trained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="minutes must be above 0"):
-        run(["--g2p-minutes", "-1"])
+        demo(g2p_minutes=-1)
     assert not list(tmp_path.iterdir())
 
 

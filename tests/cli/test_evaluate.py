@@ -11,7 +11,7 @@ from tests.cli.test_main import TINY, failed, pairs, pellucid
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with settings, a table of pairs under names of its own, and a run on them."""
+    """A folder with settings, a table of pairs under other names, and a run on them."""
     folder = tmp_path_factory.mktemp("place")
     (folder / "tiny.toml").write_text(TINY, encoding="utf-8")
     table = "de,en\n" + pairs(131).replace("\t", ",")

@@ -8,8 +8,9 @@ import pytest
 
 from pellucid.cli.explain import page
 from pellucid.cli.main import main
-from pellucid.teach.topic import Check, Text
+from pellucid.teach.topic import Check
 from pellucid.teach.topics import TOPICS
+from pellucid.view.record import Text
 
 
 @pytest.mark.parametrize("name", TOPICS)

@@ -116,7 +116,7 @@ def test_what_a_bert_cannot_fill_is_named_and_the_rest_goes_on(place: Path) -> N
     failed(pellucid("generate", run, "--file", place / "none.txt"), 1, "none.txt: cannot be read")
 
 
-def test_too_long_a_text_is_refused_not_cut(place: Path) -> None:
+def test_too_long_a_text_is_refused_not_truncated(place: Path) -> None:
     done = pellucid("generate", place / "runs" / "gpt", "a" * 40, "ab")
     failed(done, 1, "text 1: 40 tokens, more than the 17 that this model can read")
     first, second = done.stdout.splitlines()
@@ -293,13 +293,13 @@ def test_a_huggingface_gpt_continues_without_a_begin_token(tmp_path: Path) -> No
     trained = package.load(folder)
     ids = core.encode("cab d").ids
     assert ids == [66, 96, 94, 67]
-    said = list(ids)
+    generated = list(ids)
     for _ in range(5):
-        said.append(int(trained.model(Packed.of([said]))[-1].argmax()))
-        if said[-1] == 2:
-            said.pop()
+        generated.append(int(trained.model(Packed.of([generated]))[-1].argmax()))
+        if generated[-1] == 2:
+            generated.pop()
             break
-    assert done.stdout.rstrip("\n") == " ".join(core.decode(said).splitlines())
+    assert done.stdout.rstrip("\n") == " ".join(core.decode(generated).splitlines())
     texts = tmp_path / "texts.txt"
     texts.write_text("abc\ncab d\n", encoding="utf-8")
     scores = json.loads(pellucid("evaluate", folder, "--data", texts, "--json").stdout)

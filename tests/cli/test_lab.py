@@ -1,4 +1,4 @@
-"""`pellucid lab` as a user meets it: what is wrong is said once, and before anything runs."""
+"""`pellucid lab` as a user meets it: an error is reported once, before anything runs."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def refused(capsys: Says, *arguments: str) -> tuple[int, str]:
     """Call `pellucid lab run`, which must not begin any run; return exit code and message."""
     code = main(["lab", "run", *arguments])
     assert not list(Path().glob("**/runs"))
-    said = capsys.readouterr()
-    assert "done" not in said.out
-    return code, said.err
+    shown = capsys.readouterr()
+    assert "done" not in shown.out
+    return code, shown.err
 
 
-def test_data_that_is_missing_is_said_before_any_run(tmp_path: Path, capsys: Says) -> None:
+def test_missing_data_is_reported_before_any_run(tmp_path: Path, capsys: Says) -> None:
     path = write_study(tmp_path)
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(recipe.read_text().replace(f"{tmp_path.as_posix()}/pairs", "elsewhere/pairs"))
-    code, said = refused(capsys, str(path))
+    code, shown = refused(capsys, str(path))
     assert code == 1
-    assert f"elsewhere/pairs.tsv: there is no such file in {tmp_path}, where" in said
+    assert f"elsewhere/pairs.tsv: there is no such file in {tmp_path}, where" in shown
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "pairs.tsv").write_text("a\tb\nc\n")
     assert "pairs.tsv, line 2: expected 2 columns" in refused(capsys, str(path))[1]
@@ -46,9 +46,9 @@ def test_data_that_is_missing_is_said_before_any_run(tmp_path: Path, capsys: Say
 def test_only_what_is_to_run_must_have_its_data(tmp_path: Path, capsys: Says) -> None:
     text = STUDY.replace('set.model.attention_scale = "none"', 'set.data.train = ["nowhere.tsv"]')
     path = write_study(tmp_path, text)
-    code, said = refused(capsys, str(path))
+    code, shown = refused(capsys, str(path))
     assert code == 1
-    assert f"nowhere.tsv: there is no such file in {tmp_path}" in said
+    assert f"nowhere.tsv: there is no such file in {tmp_path}" in shown
     options = ["--only", "linear", "--seeds", "0", "--folder", "out", "--workers", "1"]
     assert main(["lab", "run", str(path), *options]) == 0
     assert (
@@ -56,7 +56,7 @@ def test_only_what_is_to_run_must_have_its_data(tmp_path: Path, capsys: Says) ->
     )
 
 
-def test_data_that_changed_since_a_run_was_done_is_said_before_any_other(
+def test_data_changed_since_a_run_was_done_is_reported_before_any_other(
     tmp_path: Path, capsys: Says
 ) -> None:
     path, file = write_study(tmp_path), tmp_path / "lab" / "scale" / "results.jsonl"
@@ -65,11 +65,11 @@ def test_data_that_changed_since_a_run_was_done_is_said_before_any_other(
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text(pairs.read_text().replace("six six", "six six six"))
     for variant in ("sqrt", "linear"):  # what is done, and what would be compared with it
-        code, said = refused(capsys, str(path), "--only", variant, "--seeds", "0")
+        code, shown = refused(capsys, str(path), "--only", variant, "--seeds", "0")
         assert code == 1
-        assert "results.jsonl: sqrt with seed 0 was trained on other data (SHA-256 of its" in said
-        assert f"{line['data'][:12]}…, now " in said
-        assert "put the data back, use another results file and folder, or delete" in said
+        assert "results.jsonl: sqrt with seed 0 was trained on other data (SHA-256 of its" in shown
+        assert f"{line['data'][:12]}…, now " in shown
+        assert "put the data back, use another results file and folder, or delete" in shown
     del line["data"]  # as older lines lack it, which cannot be compared
     file.unlink()
     append_result(file, line)
@@ -87,10 +87,10 @@ def test_a_corpus_without_held_out_pairs_has_no_validation_loss(
         f'train = ["{tmp_path.as_posix()}/pairs.tsv"]', 'corpus = "chatterbot-ko"'
     )
     recipe.write_text(settings)
-    code, said = refused(capsys, str(path))
+    code, shown = refused(capsys, str(path))
     assert code == 2
-    assert "runs of sqrt do not write valid_loss, because they have no validation pairs" in said
-    assert "held_out" not in said  # which is of files alone
+    assert "runs of sqrt do not write valid_loss, because they have no validation pairs" in shown
+    assert "held_out" not in shown  # which is of files alone
 
 
 def test_too_few_seeds_and_runs_of_other_settings_are_reported_before_it_runs(
@@ -98,10 +98,10 @@ def test_too_few_seeds_and_runs_of_other_settings_are_reported_before_it_runs(
 ) -> None:
     path = write_study(tmp_path)
     main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
-    said = capsys.readouterr().out
-    assert "note: 1 of 1 primary comparisons cannot exclude chance" in said
-    assert said.index("6 seeds of each would be enough") < said.index("1/1 done")
-    assert "belong to no run" not in said
+    shown = capsys.readouterr().out
+    assert "note: 1 of 1 primary comparisons cannot exclude chance" in shown
+    assert shown.index("6 seeds of each would be enough") < shown.index("1/1 done")
+    assert "belong to no run" not in shown
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(recipe.read_text().replace("epochs = 2", "epochs = 1"))
     main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
@@ -110,12 +110,12 @@ def test_too_few_seeds_and_runs_of_other_settings_are_reported_before_it_runs(
 
 def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) -> None:
     path = write_study(tmp_path)
-    code, said = refused(capsys, str(path), "--only", "none", "--seeds", "2")
+    code, shown = refused(capsys, str(path), "--only", "none", "--seeds", "2")
     assert code == 2
-    assert "no run of none has seed 2" in said
-    code, said = refused(capsys, str(path), "--only", "none", "--only", "linear")
+    assert "no run of none has seed 2" in shown
+    code, shown = refused(capsys, str(path), "--only", "none", "--only", "linear")
     assert code == 2
-    assert "--only is given 2 times" in said
+    assert "--only is given 2 times" in shown
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) 
 def test_a_scheduler_that_is_not_there(
     tmp_path: Path, address: str, code: int, message: str
 ) -> None:
-    """Each in a process of its own: what Dask leaves of one client can trip the next."""
+    """Each in a separate process: what Dask leaves of one client can trip the next."""
     pytest.importorskip("distributed")
     call = ["lab", "run", str(write_study(tmp_path)), "--dask", address]
     script = (
@@ -152,15 +152,15 @@ def test_a_results_file_that_cannot_be_read_is_marked_in_its_row(
     good = tmp_path / "lab" / "seed-003" / "results.jsonl"
     append_result(good, failure(trial, "out of luck", 0.1))
     assert main(["lab", "list"]) == 1
-    said = capsys.readouterr()
-    rows = {line.split()[0]: line.split() for line in said.out.splitlines() if line[:1].isalpha()}
+    shown = capsys.readouterr()
+    rows = {line.split()[0]: line.split() for line in shown.out.splitlines() if line[:1].isalpha()}
     planned = {name: str(len(load_study(name).trials())) for name in ("exponent", "article-003")}
     assert rows["exponent"][1:3] == [planned["exponent"], "unreadable"]
     assert rows["article-003"][1:3] == [
         planned["article-003"],
         "0",
     ]  # in the folder of its old name
-    assert "results.jsonl, line 1: is damaged" in said.err
+    assert "results.jsonl, line 1: is damaged" in shown.err
 
 
 def test_a_study_may_be_named_by_its_old_name(caplog: pytest.LogCaptureFixture) -> None:

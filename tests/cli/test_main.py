@@ -54,7 +54,7 @@ metric = "error_rates"
 
 
 def pellucid(*arguments: str | Path, stdin: str | bytes = b"", cwd: Path | None = None) -> Done:
-    """Run the command line, in this process for speed, and return what it said."""
+    """Run the command line, in this process for speed, and return what it printed."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
@@ -67,7 +67,7 @@ def pellucid(*arguments: str | Path, stdin: str | bytes = b"", cwd: Path | None 
 
 
 def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    """Run the command line in a process of its own."""
+    """Run the command line in a separate process."""
     command = [sys.executable, "-m", "pellucid", *arguments]
     return subprocess.run(command, check=False, timeout=120, **options)
 
@@ -137,13 +137,13 @@ def test_a_misspelt_setting_suggests_the_nearest(place: Path) -> None:
     failed(pellucid("train", "tiny.toml", "--model.d-modle", "8", cwd=place), 2, "--model.d-model")
 
 
-def test_a_fault_of_ours_is_one_message_and_a_traceback_on_request(
+def test_a_bug_is_one_message_and_a_traceback_on_request(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def break_down(arguments: list[str]) -> int:
+    def break_down() -> list[str]:
         raise ZeroDivisionError("by nought")
 
-    monkeypatch.setattr("pellucid.cli.recipes.run", break_down)
+    monkeypatch.setattr("pellucid.cli.recipes.recipe_names", break_down)
     assert main(["recipes"]) == 1
     message = capsys.readouterr().err
     assert "ZeroDivisionError: by nought" in message
@@ -169,7 +169,7 @@ def test_a_warning_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")
     train = ("train", "tiny.toml", "--data.train", "words.tsv", "--data.held-out", "0")
     done = process(*train, cwd=tmp_path, capture_output=True)
-    warning = b"pellucid: left out 1 of 31 pairs: a side is empty or has more than 17 tokens\n"
+    warning = b"pellucid: left out 1 of 31 pairs: expected 1 to 17 tokens on both sides\n"
     assert (done.returncode, done.stderr) == (0, warning)
 
 
@@ -401,7 +401,7 @@ class TestTrain:
         done = pellucid("train", "tiny.toml", "--data.train", path, "--run", run, cwd=place)
         failed(done, 1, "bad.tsv", *words)
 
-    def test_a_learning_rate_that_diverges_is_said(self, place: Path, tmp_path: Path) -> None:
+    def test_divergence_is_reported(self, place: Path, tmp_path: Path) -> None:
         done = pellucid(
             *("train", "tiny.toml", "--data.train", "words.tsv", "--run", tmp_path / "run"),
             *("--training.schedule.lr", "1e30", "--training.steps", "50"),
@@ -419,14 +419,14 @@ class TestTrain:
         failed(done, 1, "diverged at step 1", "not finite")
         assert not (tmp_path / "run" / "model").exists()
 
-    def test_an_unwritable_folder_is_said(self, place: Path) -> None:
+    def test_an_unwritable_folder_is_reported(self, place: Path) -> None:
         (place / "file").write_text("", encoding="utf-8")
         done = pellucid(
             *("train", "tiny.toml", "--data.train", "words.tsv", "--run", "file/run"), cwd=place
         )
         failed(done, 1, "file")
 
-    def test_scores_taken_before_weights_were_rounded_are_told(
+    def test_scores_taken_before_weights_were_rounded_are_marked(
         self, place: Path, tmp_path: Path
     ) -> None:
         train = ("train", "tiny.toml", "--data.train", "words.tsv", "--training.steps", "1")
@@ -521,10 +521,10 @@ class TestStopping:
         running.stdout.close()
         assert running.stderr is not None
         with running.stderr:
-            said = running.stderr.read().decode()
-        assert running.wait(timeout=60) == 141, said
-        assert f"resume from it: pellucid train --resume {run}\n" in said
-        assert said.count("\n") == 1
+            reported = running.stderr.read().decode()
+        assert running.wait(timeout=60) == 141, reported
+        assert f"resume from it: pellucid train --resume {run}\n" in reported
+        assert reported.count("\n") == 1
         assert list((run / "checkpoints").iterdir())
         assert not (run / "model").exists()
         for arguments in (("--resume", run), ("tiny.toml", *self.ARGUMENTS, "--run", whole)):
@@ -587,7 +587,7 @@ class TestGenerate:
         failed(done, 0)
         assert done.stderr == ""
 
-    def test_a_long_text_is_refused_not_cut(self, place: Path) -> None:
+    def test_a_long_text_is_refused_not_truncated(self, place: Path) -> None:
         done = pellucid("generate", "runs/tiny", "a" * 20, "abc", cwd=place)
         failed(done, 1, "text 1: 20 tokens, more than the 19")
         assert done.stdout.startswith("\n")
@@ -743,8 +743,8 @@ class TestGenerate:
             (tmp_path / path.name).write_bytes(path.read_bytes())
         settings = json.loads((tmp_path / "config.json").read_text())
         (tmp_path / "config.json").write_text(json.dumps({**settings, "encoder_layers": 10**9}))
-        said = "encoder_layers is 1000000000, the weights have 1;"
-        failed(pellucid("generate", tmp_path, "abc"), 1, "config.json: does not fit", said)
+        reported = "encoder_layers is 1000000000, the weights have 1;"
+        failed(pellucid("generate", tmp_path, "abc"), 1, "config.json: does not fit", reported)
 
     def test_a_tokenizer_of_another_model_is_named(self, place: Path, tmp_path: Path) -> None:
         for path in (place / "runs/tiny/model").iterdir():

@@ -11,7 +11,7 @@ import pytest
 
 from pellucid.cli.commands import COMMANDS
 from pellucid.cli.main import main
-from pellucid.cli.options import SamplingOptions, parse
+from pellucid.cli.options import SamplingOptions, parse, rename
 from pellucid.core.errors import UsageError
 from pellucid.generation import SearchConfig
 
@@ -82,8 +82,8 @@ class Calls:
             self.calls.append((first, number, pair, output, inner))
             return 7
 
-        renamed = {"--old-number": "--number"}
-        assert parse(command, "test", arguments, lists=["--output"], renamed=renamed) == 7
+        typed = rename(arguments, {"--old-number": "--number"})
+        assert parse(command, "test", typed, lists=["--output"]) == 7
         return self.calls[-1]
 
 

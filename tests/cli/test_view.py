@@ -34,10 +34,10 @@ def test_it_draws_here_and_writes_the_page(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["view", model, "가나 a"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("가나 a → ")
-    assert "cross-attention, layer 2, mean of 3 heads" in said
-    assert "wrote attention.html" in said
+    reported = capsys.readouterr().out
+    assert reported.startswith("가나 a → ")
+    assert "cross-attention, layer 2, mean of 3 heads" in reported
+    assert "wrote attention.html" in reported
     assert (tmp_path / "attention.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
@@ -46,10 +46,10 @@ def test_what_to_draw_and_where_is_chosen(
 ) -> None:
     options = ["--kind", "encoder", "--layer", "1", "--head", "2", "--output", "a.txt"]
     assert main(["view", model, "가나", "--answer", "다", *options]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("가나 → 다\n")
-    assert "encoder self-attention, layer 1, head 2" in said
-    assert (tmp_path / "a.txt").read_text(encoding="utf-8") in said
+    reported = capsys.readouterr().out
+    assert reported.startswith("가나 → 다\n")
+    assert "encoder self-attention, layer 1, head 2" in reported
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") in reported
     assert not (tmp_path / "attention.html").exists()
 
 
@@ -86,7 +86,7 @@ def test_without_layers_there_is_the_page_and_no_drawing(
     assert not (tmp_path / "a.txt").exists()
 
 
-def test_unknown_characters_are_said(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_characters_are_reported(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["view", model, "가ж", "--output", "a.txt"]) == 0
     assert "Never seen in training: ж" in capsys.readouterr().err
 
@@ -121,7 +121,7 @@ def test_errors_are_named(
 
 
 @pytest.mark.parametrize(
-    ("half", "text", "said"),
+    ("half", "text", "reported"),
     [
         (gpt, "가나", "decoder self-attention, layer 2"),
         (bert, "가[MASK]", "encoder self-attention, layer 2"),
@@ -130,13 +130,13 @@ def test_errors_are_named(
 def test_the_halves_are_drawn(
     half: Callable[[], Pipeline],
     text: str,
-    said: str,
+    reported: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     save_model(tmp_path / "half", half(), "# a half")
     assert main(["view", str(tmp_path / "half"), text]) == 0
-    assert said in capsys.readouterr().out
+    assert reported in capsys.readouterr().out
     assert main(["view", str(tmp_path / "half"), text, "--kind", "cross"]) == 2
     assert "this model has no cross-attention" in capsys.readouterr().err
 

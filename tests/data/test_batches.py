@@ -15,7 +15,7 @@ LETTERS = train_tokenizer(["abcdefg"], "char")
 
 
 def examples(n: int = 997, longest: int = 23) -> Examples:
-    """n examples, source i beginning with i so that it can be told."""
+    """n examples, source i beginning with i so that it can be identified."""
     lengths = 1 + (np.arange(n) * 7919 + np.arange(n) ** 2 * 31) % longest
     sources = [[i, *range(int(k) - 1)] for i, k in enumerate(lengths)]
     targets = [[1, *range(5, 5 + int(k)), 2] for k in lengths[::-1]]
@@ -44,7 +44,7 @@ def test_too_long_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> No
     made = encode_pairs(pairs, LETTERS, LETTERS, max_tokens=3)
     assert made.dropped == 2
     assert made.source.lengths.tolist() == [3, 1]
-    assert "left out 2 of 4 pairs: a side is empty or has more than 3 tokens" in caplog.text
+    assert "left out 2 of 4 pairs: expected 1 to 3 tokens on both sides" in caplog.text
 
 
 def test_what_the_normaliser_leaves_empty_is_dropped() -> None:

@@ -83,7 +83,7 @@ def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
     )
 
 
-FAULTS = [
+ERRORS = [
     ("p.tsv", "", "p.tsv: is empty"),
     ("p.tsv", " \n\n", "p.tsv: is empty"),
     ("p.tsv.gz", "", "p.tsv.gz: is empty"),
@@ -118,8 +118,8 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("name, content, says", FAULTS)
-def test_each_fault_is_one_message(
+@pytest.mark.parametrize("name, content, says", ERRORS)
+def test_each_error_is_one_message(
     name: str, content: str | bytes, says: str, tmp_path: Path
 ) -> None:
     path = write(tmp_path, name, content)
@@ -204,7 +204,7 @@ def test_a_share_is_held_out_by_source(tmp_path: Path) -> None:
     assert split.test == ()
 
 
-def test_sources_that_are_one_text_once_normalised_stand_on_one_side(tmp_path: Path) -> None:
+def test_sources_that_are_one_text_once_normalised_are_on_one_side(tmp_path: Path) -> None:
     spelt = "".join(f"{word} {n}\tx\n" for n in range(101) for word in ("Ab", "aB", "ab"))
     split = read_split(
         [write(tmp_path, "p.tsv", spelt)], held_out=0.2, same=normaliser(["lowercase"])

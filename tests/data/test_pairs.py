@@ -35,7 +35,7 @@ def test_the_key_is_the_callers() -> None:
     assert not {p.target for p in split.valid} & {p.target for p in split.train}
 
 
-def test_keys_that_are_one_text_stand_together_and_all_others_where_they_did() -> None:
+def test_keys_that_are_one_text_are_on_one_side_and_no_other_moves() -> None:
     spelt = [TextPair(word, ("x",)) for n in range(499) for word in (f"Word {n}", f"word {n}")]
     alone = [TextPair(f"ALONE {n}", ("x",)) for n in range(499)]
     split = split_by_hash(spelt + alone, valid=0.1, test=0.2, same=str.lower)

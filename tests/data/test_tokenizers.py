@@ -127,7 +127,7 @@ def test_the_normaliser_is_kept_in_the_file(kind: str, tmp_path: Path) -> None:
     assert loaded.unknown_characters([text]) == {}
 
 
-def test_punctuation_stands_by_itself_as_in_the_seed() -> None:
+def test_punctuation_is_separated_as_in_article_003() -> None:
     trained = train_tokenizer(["a"], "bpe", 300, normalise=["punctuation", "whitespace"])
     assert trained.decode(trained.encode("좋아,  응.정말?!")) == "좋아 , 응 . 정말 ? !"
 
@@ -152,13 +152,13 @@ def test_half_a_surrogate_pair_is_refused() -> None:
         with pytest.raises(UserError, match=r"not Unicode text: 'b\\ud800'"):
             tokenizer.encode_all(["a", "b\ud800"])
     composing = train_tokenizer(["ab"], "char", normalise=["nfc"])
-    roads: list[Callable[[str], object]] = [
+    paths: list[Callable[[str], object]] = [
         *[CHAR.spans, BPE.spans, composing.normalised, normaliser(["nfc"])],
         lambda text: composing.unknown_characters(["a", text]),
     ]
-    for road in roads:
+    for path in paths:
         with pytest.raises(UserError, match=r"not Unicode text: 'b\\ud800'"):
-            road("b\ud800")
+            path("b\ud800")
 
 
 TRAIN = """

@@ -1,4 +1,4 @@
-"""BLEU beside a count by hand, with its signature, its interval, and its extra missing."""
+"""BLEU compared with a count by hand, with its signature, its interval, and its extra missing."""
 
 from __future__ import annotations
 

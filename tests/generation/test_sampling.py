@@ -88,7 +88,7 @@ def test_a_repeated_token_is_penalised_and_the_end_is_free() -> None:
     assert constrain(log_p.astype(np.float32), [0], hardest, [], eos=2)[0] == -np.inf
 
 
-def test_a_prefix_is_said_first(model: Seq2Seq) -> None:
+def test_an_answer_begins_with_its_prefix(model: Seq2Seq) -> None:
     (tokens,) = sample(model, Packed.of([[3]]), SampleConfig(max_length=9), prefixes=[[6, 5]])
     assert tokens[:2] == (6, 5)
     with pytest.raises(ValueError, match="a prefix of 2 tokens for an answer of at most 1"):

@@ -173,7 +173,7 @@ def test_a_forced_prefix_begins_every_answer(model: Seq2Seq) -> None:
         search(model, Packed.of([[3]]), SearchConfig(max_length=1), prefixes=[[3, 4]])
 
 
-def test_no_run_of_tokens_is_said_twice(model: Seq2Seq) -> None:
+def test_no_ngram_is_generated_twice(model: Seq2Seq) -> None:
     rules = SearchConfig(beam=2, max_length=40, constraints=Constraints(no_repeat_ngram=2))
     tokens = search(model, Packed.of([[3, 4, 4]]), rules)[0][0].tokens
     pairs = list(itertools.pairwise(tokens))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.judge import declined, judge, planned
+from tests.kernels.compare import compare, declined, planned
 
 from pellucid import Rng, nn, ops
 from pellucid.core.rng import row_keys
@@ -41,19 +41,19 @@ def test_padded_batches(
 ) -> None:
     q, k, v, dout = draw(N, joined=joined)
     options = {"mask": mask, "causal": causal, "dropout": dropout, "rng": named()}
-    judge(ops.attention, (q, k, v), options, dout)
+    compare(ops.attention, (q, k, v), options, dout)
 
 
 @pytest.mark.parametrize("lead", [(), (1,), (2, 3)])
 def test_any_axes_in_front(lead: tuple[int, ...]) -> None:
     q, k, v, dout = draw(*lead)
-    judge(ops.attention, (q, k, v), {"scale": 0.7}, dout)
+    compare(ops.attention, (q, k, v), {"scale": 0.7}, dout)
 
 
 def test_keys_shared_by_all_heads() -> None:
     q, k, v, dout = draw(N)
     k, v = (np.broadcast_to(x[:, :1], x.shape) for x in (k, v))
-    judge(ops.attention, (q, k, v), {}, dout)
+    compare(ops.attention, (q, k, v), {}, dout)
 
 
 @pytest.mark.parametrize("axes", [(3, 2, 1, 0), (1, 3, 0, 2), (2, 0, 3, 1)])
@@ -61,12 +61,12 @@ def test_any_order_of_axes_in_memory(axes: tuple[int, ...]) -> None:
     q, k, v, dout = (
         np.ascontiguousarray(x.transpose(axes)).transpose(np.argsort(axes)) for x in draw(N)
     )
-    judge(ops.attention, (q, k, v), {}, dout)
+    compare(ops.attention, (q, k, v), {}, dout)
 
 
 def test_a_long_sequence() -> None:
     q, k, v, dout = draw(1, length=301, source=397, joined=False)
-    judge(ops.attention, (q, k, v), {"causal": True}, dout)
+    compare(ops.attention, (q, k, v), {"causal": True}, dout)
 
 
 def test_dropout_draws_the_bits_of_the_page() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.judge import declined, planned
+from tests.kernels.compare import declined, planned
 
 from pellucid import kernels, nn, ops, reference
 from pellucid.core import vjp

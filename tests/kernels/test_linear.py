@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.judge import declined, judge, planned
+from tests.kernels.compare import compare, declined, planned
 
 from pellucid import ops
 from pellucid.kernels.backend import matmul
@@ -19,16 +19,16 @@ def draw(*shape: int) -> np.ndarray:
 def test_linear(rows: int, width: int, outputs: int, with_bias: bool) -> None:
     bias = draw(outputs) if with_bias else None
     args = (draw(rows, width), draw(outputs, width), bias)
-    judge(ops.linear, args, {}, draw(rows, outputs))
+    compare(ops.linear, args, {}, draw(rows, outputs))
 
 
 def test_leading_axes_are_rows() -> None:
-    judge(ops.linear, (draw(3, 7, 5, 11), draw(13, 11), draw(13)), {}, draw(3, 7, 5, 13))
+    compare(ops.linear, (draw(3, 7, 5, 11), draw(13, 11), draw(13)), {}, draw(3, 7, 5, 13))
 
 
 def test_a_long_sum_is_as_exact_as_on_the_page() -> None:
-    judge(ops.linear, (draw(5003, 7), draw(3, 7), draw(3)), {}, draw(5003, 3))
-    judge(ops.linear, (draw(11, 5003), draw(3, 5003), None), {}, draw(11, 3))
+    compare(ops.linear, (draw(5003, 7), draw(3, 7), draw(3)), {}, draw(5003, 3))
+    compare(ops.linear, (draw(11, 5003), draw(3, 5003), None), {}, draw(11, 3))
 
 
 def test_a_row_has_the_same_bits_whatever_the_other_rows() -> None:

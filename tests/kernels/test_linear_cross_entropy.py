@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.judge import declined, judge, planned, results
+from tests.kernels.compare import compare, declined, planned, results
 
 from pellucid import ops
 from pellucid.core.vjp import dispatch
@@ -27,7 +27,7 @@ def test_linear_cross_entropy(
 ) -> None:
     x, weight, bias, target = draw(*sizes)
     target[::5] = -100 if len(target) > 1 else target[::5]
-    judge(
+    compare(
         ops.linear_cross_entropy,
         (x, weight, bias if with_bias else None, target),
         {"label_smoothing": smoothing},
@@ -38,7 +38,7 @@ def test_linear_cross_entropy(
 def test_chunks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     args = draw(131, 17, 53)
     monkeypatch.setattr(kernel, "_HELD", 53 * 20)
-    judge(ops.linear_cross_entropy, args, {}, np.float32(1.0))
+    compare(ops.linear_cross_entropy, args, {}, np.float32(1.0))
 
 
 def test_the_gradient_is_scaled() -> None:
@@ -53,7 +53,7 @@ def test_the_gradient_is_scaled() -> None:
 def test_large_logits_do_not_overflow() -> None:
     x, weight, bias, target = draw(31, 17, 53)
     args = (x * np.float32(1e3), weight, bias, target)
-    judge(ops.linear_cross_entropy, args, {}, np.float32(1.0))
+    compare(ops.linear_cross_entropy, args, {}, np.float32(1.0))
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")

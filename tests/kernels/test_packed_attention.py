@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.judge import declined, judge, planned, results
+from tests.kernels.compare import compare, declined, planned, results
 
 from pellucid import Rng, ops
 from pellucid.core.rng import row_keys
@@ -49,7 +49,7 @@ def test_short_sequences(
     causal: bool, dropout: float, width: int, others: list[int] | None
 ) -> None:
     args, dout = draw(LENGTHS, others, width=width)
-    judge(
+    compare(
         ops.packed_attention,
         args,
         {"causal": causal, "dropout": dropout, "rng": named(LENGTHS) if dropout else None},
@@ -63,7 +63,7 @@ def test_sequences_longer_than_a_block(
     causal: bool, lengths: list[int], others: list[int] | None
 ) -> None:
     args, dout = draw(lengths, others, heads=2, width=17)
-    judge(
+    compare(
         ops.packed_attention,
         args,
         {"causal": causal, "dropout": 0.1, "rng": named(lengths)},
@@ -73,25 +73,25 @@ def test_sequences_longer_than_a_block(
 
 def test_scale_is_used() -> None:
     args, dout = draw(LENGTHS, None)
-    judge(ops.packed_attention, args, {"scale": 0.9}, dout)
+    compare(ops.packed_attention, args, {"scale": 0.9}, dout)
 
 
 @pytest.mark.parametrize("spread", [1e-38, 1e-20, 30.0])
 def test_denormal_and_saturated_scores(spread: float) -> None:
     args, dout = draw(LENGTHS, OTHER, spread=spread)
-    judge(ops.packed_attention, args, {}, dout)
+    compare(ops.packed_attention, args, {}, dout)
 
 
 def test_a_sequence_without_keys_gives_zeros() -> None:
     args, dout = draw([3, 5], [0, 2])
-    out, dq, _, _ = judge(ops.packed_attention, args, {}, dout)
+    out, dq, _, _ = compare(ops.packed_attention, args, {}, dout)
     assert not out[:3].any()
     assert not dq[:3].any()
 
 
 def test_keys_that_nobody_may_see_get_zero_gradient() -> None:
     args, dout = draw([2], [300])
-    _, _, dk, dv = judge(ops.packed_attention, args, {"causal": True}, dout)
+    _, _, dk, dv = compare(ops.packed_attention, args, {"causal": True}, dout)
     assert not dk[2:].any()
     assert not dv[2:].any()
 
@@ -99,7 +99,7 @@ def test_keys_that_nobody_may_see_get_zero_gradient() -> None:
 @pytest.mark.parametrize("lengths", [[], [0], [0, 0]])
 def test_nothing_at_all(lengths: list[int]) -> None:
     args, dout = draw(lengths, None) if lengths else draw([0], None)
-    out, dq, _, _ = judge(ops.packed_attention, args, {}, dout)
+    out, dq, _, _ = compare(ops.packed_attention, args, {}, dout)
     assert out.shape == dq.shape == args[0].shape
 
 
@@ -172,7 +172,7 @@ def test_arrays_that_packed_attention_declines(change: str) -> None:
 
 def test_one_query_broadcast_to_all_rows() -> None:
     (q, k, v, *cu), dout = draw(LENGTHS, None)
-    judge(ops.packed_attention, (np.broadcast_to(q[:1], q.shape), k, v, *cu), {}, dout)
+    compare(ops.packed_attention, (np.broadcast_to(q[:1], q.shape), k, v, *cu), {}, dout)
 
 
 def test_the_output_of_long_rows_is_read_only() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.judge import declined, judge, page, planned, results
+from tests.kernels.compare import compare, declined, page, planned, results
 
 from pellucid import Rng, ops
 from pellucid.core.rng import row_keys
@@ -40,7 +40,7 @@ def test_add_dropout_norm(shape: tuple[int, ...], dropout: float, affine: str) -
         None if affine == "none" else weight,
         bias if affine == "both" else None,
     )
-    judge(ops.add_dropout_norm, args, {"dropout": dropout, "rng": named(shape), "eps": 0.1}, dy)
+    compare(ops.add_dropout_norm, args, {"dropout": dropout, "rng": named(shape), "eps": 0.1}, dy)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -53,13 +53,13 @@ def test_bias_act_dropout(
     x, dy = draw(shape, 2)
     bias = draw(shape[-1:], 1)[0] if with_bias else None
     options = {"dropout": dropout, "rng": named(shape), "activation": activation}
-    judge(ops.bias_act_dropout, (x * np.float32(3), bias), options, dy)
+    compare(ops.bias_act_dropout, (x * np.float32(3), bias), options, dy)
 
 
 @pytest.mark.parametrize("activation", WITH_KERNEL)
 def test_activations_far_out(activation: str) -> None:
     x = np.array([[-np.inf, -1e30, -90, -5, -1e-40, 0, 1e-40, 5, 90, 1e30, np.inf]], np.float32)
-    judge(ops.bias_act_dropout, (x, None), {"activation": activation}, np.ones_like(x))
+    compare(ops.bias_act_dropout, (x, None), {"activation": activation}, np.ones_like(x))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -68,7 +68,7 @@ def test_layer_norm(shape: tuple[int, ...], affine: str) -> None:
     x, dy = draw(shape, 2)
     weight, bias = draw(shape[-1:], 2)
     args = (x, None if affine == "none" else weight, bias if affine == "both" else None, 0.1)
-    judge(ops.layer_norm, args, {}, dy)
+    compare(ops.layer_norm, args, {}, dy)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -104,7 +104,7 @@ def test_an_epsilon_that_is_no_normal_number_is_left_to_the_page(eps: float) -> 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_dropout(shape: tuple[int, ...]) -> None:
     x, dy = draw(shape, 2)
-    y, dx = judge(ops.dropout, (x, 0.3, named(shape)), {}, dy)
+    y, dx = compare(ops.dropout, (x, 0.3, named(shape)), {}, dy)
     plain, saved = ops.dropout(x, 0.3, named(shape))
     np.testing.assert_array_equal(y == 0, plain == 0)
     np.testing.assert_array_equal(dx == 0, ops.dropout_backward(dy, saved) == 0)
@@ -114,7 +114,7 @@ def test_dropout(shape: tuple[int, ...]) -> None:
 def test_embedding(padding_idx: int | None) -> None:
     random = np.random.default_rng(3)
     index, (weight,) = random.integers(0, 7, (5, 13)), draw((7, 131), 1)
-    judge(ops.embedding, (index, weight, padding_idx), {}, draw((5, 13, 131), 1)[0])
+    compare(ops.embedding, (index, weight, padding_idx), {}, draw((5, 13, 131), 1)[0])
     with pytest.raises(IndexError, match="7 rows"):
         planned(ops.embedding, index + 1, weight)()
 

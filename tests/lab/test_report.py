@@ -74,11 +74,11 @@ def test_html_is_one_file_that_loads_nothing_and_markdown_has_its_pictures(
         "valid-differences.svg",
         "forest.svg",
         "attention.svg",
-        "heads.svg",
+        "keys.svg",
     } <= set(named)
     assert all((tmp_path / name).read_text("utf-8").startswith("<svg") for name in named)
     assert '<td data-head="verdict">' in html  # which a narrow screen shows
-    for said in (
+    for reported in (
         "8 of 8 planned runs are done.",
         "pip install '.[lab]'\npellucid lab run",
         "d_k is better",
@@ -87,7 +87,7 @@ def test_html_is_one_file_that_loads_nothing_and_markdown_has_its_pictures(
         "scale.toml\npellucid lab report ",
         "model.attention_scale = d_k",
     ):
-        assert said in markdown
+        assert reported in markdown
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -150,7 +150,9 @@ def test_one_seed_has_no_interval_anywhere(done: tuple[Study, Lines], tmp_path: 
     assert "3 more have one pair of runs each, so no interval and no general claim" in markdown
 
 
-def test_variants_of_one_seed_each_are_not_said_to_share_it(done: tuple[Study, Lines]) -> None:
+def test_variants_with_one_seed_each_are_not_reported_to_share_it(
+    done: tuple[Study, Lines],
+) -> None:
     study, lines = done
     ids = {(t.change, t.seed): t.id for t in study.trials()}
     apart = {id: lines[id] for id in (ids["sqrt", 0], ids["linear", 1])}
@@ -282,14 +284,14 @@ def test_a_corpus_whose_place_files_take_is_not_among_the_settings(
     assert "data.corpus = g2p-en" in text(train=())
 
 
-def test_nothing_done_is_said_with_the_first_fault(done: tuple[Study, Lines]) -> None:
+def test_a_report_without_finished_runs_names_the_first_failure(done: tuple[Study, Lines]) -> None:
     study, _ = done
     bad = study.trials()[0]
     with pytest.raises(UserError, match="no run of scale is done yet; 1 failed, the first: oh"):
         gather(study, {bad.id: failure(bad, "oh", 0.0)})
 
 
-def test_where_all_lines_are_of_another_study_it_is_said(done: tuple[Study, Lines]) -> None:
+def test_a_report_on_lines_of_another_study_says_so(done: tuple[Study, Lines]) -> None:
     study, lines = done
     others = {f"x{id}": line for id, line in lines.items()}
     with pytest.raises(UserError, match=r"is done yet; 8 lines .* belong to no run"):

@@ -35,7 +35,6 @@ DONE: dict[str, Any] = {
     "environment": {},
     "machine": {},
 }
-NAN, INFINITE = float("nan"), float("inf")
 
 
 def write(path: Path, *lines: Any) -> Path:
@@ -101,39 +100,32 @@ def test_a_line_may_say_what_data_it_is_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "reported"),
     [
         *[
             ({k: v for k, v in DONE.items() if k != key}, f"{key}: expected .*, it is missing")
             for key in DONE
             if key not in ("format", "status")
         ],
-        ({k: v for k, v in FAILED.items() if k != "status"}, "expected done or failed, it is miss"),
+        ({k: v for k, v in FAILED.items() if k != "status"}, "expected done or failed, got None"),
         ({k: v for k, v in FAILED.items() if k != "error"}, "error: expected text, it is missing"),
         ({**FAILED, "status": "maybe"}, "status: expected done or failed, got 'maybe'"),
+        ({**DONE, "probes": {}}, r"probes: expected a list, got {}"),
         ({**FAILED, "status": ["done"]}, r"status: expected done or failed, got \['done'\]"),
         ({**FAILED, "id": 7}, "id: expected text, got 7"),
-        ({**FAILED, "seed": True}, "seed: expected a whole number, got True"),
-        ({**FAILED, "minutes": 10**400}, "minutes: expected a finite number, got 1000"),
-        ({**DONE, "data": 5}, "data: expected text, got 5"),
-        ({**DONE, "metrics": {"bleu": NAN}}, "metrics.bleu: expected a finite number or null, got"),
-        ({**DONE, "metrics": {"bleu": "7"}}, "metrics.bleu: expected a finite number or null, got"),
-        ({**DONE, "curve": {**DONE["curve"], "train": [INFINITE]}}, "curve.train: expected finite"),
-        ({**DONE, "curve": {**DONE["curve"], "train": [None]}}, "curve.train: expected finite"),
-        ({**DONE, "curve": {"epoch": []}}, "curve.train: expected a list, it is missing"),
-        ({**DONE, "probes": [7]}, r"probes\[0\]: expected a table, got 7"),
-        ({**DONE, "probes": [{**PROBE, "dead": 1}]}, r"probes\[0\].dead: expected a table, got 1"),
+        ({**FAILED, "seed": "3"}, "seed: expected a whole number, got '3'"),
+        ({**FAILED, "minutes": None}, "minutes: expected a number, got None"),
         ([1], "not a line of results"),
         ("text", "not a line of results"),
     ],
 )
-def test_a_line_that_is_not_as_it_should_be_is_named(tmp_path: Path, line: Any, said: str) -> None:
+def test_a_line_with_a_wrong_field_is_named(tmp_path: Path, line: Any, reported: str) -> None:
     file = write(tmp_path / "results.jsonl", {**FAILED, "id": "b"}, line)
-    with pytest.raises(UserError, match=rf"jsonl, line 2: is damaged \(.*{said}.*; delete it"):
+    with pytest.raises(UserError, match=rf"jsonl, line 2: is damaged \(.*{reported}.*; delete it"):
         read_results(file)
 
 
-def test_what_comes_of_taking_out_a_damaged_line_is_said(tmp_path: Path) -> None:
+def test_the_error_of_a_damaged_line_says_what_deleting_it_does(tmp_path: Path) -> None:
     remedy = "delete it; its run is then read from its folder, or done again"
     with pytest.raises(UserError, match=rf"line 1: is damaged .*; {remedy}$"):
         read_results(write(tmp_path / "results.jsonl", 7))

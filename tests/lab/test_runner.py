@@ -36,13 +36,13 @@ def bits(line: Any) -> Any:
 
 def test_every_run_is_done_once_and_its_line_says_all(tmp_path: Path) -> None:
     trials = read_study(write_study(tmp_path)).trials()[:3]
-    executor, said = Here(), list[str]()
+    executor, reported = Here(), list[str]()
     file = tmp_path / "results.jsonl"
-    ended = run_study(trials, file, tmp_path / "runs", executor=executor, say=said.append)
+    ended = run_study(trials, file, tmp_path / "runs", executor=executor, say=reported.append)
     assert (ended.done, ended.failed, ended.planned) == (3, 0, 3)
-    assert said[0] == "0/3 done"
-    assert [line[:9] for line in said[1:]] == ["1/3 done:", "2/3 done:", "3/3 done:"]
-    assert any(": none, seed 0: train_loss " in line for line in said)
+    assert reported[0] == "0/3 done"
+    assert [line[:9] for line in reported[1:]] == ["1/3 done:", "2/3 done:", "3/3 done:"]
+    assert any(": none, seed 0: train_loss " in line for line in reported)
     line = read_results(file)[trials[0].id]
     assert line["settings"]["model.d_model"] == 12
     assert len(line["curve"]["train"]) == len(line["curve"]["valid"]) == 2
@@ -122,9 +122,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         script = tmp_path / "go.py"
         script.write_text(text)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        with (tmp_path / "said").open("w") as said:
+        with (tmp_path / "reported").open("w") as reported:
             process = subprocess.Popen(
-                [sys.executable, str(script), str(tmp_path)], env=environment, stdout=said
+                [sys.executable, str(script), str(tmp_path)], env=environment, stdout=reported
             )
         started.append(process)
         return process
@@ -180,7 +180,7 @@ def test_a_study_that_is_running_is_not_started_again(tmp_path: Path, start: Sta
         run_study(trials, tmp_path / "results.jsonl", tmp_path / "runs", executor=Here())
     process.terminate()
     assert process.wait(timeout=60) == 130
-    assert "stopping: the runs in progress (1) save and end" in (tmp_path / "said").read_text()
+    assert "stopping: the runs in progress (1) save and end" in (tmp_path / "reported").read_text()
     assert not read_results(tmp_path / "results.jsonl")
 
 
@@ -188,17 +188,17 @@ def test_a_run_folder_in_use_is_waited_for(tmp_path: Path) -> None:
     trials = read_study(write_study(tmp_path)).trials()[:2]
     folder = tmp_path / "runs" / trials[0].id
     folder.mkdir(parents=True)
-    lock, said = Lock(folder / ".lock"), list[str]()
+    lock, reported = Lock(folder / ".lock"), list[str]()
 
     def say(line: str) -> None:
-        said.append(line)
+        reported.append(line)
         if "in use" in line:
             lock.release()
 
     file = tmp_path / "results.jsonl"
     ended = run_study(trials, file, tmp_path / "runs", executor=Here(), say=say)
     assert (ended.done, ended.failed) == (2, 0)
-    assert any(f"in use by process {os.getpid()}" in line for line in said)
+    assert any(f"in use by process {os.getpid()}" in line for line in reported)
 
 
 def test_a_run_folder_that_stays_in_use_is_not_a_failure(
@@ -265,10 +265,10 @@ def test_a_result_that_cannot_be_appended_stops_the_others_which_save(tmp_path: 
     short, long = read_study(write_study(tmp_path)).trials()[:2]
     long = longer(long, 600)
     file, runs = tmp_path / "results.jsonl", tmp_path / "runs"
-    said: list[str] = []
+    reported: list[str] = []
 
     def say(line: str) -> None:
-        said.append(line)
+        reported.append(line)
         if line == "0/2 done":
             file.unlink()
             file.mkdir()
@@ -285,7 +285,7 @@ def test_a_result_that_cannot_be_appended_stops_the_others_which_save(tmp_path: 
     with pytest.raises(UserError, match=r"results.jsonl: cannot be written"):
         run_study([short, long], file, runs, workers=2, say=say)
     assert saved_steps(runs / long.id)
-    assert said[-1].startswith("stopping: the runs in progress (1) save and end")
+    assert reported[-1].startswith("stopping: the runs in progress (1) save and end")
     file.rmdir()
     assert run_study([short], file, runs, executor=Here()).done == 1
 
@@ -303,7 +303,7 @@ def test_an_executors_runs_save_and_stop_too(tmp_path: Path, start: Start) -> No
     wait_for_checkpoint(runs / trials[0].id)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
-    assert "the runs in progress (2) save and end" in (tmp_path / "said").read_text()
+    assert "the runs in progress (2) save and end" in (tmp_path / "reported").read_text()
     assert saved_steps(runs / trials[0].id)
     assert not (runs / trials[1].id).exists()
     assert not list(runs.glob(".stop-*"))

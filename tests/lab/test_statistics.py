@@ -23,7 +23,7 @@ pytest.importorskip("scipy")
 CONTRAST = Contrast("linear", "train_loss", "sqrt", "lower")
 
 
-def judge(differences: list[float], contrast: Contrast = CONTRAST) -> Comparison:
+def compared(differences: list[float], contrast: Contrast = CONTRAST) -> Comparison:
     base = {seed: 0.3 + seed for seed in range(len(differences))}
     change = {seed: base[seed] + d for seed, d in enumerate(differences)}
     return with_holm([compare(contrast, True, change, base)])[0]
@@ -33,12 +33,12 @@ def test_permutation_tries_every_sign() -> None:
     d = np.array([-0.05, -0.02, 0.01, -0.04, -0.03])
     means = [np.mean(d * signs) for signs in itertools.product((1, -1), repeat=5)]
     below = np.mean(np.array(means) <= d.mean() + 1e-12)
-    assert judge(list(d)).p == pytest.approx(2 * below)
+    assert compared(list(d)).p == pytest.approx(2 * below)
 
 
 def test_the_median_its_interval_and_the_effect() -> None:
     d = [-0.05, -0.02, -0.01, -0.04, -0.03]
-    found = judge(d)
+    found = compared(d)
     assert found.median == pytest.approx(-0.03)
     assert found.interval is not None
     assert found.interval[0] == pytest.approx(-0.05)
@@ -48,36 +48,36 @@ def test_the_median_its_interval_and_the_effect() -> None:
 
 
 def test_one_pair_has_no_interval_no_p_and_says_so() -> None:
-    found = judge([-0.05])
+    found = compared([-0.05])
     assert (found.interval, found.p, found.effect, found.coverage) == (None,) * 4
     assert verdict(found).endswith("in the only pair: no interval, so no general claim")
     assert "As expected" not in verdict(found)
 
 
 def test_an_interval_with_zero_in_it_shows_no_difference() -> None:
-    said = verdict(judge([-0.05, 0.02, -0.01, 0.04, -0.03, 0.03]))
-    assert said.startswith("no difference shown")
-    assert "As expected" not in said
+    reported = verdict(compared([-0.05, 0.02, -0.01, 0.04, -0.03, 0.03]))
+    assert reported.startswith("no difference shown")
+    assert "As expected" not in reported
 
 
 def test_few_pairs_say_how_little_they_can_be_sure_of() -> None:
-    said = verdict(judge([-0.05, -0.02, -0.03]))
-    assert "with 3 pairs the interval covers at most 75 %" in said
-    assert "the permutation test does not exclude chance" in said
-    assert "3 pairs cannot give p below 0.25" in said
+    reported = verdict(compared([-0.05, -0.02, -0.03]))
+    assert "with 3 pairs the interval covers at most 75 %" in reported
+    assert "the permutation test does not exclude chance" in reported
+    assert "3 pairs cannot give p below 0.25" in reported
 
 
 def test_many_pairs_say_it_plainly() -> None:
     d = [-0.05, -0.02, -0.03, -0.04, -0.06, -0.07]
-    said = verdict(judge(d))
-    assert said.startswith("lower by 0.045 nats per answer (interval −0.0")
-    assert said.endswith("6 of 6 seeds. As expected")
-    assert verdict(judge([-x for x in d])).endswith("Expected: lower")
+    reported = verdict(compared(d))
+    assert reported.startswith("lower by 0.045 nats per answer (interval −0.0")
+    assert reported.endswith("6 of 6 seeds. As expected")
+    assert verdict(compared([-x for x in d])).endswith("Expected: lower")
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 7, 8, 11])
 def test_how_sure_an_interval_can_be_is_counted(n: int) -> None:
-    found = judge([-0.01 * (i + 1) for i in range(n)])
+    found = compared([-0.01 * (i + 1) for i in range(n)])
     assert found.interval is not None
     assert found.coverage is not None
     low, high = found.interval
@@ -91,7 +91,7 @@ def test_how_sure_an_interval_can_be_is_counted(n: int) -> None:
 
 @pytest.mark.parametrize("n", range(6, 15))
 def test_an_interval_that_can_be_95_in_100_is(n: int) -> None:
-    found = judge([-0.01 * (i + 1) for i in range(n)])
+    found = compared([-0.01 * (i + 1) for i in range(n)])
     assert found.coverage is not None
     assert found.coverage >= 0.95
     assert verdict(found).endswith(f"{n} of {n} seeds. As expected")
@@ -118,9 +118,11 @@ def test_a_run_that_never_gets_there_counts_as_later_than_any() -> None:
     assert mostly.seeds == tuple(range(8))
     assert mostly.median == never
     assert mostly.interval == (-4.0, never)
-    said = verdict(mostly)
-    assert said.startswith("no difference shown: the interval, −4 to +∞, contains 0 (median higher")
-    assert "∞: a run never got there" in said
+    reported = verdict(mostly)
+    assert reported.startswith(
+        "no difference shown: the interval, −4 to +∞, contains 0 (median higher"
+    )
+    assert "∞: a run never got there" in reported
     all_of_them = verdict(compare(epochs, True, dict.fromkeys(range(8), never), base))
     assert all_of_them.startswith("higher by ∞ epochs (interval +∞ to +∞), 8 of 8 seeds")
     assert all_of_them.endswith("∞: a run never got there. Expected: lower")
@@ -138,10 +140,10 @@ def test_pairs_that_a_failed_run_took_away_come_first_and_forbid_as_expected() -
     failed = {("linear", s) for s in range(3, 8)}
     found = compare(CONTRAST, True, dict.fromkeys(range(3), 0.8), base, range(8), failed)
     assert found.lost == 5
-    said = verdict(found)
-    assert said.startswith("of the finished pairs: lower by 0.2")
-    assert said.endswith("5 more lost")
-    assert "As expected" not in said
+    reported = verdict(found)
+    assert reported.startswith("of the finished pairs: lower by 0.2")
+    assert reported.endswith("5 more lost")
+    assert "As expected" not in reported
     gone = compare(CONTRAST, True, {}, {0: 1.0}, [0], {("linear", 0)})
     assert verdict(gone) == "nothing to compare: no seed has both; 1 lost"
     one = compare(CONTRAST, True, {0: 0.8}, {0: 1.0}, range(3), {("linear", 1), ("sqrt", 2)})
@@ -182,7 +184,7 @@ def test_all_signs_are_tried_up_to_16_pairs() -> None:
     d = np.random.default_rng(5).normal(0.3, 1.0, 16)
     signs = np.array(list(itertools.product((1, -1), repeat=16)))
     means = (signs * d).mean(axis=1)
-    assert judge(list(d)).p == pytest.approx(2 * np.mean(means >= d.mean() - 1e-12))
+    assert compared(list(d)).p == pytest.approx(2 * np.mean(means >= d.mean() - 1e-12))
 
 
 def test_a_missing_value_is_no_pair_and_is_reported() -> None:
@@ -193,22 +195,25 @@ def test_a_missing_value_is_no_pair_and_is_reported() -> None:
     assert verdict(compare(CONTRAST, True, {}, {0: 1.0})).startswith("nothing to compare yet")
 
 
-def test_pairs_that_all_differ_alike_are_no_fault() -> None:
-    found = judge([0.5, 0.5, 0.5])
+def test_pairs_that_all_differ_alike_are_no_error() -> None:
+    found = compared([0.5, 0.5, 0.5])
     assert found.interval == (0.5, 0.5)
     assert found.effect is None
 
 
 def test_holm_by_hand_and_by_kind() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    one = judge([-0.05, -0.02, -0.03, -0.04, -0.06, -0.03])
+    one = compared([-0.05, -0.02, -0.03, -0.04, -0.06, -0.03])
     three = with_holm([one, replace(one, primary=False), replace(one, primary=False)])
     assert one.p is not None
     assert [c.holm for c in three] == pytest.approx([one.p, 2 * one.p, 2 * one.p])
 
 
 def test_a_planned_comparison_without_a_p_counts_in_the_correction() -> None:
-    one, none = judge([-0.05, -0.02, -0.03, -0.04, -0.06, -0.03]), compare(CONTRAST, True, {}, {})
+    one, none = (
+        compared([-0.05, -0.02, -0.03, -0.04, -0.06, -0.03]),
+        compare(CONTRAST, True, {}, {}),
+    )
     assert one.p is not None
     found = with_holm([one, none, none])
     assert found[0].holm == pytest.approx(3 * one.p)
@@ -227,9 +232,9 @@ def test_plans_that_can_never_exclude_chance_are_recognised(count: int, enough: 
 
     assert corrected(enough) <= 0.05 < corrected(enough - 1)
     assert too_few_seeds([enough] * count) == ""
-    said = too_few_seeds([enough - 1] * count)
-    assert said.startswith(f"{count} of {count} primary")
-    assert said.endswith(f"{enough} seeds of each would be enough")
+    reported = too_few_seeds([enough - 1] * count)
+    assert reported.startswith(f"{count} of {count} primary")
+    assert reported.endswith(f"{enough} seeds of each would be enough")
 
 
 def test_one_comparison_with_too_few_pairs_is_counted_next_to_one_with_enough() -> None:
@@ -240,6 +245,6 @@ def test_one_comparison_with_too_few_pairs_is_counted_next_to_one_with_enough() 
 
 def test_words_where_nothing_moved_and_for_one_epoch() -> None:
     epochs = Contrast("linear", "epochs_to_1.0", "sqrt")
-    said = verdict(judge([0.0, 0.0, 0.0, 1.0, 1.0], epochs))
-    assert "interval, 0 to +1, contains 0 (median the same, 3 of 5 seeds)" in said
-    assert verdict(judge([1.0, 1.0], epochs)).startswith("higher by 1 epoch (interval")
+    reported = verdict(compared([0.0, 0.0, 0.0, 1.0, 1.0], epochs))
+    assert "interval, 0 to +1, contains 0 (median the same, 3 of 5 seeds)" in reported
+    assert verdict(compared([1.0, 1.0], epochs)).startswith("higher by 1 epoch (interval")

@@ -155,7 +155,7 @@ def test_a_finished_run_is_not_done_again(trial: Trial, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("error", "reported"),
     [
         ("empty", "is damaged (not a line of results)"),
         ("format 2", "results format 2, this Pellucid reads 1"),
@@ -164,7 +164,7 @@ def test_a_finished_run_is_not_done_again(trial: Trial, tmp_path: Path) -> None:
     ],
 )
 def test_a_result_that_cannot_be_believed_is_made_again(
-    trial: Trial, tmp_path: Path, fault: str, said: str, caplog: pytest.LogCaptureFixture
+    trial: Trial, tmp_path: Path, error: str, reported: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "run"
     line = run_trial(trial, folder)
@@ -174,9 +174,9 @@ def test_a_result_that_cannot_be_believed_is_made_again(
         "another run's": json.dumps({**line, "id": "0" * 12}),
         "failed": json.dumps({**line, "status": "failed", "error": "oh"}),
     }
-    (folder / "result.json").write_text(wrong[fault])
+    (folder / "result.json").write_text(wrong[error])
     assert learned(run_trial(trial, folder)) == learned(line)
-    assert f"result.json: {said}" in caplog.text
+    assert f"result.json: {reported}" in caplog.text
     assert "; the run is done again" in caplog.text
     assert learned(json.loads((folder / "result.json").read_text())) == learned(line)
 

@@ -79,7 +79,7 @@ def test_the_gradient_is_not_divided_by_the_batch() -> None:
 
 
 def test_the_gradient_is_the_jacobian_s() -> None:
-    """diag(p) − p pᵀ, built for once; the W(1 − W) of seed 000 is only its diagonal."""
+    """diag(p) − p pᵀ, built for once; the W(1 − W) of article 000 is only its diagonal."""
     x, dp = np.random.default_rng(3).standard_normal((2, 7))
     p, saved = softmax(x)
     jacobian = np.diag(p) - np.outer(p, p)

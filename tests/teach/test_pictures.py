@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pellucid.teach import pictures
-from pellucid.teach.topic import Language
+from pellucid.view.record import Language
 
 pytest.importorskip("matplotlib")
 

@@ -11,8 +11,10 @@ import pytest
 
 import pellucid.teach.topics
 from pellucid import ops
-from pellucid.teach.topic import Code, Text, Topic, gradients_of, language_of, normal
+from pellucid.check.op_cases import normal
+from pellucid.teach.topic import Code, Topic, gradients_of, language_of
 from pellucid.teach.topics import TOPICS
+from pellucid.view.record import Text
 
 every_topic = pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS)
 HANGUL = re.compile("[가-힣]")
@@ -62,7 +64,7 @@ def test_code_references_exist_and_show_the_source(topic: Topic) -> None:
         for line in code.lines():
             path = Path(pellucid.__file__).parent / line.file
             source = path.read_text(encoding="utf-8").splitlines()[line.number - 1]
-            assert source.strip() == line.code.strip()
+            assert source.strip() == line.text.strip()
 
 
 @every_topic

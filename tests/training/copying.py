@@ -14,8 +14,10 @@ import numpy as np
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.settings import to_mapping
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.training import OptimizerConfig, RunFolder, ScheduleConfig, Trainer, TrainingConfig
+from pellucid.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from pellucid.training.events import Event, Stepped
+from pellucid.training.run import RunFolder
+from pellucid.training.trainer import Trainer
 
 BOS, EOS, FIRST, VOCABULARY = 1, 2, 3, 11
 MODEL = Seq2SeqConfig(
@@ -43,7 +45,7 @@ TRAIN = TrainingConfig(
 
 
 class Reversals:
-    """Batches of random strings and their reversals, drawn anew in every epoch."""
+    """Batches of random strings and their reversals, drawn again in every epoch."""
 
     def __init__(self, batches: int = 13, size: int = 7, seed: int = 0) -> None:
         self.batches, self.size, self.seed = batches, size, seed

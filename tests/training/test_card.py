@@ -59,15 +59,17 @@ def test_a_card_without_the_table_gets_one(text: str) -> None:
     assert with_scores(found, {"loss": "2"}) == found
 
 
-def test_scores_of_other_weights_than_those_stored_are_told() -> None:
+def test_scores_of_other_weights_than_those_stored_are_marked() -> None:
     scored = card({"loss": "0.5"})
     assert note_quantized(scored, "float32") == scored
-    told = note_quantized(scored, "int8")
-    assert "| loss | 0.5 |\n\nTraining scored the weights before they were stored as int8" in told
-    assert note_quantized(told, "int8") == told
-    assert told.split("\n")[-17:] == scored.split("\n")[-17:]
+    reported = note_quantized(scored, "int8")
+    assert (
+        "| loss | 0.5 |\n\nTraining scored the weights before they were stored as int8" in reported
+    )
+    assert note_quantized(reported, "int8") == reported
+    assert reported.split("\n")[-17:] == scored.split("\n")[-17:]
     assert "| loss | 0.7 |\n| per | 3 % |\n\nTraining" in with_scores(
-        told, {"loss": "0.7", "per": "3 %"}
+        reported, {"loss": "0.7", "per": "3 %"}
     )
 
 

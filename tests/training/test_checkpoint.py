@@ -86,20 +86,20 @@ def test_every_kind_of_damage_names_the_file_and_the_way_out(
 ) -> None:
     _, older, newest = write(tmp_path, 1, 2, 3)
     harm(newest / file)
-    with pytest.raises(CheckpointError) as fault:
+    with pytest.raises(CheckpointError) as error:
         newest_checkpoint(tmp_path)
-    said = str(fault.value)
-    assert said.startswith(str(newest / file))
-    assert f"{older} is undamaged: delete {newest} to resume from it" in said
+    reported = str(error.value)
+    assert reported.startswith(str(newest / file))
+    assert f"{older} is undamaged: delete {newest} to resume from it" in reported
 
 
 def test_damage_in_two_says_to_delete_both(tmp_path: Path) -> None:
     first, second, third = write(tmp_path, 1, 2, 3)
     flip(third / STATE)
     (second / SUMS).unlink()
-    with pytest.raises(CheckpointError) as fault:
+    with pytest.raises(CheckpointError) as error:
         newest_checkpoint(tmp_path)
-    assert f"{first} is undamaged: delete {second}, {third} to resume" in str(fault.value)
+    assert f"{first} is undamaged: delete {second}, {third} to resume" in str(error.value)
 
 
 def test_that_every_checkpoint_is_damaged_is_reported(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_that_every_checkpoint_is_damaged_is_reported(tmp_path: Path) -> None:
         newest_checkpoint(tmp_path)
 
 
-def test_a_foreign_folder_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
     path = tmp_path / "step-00000005"
     path.mkdir()
     (path / "pytorch_model.bin").write_bytes(b"x")
@@ -117,7 +117,9 @@ def test_a_foreign_folder_is_said(tmp_path: Path) -> None:
         read_checkpoint(path)
 
 
-def test_another_format_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_checkpoint_format_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pellucid.training.checkpoint.FORMAT", 2)
     (path,) = write(tmp_path, 1)
     monkeypatch.undo()

@@ -14,8 +14,15 @@ import tomli_w
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, read_toml, to_mapping
-from pellucid.training import OptimizerConfig, ScheduleConfig, TrainingConfig
-from pellucid.training.config import RENAMED, RunConfig, load_recipe, recipe_names
+from pellucid.training.config import (
+    RENAMED,
+    OptimizerConfig,
+    RunConfig,
+    ScheduleConfig,
+    TrainingConfig,
+    load_recipe,
+    recipe_names,
+)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +142,7 @@ def test_a_recipe_s_old_name_is_accepted_and_says_the_new_one(
         ("[model]\ntie_embeddings = 'all'", "tokenizer.shared"),
     ],
 )
-def test_a_fault_names_file_and_setting(text: str, words: str, tmp_path: Path) -> None:
+def test_an_error_names_file_and_setting(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError) as caught:

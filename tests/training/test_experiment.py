@@ -17,15 +17,16 @@ from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import TextPair
 from pellucid.generation import SearchConfig
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
-from pellucid.training import TrainingConfig, read_settings
 from pellucid.training.config import (
     DataConfig,
     EvaluationConfig,
     RunConfig,
     TokenizerConfig,
+    TrainingConfig,
     load_recipe,
 )
 from pellucid.training.experiment import Outcome, _settings, card, scoring, train_run
+from pellucid.training.run import read_settings
 
 LAYER = {"d_model": 10, "num_attention_heads": 2, "ffn_dim": 13, "max_position_embeddings": 19}
 
@@ -179,7 +180,7 @@ PER = TrainingConfig(steps=5, monitor="per")
         (False, {"search": SearchConfig(beam=2)}),
     ],
 )
-def test_what_the_best_is_judged_by(data: Path, same: bool, changes: dict[str, Any]) -> None:
+def test_what_the_best_score_depends_on(data: Path, same: bool, changes: dict[str, Any]) -> None:
     before = settings(data, training=PER)
     now = replace(before, **changes)
     aside = (TextPair("a", ("b",)),)
@@ -187,13 +188,13 @@ def test_what_the_best_is_judged_by(data: Path, same: bool, changes: dict[str, A
     assert scoring(before, aside) != scoring(before, (TextPair("a", ("b", "c")),))
 
 
-def test_a_loss_is_judged_without_answers(data: Path) -> None:
+def test_a_loss_does_not_depend_on_the_search(data: Path) -> None:
     before, aside = settings(data), (TextPair("a", ("b",)),)
     now = replace(before, search=SearchConfig(beam=2), evaluation=EvaluationConfig("none"))
     assert scoring(before, aside) == scoring(now, aside)
 
 
-def test_a_run_that_saved_nothing_learns_its_tokenizers_anew(data: Path, tmp_path: Path) -> None:
+def test_a_run_that_saved_nothing_learns_its_tokenizers_again(data: Path, tmp_path: Path) -> None:
     def fall(event: object) -> None:
         raise InterruptedError
 
@@ -206,7 +207,7 @@ def test_a_run_that_saved_nothing_learns_its_tokenizers_anew(data: Path, tmp_pat
     assert tokenizers(run) == tokenizers(run / "model") != before
 
 
-def test_the_model_is_saved_before_its_score_is_said(data: Path, tmp_path: Path) -> None:
+def test_the_model_is_saved_before_its_score_is_printed(data: Path, tmp_path: Path) -> None:
     def say(line: str) -> None:
         if line.startswith("held out"):
             raise BrokenPipeError

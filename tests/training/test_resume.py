@@ -103,8 +103,8 @@ def test_a_polite_signal_saves_and_says_how_to_go_on(
     process.send_signal(number)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    *_, last, said = [*begun, *output.splitlines()]
-    assert said == "interrupted"
+    *_, last, reported = [*begun, *output.splitlines()]
+    assert reported == "interrupted"
     assert (folder / "checkpoints" / f"step-{int(last):08d}").is_dir()
     finish(folder, resume=True)
     assert_same(folder, uninterrupted)

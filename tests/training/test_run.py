@@ -98,12 +98,12 @@ def test_changed_settings_are_listed(tmp_path: Path, saved: bool) -> None:
         if saved:
             save(run, 1)
     changed = {"model": {"d_model": 128, "heads": [2, 3]}, "training": {"lr": 1e-3, "seed": 1}}
-    with pytest.raises(UserError) as fault:
+    with pytest.raises(UserError) as raised:
         RunFolder(tmp_path, changed, resume=True)
-    said = str(fault.value)
-    assert "model.d_model: 64 -> 128" in said
-    assert "training.seed: unset -> 1" in said
-    assert "heads" not in said
+    reported = str(raised.value)
+    assert "model.d_model: 64 -> 128" in reported
+    assert "training.seed: unset -> 1" in reported
+    assert "heads" not in reported
     assert read_settings(tmp_path) == SETTINGS
 
 
@@ -130,30 +130,30 @@ def test_changes_can_be_accepted_with_a_warning(
     assert read_settings(tmp_path) == changed
 
 
-JUDGED = {"training": {"lr": 1e-3}, "held_out": "pairs"}
+SCORED = {"training": {"lr": 1e-3}, "held_out": "pairs"}
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "anew"),
+    ("before", "now", "rescored"),
     [
-        (JUDGED, JUDGED, False),
-        (JUDGED, {**JUDGED, "held_out": "other pairs"}, True),
-        (JUDGED, {**JUDGED, "training": {"lr": 2e-3}}, True),
+        (SCORED, SCORED, False),
+        (SCORED, {**SCORED, "held_out": "other pairs"}, True),
+        (SCORED, {**SCORED, "training": {"lr": 2e-3}}, True),
         (None, None, False),
-        (None, JUDGED, False),  # a checkpoint from before it was noted: its settings tell
+        (None, SCORED, False),  # a checkpoint from before it was noted: its settings tell
         (None, {"training": {"lr": 2e-3}}, True),
         (None, {"model": {"heads": (2, 3)}}, False),
         ({"x": float("inf")}, {"x": float("inf")}, False),
     ],
 )
-def test_it_sees_whether_scores_are_judged_as_before(
-    tmp_path: Path, before: Any, now: Any, anew: bool
+def test_it_sees_whether_evaluation_settings_changed(
+    tmp_path: Path, before: Any, now: Any, rescored: bool
 ) -> None:
     with begun(tmp_path, scoring=before) as run:
         assert not run.rescored
         save(run, 1)
     with begun(tmp_path, resume=True, scoring=now) as run:
-        assert run.rescored is anew
+        assert run.rescored is rescored
         save(run, 2)
     with begun(tmp_path, resume=True, scoring=now) as run:
         assert not run.rescored
@@ -185,7 +185,7 @@ def test_a_folder_in_use(tmp_path: Path) -> None:
 
 def test_a_folder_in_use_by_another_process(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from pellucid.training import RunFolder\n"
+        "import sys; from pathlib import Path; from pellucid.training.run import RunFolder\n"
         "run = RunFolder(Path(sys.argv[1]), {}); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
@@ -241,12 +241,12 @@ def test_what_is_nobodys_business_does_not_keep_a_run_out(tmp_path: Path) -> Non
     assert {".tmp-notes", "notes.txt"} <= {p.name for p in tmp_path.iterdir()}
 
 
-def test_files_beside_the_settings(tmp_path: Path) -> None:
+def test_files_next_to_the_settings(tmp_path: Path) -> None:
     begun(tmp_path, further={"tokenizer.json": b"{}"}).close()
     assert (tmp_path / "tokenizer.json").read_bytes() == b"{}"
 
 
-def test_a_run_that_saved_nothing_can_begin_anew(tmp_path: Path) -> None:
+def test_a_run_that_saved_nothing_can_start_over(tmp_path: Path) -> None:
     with begun(tmp_path) as run:
         run.metrics(events(1)[0])
     (tmp_path / ".tmp-config.toml").write_text("half")
@@ -260,7 +260,7 @@ def test_a_run_that_saved_nothing_can_begin_anew(tmp_path: Path) -> None:
     assert not (tmp_path / ".tmp-config.toml").exists()
 
 
-def test_a_run_whose_model_is_made_does_not_begin_anew(tmp_path: Path) -> None:
+def test_a_run_whose_model_is_made_does_not_start_over(tmp_path: Path) -> None:
     begun(tmp_path).close()
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
@@ -268,7 +268,7 @@ def test_a_run_whose_model_is_made_does_not_begin_anew(tmp_path: Path) -> None:
         RunFolder(tmp_path, SETTINGS)
 
 
-def test_a_run_whose_checkpoints_were_cleared_away_does_not_begin_anew(tmp_path: Path) -> None:
+def test_a_run_whose_checkpoints_were_deleted_does_not_start_over(tmp_path: Path) -> None:
     begun(tmp_path).close()
     (tmp_path / "checkpoints").rmdir()
     with pytest.raises(UserError, match="already holds a run"):
@@ -337,14 +337,14 @@ try:
 except UserError as error:
     print(error)
 """
-    said = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert "metrics.jsonl: cannot be written: File too large; the checkpoints are whole" in said
+    assert "metrics.jsonl: cannot be written: File too large; the checkpoints are whole" in reported
     begun(tmp_path, {}, resume=True).close()
     assert recorded(tmp_path) == []
 

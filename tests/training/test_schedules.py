@@ -70,7 +70,7 @@ def test_a_config_is_its_function(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "reported"),
     [
         ({"name": "step"}, "constant, inverse_sqrt"),
         ({"lr": 0.0}, "lr"),
@@ -81,6 +81,6 @@ def test_a_config_is_its_function(name: str) -> None:
         ({"end": 1.5}, "end"),
     ],
 )
-def test_settings_out_of_range(wrong: dict, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_settings_out_of_range(wrong: dict, reported: str) -> None:
+    with pytest.raises(UsageError, match=reported):
         ScheduleConfig(**wrong)

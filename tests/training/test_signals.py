@@ -34,15 +34,15 @@ def test_a_request_that_comes_by_two_ways_is_one_request() -> None:
         assert request.signal == "SIGINT"
 
 
-def test_the_first_request_is_told_at_once_and_only_once() -> None:
-    told: list[str] = []
-    with stop_on_signals(told.append):
+def test_the_first_request_is_reported_at_once_and_only_once() -> None:
+    reported: list[str] = []
+    with stop_on_signals(reported.append):
         signal.raise_signal(signal.SIGTERM)
-        assert told == ["SIGTERM"]
+        assert reported == ["SIGTERM"]
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    assert told == ["SIGTERM"]
+    assert reported == ["SIGTERM"]
 
 
 def test_other_threads_train_without_handlers() -> None:

@@ -16,7 +16,7 @@ from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, read_weights
 from pellucid.evaluation.loss import held_out_loss
-from pellucid.training import DivergedError, RunFolder, ScheduleConfig, Trainer, TrainingConfig
+from pellucid.training.config import ScheduleConfig, TrainingConfig
 from pellucid.training.events import (
     RECORDED,
     Chosen,
@@ -30,6 +30,9 @@ from pellucid.training.events import (
     Trained,
     Validated,
 )
+from pellucid.training.run import RunFolder
+from pellucid.training.step import DivergedError
+from pellucid.training.trainer import Trainer
 
 SHORT = replace(TRAIN, steps=20, checkpoint_every=None)
 
@@ -128,7 +131,7 @@ def test_higher_can_be_better() -> None:
     assert (result.best_step, result.best_score) == (4, 0.7)
 
 
-def test_the_best_bleu_is_the_highest_without_being_told() -> None:
+def test_the_best_bleu_is_the_highest_without_a_setting() -> None:
     scores = iter([0.5, 0.7, 0.4])
     config = replace(SHORT, steps=6, validate_every=2, monitor="bleu")
     result, _, _ = fit(config, metric=lambda _: {"bleu": next(scores)})
@@ -155,10 +158,10 @@ def test_the_metric_sees_eval_mode_and_training_goes_on_in_train_mode() -> None:
 @pytest.mark.parametrize("log_every", [1, 1000])
 def test_a_learning_rate_that_diverges_is_one_clear_error(log_every: int) -> None:
     config = replace(TRAIN, schedule=ScheduleConfig(lr=100.0), log_every=log_every)
-    with np.errstate(all="ignore"), pytest.raises(DivergedError) as fault:
+    with np.errstate(all="ignore"), pytest.raises(DivergedError) as error:
         fit(config)
-    assert "rose from" in str(fault.value)
-    assert "learning rate 100" in str(fault.value)
+    assert "rose from" in str(error.value)
+    assert "learning rate 100" in str(error.value)
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
@@ -186,7 +189,7 @@ def test_one_bad_batch_does_not_end_a_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "options", "said"),
+    ("changes", "options", "reported"),
     [
         ({"steps": None}, {}, "steps, epochs or minutes"),
         ({}, {"validation": (), "metric": lambda _: {"x": 1.0}}, "monitor"),
@@ -194,8 +197,8 @@ def test_one_bad_batch_does_not_end_a_run() -> None:
         ({"higher_is_better": True}, {}, "'loss'.*lower"),
     ],
 )
-def test_wrong_use(changes: dict, options: dict, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_wrong_use(changes: dict, options: dict, reported: str) -> None:
+    with pytest.raises(UsageError, match=reported):
         fit(replace(SHORT, **changes), **options)
 
 
@@ -377,38 +380,38 @@ def test_an_epoch_that_got_shorter_gives_way_to_the_next(tmp_path: Path) -> None
     assert only(events, EpochEnded) == []
 
 
-@pytest.mark.parametrize(("judge", "best"), [("one", (2, 0.1)), ("another", (8, 0.3))])
-def test_what_is_judged_otherwise_begins_anew(
-    tmp_path: Path, judge: str, best: tuple[int, float]
+@pytest.mark.parametrize(("scorer", "best"), [("one", (2, 0.1)), ("another", (8, 0.3))])
+def test_changed_evaluation_settings_reset_the_best_score(
+    tmp_path: Path, scorer: str, best: tuple[int, float]
 ) -> None:
     folder, config = tmp_path / "run", replace(SHORT, steps=4, validate_every=2, monitor="rate")
     scores = iter([0.1, 0.2, 0.4, 0.3])
     rate = {"metric": lambda _: {"rate": next(scores)}}
-    with RunFolder(folder, settings(config), scoring={"judge": "one"}) as run:
+    with RunFolder(folder, settings(config), scoring={"scorer": "one"}) as run:
         fit(config, run, **rate)
     longer = replace(config, steps=8, patience=2)
     with RunFolder(
-        folder, settings(longer), resume=True, accept_changes=True, scoring={"judge": judge}
+        folder, settings(longer), resume=True, accept_changes=True, scoring={"scorer": scorer}
     ) as run:
         result, _, _ = fit(longer, run, **rate)
     assert (result.best_step, result.best_score) == best
-    assert result.step == (6 if judge == "one" else 8)
+    assert result.step == (6 if scorer == "one" else 8)
 
 
 def test_a_run_that_is_over_keeps_its_best(tmp_path: Path) -> None:
     folder, config = tmp_path / "run", replace(SHORT, steps=4, validate_every=2, monitor="rate")
     scores = iter([0.1, 0.2])
-    with RunFolder(folder, settings(config), scoring={"judge": "one"}) as run:
+    with RunFolder(folder, settings(config), scoring={"scorer": "one"}) as run:
         fit(config, run, metric=lambda _: {"rate": next(scores)})
-    with RunFolder(folder, settings(config), resume=True, scoring={"judge": "another"}) as run:
+    with RunFolder(folder, settings(config), resume=True, scoring={"scorer": "another"}) as run:
         result, events, _ = fit(config, run, metric=lambda _: {"rate": 0.5})
     assert result.best_step == 2
     assert only(events, Chosen)[0].steps == (2,)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
-def test_a_signal_is_told_before_the_step_is_done() -> None:
-    told: list[object] = []
+def test_a_signal_is_reported_before_the_step_is_done() -> None:
+    noted: list[object] = []
     learner = model()
     loss, calls = learner.loss, count(1)
 
@@ -418,18 +421,18 @@ def test_a_signal_is_told_before_the_step_is_done() -> None:
         return loss(*args)
 
     learner.loss = interrupted
-    listeners = [lambda event: told.append(event.step)]
-    result = Trainer(learner, Reversals(), SHORT, listeners=listeners, stopping=told.append).fit()
+    listeners = [lambda event: noted.append(event.step)]
+    result = Trainer(learner, Reversals(), SHORT, listeners=listeners, stopping=noted.append).fit()
     assert (result.interrupted, result.step) == ("SIGTERM", 5)
-    assert told[told.index("SIGTERM") - 1] == 4
-    assert 5 in told[told.index("SIGTERM") :]
+    assert noted[noted.index("SIGTERM") - 1] == 4
+    assert 5 in noted[noted.index("SIGTERM") :]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
 def test_a_signal_in_the_last_validation_is_one_too(tmp_path: Path) -> None:
     def metric(learner: object) -> dict[str, float]:
-        if folder.name == "stopped" and not (folder / "told").exists():
-            (folder / "told").touch()
+        if folder.name == "stopped" and not (folder / "signalled").exists():
+            (folder / "signalled").touch()
             signal.raise_signal(signal.SIGTERM)
         return {}
 

@@ -11,7 +11,8 @@ from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.pipelines import Seq2SeqPipeline
-from pellucid.training import OptimizerConfig, ScheduleConfig, Trainer, TrainingConfig
+from pellucid.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
+from pellucid.training.trainer import Trainer
 
 LETTERS = "가나다라마바사아자차카타파하😀🌊abc"
 STEPS, SIZE = 500, 32

@@ -42,7 +42,7 @@ LONGEST = 23
 
 
 def shaken(config: Seq2SeqConfig = CONFIG, dtype: Any = np.float32, by: float = 0.3) -> Seq2Seq:
-    """A model none of whose parameters is special, so that every head has a map of its own."""
+    """A model none of whose parameters is special, so that no two heads have the same map."""
     model = Seq2Seq(config, seed=3, dtype=dtype)
     noise = np.random.default_rng(5)
     for parameter in model.parameters():
@@ -52,7 +52,7 @@ def shaken(config: Seq2SeqConfig = CONFIG, dtype: Any = np.float32, by: float = 
 
 
 def bpe() -> Tokenizer:
-    """Pieces of single bytes: every Hangul syllable is cut in three."""
+    """Pieces of single bytes: every Hangul syllable is three tokens."""
     return train_tokenizer(TEXTS, kind="bpe", vocab_size=260)
 
 
@@ -74,7 +74,7 @@ def speaking(tokenizer: Tokenizer | None = None, **search: Any) -> Seq2SeqPipeli
 
 
 def shake(model: nn.Module) -> None:
-    """Give every head a map of its own."""
+    """Give every head a different map."""
     noise = np.random.default_rng(5)
     for parameter in model.parameters():
         draw = 0.3 * noise.standard_normal(parameter.shape)

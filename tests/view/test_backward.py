@@ -11,7 +11,7 @@ import pytest
 from tests.view.samples import CONFIG, bert, gpt, shaken
 
 from pellucid import ops, view
-from pellucid.view.backward import STEPS, code, lines_of
+from pellucid.view.backward import STEPS, code, statements
 from pellucid.view.record import Map, select_cell
 
 SOURCE, TARGET = [5, 6, 7, 5, 9, 4, 3], [4, 12, 8, 6]
@@ -35,8 +35,8 @@ def source_lines(function: str) -> list[str]:
 
 
 def test_a_line_that_is_gone_is_an_error() -> None:
-    with pytest.raises(LookupError, match="attention_backward assigns no nothing"):
-        lines_of(ops.attention_backward, "nothing")
+    with pytest.raises(LookupError, match=r"attention\.py assigns no nothing"):
+        statements(ops.attention_backward, "nothing")
 
 
 @pytest.mark.parametrize("scale", ["sqrt_d_k", "learned"])

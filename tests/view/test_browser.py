@@ -18,7 +18,7 @@ from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Seq2SeqPipeline
 from pellucid.view.page import as_json
-from pellucid.view.record import Record, Words, select_cell
+from pellucid.view.record import Record, Text, select_cell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -48,7 +48,7 @@ def open_page(browser: Browser, file: Path, tmp_path: Path) -> Iterator[Open]:
 
     At the end the console must be empty and nothing but the files requested.
     """
-    said: list[str] = []
+    reported: list[str] = []
     asked: list[str] = []
     files: set[str] = set()
     contexts = []
@@ -59,8 +59,8 @@ def open_page(browser: Browser, file: Path, tmp_path: Path) -> Iterator[Open]:
         context = browser.new_context(**{"viewport": WIDE, **options})
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("console", lambda message: reported.append(message.text))
+        page.on("pageerror", lambda error: reported.append(str(error)))
         context.on("request", lambda request: asked.append(request.url))
         page.goto(path.as_uri())
         page.wait_for_function("pellucid.model.colours !== undefined")
@@ -71,7 +71,7 @@ def open_page(browser: Browser, file: Path, tmp_path: Path) -> Iterator[Open]:
     yield opened
     for context in contexts:
         context.close()
-    assert not said
+    assert not reported
     assert set(asked) == files
 
 
@@ -392,7 +392,7 @@ def test_masked_cells_say_so(open_page: Open) -> None:
     assert "may not look ahead to key" in (page.locator("#readout").text_content() or "")
 
 
-def test_lines_and_the_map_beside(open_page: Open) -> None:
+def test_lines_and_the_map_next_to_them(open_page: Open) -> None:
     page = open_page()
     page.get_by_role("button", name="Lines").focus()
     page.keyboard.press("Enter")
@@ -466,10 +466,10 @@ def test_every_head_shows_the_scale_that_it_has_learned(open_page: Open) -> None
         row = page.locator(".numbers tbody tr").first.locator("td")
         cells = [float(text.replace("−", "-")) for text in row.all_text_contents()]
         np.testing.assert_allclose(cells[:2], [raw, raw * scale], atol=2e-3)
-        said = page.locator(".stage .value").nth(1).text_content() or ""
-        assert float(said.split(" × ")[0].replace("−", "-")) == pytest.approx(scale, abs=6e-4)
+        reported = page.locator(".stage .value").nth(1).text_content() or ""
+        assert float(reported.split(" × ")[0].replace("−", "-")) == pytest.approx(scale, abs=6e-4)
         own, now = page.locator(".effect tr").nth(1).locator("td").all_text_contents()
-        assert own == now == said.split(" × ")[0]
+        assert own == now == reported.split(" × ")[0]
 
 
 def test_the_page_of_a_decoder_alone(open_page: Open) -> None:
@@ -583,7 +583,7 @@ def test_the_theme_and_the_keys(open_page: Open) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_axe_finds_no_serious_fault(
+def test_axe_finds_no_serious_violation(
     open_page: Open, axe: str, scheme: str, size: dict[str, int]
 ) -> None:
     page = open_page(color_scheme=scheme, viewport=size)
@@ -593,9 +593,9 @@ def test_axe_finds_no_serious_fault(
         settle(page)
         found = page.evaluate("axe.run()")["violations"]
         serious = [
-            (fault["id"], [node["html"] for node in fault["nodes"]])
-            for fault in found
-            if fault["impact"] in ("serious", "critical")
+            (violation["id"], [node["html"] for node in violation["nodes"]])
+            for violation in found
+            if violation["impact"] in ("serious", "critical")
         ]
         assert not serious, tab
 
@@ -622,8 +622,8 @@ def test_the_tour_has_ten_stops_by_keyboard(
     assert all(marked), marked
     page.evaluate(axe)
     found = page.evaluate("axe.run()")["violations"]
-    serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
-    assert not [[node["html"] for node in fault["nodes"]] for fault in serious]
+    serious = [violation for violation in found if violation["impact"] in ("serious", "critical")]
+    assert not [[node["html"] for node in violation["nodes"]] for violation in serious]
     page.get_by_role("button", name="한국어").click()
     settle(page)
     assert "전체 10곳 중 10번째" in (page.locator(".tour").text_content() or "")
@@ -677,7 +677,7 @@ def test_the_page_may_not_ask_the_network(browser: Browser, file: Path) -> None:
 def test_a_file_of_another_kind_is_refused(
     browser: Browser, picture: view.Picture, tmp_path: Path
 ) -> None:
-    empty = Record("", Words("", ""), (), (), (), 0.0)
+    empty = Record("", Text("", ""), (), (), (), 0.0)
     path = view.Picture(empty).save(tmp_path / "empty.html")
     page = browser.new_page()
     page.goto(path.as_uri())
@@ -689,15 +689,15 @@ def test_in_a_notebooks_frame(browser: Browser, picture: view.Picture, tmp_path:
     notebook = tmp_path / "notebook.html"
     notebook.write_text(f"<!doctype html><meta charset=utf-8>{picture._repr_html_()}", "utf-8")
     page = browser.new_page(viewport=WIDE)
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
+    page_errors: list[str] = []
+    page.on("pageerror", lambda error: page_errors.append(str(error)))
     page.goto(notebook.as_uri())
     frame = page.frame_locator("iframe")
     frame.get_by_role("tab", name="Generation").click()
     settle(page)
     assert frame.get_by_text("Token by token").is_visible()
     page.close()
-    assert not faults
+    assert not page_errors
 
 
 @pytest.fixture(scope="module")
@@ -778,8 +778,8 @@ def test_the_page_opens_on_the_most_telling_head_and_its_strongest_cell(
     page.goto(picture.save(tmp_path / "telling.html").as_uri())
     maps = picture.record.layers("cross")
     # What the query tells of the key: H(mean row) − mean H(row), in nats.
-    told = [entropy(m.probabilities.mean(1)) - m.entropies for m in maps]
-    layer, head = np.unravel_index(np.argmax(told), np.shape(told))
+    noted = [entropy(m.probabilities.mean(1)) - m.entropies for m in maps]
+    layer, head = np.unravel_index(np.argmax(noted), np.shape(noted))
     weights = maps[layer].probabilities[head]
     query, key = np.unravel_index(weights.argmax(), weights.shape)
     state = page.evaluate("pellucid.model.state")

@@ -37,7 +37,7 @@ def test_every_layer_and_head_is_drawn() -> None:
         np.testing.assert_array_equal(image, maps[place // 3].probabilities[place % 3])
 
 
-def test_one_head_has_its_tokens_beside_it() -> None:
+def test_a_map_of_one_head_has_its_tokens_as_labels() -> None:
     (axis,) = panels(picture().figure("cross", layer=2, head=3))
     assert [t.get_text() for t in axis.get_xticklabels()] == ["5", "6", "7", "5"]
     assert [t.get_text() for t in axis.get_yticklabels()] == ["<s>", "4", "12", "8"]

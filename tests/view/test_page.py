@@ -17,7 +17,7 @@ from pellucid import view
 from pellucid.core.errors import UsageError
 from pellucid.view import page as page_module
 from pellucid.view.page import PRECISIONS, as_json, as_text, page, precision_for, rounded
-from pellucid.view.record import Record, Words
+from pellucid.view.record import Record, Text
 from pellucid.view.tokens import Label
 
 HOSTILE = '</script><script>alert("1")</script><!--&amp;\u2028\\ /*record*/ <!--title-->'
@@ -41,7 +41,7 @@ def test_the_record_is_inside() -> None:
 
 def test_no_text_breaks_out() -> None:
     one = replace(
-        record(), title=HOSTILE, source=(Label(HOSTILE),) * 4, notes=(Words(HOSTILE, HOSTILE),)
+        record(), title=HOSTILE, source=(Label(HOSTILE),) * 4, notes=(Text(HOSTILE, HOSTILE),)
     )
     html = page(one)
     assert html.count("<script") == page(record()).count("<script")

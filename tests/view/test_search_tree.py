@@ -46,8 +46,8 @@ def test_every_answer_is_a_path_with_its_probability(name: str) -> None:
     assert sorted(ranked) == list(range(1, len(answers) + 1))
     for rank, answer in enumerate(answers, 1):
         nodes = path(tree, ranked[rank])
-        said = [str(i) for i in answer.tokens] + (["</s>"] if answer.finished else [])
-        assert [node.label.text for node in nodes] == ["<s>", *said]
+        generated = [str(i) for i in answer.tokens] + (["</s>"] if answer.finished else [])
+        assert [node.label.text for node in nodes] == ["<s>", *generated]
         if answer.finished and not config.constraints.active:
             assert nodes[-1].log_p == pytest.approx(answer.log_p, abs=1e-5)
         assert nodes[-1].state == ("end" if answer.finished else "kept")

@@ -48,7 +48,7 @@ def test_bytes_of_no_character_show_their_value() -> None:
     assert found[2].text == "‹95›"
 
 
-def test_loose_bytes_of_one_piece_stand_together() -> None:
+def test_loose_bytes_of_one_piece_are_shown_together() -> None:
     tokenizer = train_tokenizer(["한하학"] * 9, kind="bpe", vocab_size=262)
     (shared, *_) = tokenizer.encode("한")
     assert labels(tokenizer, [shared])[0].text == "‹ED95›"
@@ -71,7 +71,7 @@ def test_characters() -> None:
     ]
 
 
-def test_an_unknown_character_is_found_in_the_text_as_it_was_cut() -> None:
+def test_an_unknown_character_is_found_in_the_text_as_it_was_tokenized() -> None:
     tokenizer = train_tokenizer(["ab 가"], "char", normalise=["nfc", "lowercase", "whitespace"])
     text = "  가 Ж"
     found = labels(tokenizer, tokenizer.encode(text), text)

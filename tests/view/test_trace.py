@@ -134,11 +134,11 @@ def test_an_answer_that_does_not_end_says_so() -> None:
     assert record.loss == pytest.approx(-last.log_p)
 
 
-def test_an_end_that_was_not_said_sends_no_gradient_back() -> None:
+def test_an_end_that_was_not_generated_has_no_gradient() -> None:
     model, answer = shaken(), SearchConfig(max_length=2)
-    said = search(model, Packed.of([SOURCE]), answer)[0][0].tokens
+    generated = search(model, Packed.of([SOURCE]), answer)[0][0].tokens
     cut_off = view.attention(model, SOURCE, search=answer).record
-    ended = view.attention(model, SOURCE, said).record
+    ended = view.attention(model, SOURCE, generated).record
     for m, whole in zip(cut_off.maps, ended.maps, strict=True):
         np.testing.assert_array_equal(m.probabilities, whole.probabilities)
         if m.kind != "encoder":  # what read the last token is asked for the end alone

@@ -57,13 +57,13 @@ def test_without_an_output_it_is_the_continuation_that_generate_gives() -> None:
     trained = gpt()
     record = view.attention(trained, "가나").record
     (answer, *_), *_ = trained.answers(["가나"])
-    said = "".join(label.text for label in record.target[3:]).replace("␣", " ")
-    assert f"가나{said}" == answer.text
+    generated = "".join(label.text for label in record.target[3:]).replace("␣", " ")
+    assert f"가나{generated}" == answer.text
     assert record.tree[0].label.text == "나"
     assert any(node.rank == 1 for node in record.tree)
 
 
-def test_the_loss_is_of_what_the_continuation_said() -> None:
+def test_the_loss_is_of_the_continuation_generated() -> None:
     for kind, finished in (("char", True), ("bpe", False)):
         trained = gpt(kind)
         record = view.attention(trained, "가나").record

@@ -1,4 +1,4 @@
-"""Every derivative written here by hand, held against finite differences on this machine.
+"""Every derivative written here by hand, compared with finite differences on this machine.
 
 `cases()` is the one table: a row enrols an op or a layer in `pellucid check` and in every test that
 all of them must pass (gradients, used twice, dtype kept, arguments untouched, other libraries).

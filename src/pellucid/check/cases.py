@@ -81,7 +81,7 @@ class LayerCase:
         return (*self.arrays, *(p.data for p in self.built().parameters()))
 
     def forward(self, *inputs: Array) -> tuple[Any, Callable[..., Any]]:
-        """Call a layer of its own with the parameters given."""
+        """Call a new layer with the parameters given."""
         layer, count = self.built(), len(self.arrays)
         parameters = list(layer.parameters())
         for parameter, value in zip(parameters, inputs[count:], strict=True):

@@ -27,13 +27,13 @@ def answer_window(
     *,
     scores: bool,
     as_json: bool,
-    speaker: Callable[[], Decodes] | None = None,
+    decoder: Callable[[], Decodes] | None = None,
 ) -> bool:
     """Print the answers to numbered texts, in order; return whether all were answered.
 
     A text that is too long is answered in parts, sentence by sentence. One that cannot be answered
     gives an empty line (with JSON: its error) and a message, and the next ones are answered.
-    `speaker` is as in `GenerationPipeline.answers`, for several windows.
+    `decoder` returns the compiled model, kept for several windows.
     """
     errors: dict[int, UserError] = {}
     pieces: list[str] = []
@@ -49,12 +49,12 @@ def answer_window(
                 f"pellucid: {unit} {number}: long, answered in {len(parts)} parts", file=sys.stderr
             )
         for part in parts:
-            report_unknown(trained, part, f"{unit} {number}")
+            print_unknown(trained, part, f"{unit} {number}")
         spans.append(slice(len(pieces), len(pieces) + len(parts)))
         pieces += parts
-        # Each part of a text is sampled by a number of its own; the first part by the text's.
+        # Each part of a text is sampled by its own number; the first part by the text's.
         numbers += [(number - 1 + place * 2**24) % 2**32 for place in range(len(parts))]
-    answers = trained.answers(pieces, numbers, speaker)
+    answers = trained.answers(pieces, numbers, decoder)
     for (number, text), span in zip(window, spans, strict=True):
         if as_json:
             record: dict[str, Any] = {
@@ -133,7 +133,7 @@ def obstacle(trained: GenerationPipeline, text: str) -> UserError | None:
     return None
 
 
-def report_unknown(trained: GenerationPipeline, text: str, where: str) -> None:
+def print_unknown(trained: GenerationPipeline, text: str, where: str) -> None:
     """Print on stderr which characters of a text were not in the training data."""
     if unknown := trained.source.unknown_characters([text]):
         print(
@@ -168,7 +168,7 @@ def written(answers: Sequence[Answer], scores: bool) -> str:
 def typed() -> Iterator[str]:
     """Yield what is typed at a prompt, stripped, until its end or Ctrl-C.
 
-    Text that is not UTF-8 is asked for again.
+    Text that is not UTF-8 has to be typed again.
     """
     with contextlib.suppress(ImportError):  # absent on Windows; editing is then the terminal's
         import readline  # noqa: F401 - importing it gives `input` history and editing
@@ -189,17 +189,17 @@ def typed() -> Iterator[str]:
 def converse(trained: GenerationPipeline, scores: bool = False) -> int:
     """Answer at a prompt until the input ends; Ctrl-C ends an answer, or the conversation."""
     print("Type a text and press Enter; Ctrl-D ends.")
-    speaker = functools.cache(trained.speaker)  # prepared at the first answer, for all
-    number = 0  # the same text again is sampled anew
+    decoder = functools.cache(trained.speaker)  # compiled at the first answer, for all
+    number = 0  # the same text again is sampled with other draws
     for text in typed():
         if not text:
             continue
         if (error := obstacle(trained, text)) is not None:
             print(f"That is {error}.")
             continue
-        report_unknown(trained, text, "that text")
+        print_unknown(trained, text, "that text")
         with contextlib.suppress(KeyboardInterrupt):
-            _print_answer(trained, text, number, scores, speaker)
+            _print_answer(trained, text, number, scores, decoder)
         number += 1
     return 0
 
@@ -209,14 +209,14 @@ def _print_answer(
     text: str,
     number: int,
     scores: bool,
-    speaker: Callable[[], Decodes],
+    decoder: Callable[[], Decodes],
 ) -> None:
     searched = trained.sampling is None and trained.search.beam > 1
     if scores or searched:  # the answer is known only when the search ends
-        print(written(trained.answers([text], [number], speaker)[0], scores))
+        print(written(trained.answers([text], [number], decoder)[0], scores))
         return
     try:
-        for piece in trained.stream(text, number, speaker):
+        for piece in trained.stream(text, number, decoder):
             print(piece.replace("\n", " "), end="", flush=True)
     finally:
         print()

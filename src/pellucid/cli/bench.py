@@ -18,27 +18,26 @@ from threadpoolctl import threadpool_limits
 from pellucid.cli.benchmark import real_data
 from pellucid.cli.benchmark.real_data import (
     Task,
+    article_task,
     demo_task,
     pellucid_way,
-    seed_task,
     stretch,
     torch_way,
 )
 from pellucid.cli.benchmark.step import (
     N,
     V,
+    article_config,
     flops,
     in_turn,
     own_rate,
     pellucid_step,
     random_ids,
-    seed_config,
     sgemm_rate,
     shares,
 )
 from pellucid.cli.benchmark.torch_model import TorchTrainer, installed
 from pellucid.cli.console import Output
-from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.machine import environment
 from pellucid.data.corpora import find_corpus
@@ -82,17 +81,17 @@ def bench(
         raise UsageError(f"--rounds must be at least 1, got {rounds}")
     if not 0 < seconds < math.inf:
         raise UsageError(f"--seconds must be above 0, got {seconds}")
-    peer, busy = torch and installed(), load()
+    compared, busy = torch and installed(), load()
     with threadpool_limits(available()):
         steps, rates = [], []
         for length in (50, 12):
             _say(f"training steps of length {length}; the first compile kernels")
-            steps.append(measure_step(length, rounds, peer))
+            steps.append(measure_step(length, rounds, compared))
         for task in tasks() if data else ():
             _say(f"training on {task.name}")
-            rates.append(measure_data(task, rounds, seconds, peer))
+            rates.append(measure_data(task, rounds, seconds, compared))
     where = {**environment(), "threads": str(available()), "load before": f"{busy:.2f}"}
-    if peer:
+    if compared:
         where["torch"] = version("torch")
     if json:
         print(json_format.dumps({"step": steps, "data": rates, "environment": where}, indent=1))
@@ -101,7 +100,7 @@ def bench(
     console.print(step_table(steps))
     if rates:
         console.print(data_table(rates))
-    if torch and not peer:
+    if torch and not compared:
         console.print("PyTorch is not installed; skipping the comparison.")
     if busy > BUSY * available():
         console.print(
@@ -126,7 +125,7 @@ def tasks() -> list[Task]:
     makers: dict[str, Callable[[], Task]] = {real_data.DEMO: demo_task}
     for name in real_data.SENTENCES:
         if find_corpus(name).at_hand:
-            makers[name] = lambda name=name: seed_task(name)  # type: ignore[misc]
+            makers[name] = lambda name=name: article_task(name)  # type: ignore[misc]
     found = []
     for name, make in makers.items():
         try:
@@ -136,13 +135,13 @@ def tasks() -> list[Task]:
     return found
 
 
-def measure_step(length: int, rounds: int, peer: bool) -> Row:
+def measure_step(length: int, rounds: int, compared: bool) -> Row:
     """Return medians over some steps on pairs of `length` tokens a side, none of them padding."""
     source, target = random_ids(length)
     ours = pellucid_step(source, target)
     steps: list[Callable[[], object]] = [ours]
-    if peer:
-        trainer = TorchTrainer(seed_config(), available(), pad=-1)
+    if compared:
+        trainer = TorchTrainer(article_config(), available(), pad=-1)
         steps.append(lambda: trainer.step(source, target))
     for step in steps * 2:  # compile, and fill the caches
         step()
@@ -165,22 +164,22 @@ def measure_step(length: int, rounds: int, peer: bool) -> Row:
         "utilisation by Pellucid's product": round(done / float(own), 2),
         "shares": {kind: round(share, 3) for kind, share in shares(ours).items()},
     }
-    if peer:
+    if compared:
         row["PyTorch's milliseconds"] = round(float(seconds[1]) * 1e3, 1)
         row["times PyTorch's speed"] = spread([theirs / mine for mine, theirs in times])
     return row
 
 
-def measure_data(task: Task, rounds: int, seconds: float, peer: bool) -> Row:
+def measure_data(task: Task, rounds: int, seconds: float, compared: bool) -> Row:
     """Return useful tokens a second on real data, each side in its best batches."""
     ways = [pellucid_way(task)]
-    if peer:
+    if compared:
         ways.append(torch_way(task))
     for way in ways:
         stretch(way, min(1.0, seconds))
     rates = np.array([[stretch(way, seconds) for way in ways] for _ in range(rounds)]).T
     row: Row = {"data": task.name, "useful tokens a second": round(float(np.median(rates[0])))}
-    if peer:
+    if compared:
         row["PyTorch's"] = round(float(np.median(rates[1])))
         row["times PyTorch's speed"] = spread(rates[0] / rates[1])
     return row
@@ -224,8 +223,3 @@ def cell(name: str, value: Any) -> str:
     if name.startswith("utilisation"):
         return f"{value:.0%}"
     return value if isinstance(value, str) else f"{value:,}"
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command."""
-    return parse(bench, "bench", arguments)

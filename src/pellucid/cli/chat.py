@@ -68,7 +68,7 @@ def run(arguments: list[str]) -> int:
 
 def _train(config: RunConfig, folder: Path, resume: bool, minutes: float | None) -> int:
     if not resume:
-        # Nobody waits for BLEU here, and sacreBLEU need not be installed to chat.
+        # BLEU is not shown here, and sacreBLEU need not be installed to chat.
         training = replace(config.training, monitor="loss")
         if minutes is not None:
             training = replace(training, minutes=minutes)

@@ -6,7 +6,6 @@ from rich.table import Table
 
 from pellucid.check import TOLERANCE, run_checks
 from pellucid.cli.console import Output
-from pellucid.cli.options import parse
 
 
 def check() -> int:
@@ -31,8 +30,3 @@ def check() -> int:
     console.print(table)
     console.print(f"{table.row_count - failed} of {table.row_count} correct")
     return 1 if failed else 0
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command."""
-    return parse(check, "check", arguments)

@@ -1,7 +1,12 @@
-"""The commands. A new one is a row here and a module of its name with `run(arguments)`."""
+"""The commands. A new one is a row here and a module of its name with a function of its name.
+
+The function's parameters are the options, its docstring is the help. A command whose options depend
+on its arguments has `run(arguments)` instead.
+"""
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import textwrap
 from collections.abc import Mapping
@@ -13,13 +18,21 @@ class Command(NamedTuple):
 
     name: str
     summary: str
+    renamed: Mapping[str, str] = {}
+    """Old names of its options, which still work, and their new ones."""
 
-    @property
-    def module(self) -> str:
-        """The module whose `run(arguments)` does it and returns the exit code."""
-        return f"pellucid.cli.{self.name}"
+    def run(self, arguments: list[str]) -> int:
+        """Run it with the arguments after its name; return the exit code."""
+        module = importlib.import_module(f"pellucid.cli.{self.name}")
+        from pellucid.cli.options import parse, rename
+
+        arguments = rename(arguments, self.renamed)
+        if hasattr(module, "run"):
+            return int(module.run(arguments))
+        return parse(getattr(module, self.name), self.name, arguments)
 
 
+STORED = {"--store": "--weights"}
 COMMANDS = {
     command.name: command
     for command in (
@@ -27,12 +40,20 @@ COMMANDS = {
             "demo", "train two small models on real data and show what they learnt (5 minutes)"
         ),
         Command("chat", "train the Korean chatbot (5 minutes) and talk to it"),
-        Command("train", "train a recipe by name, or your own settings and data"),
-        Command("evaluate", "score a trained model on data held out of training"),
+        Command("train", "train a recipe by name, or your own settings and data", STORED),
+        Command(
+            "evaluate",
+            "score a trained model on data held out of training",
+            {"--as-json": "--json"},
+        ),
         Command("generate", "answer texts: arguments, a file, standard input or a prompt"),
-        Command("quantize", "write a smaller copy of a model: float16 or int8"),
+        Command("quantize", "write a smaller copy of a model: float16 or int8", STORED),
         Command("export", "write a model for another engine: CTranslate2 or ONNX"),
-        Command("view", "draw a model's attention: in the terminal, as a figure, as a web page"),
+        Command(
+            "view",
+            "draw a model's attention: in the terminal, as a figure, as a web page",
+            {"--save": "--output"},
+        ),
         Command("lab", "run a study: change one thing, repeat over random seeds, report intervals"),
         Command("recipes", "list the recipes that `train` knows by name"),
         Command("bench", "measure how fast this machine trains, and where the time goes"),
@@ -46,7 +67,7 @@ RENAMED = {"store": "quantize"}
 """Old names of commands, which still work."""
 
 UNFINISHED = (["demo"], ["chat"], ["train"], ["lab", "run"])
-"""How commands begin whose work is left undone when nobody reads their output any more."""
+"""Commands that stop before their work is done when their output is closed."""
 
 
 def listed(summaries: Mapping[str, str]) -> str:

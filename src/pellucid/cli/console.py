@@ -36,18 +36,17 @@ class Output(Console):
         super().__init__(highlight=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to `main`, which ends quietly when nobody reads the output any more."""
+        """Leave it to `main`, which ends quietly when the output is closed."""
         raise BrokenPipeError
 
 
 class Progress:
     """Listens to a trainer; shows loss, useful tokens/s, time left and the held-out score.
 
-    One live line at a terminal; elsewhere a plain line now and then.
+    One live line at a terminal; a plain line every few seconds in a file or a pipe.
     """
 
     def __init__(self, console: Console, title: str) -> None:
-        self._console = console
         self._title = title
         self._live = console.is_terminal
         self._between = _encodable(" · ", console.encoding, ", ")

@@ -20,7 +20,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from pellucid.cli.console import Output, Progress, clock
-from pellucid.cli.options import parse
 from pellucid.evaluation.evaluate import right_answers
 from pellucid.pipelines import Seq2SeqPipeline
 from pellucid.training.config import RunConfig, load_recipe
@@ -181,8 +180,3 @@ def draw_attention(trained: Seq2SeqPipeline, text: str) -> str:
     outputs = [*trained.target.tokens(answer), "end"]
     weights = trained.read(source, answer).weights
     return attention_map(weights, outputs, trained.source.tokens(source))
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command."""
-    return parse(demo, "demo", arguments)

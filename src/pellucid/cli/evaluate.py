@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from pellucid.cli.options import parse
+from pellucid.cli.options import asks_help, parse, split_name
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.pairs import Splits, TextPair
@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 
 def run(arguments: list[str]) -> int:
     """Run the command: the model named first gives the search its defaults."""
-    named = bool(arguments) and not arguments[0].startswith("-")
-    if not named and not {"-h", "--help"} & set(arguments):
+    name, rest = split_name(arguments)
+    if name is None and not asks_help(rest):
         raise UsageError("which model? Use `pellucid evaluate RUN [OPTIONS]`, the run first")
-    path = Path(arguments[0]) if named else Path()
-    trained: Any = load_model(path) if named else None
+    path = Path(name or "")
+    trained: Any = load_model(path) if name is not None else None
     saved = getattr(trained, "search", SearchConfig())
 
     def evaluate(
@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
         json: bool = False,
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
     ) -> int:
-        """Score a trained model: loss and, if asked for, error rates or BLEU.
+        """Score a trained model: loss and, if a metric is set, error rates or BLEU.
 
         A decoder alone is scored by its loss, an encoder alone also by how many of the masked
         tokens it predicts.
@@ -77,13 +77,7 @@ def run(arguments: list[str]) -> int:
             _write_into_card(find_model(path) / CARD, card(path, config, None), scores)
         return 0
 
-    return parse(
-        evaluate,
-        f"evaluate {arguments[0] if named else 'RUN'}",
-        arguments[1:] if named else arguments,
-        lists=["--data"],
-        renamed={"--as-json": "--json"},
-    )
+    return parse(evaluate, f"evaluate {name or 'RUN'}", rest, lists=["--data"])
 
 
 def _settings_of(

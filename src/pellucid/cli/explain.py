@@ -9,11 +9,11 @@ import numpy as np
 from rich.text import Text as Prose
 
 from pellucid.cli.console import Output
-from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
-from pellucid.teach.topic import Edge, Language, Step, Text, Topic, language_of
+from pellucid.teach.topic import Edge, Step, Topic, language_of
 from pellucid.teach.topics import TOPICS
+from pellucid.view.record import Language, Text
 
 HEADS = {
     "source": Text("Source", "출처"),
@@ -101,7 +101,7 @@ def _step(number: int, step: Step, language: Language) -> Iterator[str]:
     yield f"  {number}. {step.formula}"
     yield f"     {step.text.to(language)}"
     for line in step.code.lines() if step.code else ():
-        yield f"       {line.file}:{line.number:<4} {line.code}"
+        yield f"       {line.file}:{line.number:<4} {line.text}"
 
 
 def _edge(edge: Edge, language: Language) -> Iterator[str]:
@@ -110,8 +110,3 @@ def _edge(edge: Edge, language: Language) -> Iterator[str]:
     with np.printoptions(linewidth=88):
         for line in repr(edge.value()).splitlines():
             yield f"       {line}"
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command."""
-    return parse(explain, "explain", arguments)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pellucid.cli.options import parse
 from pellucid.core.errors import UserError
 from pellucid.families import family_of
 from pellucid.families.folder import folder_size, load_model, tokenizer_files
@@ -41,8 +40,3 @@ def export(
     write(trained, folder, weights, tokenizer_files(trained))
     print(f"{folder}: {folder_size(folder)}")
     return 0
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command."""
-    return parse(export, "export", arguments)

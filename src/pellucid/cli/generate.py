@@ -14,7 +14,7 @@ import tyro
 
 from pellucid.cli.answers import answer_window, converse, typed
 from pellucid.cli.lines import Line, decoded, given, standard_input, windows
-from pellucid.cli.options import SamplingOptions, parse
+from pellucid.cli.options import SamplingOptions, asks_help, parse, split_name
 from pellucid.core.errors import UsageError, UserError
 from pellucid.families import family_of
 from pellucid.families.folder import load_model
@@ -25,14 +25,14 @@ from pellucid.pipelines.base import GenerationPipeline
 
 def run(arguments: list[str]) -> int:
     """Run the command: the model named first decides which options there are, and defaults."""
-    named = bool(arguments) and not arguments[0].startswith("-")
-    if not named and not {"-h", "--help"} & set(arguments):
+    name, rest = split_name(arguments)
+    if name is None and not asks_help(rest):
         raise UsageError("which model? Use `pellucid generate MODEL [TEXT ...]`")
-    if not named:
-        return parse(_generate(None), "generate MODEL", arguments)
-    trained: Any = load_model(Path(arguments[0]))
+    if name is None:
+        return parse(_generate(None), "generate MODEL", rest)
+    trained: Any = load_model(Path(name))
     command = _generate if family_of(trained).generates else _fill
-    return parse(command(trained), f"generate {arguments[0]}", arguments[1:])
+    return parse(command(trained), f"generate {name}", rest)
 
 
 def _generate(trained: Any) -> Callable[..., int]:
@@ -86,23 +86,15 @@ def _answer(
     scores: bool,
     as_json: bool,
 ) -> int:
-    if texts:
-        if file is not None:
-            raise UsageError("give texts or --file, not both")
-        return int(not answer_window(trained, given(texts), "text", scores=scores, as_json=as_json))
-    return _answer_lines(trained, _lines_of(file), scores, as_json)
-
-
-def _answer_lines(
-    trained: GenerationPipeline, stream: BinaryIO, scores: bool, as_json: bool
-) -> int:
+    if texts and file is not None:
+        raise UsageError("give texts or --file, not both")
+    unit, batches = ("text", [given(texts)]) if texts else ("line", windows(_lines_of(file)))
+    decoder = functools.cache(trained.speaker)  # compiled at the first answer, for all
     failed = False
-    speaker = functools.cache(trained.speaker)
-    for window in windows(stream):
-        whole = answer_window(
-            trained, window, "line", scores=scores, as_json=as_json, speaker=speaker
+    for window in batches:
+        failed |= not answer_window(
+            trained, window, unit, scores=scores, as_json=as_json, decoder=decoder
         )
-        failed = failed or not whole
     return int(failed)
 
 

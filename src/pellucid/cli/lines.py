@@ -53,7 +53,7 @@ def windows(stream: BinaryIO) -> Iterator[list[Line]]:
 
     def read() -> None:
         try:
-            with stream:  # closed here, where it is read: elsewhere that waits for the next line
+            with stream:  # closed by the thread that reads it: another would wait for the next line
                 for line in decoded(stream):
                     arrived.put(line)
             arrived.put(None)

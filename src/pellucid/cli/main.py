@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import logging
 import os
 import shutil
@@ -107,7 +106,7 @@ def _run(arguments: list[str]) -> int:
         raise UsageError(
             f"no command {name!r}{nearest(name, COMMANDS)}; there are: {', '.join(COMMANDS)}"
         )
-    return int(importlib.import_module(COMMANDS[name].module).run(rest))
+    return COMMANDS[name].run(rest)
 
 
 def _usage() -> str:

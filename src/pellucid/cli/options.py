@@ -41,7 +41,6 @@ def parse(
     arguments: Sequence[str],
     *,
     lists: Sequence[str] = (),
-    renamed: Mapping[str, str] | None = None,
 ) -> int:
     """Call a command's function with the arguments as typed; return its exit code.
 
@@ -52,15 +51,13 @@ def parse(
         command: How its help names it, after `pellucid`.
         arguments: What follows the command's name.
         lists: Options that take several values, which would drop all but the last if repeated.
-        renamed: Old names of options, which still work, and their new ones.
     """
-    typed = rename(arguments, renamed or {})
-    refuse_repeated(typed, *lists)
+    refuse_repeated(arguments, *lists)
     call = partial(
         tyro.cli,
         _documented(function),
         prog=f"pellucid {command}",
-        args=typed,
+        args=arguments,
         config=(
             tyro.conf.AvoidSubcommands,
             tyro.conf.PositionalMetavarFromFieldName,
@@ -68,7 +65,7 @@ def parse(
         ),
         registry=RULES,
     )
-    if not {"-h", "--help"} & set(before_text(typed)):
+    if not asks_help(arguments):
         return int(call())
     width = shutil.get_terminal_size().columns
     encoding = sys.stdout.encoding or "utf-8"
@@ -88,6 +85,21 @@ def parse(
 def before_text(arguments: Sequence[str]) -> Sequence[str]:
     """Return the arguments before a bare --, after which everything is text."""
     return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def asks_help(arguments: Sequence[str]) -> bool:
+    """Return whether help is an option among the arguments."""
+    return bool({"-h", "--help"} & set(before_text(arguments)))
+
+
+def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the first argument, unless it is an option, and the rest.
+
+    >>> split_name(["runs/g2p", "--json"]), split_name(["--help"])
+    (('runs/g2p', ['--json']), (None, ['--help']))
+    """
+    named = bool(arguments) and not arguments[0].startswith("-")
+    return (arguments[0], list(arguments[1:])) if named else (None, list(arguments))
 
 
 def rename(arguments: Sequence[str], renamed: Mapping[str, str]) -> list[str]:

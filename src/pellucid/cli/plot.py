@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.cli.console import Output
-from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
 from pellucid.teach.pictures import PICTURES, save
-from pellucid.teach.topic import Language, language_of
+from pellucid.teach.topic import language_of
+from pellucid.view.record import Language
 
 FORMATS = (".svg", ".png", ".pdf")
 
@@ -44,8 +44,3 @@ def plot(
     save(PICTURES[picture](language), path)
     Output().print(f"wrote {path}", markup=False, soft_wrap=True)
     return 0
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command."""
-    return parse(plot, "plot", arguments)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from pellucid.cli.options import parse
 from pellucid.core.errors import UserError
 from pellucid.families.folder import CARD, find_model, folder_size, load_model, save_model
 from pellucid.models.quantize import WeightFormat
@@ -40,8 +39,3 @@ def quantize(
     print(f"{old}: {folder_size(old)}")
     print(f"{folder}: {folder_size(folder)}, weights stored as {weights}")
     return 0
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command."""
-    return parse(quantize, "quantize", arguments, renamed={"--store": "--weights"})

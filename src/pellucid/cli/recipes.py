@@ -5,7 +5,6 @@ from __future__ import annotations
 from rich.table import Table
 
 from pellucid.cli.console import Output
-from pellucid.cli.options import parse
 from pellucid.training.config import load_recipe, recipe_names
 
 
@@ -19,8 +18,3 @@ def recipes() -> int:
         table.add_row(name, recipe.data.corpus, recipe.description)
     Output().print(table)
     return 0
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command."""
-    return parse(recipes, "recipes", arguments)

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from pellucid.cli.console import Output, Progress
-from pellucid.cli.options import parse, value_of
+from pellucid.cli.options import asks_help, parse, split_name, value_of
 from pellucid.core.errors import UsageError
 from pellucid.models.quantize import WeightFormat
 from pellucid.training.config import DataConfig, RunConfig, load_recipe, recipe_names
@@ -24,9 +24,8 @@ def run(arguments: list[str]) -> int:
     """Run the command: the recipe named first gives the settings their defaults."""
     _refuse_another_family(arguments)
     resumed = "--resume" in arguments
-    rest = [word for word in arguments if word != "--resume"]
-    name = rest.pop(0) if rest and not rest[0].startswith("-") else None
-    if name is None and not {"-h", "--help"} & set(rest):
+    name, rest = split_name([word for word in arguments if word != "--resume"])
+    if name is None and not asks_help(rest):
         raise UsageError(
             "which recipe? Use `pellucid train NAME`, with a recipe, a TOML file of your own or, "
             f"with --resume, a run folder; recipes: {', '.join(recipe_names())}"
@@ -60,7 +59,6 @@ def run(arguments: list[str]) -> int:
         f"train {name or 'RECIPE'}",
         rest,
         lists=LISTS,
-        renamed={"--store": "--weights"},
     )
 
 

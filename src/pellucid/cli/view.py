@@ -10,25 +10,25 @@ from typing import Annotated, Literal
 import tyro
 
 from pellucid.cli.console import Output
-from pellucid.cli.options import parse
+from pellucid.cli.options import parse, split_name
 from pellucid.core.errors import UsageError
 from pellucid.families import family_of
 from pellucid.families.folder import load_model
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Pipeline
 from pellucid.view import attention
-from pellucid.view.page import Language
 from pellucid.view.picture import drawable
+from pellucid.view.record import Language
 
 USE = 'which model, and what text? Use `pellucid view MODEL "TEXT"`'
 
 
 def run(arguments: list[str]) -> int:
     """Run the command: the model named first gives the search its defaults."""
-    named = bool(arguments) and not arguments[0].startswith("-")
+    name, rest = split_name(arguments)
     if not arguments:
         raise UsageError(USE)
-    trained = load_model(Path(arguments[0])) if named else None
+    trained = load_model(Path(name)) if name is not None else None
     saved = getattr(trained, "search", SearchConfig())
 
     def view(
@@ -73,13 +73,7 @@ def run(arguments: list[str]) -> int:
             raise UsageError("--open shows a page, but --output names no .html file; add one")
         return _view(trained, text, answer, output, (kind, layer, head), search, lang, open)
 
-    return parse(
-        view,
-        f"view {arguments[0] if named else 'MODEL'}",
-        arguments[1:] if named else arguments,
-        lists=["--output"],
-        renamed={"--save": "--output"},
-    )
+    return parse(view, f"view {name or 'MODEL'}", rest, lists=["--output"])
 
 
 def _view(
@@ -93,7 +87,7 @@ def _view(
     shown: bool,
 ) -> int:
     picture = attention(trained, text, answer, search=search)
-    # Files before the drawing, which nobody may read; pages first, for a drawing may be refused.
+    # Files before the drawing, whose output may be closed; pages first: a drawing may be refused.
     ordered = sorted(output, key=lambda path: drawable(path) != "page")
     for path in ordered:
         picture.save(path, *which, language=language)

@@ -97,20 +97,8 @@ def encode_pairs(
     for tokenizer, texts, side in ((source, sources, "source"), (target, targets, "target")):
         report_unknown(tokenizer, texts, side)
     encoded = list(zip(source.encode_all(sources), target.encode_all(targets), strict=True))
-    kept = [(s, t) for s, t in encoded if 0 < len(s) <= max_tokens and 0 < len(t) <= max_tokens]
-    dropped = len(encoded) - len(kept)
-    if not kept:
-        raise UserError(
-            f"none of {len(encoded):,} pairs has 1 to {max_tokens} tokens on both sides; allow "
-            "more tokens, or give other pairs"
-        )
-    if dropped:
-        _log.warning(
-            "left out %s of %s pairs: a side is empty or has more than %d tokens",
-            f"{dropped:,}",
-            f"{len(encoded):,}",
-            max_tokens,
-        )
+    kept = [both for both in encoded if all(0 < len(ids) <= max_tokens for ids in both)]
+    dropped = _dropped("pairs", "tokens on both sides", len(encoded), len(kept), max_tokens)
     return Examples(
         Packed.of([s for s, _ in kept]), Packed.of([[BOS, *t, EOS] for _, t in kept]), dropped
     )
@@ -134,20 +122,21 @@ def encode_texts(
     report_unknown(tokenizer, texts, "text")
     rows = tokenizer.encode_all(texts)
     kept = [row for row in rows if 0 < len(row) <= max_tokens]
-    if not kept:
-        raise UserError(
-            f"none of {len(rows):,} texts has 1 to {max_tokens} tokens; allow more tokens, or give "
-            "other texts"
-        )
-    if dropped := len(rows) - len(kept):
-        _log.warning(
-            "left out %s of %s texts: empty, or more than %d tokens",
-            f"{dropped:,}",
-            f"{len(rows):,}",
-            max_tokens,
-        )
+    dropped = _dropped("texts", "tokens", len(rows), len(kept), max_tokens)
     nothing: list[list[int]] = [[] for _ in kept]
     return Examples(Packed.of(nothing), Packed.of([[begin, *row, end] for row in kept]), dropped)
+
+
+def _dropped(unit: str, tokens: str, encoded: int, kept: int, most: int) -> int:
+    """Return how many examples were left out, with a warning. Raises `UserError` if all were."""
+    if not kept:
+        raise UserError(
+            f"none of {encoded:,} {unit} has 1 to {most} {tokens}; allow more tokens, or give "
+            f"other {unit}"
+        )
+    if dropped := encoded - kept:
+        _log.warning(f"left out {dropped:,} of {encoded:,} {unit}: expected 1 to {most} {tokens}")
+    return encoded - kept
 
 
 class Batches:

@@ -56,7 +56,7 @@ def split_by_hash(
     key: Callable[[TextPair], str] = lambda pair: pair.source,
     same: Callable[[str], str] = str,
 ) -> Splits:
-    """Split so that all pairs with the same key are on one side, whatever else is in the set.
+    """Split so that all pairs with the same key are on one side, which depends on the key alone.
 
     `valid` and `test` are the expected shares of the keys; adding or removing pairs moves no other.
     Keys that `same` makes one text go together, where the first of them in code point order

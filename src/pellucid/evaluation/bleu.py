@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pellucid.core.errors import optional
-from pellucid.evaluation.metric import Measured, Metric
+from pellucid.evaluation.metric import Measured, Metric, check_references
 
 RESAMPLES = 1000
 
@@ -48,11 +48,7 @@ def bleu(
     >>> round(bleu(["A dog runs fast."], [["a dog runs fast."]], intervals=False)[1].value, 6)
     100.0
     """
-    if len(outputs) != len(references) or not outputs:
-        raise ValueError(
-            f"expected one list of references for each output, at least one; got {len(outputs)} "
-            f"outputs and {len(references)} lists"
-        )
+    check_references(outputs, references)
     check_installed()
     outputs = [_composed(text) for text in outputs]
     references = [[_composed(text) for text in row] for row in references]

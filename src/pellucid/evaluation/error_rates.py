@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.evaluation.metric import Measured, Metric
+from pellucid.evaluation.metric import Measured, Metric, check_references
 
 RESAMPLES, SEED = 1000, 12345
 
@@ -35,11 +35,7 @@ def error_rates(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     >>> rates.per, rates.wer, rates.words
     (0.2, 0.5, 2)
     """
-    if len(outputs) != len(references) or not outputs:
-        raise ValueError(
-            f"expected one list of references for each output, at least one; got {len(outputs)} "
-            f"outputs and {len(references)} lists"
-        )
+    check_references(outputs, references)
     from rapidfuzz.distance import Levenshtein  # here: models load without it
 
     counts = []

@@ -127,7 +127,7 @@ def evaluate_masked(trained: MaskedLMPipeline, held_out: HeldOut, metric: str) -
 def validation_metric(
     trained: Seq2SeqPipeline, pairs: Sequence[TextPair], metric: str, most: int
 ) -> Callable[[Any], Mapping[str, float]]:
-    """Return what scores the answers to at most so many held-out pairs at each validation."""
+    """Return the function that scores answers to at most `most` held-out pairs at a validation."""
     tried = min(len(pairs), most)
     some = [pairs[i * len(pairs) // tried] for i in range(tried)]  # sorted pairs differ by place
     measure = _answering(trained, some, METRICS[metric])

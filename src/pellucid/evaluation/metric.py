@@ -18,6 +18,15 @@ class Measured(NamedTuple):
     """Written out, by label."""
 
 
+def check_references(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Raise `ValueError` unless there are outputs, and a list of references for each."""
+    if len(outputs) != len(references) or not outputs:
+        raise ValueError(
+            f"expected one list of references for each output, at least one; got {len(outputs)} "
+            f"outputs and {len(references)} lists"
+        )
+
+
 @dataclass(frozen=True)
 class Metric:
     """How answers are scored. A new metric is one file with such a record, and its row in

@@ -1,6 +1,6 @@
 """From a model to sentences: greedy and beam search over a batch.
 
-Answers do not depend on the batch. The compiled kernels give every row bits of its own, and search
+Answers do not depend on the batch. In the compiled kernels a row depends on no other, and search
 runs inside them (`compiled.engine`). On other paths values depend on the batch in their last digits
 (BLAS rounds a row differently with the number of rows). So the margin of every decision is kept,
 and an input with a margin that rounding could have crossed is answered again alone.
@@ -199,7 +199,7 @@ def _groups(active: Sequence[int]) -> list[tuple[int, slice]]:
 def _advance(
     one: Search, log_p: Array, eos: int, config: SearchConfig, last: bool
 ) -> list[tuple[int, int]]:
-    """Extend one input's hypotheses by a token; return (parent row, token) of those that go on."""
+    """Extend one input's hypotheses by a token; return (parent row, token) of those kept."""
     if last:  # at the maximum length each is ranked as if it ended here
         for (tokens, total), row in zip(one.beams, log_p, strict=True):
             score = _score(total + float(row[eos]), tokens, config)

@@ -16,7 +16,7 @@ from pellucid.kernels.backend.rows import gradient_rows, writeable
 from pellucid.ops.embedding import embedding
 
 Array = np.ndarray
-_COLUMNS = 64  # of a table, worth a task of their own
+_COLUMNS = 64  # of a table, worth a separate task
 
 
 def plan(index: Array, weight: Array, padding_idx: int | None = None) -> Run | None:

@@ -17,7 +17,7 @@ What differs from the page, and why it is fast:
     block; of a longer one the sum is known beforehand: with W = dropout(P),
     Σ_s P dP = Σ_s W dW = dout · out, and out is kept too.
 
-Every piece writes to rows of its own, so the bits do not depend on the number of threads.
+Every piece writes to its own rows, so the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from pellucid.kernels.backend.tile import padded, product
 
 QUERIES, KEYS = 64, 128  # one block of scores: 32 KB
 ROW = KEYS + LANES  # a row stride that is no power of two: rows must not share cache sets
-_WORK = 1 << 15  # multiply-adds worth a task of their own; short rows cost more than that
+_WORK = 1 << 15  # multiply-adds worth a separate task; short rows cost more than that
 
 Array = np.ndarray
 _f = np.float32
@@ -199,7 +199,7 @@ def _scores_at(products, at, j, allowed, scale):
 
 @inner()
 def _softmax_row(scores, at, width, allowed, scale, top, key, first, threshold):
-    """Turn a row of q·k into exp(score − top), dropped where the hash says so.
+    """Turn a row of q·k into exp(score − top), zero where the hash drops it.
 
     Returns the top of the row and of those before it, and the sum before dropping.
     """

@@ -3,7 +3,7 @@
 The logits are the largest array of a model, and the plain page sweeps over them a dozen times,
 twice. Here a task makes the logits of a slice of rows, turns each row into softmax − target, and
 multiplies the slice by W to dx while it is still in the cache. The slices of a chunk then give dW,
-which is added to, not made anew, and db with it. So forward does the work of backward too, for a
+which is updated in place, and db with it. So forward does the work of backward too, for a
 loss gradient of 1; backward only scales. Nothing as large as the logits is kept: only dx, dW, db.
 """
 

@@ -40,7 +40,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 WIDTH = 8.6
 FAR = 10.0
-"""A difference more than so many times the usual one is off the scale: an arrow with its value."""
+"""A difference beyond this multiple of the usual one is off the scale: an arrow and its value."""
 
 
 def require_matplotlib() -> None:

@@ -40,12 +40,12 @@ class FreshProcesses(Executor):
 def _call(f: Callable[[], T]) -> T:
     result = f()
     if (parent := parent_process()) is not None and not parent.is_alive():
-        os._exit(1)  # nobody reads the result
+        os._exit(1)  # the reader of the result has gone
     return result
 
 
 def _detach() -> None:
-    """Let only the parent receive Ctrl-C; stop, saving, when the parent dies in whatever way."""
+    """Let only the parent receive Ctrl-C; save and stop when the parent dies for any reason."""
     if hasattr(os, "setsid"):
         os.setsid()
     parent = parent_process()

@@ -1,6 +1,6 @@
 """The report of a study: what was asked, what was found, how sure that is, how to repeat it.
 
-What it says in words is in `lab/templates`; here are its tables, its pictures and its facts.
+Its prose is in `lab/templates`; this file has its tables, pictures and facts.
 """
 
 from __future__ import annotations

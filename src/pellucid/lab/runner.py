@@ -129,7 +129,7 @@ class _Work:
         self.executor, self.limit, self.attempts = executor, limit, attempts
         self.runs, self.took, self.say = runs, took, say
         self.left: list[Line] = []
-        """Lines of runs that are not done, though nobody stopped them."""
+        """Lines of runs that were not stopped and are not done."""
         self._stop = runs / f".stop-{uuid4().hex[:12]}"
         self._running: dict[Future[dict[str, object]], Trial] = {}
         self._waiting: list[tuple[float, Trial]] = []  # with the time before which not to start
@@ -152,7 +152,7 @@ class _Work:
                     elif stopping and len(signals) > known:
                         for future in self._running:
                             future.cancel()
-                        break  # the rest sees the file, or comes to its end
+                        break  # the rest sees the file and stops, or finishes
                     self._start()
                     if not self._running:
                         time.sleep(PAUSE)

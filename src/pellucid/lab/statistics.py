@@ -21,7 +21,7 @@ from pellucid.lab.study import Contrast
 
 RESAMPLES, SEED = 9999, 12345
 SIGNS = 2**16
-"""Sign assignments to try: all of them up to 16 pairs, so many drawn at random beyond."""
+"""Sign assignments to try: all of them up to 16 pairs, this many drawn at random beyond."""
 LEVEL = 0.95
 FAR = 1e100
 """Replaces an infinite difference: means and medians order as those of infinities would."""
@@ -43,9 +43,9 @@ class Comparison:
     missing: tuple[str, ...] = ()
     """Why each missing pair is missing."""
     lost: int = 0
-    """Splits that will stay missing: a run failed, or has no such value."""
+    """Pairs that will stay missing: a run failed, or has no such value."""
     pending: int = 0
-    """Splits of which a run is not done yet."""
+    """Pairs of which a run is not done yet."""
     median: float | None = None
     """Of the differences, change minus other."""
     interval: tuple[float, float] | None = None
@@ -178,7 +178,7 @@ def _permutation(d: np.ndarray) -> float:
 
 
 def smallest_p(pairs: int) -> float:
-    """Return the p of the permutation test when so many pairs all agree.
+    """Return the p of the permutation test when all of this number of pairs agree.
 
     >>> smallest_p(1), smallest_p(5)
     (1.0, 0.0625)

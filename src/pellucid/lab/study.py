@@ -36,7 +36,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Reference:
-    """A figure published elsewhere for a variant."""
+    """A published figure for a variant."""
 
     change: str
     metric: str
@@ -72,7 +72,7 @@ class Change:
     against: str = ""
     """The variant it is compared with; unset: the base."""
     seeds: int | None = None
-    """Use only the first so many seeds of the study; unset: all."""
+    """Use only this many of the seeds of the study, the first ones; unset: all."""
 
 
 @dataclass(frozen=True)

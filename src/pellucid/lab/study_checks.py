@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Container, Sequence
-from dataclasses import replace
-from typing import Any
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
 from pellucid.families.folder import token_error
 from pellucid.lab.measures import MEASURES
 from pellucid.lab.metrics import find_metric
-from pellucid.lab.study import Plan, Study, flat_settings, run_id
+from pellucid.lab.study import Plan, Study, run_id
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.training.config import DataConfig, RunConfig
 
@@ -163,8 +161,8 @@ def _check_variant(name: str, config: RunConfig) -> None:
             f"{name}: the lab trains encoder-decoders, not model_type {config.model.model_type}; "
             "choose another recipe"
         )
-    if fault := token_error(config.model):
-        raise UsageError(f"{name}: model.{fault}")
+    if error := token_error(config.model):
+        raise UsageError(f"{name}: model.{error}")
     training = config.training
     unlimited = f"minutes = {UNLIMITED} in [settings.training]"
     timed = training.minutes is not None and training.minutes < UNLIMITED
@@ -194,35 +192,12 @@ def _check_scores(metrics: Sequence[str], name: str, config: RunConfig) -> None:
 
 
 def _check_distinct(study: Study) -> None:
+    """Refuse two variants with the same settings: they would be the same runs."""
     seen: dict[str, str] = {}
     for name, config in study.variants.items():
-        same = seen.setdefault(run_id(_canonical(config)), name)
-        if same == name:
-            continue
-        mine, its = flat_settings(config), flat_settings(study.variants[same])
-        differs = [
-            f"{key} = {its.get(key)} and {mine.get(key)}"
-            for key in its | mine
-            if its.get(key) != mine.get(key)
-        ]
-        why = f", although {'; '.join(differs)}" if differs else ": they have the same settings"
-        raise UsageError(f"{same} and {name} train the same model{why}; change one or remove it")
-
-
-def _canonical(config: RunConfig) -> RunConfig:
-    """Return settings in one form where two forms train the same model in the same way."""
-    model = config.model
-    factors = {"embedding_scale": model.token_factor, "position_scale": model.position_factor}
-    if model.attention_scale != "learned":
-        factors["attention_scale"] = model.score_factor
-    numbers: dict[str, Any] = {name: float(f"{factor:.9g}") for name, factor in factors.items()}
-    for name in ("embedding_dropout", "attention_dropout", "activation_dropout"):
-        p = getattr(model, name)
-        numbers[name] = model.dropout if p is None else p
-    data = config.data
-    if data.train:  # the corpus is not read
-        data = replace(data, corpus="", split="", held_out=0.0 if data.valid else data.held_out)
-    else:  # a corpus has its own split
-        data = replace(data, held_out=0.0, columns=None)
-    training = replace(config.training, minutes=None)
-    return replace(config, data=data, model=replace(model, **numbers), training=training)
+        same = seen.setdefault(run_id(config), name)
+        if same != name:
+            raise UsageError(
+                f"{same} and {name} train the same model: they have the same settings; change one "
+                "or remove it"
+            )

@@ -19,6 +19,8 @@ from pellucid.training.config import RunConfig, load_recipe
 
 RENAMED = {"seed-003": "article-003"}
 """Earlier names of studies, which still work."""
+RETIRED = "softmax"
+"""A measure of earlier studies: a picture without a model, now `pellucid plot variance`."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ def read_study(path: Path) -> Study:
         )
     values.setdefault("measures", list(MEASURES))
     plan = from_mapping(Plan, values, str(path), beside=("settings", "changes"))
+    plan = replace(plan, measures=tuple(name for name in plan.measures if name != RETIRED))
     check_name(plan.base, f"{path}, base")
     _check_table(
         tables, f"{path}, changes", '[changes.NAME] with set.model.attention_scale = "d_k"'

@@ -49,7 +49,7 @@ class Lesson:
     def show(self, name: str, draw: Callable[..., Figure], *arguments: Any) -> None:
         """Draw a picture, save it as NAME.png and display it in a notebook.
 
-        Without matplotlib it says so and goes on.
+        Without matplotlib it prints a note and continues.
         """
         try:
             figure = draw(*arguments)
@@ -102,7 +102,7 @@ def stored_runs(study: str) -> list[dict[str, Any]]:
     """Return the runs of a study from the results that come with the repository.
 
     `study` ends the file's name, as "003" or "exponent" do. Looks in results/studies here and in
-    the folders above; without them it says so and returns no runs.
+    the folders above; without them it prints a note and returns no runs.
     """
     here = Path.cwd()
     for folder in (here, *here.parents):

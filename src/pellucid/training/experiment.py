@@ -215,7 +215,7 @@ def prepare(
 
 
 def _announce_stop(name: str) -> None:
-    """Acknowledge a signal at once: a step and its validation may yet take a while."""
+    """Acknowledge a signal at once: a step and its validation may take a while."""
     line = (
         f"pellucid: {name}: stopping after the current step, which is saved; a second Ctrl-C "
         "stops at once and saves nothing\n"

@@ -27,7 +27,6 @@ from pellucid.core.machine import environment
 from pellucid.core.settings import changes, flat
 from pellucid.training.checkpoint import (
     Checkpoint,
-    checkpoint_path,
     checkpoint_paths,
     keep_checkpoints,
     newest_checkpoint,
@@ -213,10 +212,6 @@ class RunFolder:
     def keep(self, steps: Iterable[int]) -> None:
         """Delete the checkpoints of all other steps."""
         keep_checkpoints(self.checkpoints, steps)
-
-    def path_of(self, step: int) -> Path:
-        """Return the path of the checkpoint of a step."""
-        return checkpoint_path(self.checkpoints, step)
 
     def _resume(self, accept_changes: bool) -> None:
         self.checkpoint = newest_checkpoint(self.checkpoints)

@@ -64,7 +64,7 @@ class TrainerState:
     not_improved: int = 0
     """Validations in a row without a new best."""
     checkpoints: list[int] = field(default_factory=list)
-    """Steps of the checkpoints that the settings asked for and that are kept, oldest first."""
+    """Steps of the checkpoints due by the settings and kept, oldest first."""
     stopped: str | None = None
     """Why training is over."""
 

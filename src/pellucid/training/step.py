@@ -16,6 +16,7 @@ import numpy as np
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UserError
 from pellucid.core.rng import Rng
+from pellucid.models.output import LossSum
 from pellucid.nn.module import Parameter
 from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer, clip_factor
@@ -32,18 +33,6 @@ class DivergedError(UserError):
             "Checkpoints written before are kept. Try a lower learning rate, a longer warm-up or a "
             "lower clipping limit"
         )
-
-
-class LossSum(Protocol):
-    """A loss summed over target tokens, in nats, and how many there were."""
-
-    @property
-    def nats(self) -> float:
-        """The sum."""
-
-    @property
-    def tokens(self) -> int:
-        """The count."""
 
 
 class Trainable(Protocol):

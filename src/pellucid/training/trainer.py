@@ -14,7 +14,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, check_weights
 from pellucid.evaluation.loss import held_out_loss
 from pellucid.nn import StateError
-from pellucid.training.checkpoint import WEIGHTS, read_checkpoint
+from pellucid.training.checkpoint import WEIGHTS, checkpoint_path, read_checkpoint
 from pellucid.training.config import TrainingConfig
 from pellucid.training.events import (
     Chosen,
@@ -318,7 +318,7 @@ class Trainer:
             return
         assert self.run is not None
         steps = state.checkpoints[-config.average :] if use == "average" else [state.best_step or 0]
-        paths = [self.run.path_of(step) / WEIGHTS for step in steps]
+        paths = [checkpoint_path(self.run.checkpoints, step) / WEIGHTS for step in steps]
         if missing := [str(path) for path in paths if not path.exists()]:
             raise UserError(
                 f"{', '.join(missing)}: missing, and use = {use!r} needs them; "

@@ -7,24 +7,27 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import pellucid
 from pellucid import nn, ops
 from pellucid.view.capture import Captured
 from pellucid.view.record import Cell, Check
 
+PACKAGE = Path(pellucid.__file__).parent
 LARGEST = 20_000_000
 """Parameters of the largest model that is checked; its float64 copy takes 160 MB."""
 STEP = 1e-4
 
 
 class CodeLine(NamedTuple):
-    """One line of a function of `pellucid.ops`."""
+    """One line of our source."""
 
     file: str
-    """Below `pellucid/`."""
+    """Relative to the package, as in `ops/attention.py`."""
     function: str
     number: int
     """Counted from 1."""
@@ -45,33 +48,54 @@ STEPS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
 
 
 def code() -> dict[str, list[CodeLine]]:
-    """Return the source lines of every step.
+    """Return the source lines of every step: the first statement for each of its variables.
 
     Raises `LookupError` when a function no longer has the variable that `STEPS` names.
     """
     return {
-        step: [line for function, name in places for line in lines_of(function, name)]
+        step: [line for function, name in places for line in statements(function, name)[0]]
         for step, places in STEPS.items()
     }
 
 
-def lines_of(function: Callable[..., Any], name: str) -> list[CodeLine]:
-    """Return the lines of the first statement that assigns `name`, or of the first return."""
-    lines, first = inspect.getsourcelines(function)
-    for node in ast.walk(ast.parse(textwrap.dedent("".join(lines)))):
-        if isinstance(node, ast.Return):
-            found = name == "return"
-        else:
-            found = isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets)
-        if found:
-            assert isinstance(node, ast.stmt)
+def statements(function: Callable[..., Any], *names: str) -> list[list[CodeLine]]:
+    """Return the lines of each statement that assigns one of these names, in their order.
+
+    "return" names the function's returns. Nothing is copied: the source is read now.
+
+    Raises `LookupError` when the function has no statement for one of the names.
+    """
+    source, first = inspect.getsourcelines(function)
+    file = Path(inspect.getsourcefile(function) or "").relative_to(PACKAGE).as_posix()
+    found: list[list[CodeLine]] = []
+    missing = set(names)
+    for node in ast.walk(ast.parse(textwrap.dedent("".join(source)))):
+        assigned = _assigned(node) & set(names)
+        if isinstance(node, ast.stmt) and assigned:
+            missing -= assigned
             span = range(node.lineno - 1, node.end_lineno or node.lineno)
-            file = function.__module__.removeprefix("pellucid.").replace(".", "/") + ".py"
-            return [
-                CodeLine(file, function.__name__, first + i, lines[i].removeprefix("    ").rstrip())
-                for i in span
-            ]
-    raise LookupError(f"{function.__name__} assigns no {name}")
+            texts = {first + i: source[i].removeprefix("    ").rstrip() for i in span}
+            found.append([CodeLine(file, function.__name__, n, t) for n, t in texts.items()])
+    if missing:
+        raise LookupError(
+            f"{function.__qualname__} in {file} assigns no {', '.join(sorted(missing))}; name a "
+            "variable that it does assign"
+        )
+    return sorted(found, key=lambda lines: lines[0].number)
+
+
+def _assigned(node: ast.AST) -> set[str]:
+    """Return the names that one statement assigns."""
+    if isinstance(node, ast.Return):
+        return {"return"}
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        targets = [node.target]
+    return {
+        name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
+    }
 
 
 def check_loss(model: nn.Module, run: Callable[..., Captured], cell: Cell) -> Check | None:

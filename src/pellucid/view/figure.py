@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LABELLED = 60
-"""More tokens than this are too many to write beside one map."""
+"""More tokens than this are too many to label one map with."""
 LABELLED_SMALL = 24
 """The same for the small maps of the overview."""
 TITLE = 80
 """The most characters of a text above its maps."""
 LABEL = 20
-"""The most characters of a token beside a map."""
+"""The most characters of a token that labels a map."""
 INK = "#12414a"
 COLOURS = ("#ffffff", "#c9e6e6", "#63b3b8", "#1f7f8c", "#0b4a5c", "#04222e")
 

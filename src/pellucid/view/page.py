@@ -8,16 +8,15 @@ import json
 import logging
 from functools import cache
 from importlib import resources
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pellucid import ops
 from pellucid.view.backward import code
-from pellucid.view.record import KINDS, Cell, Check, Map, Record, select_cell
+from pellucid.view.record import KINDS, Cell, Check, Language, Map, Record, select_cell
 
 Array = np.ndarray
-Language = Literal["en", "ko"]
 
 FORMAT = 2
 LARGEST = 15_000_000

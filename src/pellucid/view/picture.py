@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pellucid.core.errors import UsageError
 from pellucid.core.files import write_atomically
-from pellucid.view.page import Language, page
-from pellucid.view.record import Kind, Record, select_cell
+from pellucid.view.page import page
+from pellucid.view.record import Kind, Language, Record, select_cell
 from pellucid.view.terminal import draw
 
 if TYPE_CHECKING:

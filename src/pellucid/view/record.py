@@ -13,6 +13,7 @@ from pellucid.view.tokens import Label
 Array = np.ndarray
 Kind = Literal["encoder", "decoder", "cross"]
 Side = Literal["source", "target"]
+Language = Literal["en", "ko"]
 
 KINDS: dict[Kind, tuple[Side, Side]] = {
     "encoder": ("source", "source"),
@@ -28,11 +29,15 @@ TITLES: dict[Kind, str] = {
 }
 
 
-class Words(NamedTuple):
-    """One text in both languages of the page."""
+class Text(NamedTuple):
+    """The same text in both languages."""
 
     en: str
     ko: str
+
+    def to(self, language: Language) -> str:
+        """Return the text in one language."""
+        return self.ko if language == "ko" else self.en
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,7 @@ class Record:
     """
 
     title: str
-    model: Words
+    model: Text
     source: tuple[Label, ...]
     target: tuple[Label, ...]
     maps: tuple[Map, ...]
@@ -168,7 +173,7 @@ class Record:
     steps: tuple[Step, ...] = ()
     tree: tuple[Node, ...] = ()
     check: Check | None = None
-    notes: tuple[Words, ...] = ()
+    notes: tuple[Text, ...] = ()
     """Unknown characters, an answer that did not end."""
 
     @property

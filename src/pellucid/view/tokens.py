@@ -26,7 +26,7 @@ LONGEST_CHARACTER = 4
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-Text = str | Sequence[int]
+Input = str | Sequence[int]
 """A text, for a model with tokenizers, or token ids."""
 
 
@@ -167,7 +167,7 @@ def _bytes_of_pieces(tokenizer: Tokenizer) -> dict[int, bytes | Label]:
 
 
 def _byte_alphabet() -> dict[int, str]:
-    """Return the letter that stands for each byte in a byte-level vocabulary (Radford et al. 2019).
+    """Return the letter of each byte in a byte-level vocabulary (Radford et al. 2019).
 
     Bytes that print as Latin-1 stand for themselves, the others for letters from U+0100 on.
     """
@@ -195,7 +195,7 @@ class Vocabulary:
         """The tokenizer that names tokens, or None: then labels are the ids."""
         return self.tokenizer if self.tokenizer and self.tokenizer.vocab_size else None
 
-    def ids(self, text: Text) -> list[int]:
+    def ids(self, text: Input) -> list[int]:
         """Return the ids of a text. Raises `UserError` for unknown ids or too many of them."""
         if isinstance(text, str):
             if self.tokenizer is None:
@@ -219,7 +219,7 @@ class Vocabulary:
             )
         return ids
 
-    def labels(self, ids: Sequence[int], text: Text = ()) -> list[Label]:
+    def labels(self, ids: Sequence[int], text: Input = ()) -> list[Label]:
         """Return a label for every id; `text` is what they were made from."""
         if self._namer is None:
             return plain_labels(ids, self.specials)

@@ -18,17 +18,17 @@ from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.view.backward import check_loss
 from pellucid.view.capture import Captured, capture_pair, capture_text, steps_of, undisturbed
 from pellucid.view.picture import Picture
-from pellucid.view.record import Record, Words, select_cell
+from pellucid.view.record import Record, Text, select_cell
 from pellucid.view.search_tree import search_tree
-from pellucid.view.tokens import UNKNOWNS, Text, Vocabulary, legible, specials_of
+from pellucid.view.tokens import UNKNOWNS, Input, Vocabulary, legible, specials_of
 
 MASK = "[MASK]"
 EMPTY = "the sentence is empty; there is nothing to draw"
-NO_HEAD = Words(
+NO_HEAD = Text(
     "This model predicts no tokens, so there is no loss and no gradient.",
     "이 모델은 토큰을 예측하지 않으므로 손실도 기울기도 없습니다.",
 )
-NO_MASK = Words(
+NO_MASK = Text(
     f"Nothing is masked: every token is predicted while the model sees it. Try {MASK}.",
     f"마스크가 없어 모델이 모든 토큰을 보면서 예측합니다. {MASK}를 넣어 보세요.",
 )
@@ -36,8 +36,8 @@ NO_MASK = Words(
 
 def attention(
     model: Any,
-    source: Text,
-    target: Text | None = None,
+    source: Input,
+    target: Input | None = None,
     *,
     search: SearchConfig | None = None,
 ) -> Picture:
@@ -70,7 +70,11 @@ def attention(
 
 
 def trace_seq2seq(
-    model: Seq2Seq, pipeline: Any, source: Text, target: Text | None, search: SearchConfig | None
+    model: Seq2Seq,
+    pipeline: Any,
+    source: Input,
+    target: Input | None,
+    search: SearchConfig | None,
 ) -> Record:
     """Return the record of a sentence and its answer, the model's own unless given.
 
@@ -94,7 +98,7 @@ def trace_seq2seq(
     search = _all_answers(search, pipeline)
     (begin,) = target_side.labels([config.bos_token_id])
     answers, tree = search_tree(model, source_ids, search, target_side, begin)
-    notes: list[Words] = []
+    notes: list[Text] = []
     end = [config.eos_token_id]
     if target_ids is None:
         target_ids = list(answers[0].tokens)
@@ -119,7 +123,11 @@ def trace_seq2seq(
 
 
 def trace_causal_lm(
-    model: CausalLM, pipeline: Any, source: Text, target: Text | None, search: SearchConfig | None
+    model: CausalLM,
+    pipeline: Any,
+    source: Input,
+    target: Input | None,
+    search: SearchConfig | None,
 ) -> Record:
     """Return the record of a text and its continuation, the model's own unless given.
 
@@ -149,20 +157,20 @@ def trace_causal_lm(
     opened[at : at + len(ids)] = vocabulary.labels(ids, source)
     search = _all_answers(search, pipeline)
     answers, tree = search_tree(decoder, prompt, search, vocabulary, opened[-1])
-    said = list(answers[0].tokens) if given is None else given
-    notes: tuple[Words, ...] = ()
-    expected = [*said, config.eos_token_id]
+    generated = list(answers[0].tokens) if given is None else given
+    notes: tuple[Text, ...] = ()
+    expected = [*generated, config.eos_token_id]
     if given is None and not answers[0].finished:
-        notes = (_unfinished(len(said)),)
-        expected = said
+        notes = (_unfinished(len(generated)),)
+        expected = generated
     places = range(len(opening) - 1, len(opening) - 1 + len(expected))
-    run = partial(capture_text, model, [*opening, *said], places, expected)
+    run = partial(capture_text, model, [*opening, *generated], places, expected)
     seen = run()
     record = Record(
-        title=f"{vocabulary.text(ids)} → {vocabulary.text(said)}",
+        title=f"{vocabulary.text(ids)} → {vocabulary.text(generated)}",
         model=_describe(model, 0, config.num_hidden_layers),
         source=(),
-        target=(*opened, *vocabulary.labels(said, target or ())),
+        target=(*opened, *vocabulary.labels(generated, target or ())),
         maps=seen.maps,
         loss=seen.loss,
         steps=steps_of(seen.logits, expected, places, vocabulary),
@@ -175,8 +183,8 @@ def trace_causal_lm(
 def trace_masked_lm(
     model: MaskedLM,
     pipeline: Any,
-    source: Text,
-    target: Text | None,
+    source: Input,
+    target: Input | None,
     search: SearchConfig | None = None,
 ) -> Record:
     """Return the record of a text and the tokens predicted where it is masked; nothing is searched.
@@ -198,7 +206,7 @@ def trace_masked_lm(
         raise UserError(EMPTY)
     text = [config.bos_token_id, *ids, config.eos_token_id]
     masked = [place for place, token in enumerate(text) if token == config.mask_id]
-    notes: list[Words] = []
+    notes: list[Text] = []
     places, expected = masked, []
     if target is not None:
         expected = replace(vocabulary, name="the output").ids(target)
@@ -237,15 +245,15 @@ def trace_masked_lm(
     return _checked(record, model, run) if expected else record
 
 
-def _unfinished(tokens: int) -> Words:
-    return Words(
+def _unfinished(tokens: int) -> Text:
+    return Text(
         f"The answer did not end within {tokens} tokens.",
         f"토큰 {tokens}개 안에 답이 끝나지 않았습니다.",
     )
 
 
 def _all_answers(search: SearchConfig | None, pipeline: Any) -> SearchConfig:
-    """The search asked for, else the model's own; it returns as many answers as its beam holds."""
+    """The search given, else the model's own; it returns as many answers as its beam holds."""
     search = search or (SearchConfig() if pipeline is None else pipeline.search)
     return replace(search, best=search.beam)
 
@@ -267,16 +275,16 @@ def _with_unknown(record: Record) -> Record:
     if not unknown:
         return record
     listed = " ".join(unknown)
-    note = Words(f"Never seen in training: {listed}", f"학습에 없던 문자: {listed}")
+    note = Text(f"Never seen in training: {listed}", f"학습에 없던 문자: {listed}")
     return replace(record, notes=(*record.notes, note))
 
 
-def _describe(model: Seq2Seq | CausalLM | MaskedLM, encoder: int, decoder: int) -> Words:
+def _describe(model: Seq2Seq | CausalLM | MaskedLM, encoder: int, decoder: int) -> Text:
     c = model.config
     count = sum(parameter.data.size for parameter in model.parameters())
     en = [f"{n} {name} layers" for n, name in ((encoder, "encoder"), (decoder, "decoder")) if n]
     ko = [f"{name} {n}층" for n, name in ((encoder, "인코더"), (decoder, "디코더")) if n]
-    return Words(
+    return Text(
         f"{' and '.join(en).replace(' layers and', ' and')}, "
         f"{c.num_attention_heads} heads of width {c.head_width}, {count:,} parameters",
         f"{', '.join(ko)}, 헤드 {c.num_attention_heads}개(너비 {c.head_width}), "

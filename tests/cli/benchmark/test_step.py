@@ -13,7 +13,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config() -> bench.Seq2SeqConfig:
-    return bench.seed_config(53, 53, layers=1)
+    return bench.article_config(53, 53, layers=1)
 
 
 @pytest.mark.usefixtures("tiny")

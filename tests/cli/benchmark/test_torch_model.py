@@ -1,4 +1,4 @@
-"""The peer is the same model: our weights give it our loss."""
+"""The model in PyTorch is the same model: our weights give it our loss."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pellucid.models import Seq2Seq, Seq2SeqConfig
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-SEED = Seq2SeqConfig(
+ARTICLE = Seq2SeqConfig(
     17, 19, d_model=12, num_attention_heads=3, encoder_layers=2, decoder_layers=1, ffn_dim=11,
     positions="learned", max_position_embeddings=13, final_norm=False, dropout=0.0,
 )  # fmt: skip
-PAPER = replace(SEED, norm="pre", final_norm=True, positions="sinusoidal")
+PAPER = replace(ARTICLE, norm="pre", final_norm=True, positions="sinusoidal")
 
 
 def batch() -> Batch:
@@ -33,10 +33,12 @@ def theirs(name: str) -> str:
     side, _, rest = name.partition(".")
     if rest == "tokens.weight":
         return f"{side}.weight"
-    return f"{side}_positions.weight" if rest == "positions.weight" else name
+    if rest == "positions.weight":
+        return f"{side}_positions.weight"
+    return f"transformer.{name}" if side in ("encoder", "decoder") else name
 
 
-@pytest.mark.parametrize("config", [SEED, PAPER], ids=["seed 003", "paper"])
+@pytest.mark.parametrize("config", [ARTICLE, PAPER], ids=["article 003", "paper"])
 def test_the_same_weights_give_the_same_loss(config: Seq2SeqConfig) -> None:
     model, trainer, some = Seq2Seq(config, seed=5), TorchTrainer(config, 1), batch()
     state = {theirs(n): torch.from_numpy(w.copy()) for n, w in model.state_dict().items()}

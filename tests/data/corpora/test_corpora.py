@@ -64,10 +64,12 @@ def test_g2p_en() -> None:
     spellings = [p.source for side in (pairs.train, pairs.valid, pairs.test) for p in side]
     assert len(set(spellings)) == 85_905
     assert set("".join(spellings)) == set("abcdefghijklmnopqrstuvwxyz'")
-    said = {p.source: p.targets for side in (pairs.train, pairs.valid, pairs.test) for p in side}
-    assert said["us"][0] == "ˌʌs"
-    assert said["attention"] == ("ətˈɛnʧən",)
-    assert all(text and text == text.strip() for texts in said.values() for text in texts)
+    by_source = {
+        p.source: p.targets for side in (pairs.train, pairs.valid, pairs.test) for p in side
+    }
+    assert by_source["us"][0] == "ˌʌs"
+    assert by_source["attention"] == ("ətˈɛnʧən",)
+    assert all(text and text == text.strip() for texts in by_source.values() for text in texts)
 
 
 @needs_package("misaki")
@@ -83,7 +85,7 @@ def test_the_lexicons_code_is_never_imported() -> None:
     assert done.stdout == "False\n"
 
 
-def test_pronunciations_of_one_spelling_stand_together() -> None:
+def test_pronunciations_of_one_spelling_are_one_pair() -> None:
     lexicon: dict[str, str | dict[str, str | None]] = {
         "Polish": "pˈOlɪʃ",
         "POLISH": "pˈi",

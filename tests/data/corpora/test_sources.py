@@ -25,7 +25,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 class Site:
-    """A server on this machine that stands for the public origin."""
+    """A server on this machine in place of the public origin."""
 
     def __init__(self, url: str, asked: list[str]) -> None:
         self.url, self.asked = url, asked
@@ -52,7 +52,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         thread.join()
 
 
-def test_a_download_is_kept_and_its_terms_are_said(
+def test_a_download_is_kept_and_its_terms_are_logged(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert site.file().read("MIT") == DATA

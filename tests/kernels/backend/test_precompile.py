@@ -16,7 +16,7 @@ import numpy as np
 from pellucid.kernels.backend.compile import Kernel
 from pellucid.models import (Seq2Seq, Seq2SeqConfig)
 from pellucid.core.batch import (Batch, Packed)
-from pellucid.training import TrainingConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import train_step
 

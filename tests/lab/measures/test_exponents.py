@@ -74,9 +74,9 @@ def test_best_by_the_median_and_by_seed_and_where_the_heads_went(study: Study) -
         ["d_k = 4", "decoder", "–", "–"],
         ["d_k = 4", "cross", "–", "–"],
     ]  # fmt: skip
-    said = render("blocks.md", blocks=show(outcome(study)))
-    assert "(exponents-train_loss.svg)" in said
-    assert "(learned.svg)" in said
+    reported = render("blocks.md", blocks=show(outcome(study)))
+    assert "(exponents-train_loss.svg)" in reported
+    assert "(learned.svg)" in reported
 
 
 def test_only_seeds_that_every_exponent_has_are_used(study: Study) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from pellucid.core.batch import Batch, Packed
 from pellucid.lab.measures.attention import row_statistics
-from pellucid.lab.measures.softmax import softmax_at
 from pellucid.lab.probe import probe
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.nn import Recorder
@@ -157,11 +156,5 @@ def test_dead_units_are_those_no_row_wakes() -> None:
     assert before != pytest.approx(3 / 7, rel=1e-3)
 
 
-def test_width_sets_the_peak_and_the_number_of_keys_the_mean() -> None:
-    assert softmax_at(8, 8, 0.0)["top"] < softmax_at(512, 8, 0.0)["top"] - 0.25
-    assert softmax_at(8, 8, 0.5)["top"] == pytest.approx(softmax_at(512, 8, 0.5)["top"], abs=0.03)
-    assert softmax_at(32, 64, 0.5)["top"] < softmax_at(32, 4, 0.5)["top"] / 3
-
-
 def test_only_the_measures_that_are_named_are_recorded() -> None:
-    assert set(probe(Seq2Seq(CONFIG, seed=3), BATCH, ["embeddings", "softmax"])) == {"lengths"}
+    assert set(probe(Seq2Seq(CONFIG, seed=3), BATCH, ["embeddings", "exponents"])) == {"lengths"}

@@ -259,12 +259,12 @@ def test_a_foreign_state_is_refused_by_name() -> None:
     state = optimizer.state_dict()
     state["exp_avg.other"] = state.pop("exp_avg.bias")
     state["exp_avg.weight"] = np.zeros((5, 3))
-    with pytest.raises(UserError) as fault:
+    with pytest.raises(UserError) as error:
         optimizer.load_state_dict(state)
-    said = str(fault.value)
-    assert "exp_avg.bias: missing" in said
-    assert "exp_avg.other: unexpected" in said
-    assert "(3, 5), got float64(5, 3)" in said
+    reported = str(error.value)
+    assert "exp_avg.bias: missing" in reported
+    assert "exp_avg.other: unexpected" in reported
+    assert "(3, 5), got float64(5, 3)" in reported
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_torch_defaults() -> None:
 
 
 def test_divergence_says_where_and_what_to_try() -> None:
-    said = str(DivergedError("the loss is nan", 17, 0.25))
-    assert "step 17" in said
-    assert "0.25" in said
-    assert "lower learning rate" in said
+    reported = str(DivergedError("the loss is nan", 17, 0.25))
+    assert "step 17" in reported
+    assert "0.25" in reported
+    assert "lower learning rate" in reported

@@ -1,4 +1,4 @@
-"""Whole corpora, in each side's best batches: packed rows here, batches of like length in PyTorch.
+"""Whole corpora: packed rows here, batches of similar length in PyTorch, each at its best size.
 
 Source tokens and tokens to be predicted count as useful; padding does not.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pellucid.cli.benchmark.step import pellucid_trainer, seed_config
+from pellucid.cli.benchmark.step import article_config, pellucid_trainer
 from pellucid.cli.benchmark.torch_model import TorchTrainer
 from pellucid.core.batch import Batch
 from pellucid.data.batches import Batches, Examples, encode_pairs
@@ -26,7 +26,7 @@ from pellucid.training.experiment import encode, make_tokenizers, read_data, unt
 LONGEST = 50
 VOCABULARY = 8000
 SENTENCES = {"chatbot-ko": 64, "multi30k-de-en": 128}
-"""Corpora of seed 003's model, and the pairs of a batch."""
+"""Corpora of article 003's model, and the pairs of a batch."""
 DEMO = "g2p-demo"
 """The recipe whose data come with the package, and whose own model learns them."""
 
@@ -42,15 +42,15 @@ class Task:
     sentences: int
 
 
-def seed_task(corpus: str) -> Task:
-    """Return a corpus for seed 003's model. Raises `UserError` when its data cannot be had."""
+def article_task(corpus: str) -> Task:
+    """Return a corpus for article 003's model. Raises `UserError` when its data is missing."""
     pairs = load_corpus(corpus).train
     texts = [text for pair in pairs for text in (pair.source, *pair.targets)]
     tokenizer = train_tokenizer(texts, "bpe", VOCABULARY)
     examples = encode_pairs(pairs, tokenizer, tokenizer, max_tokens=LONGEST - 2)
     v, sentences = tokenizer.vocab_size, SENTENCES[corpus]
     tokens = round(sentences * float(examples.useful_tokens.mean()))
-    return Task(corpus, examples, seed_config(v, v, longest=LONGEST + 1), tokens, sentences)
+    return Task(corpus, examples, article_config(v, v, longest=LONGEST + 1), tokens, sentences)
 
 
 def demo_task() -> Task:
@@ -85,8 +85,8 @@ def pellucid_way(task: Task) -> Callable[[], int]:
 
 
 def torch_way(task: Task, padded_to: int | None = None) -> Callable[[], int]:
-    """Return the same in PyTorch: on batches of like length padded to their own longest, or on
-    shuffled ones padded to a length, as seed 003 does it.
+    """Return the same in PyTorch: on batches of similar length padded to their own longest, or on
+    shuffled ones padded to a length, as article 003 does it.
     """
     trainer = TorchTrainer(task.config, available())
     bucketed = padded_to is None

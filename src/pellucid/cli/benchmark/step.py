@@ -1,4 +1,4 @@
-"""A training step of seed 003's model, the rates it is held against, and where its time goes."""
+"""A training step of article 003's model, the rates it is compared with, and where time goes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.models.describe import describe
 from pellucid.models.sizes import forward_operations
-from pellucid.training import TrainingConfig
+from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import train_step
 
@@ -32,13 +32,13 @@ KINDS = {
 def flops(n: int, length: int) -> float:
     """Matrix-product operations of one step: forward, and twice that for backward."""
     lengths = {"encoder": [length] * n, "decoder": [length] * n}
-    return 3 * forward_operations(describe(seed_config(V, V, LAYERS)), lengths)
+    return 3 * forward_operations(describe(article_config(V, V, LAYERS)), lengths)
 
 
-def seed_config(
+def article_config(
     source: int = V, target: int = V, layers: int = LAYERS, longest: int = 51
 ) -> Seq2SeqConfig:
-    """Return seed 003's model for vocabularies of these sizes."""
+    """Return article 003's model for vocabularies of these sizes."""
     return Seq2SeqConfig(
         source, target, d_model=E, num_attention_heads=H, encoder_layers=layers,
         decoder_layers=layers, ffn_dim=F, positions="learned", max_position_embeddings=longest,
@@ -71,7 +71,7 @@ def pellucid_step(
 ) -> Callable[[], float]:
     """Return what trains one step on ids (N, S) and (N, L + 1) and gives the mean loss."""
     batch = Batch(Packed.of(list(source)), Packed.of(list(target)))
-    train = pellucid_trainer(config or seed_config())
+    train = pellucid_trainer(config or article_config())
     return lambda: train(batch)
 
 
@@ -86,7 +86,7 @@ def own_rate() -> float:
     """Best rate of Pellucid's own product over a step's shapes with 3200 rows, in operations a
     second.
 
-    B lies in panels already, and no memory is fresh: a yardstick that no step can reach.
+    B lies in panels already, and no memory is fresh: a rate that no step can reach.
     """
     from pellucid.kernels.backend.matmul import multiply, panels
 
@@ -124,7 +124,7 @@ def shares(step: Callable[[], float]) -> dict[str, float]:
         began = time.perf_counter()
         result = plain(self, *args)
         seconds = time.perf_counter() - began
-        if threading.get_ident() == caller:  # helping threads wait inside a kernel of their own
+        if threading.get_ident() == caller:  # helping threads wait inside their own kernel call
             spent[KINDS.get(self._f.__module__.rsplit(".", 1)[-1], "elementwise")] += seconds
         return result
 

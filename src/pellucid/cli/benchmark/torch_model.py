@@ -1,11 +1,12 @@
-"""A `Seq2Seq` in PyTorch, fused where PyTorch can: the peer that every training benchmark runs.
+"""A `Seq2Seq` in PyTorch, fused where PyTorch can: which every training benchmark compares with.
 
-PyTorch is no dependency of Pellucid; it is imported when a peer is made.
+PyTorch is no dependency of Pellucid; it is imported when such a model is made.
 """
 
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -30,15 +31,6 @@ def torch_seq2seq(config: Seq2SeqConfig) -> tuple[Any, Callable[[Any, Any, Any],
     """
     torch = importlib.import_module("torch")
     nn, e, longest = torch.nn, config.d_model, config.max_position_embeddings
-    options = {
-        "d_model": e,
-        "nhead": config.num_attention_heads,
-        "dim_feedforward": config.ffn_dim,
-        "dropout": config.dropout,
-        "activation": config.activation_function,
-        "norm_first": config.norm == "pre",
-        "batch_first": True,
-    }
 
     def positions() -> Any:
         if config.positions == "learned":
@@ -46,24 +38,28 @@ def torch_seq2seq(config: Seq2SeqConfig) -> tuple[Any, Callable[[Any, Any, Any],
         table = np.asarray(ops.sinusoidal(longest, e), np.float32)
         return nn.Embedding.from_pretrained(torch.from_numpy(table), freeze=True)
 
-    def norm() -> Any:
-        return nn.LayerNorm(e) if config.final_norm else None
-
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "enable_nested_tensor")  # a matter of inference only
+        transformer = nn.Transformer(
+            e,
+            config.num_attention_heads,
+            config.encoder_layers,
+            config.decoder_layers,
+            config.ffn_dim,
+            config.dropout,
+            config.activation_function,
+            norm_first=config.norm == "pre",
+            batch_first=True,
+        )
+    if not config.final_norm:
+        transformer.encoder.norm = transformer.decoder.norm = None
     parts = nn.ModuleDict(
         {
             "source": nn.Embedding(config.source_vocab_size, e),
             "target": nn.Embedding(config.target_vocab_size, e),
             "source_positions": positions(),
             "target_positions": positions(),
-            "encoder": nn.TransformerEncoder(
-                nn.TransformerEncoderLayer(**options),
-                config.encoder_layers,
-                norm(),
-                enable_nested_tensor=False,  # a matter of inference only
-            ),
-            "decoder": nn.TransformerDecoder(
-                nn.TransformerDecoderLayer(**options), config.decoder_layers, norm()
-            ),
+            "transformer": transformer,
             "output": nn.Linear(e, config.target_vocab_size),
             "dropout": nn.Dropout(config.dropout),
         }
@@ -77,12 +73,11 @@ def torch_seq2seq(config: Seq2SeqConfig) -> tuple[Any, Callable[[Any, Any, Any],
         return parts["dropout"](parts[side](ids) * e**0.5 + parts[f"{side}_positions"](at))
 
     def forward(source: Any, target: Any, padding: Any) -> Any:
-        memory = parts["encoder"](rows("source", source), src_key_padding_mask=padding)
-        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
-        y = parts["decoder"](
+        y = parts["transformer"](
+            rows("source", source),
             rows("target", target),
-            memory,
-            tgt_mask=causal,
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(target.shape[1]),
+            src_key_padding_mask=padding,
             memory_key_padding_mask=padding,
             tgt_is_causal=True,
         )

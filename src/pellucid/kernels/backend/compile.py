@@ -2,7 +2,7 @@
 
 Every kernel states its signature, so nothing is compiled that is not used and a wrong dtype is an
 error instead of another compilation. The machine code is cached next to the source file, or where
-Numba finds a folder that it can write; where there is none, it is compiled anew at every start.
+Numba finds a folder that it can write; where there is none, it is compiled again at every start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _announce() -> None:
 @cache
 def _warn_uncached() -> None:
     _log.warning(
-        "Numba has no folder to cache the compiled kernels in, so they are compiled anew at every "
+        "Numba has no folder to cache the compiled kernels in, so they are compiled again at every "
         "start; set NUMBA_CACHE_DIR to a folder that can be written"
     )
 
@@ -120,7 +120,7 @@ def inner(
 ) -> Callable[[Callable[..., Any]], Any]:
     """Mark a function that only kernels call; it is compiled into them.
 
-    Without a signature it is compiled anew for every kind of argument, 0 and 1 being kinds too.
+    Without a signature it is compiled again for every kind of argument, 0 and 1 being kinds too.
     With one, it is compiled where it is defined and cached like a kernel. A long function that
     LLVM would rather call than inline keeps a loop from vectorising: `always_inline` it.
     """

@@ -9,7 +9,7 @@ our k is short.)
 Why not NumPy's BLAS. It runs its own threads, which keep a processor busy for a while after every
 product, when our kernels want it. It chooses AVX2 code on processors with AVX-512 that are newer
 than it. It cannot add to C. And its last bits change with the number of rows: here every element is
-one chain of multiply-adds over k, whatever the other rows are.
+one chain of multiply-adds over k, independent of the other rows.
 Measured on one thread, 3200 × 256 × 256: 240 GFLOP/s with AVX-512 (NumPy's OpenBLAS 0.3.31 114, or
 230 when the processor is set by hand), 122 with AVX2 (OpenBLAS 114).
 """
@@ -25,7 +25,7 @@ from pellucid.kernels.backend.tile import ROWS, product
 
 WIDTH = 2 * LANES
 DEPTH, HEIGHT = 256, 96
-_WORK = 1 << 19  # multiply-adds worth a task of their own
+_WORK = 1 << 19  # multiply-adds worth a separate task
 _COPIED = 1 << 12  # numbers copied, likewise
 
 Array = np.ndarray

@@ -1,6 +1,6 @@
 """A second process that compiles, from the last, what a first training step will need.
 
-Numba compiles in one thread at a time, so a second processor helps only from a process of its own.
+Numba compiles in one thread at a time, so a second processor helps only from another process.
 It fills the same cache. The training process compiles the kernels in the order it needs them, this
 one in the opposite order; when they meet, each finds the other's kernels in the cache.
 """

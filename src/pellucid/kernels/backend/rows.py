@@ -12,7 +12,7 @@ from pellucid.core.vjp import check_gradient
 from pellucid.kernels.backend import threads
 
 Array = np.ndarray
-_NUMBERS = 1 << 14  # numbers worth a task of their own
+_NUMBERS = 1 << 14  # numbers worth a separate task
 
 
 class Bits(NamedTuple):

@@ -98,7 +98,7 @@ def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
 
 @instruction
 def load(_context, array, at):
-    """Read LANES floats from the `at`-th after an array's first, whatever its strides."""
+    """Read LANES floats from the `at`-th after an array's first, for any strides."""
 
     def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
         where = _pointer(context, builder, sig.args[0], *values)
@@ -109,7 +109,7 @@ def load(_context, array, at):
 
 @instruction
 def store(_context, array, at, value):
-    """Write LANES floats to the `at`-th after an array's first, whatever its strides."""
+    """Write LANES floats to the `at`-th after an array's first, for any strides."""
 
     def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
         where = _pointer(context, builder, sig.args[0], *values[:2])
@@ -121,7 +121,7 @@ def store(_context, array, at, value):
 
 @instruction
 def get(_context, array, at):
-    """Read the `at`-th number after an array's first, whatever its strides."""
+    """Read the `at`-th number after an array's first, for any strides."""
 
     def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
         return builder.load(_pointer(context, builder, sig.args[0], *values), align=4)
@@ -131,7 +131,7 @@ def get(_context, array, at):
 
 @instruction
 def put(_context, array, at, value):
-    """Write the `at`-th number after an array's first, whatever its strides."""
+    """Write the `at`-th number after an array's first, for any strides."""
 
     def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
         where = _pointer(context, builder, sig.args[0], *values[:2])

@@ -16,7 +16,7 @@ from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.simd import pointer
 
 Array = np.ndarray
-_SLICE = 1 << 16  # numbers worth a task of their own
+_SLICE = 1 << 16  # numbers worth a separate task
 
 
 def whole(arrays: Iterable[Array]) -> bool:

@@ -6,7 +6,7 @@ where it holds no GIL, reading one word of memory; the caller writes the job the
 task after task until none is left. `threads` starts the workers, and lets them sleep when no job
 has come for a while.
 
-The fields of a pool, each in a cache line of its own:
+The fields of a pool, each in its own cache line:
 
     BUSY      1 while a call has the pool; another thread's call meanwhile runs its tasks alone
     OPEN      the number of the job that workers may join, 0 if none

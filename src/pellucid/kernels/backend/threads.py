@@ -1,7 +1,7 @@
 """Kernels whose work is divided into tasks, and the threads that run them.
 
 Numba's own thread layers are not used: one is not thread-safe, another does not survive a fork. The
-division must never depend on the number of threads: tasks write to places of their own, and
+division must never depend on the number of threads: every task writes to its own places, and
 partial sums are added in the order of the tasks, so the result has the same bits whichever thread
 ran which task.
 """

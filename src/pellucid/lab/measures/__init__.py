@@ -1,6 +1,6 @@
 """`MEASURES`: what a study can record inside its models and show in its report, by name."""
 
-from pellucid.lab.measures import attention, exponents, model, softmax
+from pellucid.lab.measures import attention, exponents, model
 from pellucid.lab.measures.measure import Measure
 
 MEASURES: dict[str, Measure] = {
@@ -8,7 +8,6 @@ MEASURES: dict[str, Measure] = {
     for measure in (
         exponents.MEASURE,
         attention.MEASURE,
-        softmax.MEASURE,
         model.MEMORY,
         model.EMBEDDINGS,
         model.GRADIENTS,

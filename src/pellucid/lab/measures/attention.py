@@ -52,7 +52,7 @@ STATISTICS = {
 }
 BY_KEYS = {"‖Jacobian‖": "jacobian", "largest weight": "top", "entropy / log keys": "evenness"}
 FEWEST = 8
-"""Queries with so many keys, for a mean over them to be shown."""
+"""The fewest queries whose mean is shown."""
 
 
 # recorded ----------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def _means_by_keys(layers: list[tuple[Array, dict[str, Array]]]) -> dict[str, di
 
 
 def show(findings: Findings) -> Sequence[Block]:
-    """Return pictures along training, of one run's heads and by keys, and a table of Var[q·k]."""
+    """Return pictures along training and by keys, and a table of Var[q·k]."""
     variants = findings.study.variants
     lines = {
         name: [_with_through(line, variants[name].model.score_factor) for line in runs]
@@ -165,7 +165,6 @@ def show(findings: Findings) -> Sequence[Block]:
     widths = {name: variants[name].model.head_width for name in lines}
     return [
         _along(lines, set(widths.values())),
-        _heads(*next((name, runs[0]) for name, runs in lines.items())),
         _by_keys(lines),
         "Is Var[q·k] = d_k? Median over layers, heads and seeds (least to most):",
         _variance(lines, widths),
@@ -215,30 +214,6 @@ def _along(lines: Mapping[str, Sequence[Line]], widths: set[int]) -> Block:
     )
 
 
-def _heads(name: str, line: Line) -> Block:
-    """Draw every layer and head of one run."""
-    probes = line["probes"]
-    layers = {layer: _short(layer) for layer in probes[-1]["attention"]}
-    curves: dict[tuple[str, str], Curves] = {}
-    steps = [float(probe["step"]) for probe in probes]
-    for layer, short in layers.items():
-        for title, statistic in STATISTICS.items():
-            heads = zip(*(probe["attention"][layer][statistic] for probe in probes), strict=True)
-            curves[title, short] = {f"head {h}": [(steps, y)] for h, y in enumerate(heads, 1)}
-    title = f"Every head of one run: {name}, seed {line['seed']}"
-    svg = draw_grid(list(STATISTICS), list(layers.values()), curves, title, "step")
-    return Plot("heads.svg", title, svg, f"{title}. The statistics are those above.")
-
-
-def _short(layer: str) -> str:
-    """Return a short name of a layer.
-
-    >>> _short("decoder.layers.0.multihead_attn")
-    'cross 1'
-    """
-    return f"{kind_of(layer)} {int(layer.split('.')[2]) + 1}"
-
-
 def _by_keys(lines: Mapping[str, Sequence[Line]]) -> Block:
     """Draw statistics by the number of keys, at the first and the last probe."""
     curves: dict[tuple[str, str], Curves] = {}
@@ -261,7 +236,7 @@ def _by_keys(lines: Mapping[str, Sequence[Line]]) -> Block:
         "keys.svg",
         title,
         draw_grid(list(BY_KEYS), ["first step", "last step"], curves, title, "keys", base=2),
-        f"Means over queries with so many keys (sentence lengths with at least {FEWEST} queries in "
+        f"Means over queries by their number of keys (those with at least {FEWEST} queries in "
         "the batch), over all layers and heads, before training and at its end.",
     )
 

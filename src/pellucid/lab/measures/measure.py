@@ -113,7 +113,7 @@ TIMES: Mapping[str, int | None] = {"at first": 0, "after 100 steps": 100, "at th
 
 
 def probes_at(lines: Sequence[Line], step: int | None) -> list[Probe]:
-    """Return each run's probe after so many steps, or its last, where there is one."""
+    """Return each run's probe after this step, or its last for None, where there is one."""
     return [
         probe
         for line in lines

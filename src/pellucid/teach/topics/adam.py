@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pellucid.teach.topic import Check, Code, Edge, Step, Text, Topic, normal
+from pellucid.check.op_cases import normal
+from pellucid.teach.topic import Check, Code, Edge, Step, Topic
 from pellucid.training.optimizers.adam import Moments, adam
+from pellucid.view.record import Text
 
 LR, BETA1, BETA2 = 0.1, 0.9, 0.999
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pellucid import ops
-from pellucid.teach.topic import Code, Edge, Step, Text, Topic, gradients_of, normal
+from pellucid.check.op_cases import normal
+from pellucid.teach.topic import Code, Edge, Step, Topic, gradients_of
+from pellucid.view.record import Text
 
 TOPIC = Topic(
     title=Text("Scaled dot-product attention", "스케일드 닷 프로덕트 어텐션"),
@@ -84,7 +86,7 @@ TOPIC = Topic(
         ),
         Edge(
             Text(
-                "One key: its weight is 1 whatever the score.",
+                "One key: its weight is 1 for any score.",
                 "키가 하나뿐이면 점수와 상관없이 가중치는 1입니다.",
             ),
             "ops.attention(np.full((1, 2), 9.0), np.ones((1, 2)), np.full((1, 2), 7.0))[0]",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid import nn, ops
-from pellucid.teach.topic import Check, Code, Edge, Step, Text, Topic, gradients_of, normal
+from pellucid.check.op_cases import normal
+from pellucid.teach.topic import Check, Code, Edge, Step, Topic, gradients_of
+from pellucid.view.record import Text
 
 
 def _future_unseen() -> float:

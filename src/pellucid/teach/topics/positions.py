@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid import ops
-from pellucid.teach.topic import Check, Code, Edge, Step, Text, Topic
+from pellucid.teach.topic import Check, Code, Edge, Step, Topic
+from pellucid.view.record import Text
 
 WIDTH, SHIFT = 64, 5
 
@@ -31,8 +32,8 @@ def _by_distance() -> float:
 TOPIC = Topic(
     title=Text("Sinusoidal positions", "사인·코사인 위치 인코딩"),
     summary=Text(
-        "Attention alone does not see order. A fixed pattern for each position, added to the "
-        "tokens, tells it.",
+        "Attention alone does not see order. A fixed pattern for each position is added to the "
+        "tokens.",
         "어텐션만으로는 순서를 알 수 없습니다. 위치마다 정해진 패턴을 토큰에 더해 순서를 알려 "
         "줍니다.",
     ),

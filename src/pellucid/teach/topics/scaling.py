@@ -7,7 +7,8 @@ from functools import cache
 import numpy as np
 
 from pellucid import ops
-from pellucid.teach.topic import Check, Code, Edge, Step, Text, Topic
+from pellucid.teach.topic import Check, Code, Edge, Step, Topic
+from pellucid.view.record import Text
 
 D, DRAWS = 64, 200_000
 

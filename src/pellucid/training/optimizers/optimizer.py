@@ -14,7 +14,7 @@ Array = np.ndarray
 @dataclass(frozen=True)
 class Optimizer:
     """How parameters are stepped. A new optimizer is one file with such a record, and its row in
-    `OPTIMIZERS`; a kernel is a file of its own.
+    `OPTIMIZERS`; a kernel is a separate file.
     """
 
     name: str

@@ -47,7 +47,7 @@ def in_float64(x: Any) -> Any:
     return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x
 
 
-def judge(
+def compare(
     f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], dy: Any
 ) -> list[Any]:
     """Run the kernel of `f` (a decline fails), compare it with float64, return its results.
