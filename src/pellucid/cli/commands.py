@@ -33,6 +33,7 @@ COMMANDS = {
         Command("quantize", "write a smaller copy of a model: float16 or int8"),
         Command("export", "write a model for another engine: CTranslate2 or ONNX"),
         Command("view", "draw a model's attention: in the terminal, as a figure, as a web page"),
+        Command("serve", "answer requests over HTTP: the OpenAI and LibreTranslate conventions"),
         Command("lab", "run a study: change one thing, repeat over random seeds, report intervals"),
         Command("recipes", "list the recipes that `train` knows by name"),
         Command("bench", "measure how fast this machine trains, and where the time goes"),
