@@ -30,9 +30,9 @@ def run(arguments: list[str]) -> int:
         """Serve trained models over HTTP, with the OpenAI and LibreTranslate conventions.
 
         Each MODEL is a model folder or a run folder, served under the folder's name; NAME=FOLDER
-        gives another. A model whose name has two language codes, as de-en, translates from the first into the
-        second. Only this machine can reach the server, unless --host says otherwise. SIGTERM and
-        Ctrl-C stop it once every request is answered.
+        gives another. A model whose name has two language codes, as de-en, translates from the
+        first into the second. Only this machine can reach the server, unless --host says otherwise.
+        SIGTERM and Ctrl-C stop it once every request is answered.
 
         Args:
             model: Models to serve.

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -50,6 +52,18 @@ class Endpoint(NamedTuple):
     def error_body(self) -> ErrorBody:
         """How its errors are written."""
         return libretranslate.error_body if self.forms else openai.error_body
+
+
+async def page(exchange: Exchange) -> Response:
+    """GET /: a page to type into."""
+    nonce = secrets.token_urlsafe(16)
+    policy = (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; "
+        "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    text = PAGE.read_text(encoding="utf-8").replace("NONCE", nonce)
+    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
 
 async def health(exchange: Exchange) -> Response:
@@ -123,7 +137,10 @@ _ERRORS = {
     }.items()
 }  # fmt: skip
 
+PAGE = Path(__file__).with_name("page.html")
+
 ENDPOINTS = (
+    Endpoint("/", ("GET",), page, open=True),
     Endpoint("/health", ("GET",), health, open=True),
     Endpoint("/ready", ("GET",), ready, open=True),
     Endpoint("/metrics", ("GET",), metrics),

@@ -104,7 +104,7 @@ class Exchange:
             )
 
     async def read_body(self, forms: bool) -> None:
-        """Read the body. Raises `RequestError` if it is too large, too slow, or no JSON (or form)."""
+        """Read the body. Raises `RequestError` if it is too large, too slow, or not JSON."""
         limits, raw = self.service.limits, bytearray()
         try:
             async with asyncio.timeout(limits.body_seconds):
