@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import secrets
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -239,7 +239,7 @@ def _config(asked: Mapping[str, Any], served: Served) -> SearchConfig | SampleCo
         return SearchConfig(max_length=length, constraints=own.constraints)
     if not given:
         return replace(own, best=1, max_length=length)
-    seed = asked["seed"] if asked["seed"] is not None else secrets.randbits(31)
+    seed = asked["seed"] if asked["seed"] is not None else random.getrandbits(31)
     return SampleConfig(**given, max_length=length, seed=seed, constraints=own.constraints)
 
 
@@ -307,7 +307,7 @@ async def _generate(
         for number in range(copies)
     ]
     head = {
-        "id": f"{form.prefix}-{secrets.token_hex(12)}",
+        "id": f"{form.prefix}-{random.getrandbits(96):024x}",
         "created": int(time.time()),
         "model": served.name,
     }
