@@ -25,7 +25,7 @@ FLOORS = (
     ("training",),
     ("lab",),
     ("check",),
-    ("teach", "cli"),
+    ("teach", "cli", "serve"),
     ("__main__",),
 )
 HEIGHT = {name: height for height, floor in enumerate(FLOORS) for name in floor}

@@ -54,6 +54,7 @@ COMMANDS = {
             "draw a model's attention: in the terminal, as a figure, as a web page",
             {"--save": "--output"},
         ),
+        Command("serve", "answer requests over HTTP: the OpenAI and LibreTranslate conventions"),
         Command("lab", "run a study: change one thing, repeat over random seeds, report intervals"),
         Command("recipes", "list the recipes that `train` knows by name"),
         Command("bench", "measure how fast this machine trains, and where the time goes"),

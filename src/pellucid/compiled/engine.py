@@ -48,6 +48,18 @@ class _Cache:
         """Return the rows so far, layer by layer: (layers, used, width)."""
         return self.rows.reshape(self.layers, self.capacity, self.width)[:, : self.used]
 
+    def take(self, other: _Cache) -> int:
+        """Append the other's rows, and return where the first of them is now."""
+        first = self.used
+        self.add(other.used)
+        self.kept()[:, first:] = other.kept()
+        return first
+
+    def only(self, rows: Array) -> _Cache:
+        """Return a cache of these rows alone."""
+        kept = np.ascontiguousarray(self.kept()[:, rows]).reshape(-1, self.width)
+        return _Cache(self.layers, self.width, len(rows), len(rows), kept)
+
 
 class _Sources(NamedTuple):
     """Inputs as the kernels take them."""
@@ -66,7 +78,8 @@ class EngineState:
     """(B, longest): the numbers of each hypothesis's rows in the cache."""
     counts: Array
     """(B,): how many."""
-    memory: Memory
+    memory: _Cache
+    """The encoder's rows as keys and values of every decoder layer."""
     spans: Array
     """(B, 2): first row and number of rows in the memory."""
 
@@ -75,6 +88,46 @@ class EngineState:
         return replace(
             self, names=self.names[rows], counts=self.counts[rows], spans=self.spans[rows]
         )
+
+    def join(self, other: EngineState) -> EngineState:
+        """Return the state of these hypotheses and then the other's, of the same engine.
+
+        Rows that no hypothesis attends to any more are left out once they are more than half.
+        """
+        own = self._compact() if self._wasted() else self
+        first, spans = own.cache.take(other.cache), other.spans.copy()
+        spans[:, 0] += own.memory.take(other.memory)
+        names = np.zeros(
+            (len(own.names) + len(other.names), max(own.names.shape[1], other.names.shape[1])),
+            np.int64,
+        )
+        names[: len(own.names), : own.names.shape[1]] = own.names
+        names[len(own.names) :, : other.names.shape[1]] = other.names + first
+        return EngineState(
+            own.cache,
+            names,
+            np.concatenate([own.counts, other.counts]),
+            own.memory,
+            np.concatenate([own.spans, spans]),
+        )
+
+    def _wasted(self) -> bool:
+        read = self.counts.sum() + self.spans[:, 1].sum()
+        return bool(self.cache.used + self.memory.used > 2 * read)
+
+    def _compact(self) -> EngineState:
+        """Return the same state without the rows that no hypothesis attends to."""
+        visible = np.arange(self.names.shape[1]) < self.counts[:, None]
+        rows, places = np.unique(self.names[visible], return_inverse=True)
+        names = np.zeros_like(self.names)
+        names[visible] = places
+        read = np.zeros(self.memory.used + 1, bool)
+        for first, count in self.spans:
+            read[first : first + count] = True
+        before = np.cumsum(read) - read
+        spans = np.stack([before[self.spans[:, 0]], self.spans[:, 1]], axis=1)
+        kept = self.memory.only(np.flatnonzero(read))
+        return EngineState(self.cache.only(rows), names, self.counts, kept, spans)
 
 
 class Engine:
@@ -111,7 +164,8 @@ class Engine:
         if len(self.packed.memory):
             self.kernels.encode(self.packed, sources.record, rows)
         names, counts = self._read(source, cache)
-        return EngineState(cache, names, counts, Memory(rows, length), sources.spans)
+        memory = _Cache(len(self.packed.memory), self.width, length, length, rows)
+        return EngineState(cache, names, counts, memory, sources.spans)
 
     def step(self, state: EngineState, tokens: Array) -> tuple[Array, EngineState]:
         """Feed one token to every hypothesis; return (log p of the next (B, V), state)."""
@@ -126,7 +180,8 @@ class Engine:
         after = replace(state, names=names, counts=state.counts + 1)
         visible = Visible(names, after.counts, state.spans)
         log_p = np.empty((len(tokens), output.padded), np.float32)
-        self.kernels.step(self.packed, tokens, state.counts, own, visible, state.memory, log_p)
+        memory = Memory(state.memory.rows, state.memory.capacity)
+        self.kernels.step(self.packed, tokens, state.counts, own, visible, memory, log_p)
         return log_p[:, : output.vocabulary], after
 
     def search(

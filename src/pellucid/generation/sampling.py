@@ -91,6 +91,20 @@ def likeliest_first(log_p: Array) -> Array:
     return order
 
 
+def uniform_draws(seed: int, step: int, examples: Array) -> Array:
+    """Return a number in (0, 1) for each example: (N,), keyed by (seed, example, step)."""
+    rng = Rng(seed).fold(step).at(examples.astype(np.uint32))
+    draws: Array = (random_bits(rng, (len(examples), 1))[:, 0] + 0.5) / 2.0**32
+    return draws
+
+
+def choose(log_p: Array, config: SampleConfig, u: float) -> int:
+    """Return the token (V,) at which the kept probabilities, summed in order, reach u."""
+    candidates, p = kept_probabilities(log_p, config)
+    place = min(int(np.searchsorted(np.cumsum(p), u)), len(candidates) - 1)
+    return int(candidates[place])
+
+
 def sample_stream(
     model: Decodes,
     source: Packed,
@@ -111,15 +125,12 @@ def sample_stream(
     state, tokens = model.start(source.select(active)), np.full(len(active), bos)
     for step in range(int(limits.max())):
         log_p, state = model.step(state, tokens)
-        rng = Rng(config.seed).fold(step).at(source.examples[active].astype(np.uint32))
-        draws = (random_bits(rng, (len(active), 1))[:, 0] + 0.5) / 2.0**32
+        draws = uniform_draws(config.seed, step, source.examples[active])
         chosen = []
         for row, i, u in zip(log_p, active, draws, strict=True):
             prefix = prefixes[int(i)] if prefixes else ()
             allowed = constrain(row, generated[i], config.constraints, prefix, eos)
-            candidates, p = kept_probabilities(allowed, config)
-            place = min(int(np.searchsorted(np.cumsum(p), u)), len(candidates) - 1)
-            chosen.append(int(candidates[place]))
+            chosen.append(choose(allowed, config, u))
         kept = [k for k, token in enumerate(chosen) if token != eos]
         for k in kept:
             generated[active[k]].append(chosen[k])

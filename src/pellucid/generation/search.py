@@ -138,7 +138,7 @@ def search(
     if isinstance(model, Searches) and free:
         return model.search(source, config)
     searches = search_once(model, source, config, prefixes)
-    answers = [_ranked(one.done)[: config.best] for one in searches]
+    answers = [ranked(one.done)[: config.best] for one in searches]
     if len(source) > 1 and not isinstance(model, Searches):
         for i, one in enumerate(searches):
             if one.margin < MARGIN[model.dtype]:
@@ -169,20 +169,29 @@ def search_once(
         next_tokens: list[int] = []
         next_active: list[int] = []
         for i, rows in _groups(active):
-            one = searches[i]
-            survivors = _advance(one, log_p[rows], eos, config, last=length > one.limit)
-            if survivors and not _answered(one, config):
-                rows_kept += [rows.start + parent for parent, _ in survivors]
-                next_tokens += [token for _, token in survivors]
-                next_active += [i] * len(survivors)
+            survivors = extend(searches[i], log_p[rows], eos, config, length)
+            rows_kept += [rows.start + parent for parent, _ in survivors]
+            next_tokens += [token for _, token in survivors]
+            next_active += [i] * len(survivors)
         if not rows_kept:
             break
         active, tokens = next_active, np.array(next_tokens)
         if rows_kept != list(range(len(log_p))):
             state = state.select(np.array(rows_kept))
     for one in searches:
-        one.decided([h.score for h in _ranked(one.done)[: config.best + 1]])
+        one.decided([h.score for h in ranked(one.done)[: config.best + 1]])
     return searches
+
+
+def extend(
+    one: Search, log_p: Array, eos: int, config: SearchConfig, length: int
+) -> list[tuple[int, int]]:
+    """Extend one input's hypotheses to `length` tokens; return (parent row, token) of each.
+
+    log_p: (rows, V), of the token after each hypothesis. Nothing is returned once it is answered.
+    """
+    survivors = _advance(one, log_p, eos, config, last=length > one.limit)
+    return survivors if survivors and not _answered(one, config) else []
 
 
 def _groups(active: Sequence[int]) -> list[tuple[int, slice]]:
@@ -248,13 +257,14 @@ def _score(log_p: float, tokens: tuple[int, ...], config: SearchConfig) -> float
     return log_p / penalty(len(tokens) + 1, config.length_penalty)
 
 
-def _ranked(done: list[Hypothesis]) -> list[Hypothesis]:
+def ranked(done: list[Hypothesis]) -> list[Hypothesis]:
+    """Return answers by score, best first; ties go to the one that came first."""
     return sorted(done, key=lambda h: -h.score)
 
 
 def _answered(one: Search, config: SearchConfig) -> bool:
     """Whether nothing unfinished can still enter the answers returned."""
-    finished = _ranked([h for h in one.done if h.finished])
+    finished = ranked([h for h in one.done if h.finished])
     if config.beam == 1:
         return bool(finished)
     if len(finished) < config.beam:

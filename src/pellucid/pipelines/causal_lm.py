@@ -30,6 +30,12 @@ class _Opened:
         """Return the state of these hypotheses, in this order."""
         return _Opened(self.state.select(rows), None if self.last is None else self.last[rows])
 
+    def join(self, other: _Opened) -> _Opened:
+        """Return the state of these hypotheses and then the other's, after a step of each."""
+        assert self.last is None
+        assert other.last is None
+        return _Opened(self.state.join(other.state), None)
+
 
 class Continuing:
     """A `CausalLM`, compiled, as search sees a model: it reads texts, then says what follows.

@@ -1,0 +1,101 @@
+"""`pellucid serve MODEL [MODEL ...]`: answer requests over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from pellucid.cli.options import parse
+from pellucid.core.errors import UsageError, UserError, optional
+
+SEPARATE = "pellucid serve needs starlette and uvicorn"
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command."""
+
+    def serve(
+        model: tuple[str, ...] = (),
+        /,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        api_keys: Path | None = None,
+        rows: int = 64,
+        max_tokens: int = 1024,
+        max_seconds: float = 60.0,
+        max_waiting: int = 256,
+    ) -> int:
+        """Serve trained models over HTTP, with the OpenAI and LibreTranslate conventions.
+
+        Each MODEL is a model folder or a run folder, served under the folder's name; NAME=FOLDER
+        gives another. A model whose name has two language codes, as de-en, translates from the
+        first into the second. Only this machine can reach the server, unless --host says otherwise.
+        SIGTERM and Ctrl-C stop it once every request is answered.
+
+        Args:
+            model: Models to serve.
+            host: Address to listen on; 0.0.0.0 for all of this machine.
+            port: Port to listen on; 0 for a free one.
+            api_keys: File with the API keys that are let in, one a line; unset: all are let in.
+            rows: Most hypotheses that are generated together.
+            max_tokens: Longest answer, in tokens.
+            max_seconds: Longest time a request may take, in seconds.
+            max_waiting: Most requests that may wait; more are refused (429).
+        """
+        if not model:
+            raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
+        for name in ("starlette", "uvicorn"):
+            optional(name, SEPARATE, extra="serve")
+        from pellucid.serve.app import application
+        from pellucid.serve.models import load_models, named_folders
+        from pellucid.serve.server import LOOPBACK, address, listen
+        from pellucid.serve.server import serve as run_server
+        from pellucid.serve.service import Limits, Service
+        from pellucid.serve.worker import Worker
+
+        if min(rows, max_tokens, max_waiting) < 1 or not max_seconds > 0:
+            raise UsageError("--rows, --max-tokens, --max-seconds and --max-waiting are at least 1")
+        keys = _keys(api_keys) if api_keys else []
+        folders = named_folders(model)
+        bound = listen(host, port)
+        with bound:
+            models = load_models(folders, rows)
+            service = Service(
+                models,
+                Worker(max_waiting),
+                Limits(tokens=max_tokens, seconds=max_seconds, waiting=max_waiting),
+                keys,
+                (*LOOPBACK, "[::1]") if host in LOOPBACK else (),
+            )
+            _log_requests()
+            print(f"serving {', '.join(models)} at {address(bound)}", flush=True)
+            run_server(application(service), service, bound)
+        print("stopped: every request was answered", flush=True)
+        return 0
+
+    return parse(serve, "serve", arguments)
+
+
+def _keys(path: Path) -> list[str]:
+    """Return the keys in a file. Raises `UserError` if there are none."""
+    try:
+        keys = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8 text") from None
+    if not any(keys):
+        raise UserError(f"{path}: holds no key; write one a line")
+    return [key for key in keys if key]
+
+
+def _log_requests() -> None:
+    """Write a line of JSON on standard error for every request."""
+    log = logging.getLogger("pellucid.serve.app")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False

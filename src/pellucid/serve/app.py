@@ -1,0 +1,300 @@
+"""The application: which endpoint answers what, and what happens round every request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pellucid import __version__
+from pellucid.core.errors import UserError
+from pellucid.serve import libretranslate, openai
+from pellucid.serve.fields import Field, RequestError
+from pellucid.serve.service import Exchange, Service, until_gone
+from pellucid.serve.worker import BusyError, Ticket
+
+_log = logging.getLogger(__name__)
+
+Work = Callable[[Exchange], Awaitable[Response]]
+ErrorBody = Callable[[int, str, str | None], dict[str, Any]]
+
+
+class Endpoint(NamedTuple):
+    """One path: what answers it, and what the OpenAPI document says of it."""
+
+    path: str
+    methods: tuple[str, ...]
+    work: Work
+    fields: Sequence[Field] = ()
+    """Of the body of a POST."""
+    open: bool = False
+    """Whether it needs no API key."""
+
+    @property
+    def forms(self) -> bool:
+        """Whether a body may be a form."""
+        return not self.path.startswith("/v1/")
+
+    @property
+    def error_body(self) -> ErrorBody:
+        """How its errors are written."""
+        return libretranslate.error_body if self.forms else openai.error_body
+
+
+async def page(exchange: Exchange) -> Response:
+    """GET /: a page to type into."""
+    nonce = secrets.token_urlsafe(16)
+    policy = (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; "
+        "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    text = PAGE.read_text(encoding="utf-8").replace("NONCE", nonce)
+    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+
+
+async def health(exchange: Exchange) -> Response:
+    """GET /health: the process runs."""
+    return JSONResponse({"status": "ok"})
+
+
+async def ready(exchange: Exchange) -> Response:
+    """GET /ready: it takes requests."""
+    stopping = exchange.service.stopping
+    return JSONResponse({"status": "stopping" if stopping else "ready"}, 503 if stopping else 200)
+
+
+async def metrics(exchange: Exchange) -> Response:
+    """GET /metrics: counters in Prometheus's format."""
+    worker = exchange.service.worker
+    page = exchange.service.metrics.text(
+        {
+            "pellucid_generated_tokens_total": ("counter", worker.tokens),
+            "pellucid_running_rows": ("gauge", worker.running),
+            "pellucid_waiting": ("gauge", worker.waiting),
+        }
+    )
+    return PlainTextResponse(page, media_type="text/plain; version=0.0.4")
+
+
+async def openapi(exchange: Exchange) -> Response:
+    """GET /openapi.json: this API's description."""
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in ENDPOINTS:
+        about = " ".join((endpoint.work.__doc__ or "").split())
+        for method in endpoint.methods:
+            entry: dict[str, Any] = {
+                "summary": about,
+                "responses": {"200": {"description": "The answer"}, **_ERRORS},
+            }
+            if "{name" in endpoint.path:
+                entry["parameters"] = [
+                    {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+                ]
+            if method == "POST" and endpoint.fields:
+                schema = {
+                    "type": "object",
+                    "properties": {field.name: field.schema for field in endpoint.fields},
+                    "required": [field.name for field in endpoint.fields if field.required],
+                }
+                kinds = ["application/json", "application/x-www-form-urlencoded"]
+                kinds = kinds if endpoint.forms else kinds[:1]
+                content = {kind: {"schema": schema} for kind in kinds}
+                entry["requestBody"] = {"required": True, "content": content}
+            if not endpoint.open:
+                entry["security"] = [{}, {"key": []}]
+            path = endpoint.path.replace(":path", "")
+            paths.setdefault(path, {})[method.lower()] = entry
+    return JSONResponse(
+        {
+            "openapi": "3.1.0",
+            "info": {"title": "Pellucid", "version": __version__},
+            "paths": paths,
+            "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        }
+    )
+
+
+_ERRORS = {
+    str(status): {"description": about}
+    for status, about in {
+        400: "Wrong request", 401: "API key missing or wrong", 404: "No such model",
+        408: "The body came too slowly", 413: "The body is too large", 429: "Too many wait",
+        504: "The answer took too long",
+    }.items()
+}  # fmt: skip
+
+PAGE = Path(__file__).with_name("page.html")
+
+ENDPOINTS = (
+    Endpoint("/", ("GET",), page, open=True),
+    Endpoint("/health", ("GET",), health, open=True),
+    Endpoint("/ready", ("GET",), ready, open=True),
+    Endpoint("/metrics", ("GET",), metrics),
+    Endpoint("/openapi.json", ("GET",), openapi, open=True),
+    Endpoint("/v1/models", ("GET",), openai.models),
+    Endpoint("/v1/models/{name:path}", ("GET",), openai.models),
+    Endpoint("/v1/chat/completions", ("POST",), openai.chat, openai.CHAT),
+    Endpoint("/v1/completions", ("POST",), openai.completions, openai.COMPLETIONS),
+    Endpoint("/v1/embeddings", ("POST",), openai.embeddings, openai.EMBEDDINGS),
+    Endpoint("/translate", ("POST",), libretranslate.translate, libretranslate.TRANSLATE),
+    Endpoint("/detect", ("POST",), libretranslate.detect_language, libretranslate.DETECT),
+    Endpoint("/languages", ("GET",), libretranslate.languages),
+)
+
+
+def application(service: Service) -> ASGIApp:
+    """Return the application; its model thread runs from startup to shutdown."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        service.worker.start()
+        yield
+        service.stopping = True
+        await asyncio.to_thread(service.worker.stop)
+
+    routes = [
+        Route(endpoint.path, _call(service, endpoint), methods=list(endpoint.methods))
+        for endpoint in ENDPOINTS
+    ]
+    app = Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_error}
+    )
+    app.router.redirect_slashes = False
+    return Around(app, service)
+
+
+def _call(service: Service, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    """Return what answers a request, or writes why not."""
+
+    async def call(request: Request) -> Response:
+        exchange = Exchange(service, request)
+        headers: dict[str, str] = {}
+        try:
+            if request.method == "POST":
+                await exchange.read_body(endpoint.forms)
+            if not endpoint.open:
+                exchange.authorise()
+            async with asyncio.timeout(service.limits.seconds):
+                answer = await until_gone(exchange, endpoint.work(exchange))
+            return answer or Response(status_code=499)  # the client has gone: nobody reads this
+        except RequestError as error:
+            status, message, field = error.status, error.message, error.field
+        except UserError as error:
+            status, message, field = 400, str(error), None
+        except BusyError as error:
+            status, message, field = 429, str(error), None
+            headers["Retry-After"] = "1"
+        except TimeoutError:
+            status, message, field = 504, "the answer took too long", None
+        except Exception as error:
+            exchange.failed(error)
+            status, message, field = 500, "the server failed; its log says where", None
+        if status in (408, 413):
+            headers["Connection"] = "close"  # the rest of the body is not read
+        return Written(endpoint.error_body(status, message, field), status, headers)
+
+    return call
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Write what Starlette itself refuses: an unknown path, or a method."""
+    status = getattr(error, "status_code", 500)
+    message = {404: "there is no such path", 405: "this path has no such method"}.get(status, "")
+    openais = request.url.path.startswith("/v1/")
+    body = (openai if openais else libretranslate).error_body(status, message, None)
+    return Written(body, status, getattr(error, "headers", None))
+
+
+class Written(JSONResponse):
+    """JSON in ASCII: a message may repeat what is no text."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content).encode()
+
+
+class Around:
+    """What happens round every request: the host is checked, and it is counted and logged.
+
+    When a request ends in any way, its jobs are cancelled.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app, self.service = app, service
+        self.paths = {endpoint.path for endpoint in ENDPOINTS}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began = asyncio.get_running_loop().time()
+        tickets: list[Ticket] = []
+        scope["state"] = {**scope.get("state", {}), "began": began, "tickets": tickets}
+        status = 499
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            if self._known_host(scope):
+                await self.app(scope, receive, sent)
+            else:
+                body = {"error": "this server goes by another name; see --host"}
+                await Written(body, 421)(scope, receive, sent)
+        finally:
+            for ticket in tickets:
+                ticket.cancel()
+            seconds = asyncio.get_running_loop().time() - began
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.service.metrics.requests[path, status] += 1
+            self.service.metrics.seconds.add(path, seconds)
+            record = {
+                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "method": scope["method"] if scope["method"] in ("GET", "POST") else "other",
+                "path": path,
+                "status": status,
+                "seconds": round(seconds, 4),
+                "answers": len(tickets),
+                "tokens": sum(len(ticket.job.answer) for ticket in tickets),
+            }
+            probes = ("/health", "/ready", "/metrics")
+            _log.log(logging.DEBUG if path in probes else logging.INFO, "%s", json.dumps(record))
+
+    def _known_host(self, scope: Scope) -> bool:
+        """Whether the request calls the server by a name of its own.
+
+        Without this, a page on the web could reach a server on this machine through a name of its
+        own that leads here.
+        """
+        if not self.service.hosts:
+            return True
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        return _without_port(host) in self.service.hosts
+
+
+def _without_port(host: str) -> str:
+    """Return a Host header without its port.
+
+    >>> _without_port("[::1]:8000"), _without_port("localhost")
+    ('[::1]', 'localhost')
+    """
+    name, colon, port = host.rpartition(":")
+    return name.lower() if colon and port.isdigit() else host.lower()

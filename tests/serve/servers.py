@@ -1,0 +1,118 @@
+"""Small models behind a real server on a free port, in a thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.generation import SearchConfig
+from pellucid.models import (
+    CausalLM,
+    CausalLMConfig,
+    MaskedLM,
+    MaskedLMConfig,
+    Seq2Seq,
+    Seq2SeqConfig,
+)
+from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Seq2SeqPipeline
+from pellucid.serve.app import application
+from pellucid.serve.models import serve_model
+from pellucid.serve.server import Server, address, listen, serve
+from pellucid.serve.service import Limits, Service
+from pellucid.serve.worker import Worker
+
+DEFAULT = Limits()
+TOKENIZER = train_tokenizer(
+    ["안녕하세요 오늘 기분이 어때요", "hello there, der Hund"] * 3, "bpe", 290
+)
+SHAPE = {"d_model": 24, "num_attention_heads": 3, "ffn_dim": 17}
+
+
+def shaken(model: Any) -> Any:
+    noise = np.random.default_rng(0)
+    for parameter in model.parameters():
+        shake = 0.15 * noise.standard_normal(parameter.shape)
+        parameter.data = (parameter.data + shake).astype(np.float32)
+    return model.eval()
+
+
+def answering(search: SearchConfig, positions: int = 64, endless: bool = False) -> Seq2SeqPipeline:
+    vocabulary = TOKENIZER.vocab_size
+    config = Seq2SeqConfig(
+        vocabulary, vocabulary, encoder_layers=1, decoder_layers=1,
+        max_position_embeddings=positions, **SHAPE,
+    )  # fmt: skip
+    model = shaken(Seq2Seq(config))
+    if endless:
+        model.output.bias.data[2] = -99.0
+    return Seq2SeqPipeline(model, TOKENIZER, TOKENIZER, search)
+
+
+def continuing() -> CausalLMPipeline:
+    config = CausalLMConfig(
+        vocab_size=TOKENIZER.vocab_size, num_hidden_layers=1, max_position_embeddings=64, **SHAPE
+    )
+    model = shaken(CausalLM(config))
+    return CausalLMPipeline(model, TOKENIZER, TOKENIZER, SearchConfig(max_length=20))
+
+
+def filling() -> MaskedLMPipeline:
+    config = MaskedLMConfig(
+        vocab_size=TOKENIZER.vocab_size + 1, num_hidden_layers=1, max_position_embeddings=64,
+        **SHAPE,
+    )  # fmt: skip
+    return MaskedLMPipeline(shaken(MaskedLM(config)), TOKENIZER)
+
+
+PIPELINES: dict[str, Any] = {
+    "chat": answering(SearchConfig(max_length=20)),
+    "small-de-en": answering(SearchConfig(beam=3, max_length=12)),
+    "story": continuing(),
+    "bert": filling(),
+    "endless": answering(SearchConfig(max_length=4000), positions=4001, endless=True),
+}
+
+
+class Running(NamedTuple):
+    """A server that runs."""
+
+    url: str
+    service: Service
+    port: int
+
+
+@contextmanager
+def running(limits: Limits = DEFAULT, keys: tuple[str, ...] = ()) -> Iterator[Running]:
+    models = {name: serve_model(name, pipeline) for name, pipeline in PIPELINES.items()}
+    service = Service(models, Worker(limits.waiting), limits, keys, ("127.0.0.1", "localhost"))
+    bound = listen("127.0.0.1", 0)
+    url, port = address(bound), bound.getsockname()[1]
+    servers: list[Server] = []
+    thread = threading.Thread(
+        target=serve, args=(application(service), service, bound, servers.append)
+    )
+    thread.start()
+    try:
+        while not (servers and servers[0].started):
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield Running(url, service, port)
+    finally:
+        servers[0].should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def write(folder: Path) -> Path:
+    """Write the endless model as a folder."""
+    from pellucid.families.folder import save_model
+
+    save_model(folder, PIPELINES["endless"], "")
+    return folder

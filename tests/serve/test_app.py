@@ -1,0 +1,243 @@
+"""The application beyond its clients: limits, wrong requests, keys, hosts, logs, metrics."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+import pytest
+from tests.serve.servers import PIPELINES, Running, running
+
+from pellucid.serve.service import Limits
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Limits(body=2000, body_seconds=0.3, seconds=5)) as server:
+        yield server
+
+
+def ask(
+    server: Running, path: str, body: Any = None, **headers: str
+) -> tuple[int, dict[str, str], Any]:
+    """Return status, headers and body; a body that is no bytes is sent as JSON."""
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    request = Request(server.url + path, data, {"Content-Type": "application/json", **headers})
+    try:
+        response = urlopen(request, timeout=10)
+    except HTTPError as error:
+        response = error
+    with response:
+        raw = response.read()
+    kind = response.headers["Content-Type"]
+    return response.status, response.headers, json.loads(raw) if "json" in kind else raw.decode()
+
+
+def chat(text: str, model: str = "chat", **settings: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": text}], **settings}
+
+
+def works(server: Running) -> bool:
+    status, _, answer = ask(server, "/v1/chat/completions", chat("hello"))
+    text = answer["choices"][0]["message"]["content"]
+    return status == 200 and text == PIPELINES["chat"].best(["hello"])[0]
+
+
+def until(true: Callable[[], bool], seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+    return true()
+
+
+WRONG: list[tuple[Any, str]] = [
+    (b"", "not JSON"),
+    (b"\xff\xfe", "not JSON"),
+    (b'{"model": NaN}', "not JSON"),
+    (b'{"model": "\\ud800"}', "not JSON"),
+    (b"[" * 1900, "not JSON"),
+    ([1], "must be a JSON object"),
+    ({}, "model is missing"),
+    ({"model": 5, "messages": []}, "model must be a string, got 5"),
+    (chat("a", n=0), "n must be from 1"),
+    (chat("a", n=True), "n must be a integer"),
+    (chat("a", max_tokens=10**30), "max_tokens must be from 1"),
+    (chat("a", temperature="hot"), "temperature must be a number"),
+    (chat("a", stop=[""]), "stop must hold"),
+    (chat("a", stop=[5]), "stop must be"),
+    (chat("a", logprobs=True), "logprobs is not supported"),
+    ({"model": "chat", "messages": [5]}, "each of messages"),
+    ({"model": "chat", "messages": []}, "messages must hold"),
+    ({"model": "chat", "messages": [{"role": "user", "content": {}}]}, "content must be text"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), WRONG)
+def test_a_wrong_body_is_refused_by_name(server: Running, body: Any, message: str) -> None:
+    status, _, answer = ask(server, "/v1/chat/completions", body)
+    assert status == 400
+    assert message in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/translate", "/v1/embeddings"])
+def test_a_body_that_is_too_large_or_too_slow_is_refused(server: Running, path: str) -> None:
+    assert ask(server, path, chat("x" * 3000))[0] == 413
+    with socket.create_connection(("127.0.0.1", server.port), 5) as slow:
+        slow.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()
+        )
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+    assert works(server)
+
+
+def test_unknown_paths_and_methods_are_refused_in_the_format_of_the_path(server: Running) -> None:
+    assert ask(server, "/v1/nothing")[2]["error"]["message"] == "there is no such path"
+    status, _, answer = ask(server, "/translate")
+    assert (status, answer) == (405, {"error": "this path has no such method"})
+
+
+def test_raw_garbage_never_gives_a_server_error(server: Running) -> None:
+    draw = random.Random(0)
+    whole = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\n"
+    whole += json.dumps({"model": "chat", "prompt": "hello"}).encode()
+    for _ in range(300):
+        sent = bytearray(whole)
+        for _ in range(draw.randint(1, 9)):
+            sent[draw.randrange(len(sent))] = draw.randrange(256)
+        with socket.create_connection(("127.0.0.1", server.port), 5) as raw:
+            raw.sendall(sent[: draw.randint(1, len(sent))])
+            raw.shutdown(socket.SHUT_WR)
+            assert not re.match(rb"HTTP/1.1 5", raw.recv(100)), bytes(sent)
+    assert works(server)
+
+
+def test_a_client_that_hangs_up_stops_costing(server: Running) -> None:
+    for stream in (False, True):
+        body = json.dumps(chat("hello", "endless", max_tokens=4000, stream=stream)).encode()
+        with socket.create_connection(("127.0.0.1", server.port), 5) as client:
+            client.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Length: %d\r\n\r\n" % len(body) + body
+            )
+            assert until(lambda: server.service.worker.running == 1)
+        assert until(lambda: server.service.worker.running == 0, 0.5)
+    assert works(server)
+
+
+def test_a_request_has_a_time_limit() -> None:
+    with running(Limits(seconds=0.2, tokens=4000)) as server:
+        status, _, answer = ask(server, "/v1/chat/completions", chat("hello", "endless"))
+        assert status == 504
+        assert "too long" in answer["error"]["message"]
+        events = ask(server, "/v1/chat/completions", chat("hello", "endless", stream=True))[2]
+        assert "too long" in events
+        assert "[DONE]" not in events
+        assert until(lambda: server.service.worker.running == 0, 0.5)
+
+
+def test_a_full_queue_is_said_with_a_time_to_come_back() -> None:
+    with running(Limits(waiting=2)) as server:
+        status, headers, answer = ask(server, "/v1/chat/completions", chat("hello", n=3))
+        assert (status, headers["Retry-After"]) == (429, "1")
+        assert answer["error"]["type"] == "rate_limit_error"
+        assert until(lambda: server.service.worker.waiting == 0)
+        assert works(server)
+
+
+def test_api_keys() -> None:
+    with running(keys=("first key", "second")) as server:
+        assert ask(server, "/health")[0] == ask(server, "/ready")[0] == 200
+        for headers in ({}, {"Authorization": "Bearer firs"}, {"Authorization": "second"}):
+            status, _, answer = ask(server, "/v1/models", **headers)
+            assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
+        for key in ("first key", "second"):
+            assert ask(server, "/v1/models", Authorization=f"Bearer {key}")[0] == 200
+        form = {"q": "der Hund", "source": "de", "target": "en", "api_key": "second"}
+        for body, status in ((form, 200), ({**form, "api_key": "third"}, 401)):
+            kind = {"Content-Type": "application/x-www-form-urlencoded"}
+            assert ask(server, "/translate", urlencode(body).encode(), **kind)[0] == status
+
+
+def test_another_host_name_is_refused_and_no_other_origin_is_let_in(server: Running) -> None:
+    assert ask(server, "/v1/models", Host="evil.example")[0] == 421
+    _, headers, _ = ask(server, "/v1/models", Origin="https://evil.example")
+    assert not [name for name in headers if name.lower().startswith("access-control")]
+
+
+def test_a_failure_of_the_server_is_logged_without_the_text(
+    server: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("while answering 비밀")
+
+    caplog.set_level(logging.INFO, "pellucid")
+    with monkeypatch.context() as patch:
+        patch.setattr(server.service.models["chat"].batcher.speaker, "start", fail)  # type: ignore[union-attr]
+        status, _, answer = ask(server, "/v1/chat/completions", chat("비밀"))
+        assert status == 500
+        events = ask(server, "/v1/chat/completions", chat("비밀", stream=True))[2]
+        assert "the model failed" in events
+    ask(server, "/v1/chat/completions?q=%EB%B9%84", chat("비밀"))
+    assert "비밀" not in caplog.text + str(answer) + events
+    assert caplog.text.count("RuntimeError at test_app.py") == 2
+    assert "%EB" not in caplog.text
+    assert until(lambda: sum('"tokens"' in r.message for r in caplog.records) == 3)
+    record = [json.loads(r.message) for r in caplog.records if '"tokens"' in r.message][-1]
+    assert (record["path"], record["status"]) == ("/v1/chat/completions", 200)
+    assert record["tokens"] == len(PIPELINES["chat"].answers(["비밀"])[0][0].tokens)
+    assert works(server)
+
+
+def test_several_texts_and_long_texts_are_translated(server: Running) -> None:
+    texts = ["der Hund", "hello", ""]
+    right = PIPELINES["small-de-en"].best(texts)
+    asked = {"source": "de", "target": "en"}
+    assert ask(server, "/translate", {**asked, "q": texts})[2] == {"translatedText": right}
+    sentence = "der Hund, der Hund, hello there."
+    long = " ".join([sentence] * 9)
+    pieces = PIPELINES["small-de-en"].parts(long)
+    assert len(pieces) > 1
+    answer = ask(server, "/translate", {**asked, "q": long})[2]["translatedText"]
+    assert answer == " ".join(PIPELINES["small-de-en"].best(pieces))
+    status, _, answer = ask(server, "/translate", {**asked, "q": "x" * 999})
+    assert (status, "a sentence has more" in answer["error"]) == (400, True)
+
+
+def test_metrics_count_requests_and_tokens(server: Running) -> None:
+    def count(name: str) -> float:
+        page = ask(server, "/metrics")[2]
+        found = re.search(rf"^{re.escape(name)} (\S+)$", page, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    path = "/v1/chat/completions"
+    names = (
+        f'pellucid_requests_total{{path="{path}",status="200"}}',
+        f'pellucid_request_seconds_count{{path="{path}"}}',
+        f'pellucid_first_token_seconds_count{{path="{path}"}}',
+        "pellucid_generated_tokens_total",
+    )
+    before = [count(name) for name in names]
+    ask(server, path, chat("hello", stream=True))
+    after = [count(name) for name in names]
+    tokens = len(PIPELINES["chat"].answers(["hello"])[0][0].tokens)
+    assert [b - a for a, b in zip(before[:3], after[:3], strict=True)] == [1, 1, 1]
+    assert after[3] - before[3] >= tokens
+
+
+def test_the_openapi_document_lists_every_path(server: Running) -> None:
+    status, _, document = ask(server, "/openapi.json")
+    assert status == 200
+    assert {"/v1/chat/completions", "/translate", "/metrics"} <= document["paths"].keys()
+    chat_body = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]
+    schema = chat_body["content"]["application/json"]["schema"]
+    assert schema["required"] == ["model", "messages"]
+    assert schema["properties"]["temperature"]["maximum"] == 2
