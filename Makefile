@@ -85,7 +85,7 @@ lock:  ## Resolve the lock files again (needs uv)
 	@uv pip compile pyproject.toml requirements/build.in --extra demo \
 	    --constraint requirements/dev.txt --output-file requirements/demo.txt $(LOCK_FLAGS)
 
-EXTRAS = $(addprefix --extra ,demo eval lab test dev)
+EXTRAS = $(addprefix --extra ,demo eval lab serve test dev)
 LOCK_FLAGS = --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
              --no-emit-find-links --no-header --no-annotate --quiet
 
