@@ -117,7 +117,7 @@ def test_a_place_in_training_is_epoch_and_batch() -> None:
     assert len({repr(epoch(seed, number)) for seed in (3, 5) for number in (0, 1, 2)}) == 6
     # Not read one after another, but from the middle.
     assert names(Batches(examples(), seed=3, batch_tokens=211).epoch(1)[17]) == epoch(3, 1)[17]
-    tail = Batches(examples(), seed=3, batch_tokens=211).epoch(1)[17:]
+    tail = list(Batches(examples(), seed=3, batch_tokens=211).epoch(1))[17:]
     assert [names(batch) for batch in tail] == epoch(3, 1)[17:]
 
 

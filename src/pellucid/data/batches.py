@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import overload
 
 import numpy as np
 
@@ -212,13 +211,7 @@ class EpochBatches(Sequence[Batch]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    @overload
-    def __getitem__(self, i: int) -> Batch: ...
-    @overload
-    def __getitem__(self, i: slice) -> EpochBatches: ...
-    def __getitem__(self, i: int | slice) -> Batch | EpochBatches:
-        if isinstance(i, slice):
-            return EpochBatches(self._examples, self.indices[i])
+    def __getitem__(self, i: int) -> Batch:  # type: ignore[override]  # no slices
         return self._examples.batch(self.indices[i])
 
 
