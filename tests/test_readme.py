@@ -16,7 +16,8 @@ from pellucid.cli.main import main
 ROOT = Path(__file__).parents[1]
 ENGLISH, KOREAN = ROOT / "README.md", ROOT / "README.ko.md"
 ARTICLES = ROOT / "docs" / "articles.md", ROOT / "docs" / "articles.ko.md"
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+GUIDES = [ROOT / "CONTRIBUTING.md", *DOCS]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(
     r"^\s*(?:\$ )?((?:pellucid|make|bash|python|echo|pip|git) .*?)(?:\s+#.*)?$", re.MULTILINE
@@ -165,14 +166,14 @@ def test_the_tree_lists_every_package_and_nothing_else(path: Path) -> None:
     assert sorted(listed) == sorted(packages)
 
 
-@pytest.mark.parametrize("path", [ENGLISH, KOREAN, *DOCS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [ENGLISH, KOREAN, *GUIDES], ids=lambda path: path.name)
 def test_source_files_named_in_prose_exist(path: Path) -> None:
     prose = BLOCK.sub("", path.read_text(encoding="utf-8"))
     for name in re.findall(r"`([a-z0-9_]+/[a-z0-9_/]+\.py)`", prose):
         assert (ROOT / name).exists() or (ROOT / "src" / "pellucid" / name).exists(), name
 
 
-@pytest.mark.parametrize("path", [ENGLISH, KOREAN, *DOCS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [ENGLISH, KOREAN, *GUIDES], ids=lambda path: path.name)
 def test_links_exist(path: Path) -> None:
     for target in links(path):
         assert (path.parent / target).exists(), target

@@ -34,7 +34,9 @@ def plot(
         lang: Language of titles and labels; auto: the locale's.
     """
     if picture not in PICTURES:
-        wrong = f"no picture {picture!r}{nearest(picture, PICTURES)}" if picture else "which one?"
+        wrong = (
+            f"no picture {picture!r}{nearest(picture, PICTURES)}" if picture else "no picture given"
+        )
         raise UsageError(f"{wrong}; there are: {', '.join(PICTURES)}")
     path = output or Path(f"{picture}.svg")
     if path.suffix.lower() not in FORMATS:

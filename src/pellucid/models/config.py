@@ -55,7 +55,7 @@ class StackConfig:
     norm: Literal["post", "pre"] = "post"
     """The norm after each residual sum (the paper) or before each sublayer."""
     norm_type: NormType = "layer_norm"
-    """Which norm."""
+    """Which norm: LayerNorm, or RMSNorm, which does not subtract the mean."""
     final_norm: bool = True
     """A norm at the end of each stack: torch's Transformer has them, article 003 does not."""
     layer_norm_eps: float = 1e-5
@@ -65,7 +65,8 @@ class StackConfig:
     ffn_after: int = 1
     """Feed-forward networks after attention in every layer."""
     positions: PositionScheme = "sinusoidal"
-    """How a token's position is known: the paper's fixed table, a learned one, or another."""
+    """How a token's position is known: the paper's fixed table, a learned table, or queries and
+    keys rotated by their positions."""
     max_position_embeddings: int = 256
     """Longest sequence, begin and end tokens included."""
     attention_scale: Literal["sqrt_d_k", "d_k", "d_k^2", "none", "learned"] | float = "sqrt_d_k"

@@ -1,4 +1,4 @@
-"""How a model knows where a token stands. A new scheme is a page in `ops` and a row here."""
+"""Position schemes: `POSITIONS` has the record of each by its name."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pellucid.core.array import Array
 
 @dataclass(frozen=True)
 class Positions:
-    """All that is known of a position scheme.
+    """How a model knows the positions of its tokens. A new scheme is an op and its row here.
 
-    table: (length, width) -> a fixed table whose rows are added to the tokens'.
-    learned: a table that is learnt is added to the tokens'.
+    table: (length, width) -> a fixed table; its rows are added to the tokens' rows.
+    learned: a learned table's rows are added to the tokens' rows.
     rotate: an op (x (T, H, D), positions (T,)) -> y (T, H, D) for queries and keys.
     """
 

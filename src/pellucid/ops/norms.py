@@ -1,4 +1,4 @@
-"""Which norms there are. A new one is a page of its own and a row here."""
+"""The norms over the last axis: `NORMS` has the record of each by its name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
 
 @dataclass(frozen=True)
 class Norm:
-    """All that is known of a norm over the last axis.
+    """All that is known of a norm over the last axis. A new one is a file and its row in `NORMS`.
 
     op: (x, weight, bias, eps) -> y, and backward(dy) -> dx, dweight, dbias.
     """
@@ -20,22 +20,12 @@ class Norm:
     op: Pair
     has_bias: bool
     """Whether its layer learns a bias besides the weight."""
-    kernel: bool = False
-    """Whether the fused kernels compute it."""
-    onnx: str | None = None
-    """The ONNX operator; None: it cannot be exported."""
 
 
 NORMS: dict[str, Norm] = {
     norm.name: norm
     for norm in (
-        Norm(
-            "layer_norm",
-            Pair(layer_norm, layer_norm_backward),
-            has_bias=True,
-            kernel=True,
-            onnx="LayerNormalization",
-        ),
+        Norm("layer_norm", Pair(layer_norm, layer_norm_backward), has_bias=True),
         Norm("rms_norm", Pair(rms_norm, rms_norm_backward), has_bias=False),
     )
 }

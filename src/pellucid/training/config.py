@@ -50,7 +50,7 @@ class DataConfig:
     """The data: a corpus by name, or files of your own."""
 
     corpus: str = ""
-    """A corpus that Pellucid knows; files given below replace it."""
+    """A corpus by its name in `pellucid recipes`; files given below replace it."""
     split: str = ""
     """Which of the corpus's splits; unset: its first."""
     train: tuple[Path, ...] = ()
@@ -126,14 +126,15 @@ class OptimizerConfig:
     """How parameters are stepped; torch's names and defaults."""
 
     name: OptimizerName = "adam"
-    """adam (weight decay is added to the gradient) or adamw (it shrinks the weights directly)."""
+    """adam (weight decay is added to the gradient), adamw (it shrinks the weights directly) or lion
+    (takes steps of one size, so needs a 3 to 10 times lower rate)."""
     betas: tuple[float, float] = None  # type: ignore[assignment]
     """How slowly the running means of the gradient and of its square forget; unset: the
-    optimizer's own, 0.9 and 0.999 for adam and adamw."""
+    optimizer's own, 0.9 and 0.999 for adam and adamw, 0.9 and 0.99 for lion."""
     eps: float = 1e-8
-    """Added to the root of the mean square."""
+    """Added to the root of the mean square; lion does not read it."""
     weight_decay: float | None = None
-    """λ; unset: the optimizer's own, 0 for adam and 0.01 for adamw."""
+    """λ; unset: the optimizer's own, 0 for adam and lion, 0.01 for adamw."""
     clip: float = 1.0
     """Largest global gradient norm; inf for no limit."""
 
