@@ -333,7 +333,8 @@ class _Builder:
 
     def _network(self, shape: StackShape, name: str) -> FeedForward:
         c = self.config
-        gates = ACTIVATIONS[c.activation_function].gates
+        known = ACTIVATIONS.get(c.activation_function)  # a reader names one that is unknown
+        gates = known.gates if known else 1
         return FeedForward(
             stack=shape.name,
             linear1=self._linear(

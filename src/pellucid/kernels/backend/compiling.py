@@ -35,8 +35,8 @@ def _after_fork() -> None:
     compiling.release()
 
 
-# The hooks before a fork run last registered first. logging's takes its lock, which an import that we
-# wait for may need: ours must come before it, and so be registered after it.
+# The hooks before a fork run last registered first. logging's takes its lock, which an import that
+# we wait for may need: ours must come before it, and so be registered after it.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
