@@ -89,13 +89,19 @@ def changed(folder: Path, how: str) -> None:
         tokenizer = folder / "tokenizer.json"
         tokenizer.write_text(tokenizer.read_text("utf-8").replace('"hello', '"hallo') + "\n")
         return
+    elif how == "search":
+        search = folder / "generation_config.json"
+        search.write_text(json.dumps(json.loads(search.read_text("utf-8")) | {"beam": 2}))
+        return
     else:
         settings |= {"post": {"norm": "pre"}, "scale": {"attention_scale": 0.0}}[how]
     save_file(weights, folder / "model.safetensors")
     file.write_text(json.dumps(settings), encoding="utf-8")
 
 
-@pytest.mark.parametrize("how", ["exchanged", "zeros", "bit", "tokenizer", "post", "scale"])
+@pytest.mark.parametrize(
+    "how", ["exchanged", "zeros", "bit", "tokenizer", "post", "scale", "search"]
+)
 def test_a_model_changed_after_it_was_saved_is_refused_unless_accepted(
     folder: Path, how: str
 ) -> None:

@@ -102,4 +102,4 @@ def _arguments(f: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _digest(array: Array) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(to_host(array)).tobytes(), digest_size=16).digest()
+    return hashlib.blake2b(np.ascontiguousarray(to_host(array)).data, digest_size=16).digest()

@@ -5,7 +5,7 @@ model.safetensors       torch's state_dict names; float32, float16 or int8
 tokenizer.json          of the source, or of all; and target_tokenizer.json if there are two
 generation_config.json  the search; only where text is generated
 README.md               the model card, with its scores
-SHA256SUMS              digests of the first three, checked at loading; older folders have none
+SHA256SUMS              digests of all but the card, checked at loading; older folders have none
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def save_model(
         WEIGHTS: to_safetensors(quantize(trained.model.state_dict(), weights)),
         **tokenizer_files(trained),
     }
-    contents[SUMS] = checksums(contents)
-    contents[CARD] = card if isinstance(card, bytes) else card.encode()
     if family.generates:
         contents[GENERATION] = _json(asdict(cast("GenerationPipeline", trained).search))
+    contents[SUMS] = checksums(contents)
+    contents[CARD] = card if isinstance(card, bytes) else card.encode()
     write_folder_atomically(folder, contents)
 
 
@@ -135,7 +135,8 @@ def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:
     model = family.build(config)
     _fill(model, state, folder / WEIGHTS)
     if not accept_changes:  # last: an error above says more
-        _check_unchanged(folder, [folder / CONFIG, folder / WEIGHTS, *paths])
+        read = [CONFIG, WEIGHTS, *(path.name for path in paths)]
+        _check_unchanged(folder, [*read, GENERATION] if family.generates else read)
     trained: Pipeline = family.assemble(model.eval(), tokenizers, search)
     return trained
 
@@ -182,13 +183,13 @@ def token_error(config: StackConfig) -> str | None:
     )
 
 
-def _check_unchanged(folder: Path, paths: list[Path]) -> None:
+def _check_unchanged(folder: Path, names: list[str]) -> None:
     """Raise `UserError` naming a file whose digest is not the one saved with the model."""
     if not (folder / SUMS).exists():  # an older folder
         return
     try:
         changed = changed_file(
-            {path.name: read_file(path) for path in paths}, read_file(folder / SUMS)
+            {name: read_file(folder / name) for name in names}, read_file(folder / SUMS)
         )
     except ValueError:
         raise UserError(f"{folder / SUMS}: is damaged; copy it again") from None

@@ -16,6 +16,7 @@ import numpy as np
 from pellucid import nn
 from pellucid.core.errors import UserError, optional
 from pellucid.models.layers import DecoderLayer, EncoderLayer
+from pellucid.nn.layers import Norm
 
 Arguments = Callable[[Any], dict[str, Any]]
 
@@ -26,9 +27,9 @@ LEAVES: dict[str, Arguments] = {
         "bias": m.bias is not None,
     },
     "LayerNorm": lambda m: {
-        "normalized_shape": m.normalized_shape,
+        "normalized_shape": m.normalized_shape if m.weight is None else tuple(m.weight.shape),
         "eps": m.eps,
-        "elementwise_affine": m.elementwise_affine,
+        "elementwise_affine": m.weight is not None,
         "bias": m.bias is not None,
     },
     "Embedding": lambda m: {
@@ -133,6 +134,8 @@ class _Converter(ABC):
 
     def kind(self, module: Any) -> str:
         """Return the name that both libraries know the module's class by."""
+        if type(module) is Norm and module.kind == "layer_norm":  # the one of our models
+            return "LayerNorm"
         for known in KNOWN:
             if type(module) is getattr(self.here, known):
                 return known
