@@ -106,15 +106,15 @@ def test_a_model_that_is_not_compiled_answers_each_job_as_alone() -> None:
 
 
 def test_the_state_stays_as_small_as_what_runs() -> None:
-    batcher = Batcher(answering(), rows=4)
+    batcher = Batcher(answering(), rows=16)
     largest = 0
-    for job in jobs(200):
+    for job in jobs(300):
         batcher.waiting.add(job)
     while not batcher.idle:
         batcher.round()
         for group in batcher._groups:
             largest = max(largest, group.state.cache.used, group.state.memory.used)
-    assert largest < 1200  # 200 inputs' rows are over 8000
+    assert largest < 1200  # without leaving rows out: over 3700
 
 
 def test_a_cancelled_job_leaves_before_the_next_token_and_others_do_not_notice() -> None:
