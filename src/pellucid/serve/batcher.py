@@ -233,7 +233,7 @@ class Batcher:
         return 0
 
     def _admit(self) -> list[list[Job]]:
-        """Take the waiting jobs that there is room for, in the batches they begin in."""
+        """Take the waiting jobs that there is room for, in the parts that begin together."""
         self.waiting.prefer(Counter(job.client for g in self._groups for job, _, _ in g.jobs))
         rows, tokens = self.running, 0
         taken: list[Job] = []
@@ -244,7 +244,10 @@ class Batcher:
                 break
             taken.append(self.waiting.take())
             rows, tokens = rows + wide, tokens + long
-        return [taken] if self._joins and taken else [[job] for job in taken]
+        if not self._joins:
+            return [[job] for job in taken]
+        parts = max(1, min(self._most_groups, len(taken) // SPLIT))
+        return [taken[part::parts] for part in range(parts)] if taken else []
 
     def _begin(self, jobs: list[Job]) -> int:
         """Read the inputs, generate the first token of each answer, and join the batch."""
