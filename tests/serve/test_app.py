@@ -22,7 +22,7 @@ from pellucid.serve.service import Limits
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    with running(Limits(body=2000, body_seconds=0.3, seconds=5)) as server:
+    with running(Limits(body=2000, body_seconds=0.3, seconds=5, tokens=4000)) as server:
         yield server
 
 
@@ -122,6 +122,7 @@ def test_raw_garbage_never_gives_a_server_error(server: Running) -> None:
 
 def test_a_client_that_hangs_up_stops_costing(server: Running) -> None:
     for stream in (False, True):
+        before = server.service.worker.tokens
         body = json.dumps(chat("hello", "endless", max_tokens=4000, stream=stream)).encode()
         with socket.create_connection(("127.0.0.1", server.port), 5) as client:
             client.sendall(
@@ -130,6 +131,7 @@ def test_a_client_that_hangs_up_stops_costing(server: Running) -> None:
             )
             assert until(lambda: server.service.worker.running == 1)
         assert until(lambda: server.service.worker.running == 0, 0.5)
+        assert server.service.worker.tokens - before < 4000
     assert works(server)
 
 

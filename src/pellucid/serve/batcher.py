@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -20,12 +21,17 @@ from pellucid.generation.constraints import constrain
 from pellucid.generation.model import Decodes
 from pellucid.generation.sampling import SampleConfig, choose, uniform_draws
 from pellucid.generation.search import Search, SearchConfig, Searches, extend, ranked
+from pellucid.kernels.backend import threads
 from pellucid.pipelines.causal_lm import Continuing
 
 Array = np.ndarray
 
 Survivors = list[tuple[int, int]]
 """(row it continues, token) of each hypothesis that goes on."""
+
+
+SPLIT = 8
+"""Rows that a batch has before another is begun next to it, for another processor."""
 
 
 class Progress(Protocol):
@@ -192,6 +198,8 @@ class Batcher:
         inner = speaker.model if isinstance(speaker, Continuing) else speaker
         self._joins = isinstance(inner, Searches)  # rows keep their bits in any batch
         self._groups: list[_Group] = []
+        self._most_groups = threads.available()  # each is stepped by a thread of its own
+        self._pool = ThreadPoolExecutor(self._most_groups, "pellucid-step")
 
     @property
     def running(self) -> int:
@@ -208,19 +216,24 @@ class Batcher:
         for job in self.waiting.drop_cancelled():
             _end(job)
         generated = 0
-        for group in self._groups:
-            with _failing([job for job, _, _ in group.jobs]) as failed:
-                generated += self._step(group)
-            if failed:
-                group.jobs = []
+        if self._joins and len(self._groups) > 1:
+            generated += sum(self._pool.map(self._step_or_fail, self._groups))
+        else:
+            generated += sum(map(self._step_or_fail, self._groups))
         self._groups = [group for group in self._groups if group.jobs]
         for jobs in self._admit():
             with _failing(jobs):
                 generated += self._begin(jobs)
         return generated
 
+    def _step_or_fail(self, group: _Group) -> int:
+        with _failing([job for job, _, _ in group.jobs]):
+            return self._step(group)
+        group.jobs = []
+        return 0
+
     def _admit(self) -> list[list[Job]]:
-        """Take the waiting jobs that there is room for, in the batches they begin in."""
+        """Take the waiting jobs that there is room for, in the parts that begin together."""
         self.waiting.prefer(Counter(job.client for g in self._groups for job, _, _ in g.jobs))
         rows, tokens = self.running, 0
         taken: list[Job] = []
@@ -231,7 +244,10 @@ class Batcher:
                 break
             taken.append(self.waiting.take())
             rows, tokens = rows + wide, tokens + long
-        return [taken] if self._joins and taken else [[job] for job in taken]
+        if not self._joins:
+            return [[job] for job in taken]
+        parts = max(1, min(self._most_groups, len(taken) // SPLIT))
+        return [taken[part::parts] for part in range(parts)] if taken else []
 
     def _begin(self, jobs: list[Job]) -> int:
         """Read the inputs, generate the first token of each answer, and join the batch."""
@@ -249,14 +265,22 @@ class Batcher:
             [(jobs[i], progress(jobs[i].config, jobs[i].number, int(most[i])), 1) for i in kept],
         )
         generated = self._step(group)
-        if group.jobs and self._joins and self._groups:
-            (running,) = self._groups
+        running = self._smallest()
+        if group.jobs and running is not None:
             running.state = running.state.join(group.state)
             running.tokens = np.concatenate([running.tokens, group.tokens])
             running.jobs += group.jobs
         elif group.jobs:
             self._groups.append(group)
         return generated
+
+    def _smallest(self) -> _Group | None:
+        """Return the batch that new jobs join; None: they begin another."""
+        smallest = min(self._groups, key=lambda group: len(group.tokens), default=None)
+        if smallest is None or not self._joins:
+            return None
+        spare = len(self._groups) < self._most_groups
+        return None if spare and len(smallest.tokens) >= SPLIT else smallest
 
     def _step(self, group: _Group) -> int:
         """Generate one token of every answer in a group; answered and cancelled jobs leave it."""
