@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.serve.servers import PIPELINES, running
-from tests.view.conftest import browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-__all__ = ["browser"]
 
 
 def shows(page: Page, part: str, pattern: str) -> None:

@@ -27,9 +27,14 @@ class StateError(UserError, KeyError):
         return str(self.args[0])
 
 
-@cache
 def refuse_dtype(dtype: Any) -> None:
     """Raise `TypeError` for float16, and for numbers that no derivative here is written for."""
+    _refuse(type(dtype), dtype)
+
+
+@cache
+def _refuse(_: Any, dtype: Any) -> None:
+    # The type first: dtypes of two libraries must not be compared with each other.
     name = str(dtype).rpartition(".")[2]
     if name == "float16":
         raise TypeError(f"float16: {rule('float16')}")

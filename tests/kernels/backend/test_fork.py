@@ -16,7 +16,11 @@ import pytest
 from pellucid import kernels
 from pellucid.kernels.backend.compile import Kernel
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),
+    # JAX warns of a fork wherever an earlier test has imported it
+    pytest.mark.filterwarnings("ignore:.*_at_fork", "ignore:os.fork"),
+]
 
 
 def survives(work: Callable[[], object], begun: threading.Event) -> bool:
