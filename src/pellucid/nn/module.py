@@ -29,7 +29,8 @@ class StateError(UserError, KeyError):
 
 def refuse_dtype(dtype: Any) -> None:
     """Raise `TypeError` for float16, and for numbers that no derivative here is written for."""
-    _refuse(type(dtype), dtype)
+    kind: Any = type(dtype)
+    _refuse(kind, dtype)
 
 
 @cache
