@@ -266,10 +266,10 @@ class MultiheadAttention(Module):
         q, k, v = heads
         unscaled, cu_q = q, context.cu_seqlens
         q, scale_backward = self._scaled(q)
-        if self.bias_k is not None or self.add_zero_attn:
+        extra = self._extra_keys
+        if extra:
             lengths = host.diff(cu_q), host.diff(cu_k)
             k, v, cu_k, extend_backward = self._extend(k, v, cu_k)
-            extra = int(cu_k[-1] - lengths[1].sum()) // max(len(cu_k) - 1, 1)
             mask, causal = like_mask(with_free_keys(mask, causal, *lengths, extra), q), False
         training = self.training and not context.inference
         dropout = active_dropout(self.dropout, training, context.rng, "attention dropout")
@@ -301,7 +301,7 @@ class MultiheadAttention(Module):
             if seen is not None:
                 seen.take_gradients(_padded_heads(dz, cu_q), saved.attention, *also)
             dq, dk, dv = z_backward(dz, *also)
-            if self.bias_k is not None or self.add_zero_attn:
+            if extra:
                 dk, dv = extend_backward(dk, dv)
             return scale_backward(dq), dk, dv
 
@@ -329,6 +329,11 @@ class MultiheadAttention(Module):
 
         return y, backward
 
+    @property
+    def _extra_keys(self) -> int:
+        """How many keys `_extend` appends to every sequence."""
+        return (self.bias_k is not None) + self.add_zero_attn
+
     def _extend(self, k: Array, v: Array, cu_k: Array) -> tuple[Array, Array, Array, Backward]:
         """Append to the keys and values of every sequence the learnt ones, then zeros.
 
@@ -336,13 +341,13 @@ class MultiheadAttention(Module):
         """
         xp, rows = namespace(k), k.shape[0]
         learnt = [] if self.bias_k is None or self.bias_v is None else [(self.bias_k, self.bias_v)]
-        extra = len(learnt) + self.add_zero_attn
+        extra = self._extra_keys
         new = xp.zeros((int(self.add_zero_attn), *k.shape[1:]), dtype=k.dtype, device=k.device)
         one = (1, self.num_heads, self.head_dim)
         own = [[xp.reshape(b.data, one) for b in side] for side in zip(*learnt, strict=True)]
         keys, values = own or ([], [])
         order = followed(cu_k, one_length(len(cu_k) - 1, extra))
-        order = host.where(order < rows, order, rows + (order - rows) % max(extra, 1))
+        order = host.where(order < rows, order, rows + (order - rows) % extra)
         index = like(order, k)
         k, v = (
             xp.take(xp.concat([x, *added, new]), index, axis=0)
@@ -404,8 +409,7 @@ class MultiheadAttention(Module):
         weights: Array | None = None
         if need_weights:
             assert kept is not None
-            extra = (self.bias_k is not None) + self.add_zero_attn
-            sizes_of = (here.n, self.num_heads, here.length, there.length + extra)
+            sizes_of = (here.n, self.num_heads, here.length, there.length + self._extra_keys)
             kept = namespace(kept).reshape(kept, sizes_of)  # of 0 sequences, rows know no lengths
             # backward reads the weights of every head too
             weights = namespace(kept).mean(kept, axis=1) if average_attn_weights else locked(kept)

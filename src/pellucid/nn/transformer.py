@@ -297,19 +297,19 @@ def _run_padded(
         if memory is not None:
             _check(mha, x, memory)
     here = Arrangement.of(x, batch_first)
-    context = Context(
-        cu_seqlens=here.cu_seqlens,
-        causal=own[2],
-        mask=_combined(layer, own, here, here, x),
-        rng=here.rng(rng),
-        recorder=recorder,
-    )
-    there = here
+    there, seen = here, None
     if memory is not None and other is not None:
         there = Arrangement.of(memory, batch_first)
         mask = _combined(layer, other, here, there, x)
         seen = Memory(there.rows(memory), there.cu_seqlens, mask, other[2])
-        context = Context(**{**vars(context), "memory": seen})
+    context = Context(
+        cu_seqlens=here.cu_seqlens,
+        causal=own[2],
+        mask=_combined(layer, own, here, here, x),
+        memory=seen,
+        rng=here.rng(rng),
+        recorder=recorder,
+    )
     y, run_backward = module.run(here.rows(x), context)
 
     @single_use
