@@ -149,3 +149,17 @@ def test_positions_end() -> None:
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         replace(BASE, **wrong)
+
+
+def test_a_text_read_in_pieces_through_the_cache_equals_the_text_read_at_once() -> None:
+    """Several new rows after cached ones: each sees all before it, and none after."""
+    model = shaken().eval()
+    x = np.random.default_rng(0).standard_normal((8, 12))
+    whole, _ = model.decoder.run(x, nn.Context(cu_seqlens=np.array([0, 3, 8]), causal=True))
+    cache, found = nn.Cache(), []
+    for rows, cu in (([0, 3, 4], [0, 1, 3]), ([1, 2, 5, 6, 7], [0, 2, 5])):
+        context = nn.Context(cu_seqlens=np.array(cu), causal=True, cache=cache, inference=True)
+        y, _ = model.decoder.run(x[rows], context)
+        found.append((rows, y))
+    for rows, y in found:
+        np.testing.assert_allclose(y, whole[rows], rtol=0, atol=1e-12)
