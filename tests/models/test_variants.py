@@ -29,7 +29,7 @@ SIZES: dict[str, Any] = {"d_model": 12, "num_attention_heads": 3, "ffn_dim": 7}
 
 
 def seq2seq(variant: dict[str, Any], dtype: Any = np.float64) -> Seq2Seq:
-    config = Seq2SeqConfig(17, 19, encoder_layers=2, decoder_layers=1, dropout=0.2, **SIZES)
+    config = Seq2SeqConfig(17, 19, encoder_layers=1, decoder_layers=2, dropout=0.2, **SIZES)
     model = Seq2Seq(replace(config, **variant), dtype=dtype)
     shake(model)
     return model
