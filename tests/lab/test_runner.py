@@ -154,7 +154,8 @@ def test_a_study_killed_in_the_middle_goes_on_to_the_same_bits(
     wait_for_checkpoint(first)
     process.send_signal(number)
     assert process.wait(timeout=60) == (130 if number == signal.SIGTERM else -signal.SIGKILL)
-    assert not read_results(tmp_path / "results.jsonl")
+    # The first run may end before the signal reaches it; the second has not.
+    assert len(read_results(tmp_path / "results.jsonl")) < len(trials)
     process = start()  # at once: an orphan may still be saving
     assert process.wait(timeout=120) == 0
     lines = read_results(tmp_path / "results.jsonl")
