@@ -69,6 +69,15 @@ def _swiglu(x: Tensor) -> Tensor:
     return functional.silu(a) * b
 
 
+def _geglu(x: Tensor, approximate: str = "none") -> Tensor:
+    a, b = x.chunk(2, -1)
+    return functional.gelu(a, approximate=approximate) * b
+
+
+def _share_heads(x: Tensor, times: int) -> Tensor:
+    return x.repeat_interleave(times, dim=-2)
+
+
 def _rotary(x: Tensor, positions: Tensor) -> Tensor:
     """Complex numbers in place of pairs: x e^(iθ)."""
     a, b = x.double().chunk(2, -1)
@@ -102,6 +111,7 @@ def _attention(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
     shape = (*q.shape[:-1], k.shape[-2])
     allowed = torch.ones(shape, dtype=torch.bool)
@@ -116,9 +126,10 @@ def _attention(
     alive = allowed.any(-1, keepdim=True)
     added = torch.where(allowed | ~alive, added, -torch.inf)
     added = torch.where(alive, added, 0.0)  # torch gives NaN to a row with nothing to attend to
-    if not dropout:
+    if not dropout and softcap is None:
         return functional.scaled_dot_product_attention(q, k, v, added, scale=scale) * alive
-    a = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale) + added
+    a = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    a = (a if softcap is None else softcap * torch.tanh(a / softcap)) + added
     return _dropout(functional.softmax(a, -1), dropout, _by_head(rng, shape)) @ v * alive
 
 
@@ -192,6 +203,7 @@ def _bias_act_dropout(
     special = {
         "leaky_relu": functional.leaky_relu,
         "gelu_tanh": lambda h: functional.gelu(h, approximate="tanh"),
+        "geglu_tanh": lambda h: _geglu(h, "tanh"),
     }
     act = special.get(activation) or globals()[f"_{activation}"]
     return _dropout(act(shifted), dropout, rng)
