@@ -18,7 +18,8 @@ def alibi(distance: np.ndarray, heads: int) -> np.ndarray:
     [-0.125, -0.0078125]
     """
     slopes = np.array(_slopes(heads))
-    return -slopes[:, None, None] * np.abs(distance)[..., None, :, :]
+    added: np.ndarray = -slopes[:, None, None] * np.abs(distance)[..., None, :, :]
+    return added
 
 
 def _slopes(heads: int) -> list[float]:

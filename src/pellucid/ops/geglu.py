@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pellucid.core.array import Array, namespace
-from pellucid.ops.gelu import gelu, gelu_backward
 from pellucid.ops.gelu import Saved as GeluSaved
+from pellucid.ops.gelu import gelu, gelu_backward
 
 
 class Saved(NamedTuple):
