@@ -32,6 +32,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"qkv_bias": False},
     {"positions": "alibi", "sliding_window": 2, "attention_softcap": 1.5},
     {"positions": "rotary", "rope_theta": 50.0, "num_key_value_heads": 1, "qk_norm": True},
+    {"positions": "rotary", "rope_factor": 4.0},
 ]
 every_variant = pytest.mark.parametrize(
     "variant", VARIANTS, ids=lambda v: ", ".join(f"{k} {x}" for k, x in v.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from pellucid.check import OpCase
 from pellucid.core.rng import Rng, keep_mask
 from pellucid.ops.attention import _by_head
+from pellucid.ops.rotary import Angles
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle here and is not installed")
 functional = torch.nn.functional
@@ -78,11 +80,28 @@ def _share_heads(x: Tensor, times: int) -> Tensor:
     return x.repeat_interleave(times, dim=-2)
 
 
-def _rotary(x: Tensor, positions: Tensor) -> Tensor:
+def _frequencies(half: int, angles: Angles | None) -> Tensor:
+    """Llama 3's, pair by pair, by wavelengths as its paper's code has them."""
+    pairs = torch.arange(half, dtype=torch.float64)
+    if angles is None:
+        return 10000.0 ** (-pairs / half)
+    base, factor, low, high, original = angles
+    speeds = []
+    for speed in (base ** (-pairs / half)).tolist():
+        wavelength = 2 * math.pi / speed
+        smooth = (original / wavelength - low) / (high - low)
+        if wavelength > original / low:
+            speed = speed / factor
+        elif wavelength >= original / high:
+            speed = (1 - smooth) * speed / factor + smooth * speed
+        speeds.append(speed)
+    return torch.tensor(speeds, dtype=torch.float64)
+
+
+def _rotary(x: Tensor, positions: Tensor, angles: Angles | None = None) -> Tensor:
     """Complex numbers in place of pairs: x e^(iθ)."""
     a, b = x.double().chunk(2, -1)
-    half = a.shape[-1]
-    theta = positions[:, None, None] * 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+    theta = positions[:, None, None] * _frequencies(a.shape[-1], angles)
     turned = torch.complex(a, b) * torch.polar(torch.ones_like(theta), theta)
     return torch.cat([turned.real, turned.imag], -1).to(x.dtype)
 

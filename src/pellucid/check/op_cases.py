@@ -10,6 +10,7 @@ from pellucid.check.cases import OpCase
 from pellucid.check.gradient import Array
 from pellucid.core.rng import Rng
 from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.rotary import Angles
 
 N, H, L, S, D, E, F, V = 2, 3, 5, 7, 11, 13, 17, 19  # primes: no axis passes for another
 
@@ -85,6 +86,10 @@ def _attention() -> list[OpCase]:
     rows = np.arange(N * L, dtype=np.uint32).reshape(N, 1, L)
     return [
         _case("rotary", x=normal(L, H, 2 * D), positions=np.array([0, 3, 1, 97, 2])),
+        _case(
+            "rotary", "as Llama 3", x=normal(L, H, 2 * D), positions=np.array([0, 3, 1, 97, 2]),
+            held={"angles": Angles(500.0, 8.0, 1.0, 4.0, 64)},
+        ),
         _case("attention", q=q, k=k, v=v),
         _case("attention", "scale, dropout", q=q, k=k, v=v, scale=0.2, dropout=0.3, rng=Rng(5)),
         _case("attention", "bool mask", q=q, k=k, v=v, mask=padding),

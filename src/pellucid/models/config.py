@@ -11,6 +11,7 @@ from pellucid.core.errors import UsageError
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
+from pellucid.ops.rotary import Angles
 
 # The choices are the registries' own.
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ ADDED = {
     "qkv_bias": None,
     "parallel_blocks": False,
     "rope_theta": 10000.0,
+    "rope_factor": 1.0,
+    "rope_low_freq_factor": None,
+    "rope_high_freq_factor": None,
+    "rope_original_positions": None,
 }
 """Settings that did not always exist, at the value that means "as before"."""
 
@@ -97,6 +102,15 @@ class StackConfig:
     rotated by their positions, or scores that fall with the distance (ALiBi)."""
     rope_theta: float = 10000.0
     """The base of the angles of rotary positions."""
+    rope_factor: float = 1.0
+    """Rotary positions turn so many times slower, for longer texts than before."""
+    rope_low_freq_factor: float | None = None
+    """With the next two, only slow pairs turn slower (Llama 3): below so many turns by rope_factor,
+    ..."""
+    rope_high_freq_factor: float | None = None
+    """... above so many turns not at all, ..."""
+    rope_original_positions: int | None = None
+    """... within so many positions, those of the model before."""
     max_position_embeddings: int = 256
     """Longest sequence, begin and end tokens included."""
     attention_scale: Literal["sqrt_d_k", "d_k", "d_k^2", "none", "learned"] | float = "sqrt_d_k"
@@ -171,6 +185,16 @@ class StackConfig:
             raise UsageError(f"attention_softcap must be above 0, got {self.attention_softcap}")
         if self.rope_theta <= 1:
             raise UsageError(f"rope_theta must be above 1, got {self.rope_theta}")
+        if self.rope_factor <= 0:
+            raise UsageError(f"rope_factor must be above 0, got {self.rope_factor}")
+        low, high, original = self.angles[2:]
+        if (low, high, original) != (None, None, None) and not (
+            low is not None and high is not None and original is not None and 0 < low < high
+        ):
+            raise UsageError(
+                "rope_low_freq_factor, rope_high_freq_factor and rope_original_positions go "
+                f"together, the first below the second; got {low}, {high} and {original}"
+            )
         if self.parallel_blocks and (self.norm != "pre" or self.ffn_before or self.ffn_after > 1):
             raise UsageError(
                 'parallel_blocks needs norm = "pre" and one feed-forward network a layer '
@@ -221,6 +245,17 @@ class StackConfig:
     def head_width(self) -> int:
         """D = d_k, the width of one head."""
         return self.head_dim or self.d_model // self.num_attention_heads
+
+    @property
+    def angles(self) -> Angles:
+        """How far rotary positions turn."""
+        return Angles(
+            self.rope_theta,
+            self.rope_factor,
+            self.rope_low_freq_factor,
+            self.rope_high_freq_factor,
+            self.rope_original_positions,
+        )
 
     @property
     def key_value_heads(self) -> int:

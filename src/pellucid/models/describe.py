@@ -24,6 +24,7 @@ from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
+from pellucid.ops.rotary import PLAIN, Angles
 
 Array = np.ndarray
 
@@ -78,8 +79,8 @@ class Positions(Record):
     kind: str = "sinusoidal"
     """"sinusoidal" (computed) or "learned" (a table)."""
     table: Tensor | None = None
-    base: float = 10000.0
-    """The base of rotary angles."""
+    angles: Angles = PLAIN
+    """How far rotary positions turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +327,7 @@ class _Builder:
             factor=c.position_factor,
             kind=c.positions,
             table=table,
-            base=c.rope_theta if c.positions == "rotary" else 10000.0,
+            angles=PLAIN if POSITIONS[c.positions].rotate is None else c.angles,
             **at,
         )
         if getattr(c, "type_vocab_size", 0):

@@ -75,7 +75,7 @@ def variant_of(config: StackConfig) -> Variant:
         window=config.sliding_window,
         distance_bias=scheme.distance_bias,
         rotate=scheme.rotate,
-        rotary_base=config.rope_theta,
+        angles=config.angles,
     )
 
 

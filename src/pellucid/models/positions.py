@@ -16,7 +16,7 @@ class Positions:
 
     table: (length, width) -> a fixed table; its rows are added to the tokens' rows.
     learned: a learned table's rows are added to the tokens' rows.
-    rotate: an op (x (T, H, D), positions (T,), base) -> y (T, H, D) for queries and keys.
+    rotate: an op (x (T, H, D), positions (T,), angles) -> y (T, H, D) for queries and keys.
     distance_bias: (query position − key position, H) -> what is added to the scores.
     """
 

@@ -347,7 +347,7 @@ class MultiheadAttention(Module):
             return q, k, both_as_they_are
         positions = like(context.row_positions(), q)
         (q, q_backward), (k, k_backward) = (
-            dispatch(rotate, x, positions, self.variant.rotary_base) for x in (q, k)
+            dispatch(rotate, x, positions, self.variant.angles) for x in (q, k)
         )
         return q, k, lambda dq, dk: (q_backward(dq), k_backward(dk))
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from pellucid.core.array import Array, host
 from pellucid.nn.function import check_finite
+from pellucid.ops.rotary import PLAIN, Angles
 
 Rotate = Callable[..., tuple[Any, Any]]
-"""An op (x (T, H, D), positions (T,), base) -> y (T, H, D)."""
+"""An op (x (T, H, D), positions (T,), angles) -> y (T, H, D)."""
 DistanceBias = Callable[[Array, int], Array]
 """(query position − key position (…, L, S), H) -> what is added to the scores (…, H, L, S)."""
 
@@ -41,8 +42,8 @@ class Variant:
     """Added to the scores by distance: ALiBi."""
     rotate: Rotate | None = None
     """Queries and keys are turned by their positions."""
-    rotary_base: float = 10000.0
-    """The base of the angles of `rotate`."""
+    angles: Angles = PLAIN
+    """How far `rotate` turns."""
 
     def __post_init__(self) -> None:
         for name in ("key_value_heads", "head_dim", "window"):
