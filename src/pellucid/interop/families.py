@@ -1,4 +1,4 @@
-"""Hugging Face's GPT-2, BERT, RoBERTa and Llama-like decoders: their settings and names, and ours.
+"""Hugging Face's decoders and encoders: their settings and names, and ours.
 
 A family is a record: its config.json to our settings, and our tensors' names to theirs.
 """
@@ -405,6 +405,87 @@ def _roberta_names(
     return names
 
 
+def _electra_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
+    theirs.only("embedding_size", theirs.whole("hidden_size"))
+    head = "generator_predictions.dense.weight" in names
+    config = replace(_bert_config(theirs, names), head=head)
+    if head and config.activation_function != "gelu":
+        raise theirs.fault(
+            f"hidden_act = {theirs.values['hidden_act']!r}: ELECTRA's head has 'gelu', and a model "
+            "here has one activation"
+        )
+    return config
+
+
+def _electra_names(
+    config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
+) -> dict[str, Theirs]:
+    names = _encoder_names(config, 0)
+    if config.head:
+        tied, table = config.tie_word_embeddings, "embeddings.word_embeddings.weight"
+        names |= {
+            **_both("head.dense", "generator_predictions.dense"),
+            **_both("head.norm", "generator_predictions.LayerNorm"),
+            "output.weight": Theirs((table if tied else "generator_lm_head.weight",)),
+            "output.bias": Theirs(("generator_lm_head.bias",)),
+        }
+    return names
+
+
+def _distilbert_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
+    return MaskedLMConfig(
+        vocab_size=theirs.whole("vocab_size"),
+        d_model=theirs.whole("dim"),
+        num_attention_heads=theirs.whole("n_heads"),
+        num_hidden_layers=theirs.whole("n_layers"),
+        ffn_dim=theirs.whole("hidden_dim"),
+        max_position_embeddings=theirs.whole("max_position_embeddings", 512),
+        activation_function=theirs.activation("activation", "gelu"),
+        layer_norm_eps=1e-12,
+        dropout=theirs.number("dropout", 0.1),
+        attention_dropout=theirs.number("attention_dropout", 0.1),
+        activation_dropout=0.0,
+        tie_word_embeddings=theirs.flag("tie_word_embeddings", True),
+        output_bias=True,
+        head="vocab_projector.bias" in names,
+        pad_token_id=theirs.maybe_whole("pad_token_id") or 0,
+        bos_token_id=theirs.first("bos_token_id", 0),
+        eos_token_id=theirs.first("eos_token_id", 0),
+    )
+
+
+def _distilbert_names(
+    config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
+) -> dict[str, Theirs]:
+    table = "embeddings.word_embeddings.weight"
+    names = {
+        "embed.tokens.weight": Theirs((table,)),
+        "embed.positions.weight": Theirs(("embeddings.position_embeddings.weight",)),
+        **_both("embed.norm", "embeddings.LayerNorm"),
+    }
+    for i in range(config.num_hidden_layers):
+        ours, his = f"encoder.layers.{i}", f"transformer.layer.{i}"
+        for kind in ("weight", "bias"):
+            parts = (f"{his}.attention.{part}_lin.{kind}" for part in "qkv")
+            names[f"{ours}.self_attn.in_proj_{kind}"] = Theirs(tuple(parts))
+        names |= {
+            **_both(f"{ours}.self_attn.out_proj", f"{his}.attention.out_lin"),
+            **_both(f"{ours}.linear1", f"{his}.ffn.lin1"),
+            **_both(f"{ours}.linear2", f"{his}.ffn.lin2"),
+            **_both(f"{ours}.norm1", f"{his}.sa_layer_norm"),
+            **_both(f"{ours}.norm2", f"{his}.output_layer_norm"),
+        }
+    if config.head:
+        tied = config.tie_word_embeddings
+        names |= {
+            **_both("head.dense", "vocab_transform"),
+            **_both("head.norm", "vocab_layer_norm"),
+            "output.weight": Theirs((table if tied else "vocab_projector.weight",)),
+            "output.bias": Theirs(("vocab_projector.bias",)),
+        }
+    return names
+
+
 def _output(config: MaskedLMConfig, head: str, names_there: Collection[str]) -> dict[str, Theirs]:
     """The output layer; one that is not tied has a bias of its own in newer files."""
     table, bias = "embeddings.word_embeddings.weight", f"{head}.bias"
@@ -445,6 +526,22 @@ FAMILIES = {
         names=_roberta_names,
         unused=("position_ids", "lm_head.decoder"),
         specials=("<s>", "</s>", "<mask>"),
+    ),
+    "distilbert": Family(
+        model=MaskedLM,
+        prefix="distilbert.",
+        config=_distilbert_config,
+        names=_distilbert_names,
+        unused=("vocab_projector.weight",),
+        specials=("[CLS]", "[SEP]", "[MASK]"),
+    ),
+    "electra": Family(
+        model=MaskedLM,
+        prefix="electra.",
+        config=_electra_config,
+        names=_electra_names,
+        unused=("position_ids", "discriminator_predictions", "generator_lm_head.weight"),
+        specials=("[CLS]", "[SEP]", "[MASK]"),
     ),
     **{
         name: Family(
