@@ -18,8 +18,10 @@ import numpy as np
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import MOST_BYTES, read_file
 from pellucid.core.weights import check_weights, read_weights
+from pellucid.data.tokenizers import TokenizerLike
+from pellucid.generation import SearchConfig
 from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
-from pellucid.interop.tokenizer import ForeignTokenizer
+from pellucid.interop.tokenizer import ForeignTokenizer, MissingTokenizer, SentencePieceTokenizer
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import StackConfig
 from pellucid.models.describe import STACKS
@@ -30,6 +32,7 @@ Array = np.ndarray
 Config = TypeVar("Config", bound=StackConfig)
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+GENERATION, VOCABULARY, SPM = "generation_config.json", "vocab.json", ("source.spm", "target.spm")
 INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
 
 _log = logging.getLogger(__name__)
@@ -102,6 +105,42 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
     except StateError as error:
         raise UserError(f"{path}: does not fit its {CONFIG}: {error}") from None
     return Pretrained(model.eval(), tokenizer)
+
+
+def read_tokenizers(folder: Path, model: CausalLM | MaskedLM | Seq2Seq) -> list[TokenizerLike]:
+    """Return the tokenizers of a folder: of an encoder-decoder its source's, then its target's.
+
+    Where there are none, texts are refused when they are given. Raises `UserError` naming a file
+    that is damaged.
+    """
+    if (folder / TOKENIZER).is_file():
+        found = ForeignTokenizer.load(folder / TOKENIZER)
+        return [found.framed(), found] if isinstance(model, Seq2Seq) else [found]
+    if isinstance(model, Seq2Seq) and (folder / SPM[0]).is_file():
+        vocabulary = read_json(folder / VOCABULARY)
+        if not all(type(i) is int for i in vocabulary.values()):
+            raise UserError(f"{folder / VOCABULARY}: is damaged (ids are not whole numbers)")
+        ends = (model.config.eos_token_id, None)
+        return [
+            SentencePieceTokenizer(folder / file, vocabulary, end)
+            for file, end in zip(SPM, ends, strict=True)
+        ]
+    return [MissingTokenizer(folder)]
+
+
+def read_search(folder: Path) -> SearchConfig:
+    """Return how the folder's generation_config.json searches: its beam, length and penalty."""
+    if not (folder / GENERATION).is_file():
+        return SearchConfig()
+    given = Foreign(read_json(folder / GENERATION), folder / GENERATION)
+    try:
+        return SearchConfig(
+            beam=given.whole("num_beams", 1),
+            max_length=given.whole("max_length", 128),
+            length_penalty=given.number("length_penalty", 1.0),
+        )
+    except UsageError as error:
+        raise given.fault(str(error)) from None
 
 
 def _with_specials(config: Config, family: Family, tokenizer: ForeignTokenizer | None) -> Config:
