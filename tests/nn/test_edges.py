@@ -73,7 +73,7 @@ def test_long_rows_are_normalised_by_the_page(width: int, planned: bool) -> None
     assert (plan is not None) == planned
 
 
-NUMBERS = [np.complex64, np.complex128, object, np.longdouble]
+NUMBERS = [np.complex64, np.complex128, object, np.longdouble, bool, "U3", "M8[s]", "V4"]
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
@@ -93,7 +93,30 @@ def test_numbers_that_no_derivative_is_for_are_refused(call: Any, dtype: Any) ->
     if np.dtype(dtype) == np.float64:
         pytest.skip("a long double is a float64 here")
     with pytest.raises(TypeError, match="float32 or float64, got"):
-        call(np.ones((3, 4)).astype(dtype))
+        call(np.ones((3, 4), np.int64).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
+@pytest.mark.parametrize("f", [F.softmax, F.log_softmax])
+def test_small_integers_are_computed_in_float64(f: Any, dtype: Any) -> None:
+    x = np.ones((3, 3000), dtype)  # in float16 the exponentials would sum to 2048
+    for g in (lambda x: f(x, -1), nn.SiLU()):
+        np.testing.assert_array_equal(g(x), g(x.astype(np.float64)), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("layers", "error"), [(-1, ValueError), (1.5, TypeError), ("2", TypeError)]
+)
+def test_a_number_of_layers_that_is_none_is_refused(layers: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 5), layers)
+
+
+@pytest.mark.parametrize("sizes", [(-1, 3), (3, -1), (1.5, 3)])
+@pytest.mark.parametrize("kind", [nn.Linear, nn.Embedding])
+def test_a_size_below_zero_is_refused_by_name(kind: Any, sizes: tuple[Any, Any]) -> None:
+    with pytest.raises((ValueError, TypeError), match="sizes of a parameter"):
+        kind(*sizes)
 
 
 @pytest.mark.parametrize("eps", [-1e-5, float("nan")])

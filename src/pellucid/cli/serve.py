@@ -26,6 +26,7 @@ def run(arguments: list[str]) -> int:
         max_tokens: int = 1024,
         max_seconds: float = 60.0,
         max_waiting: int = 256,
+        accept_changes: bool = False,
     ) -> int:
         """Serve trained models over HTTP, with the OpenAI and LibreTranslate conventions.
 
@@ -43,6 +44,7 @@ def run(arguments: list[str]) -> int:
             max_tokens: Longest answer, in tokens.
             max_seconds: Longest time a request may take, in seconds.
             max_waiting: Most requests that may wait; more are refused (429).
+            accept_changes: Take models whose files were changed after they were saved.
         """
         if not model:
             raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
@@ -61,7 +63,7 @@ def run(arguments: list[str]) -> int:
         folders = named_folders(model)
         bound = listen(host, port)
         with bound:
-            models = load_models(folders, rows)
+            models = load_models(folders, rows, accept_changes)
             service = Service(
                 models,
                 Worker(max_waiting),
