@@ -561,6 +561,25 @@ def test_every_command_that_loads_a_model_takes_a_changed_one_if_told_to(
     assert load_models({"it": tmp_path / run}, accept_changes=True)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="devices and pipes of POSIX")
+def test_what_never_ends_is_refused(place: Path, tmp_path: Path) -> None:
+    for name in ("zero.toml", "zero.tsv"):
+        (tmp_path / name).symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.toml")
+    for toml in (tmp_path / "zero.toml", tmp_path / "pipe.toml"):
+        for words in (("train",), ("lab", "run")):
+            failed(pellucid(*words, toml, cwd=tmp_path), 1, f"{toml}: is a pipe or a device")
+    for words in (
+        ("--data.train", "zero.tsv"),
+        ("--data.train", "words.tsv", "--data.valid", "zero.tsv"),
+    ):
+        (tmp_path / "words.tsv").write_text(pairs(9), encoding="utf-8")
+        done = pellucid("train", place / "tiny.toml", *words, cwd=tmp_path)
+        failed(done, 1, "zero.tsv: is a device")
+    done = pellucid("generate", place / "runs" / "tiny", "--file", "/dev/zero")
+    failed(done, 1, "line 1: more than 16,777,216 bytes")
+
+
 def test_special_tokens_are_those_of_the_tokenizer(place: Path, tmp_path: Path) -> None:
     other = ("--model.eos-token-id", "5", "--run", str(tmp_path / "run"))
     done = pellucid("train", "tiny.toml", "--data.train", "words.tsv", *other, cwd=place)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError, optional
+from pellucid.core.files import MOST_BYTES, check_file
 
 SEPARATE = "pellucid serve needs starlette and uvicorn"
 
@@ -83,6 +84,7 @@ def run(arguments: list[str]) -> int:
 def _keys(path: Path) -> list[str]:
     """Return the keys in a file. Raises `UserError` if there are none."""
     try:
+        check_file(path, MOST_BYTES, pipes=True)
         keys = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None

@@ -50,8 +50,9 @@ class Rng:
     """A source of random bits that is a value: using it changes nothing.
 
     `fold(i)` gives the child for part i of a layer; a parent hands each of its parts its own.
-    `seed` is at least 0 and counts modulo 2³². `rows` names the rows (uint32, broadcastable to `x.shape[:-1]`);
-    without it they are counted in the order of the array, as the positions of one example.
+    `seed` is at least 0 and counts modulo 2³². `rows` names the rows (uint32, broadcastable to
+    `x.shape[:-1]`); without it they are counted in the order of the array, as the positions of one
+    example.
 
     >>> Rng(0).fold(1) == Rng(0).fold(1), Rng(0).fold(1) == Rng(0).fold(2)
     (True, False)
