@@ -138,23 +138,35 @@ OPTION = re.compile(
 """An option in a help text, and what the help shows for its value."""
 LONG = ("demo", "chat", "bench", "check", "lab", "serve")
 """Commands that may work for more than 10 s: Ctrl-C must end them."""
-NUMBERS = ["-1", "0", "1", "2", "3", "7", "1000000000", "99999999999999999999", "x", "", "1.5"]
-FRACTIONS = ["-1", "0", "0.5", "1", "nan", "inf", "-inf", "1e300", "1e-300", "x", "", "0,5"]
-WORDS = ["", "abc", "a b", "가나다", "[MASK]", "\U0001f600", "\0".replace("\0", "?"), "-", "--",
-         "a" * 5000, "\t", "\n", "%s", "{}", "../x", "[red]x[/red]"]  # fmt: skip
-PATHS = ["model", "damaged", "words.tsv", "tiny.toml", "none", "", ".", "/dev/null", "/dev/zero",
-         "run", "new", "/proc/version", "text.html", "x.png", "x.svg", "x.txt"]  # fmt: skip
-STDIN = [b"", b"abc\n", b"abc\nabd\n\n", b"\xff\n", b"a[MASK]c\n", b"\0\n", b"a" * 9000]
-SUBJECTS: dict[str, list[str]] = {
-    "train": ["tiny.toml", "--resume run", "none", "g2p-demo", "chatbot-ko", "model"],
-    "lab": ["run", "report", "list", "check", "run none", "run study.toml", "report none", "x"],
-    "explain": ["attention", "softmax", "layer-norm", "none", ""],
-    "plot": ["softmax", "activations", "positions", "variance", "none"],
-    "recipes": [""],
-    "quantize": ["model new", "model model", "none new", "model", "damaged new"],
-    "export": ["model new", "none new", "model", "damaged new"],
+OFTEN = {"train": 6, "generate": 6, "view": 4, "evaluate": 3, "quantize": 2, "serve": 2, "lab": 2}
+"""How many times as often as the others a command is used: those with the most options."""
+NUMBERS = (["1", "2", "3", "7"], ["-1", "0", "1000000000", "99999999999999999999", "x", "", "1.5"])
+FRACTIONS = (
+    ["0.5", "1", "0.1", "2"],
+    ["-1", "0", "nan", "inf", "-inf", "1e300", "1e-300", "x", "", "0,5"],
+)
+WORDS = (
+    ["abc", "a b", "가나다", "a[MASK]", "\U0001f600"],
+    ["", "-", "--", "a" * 5000, "\t", "\n", "%s", "{}", "../x", "[red]x[/red]", "\x1b[31m"],
+)
+PATHS = (
+    ["words.tsv", "run", "new", "x.html", "x.png", "x.svg", "x.txt"],
+    ["model", "damaged", "tiny.toml", "none", "", ".", "/dev/null", "/dev/zero", "/proc/version"],
+)
+SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
+    "train": (["tiny.toml", "--resume run"], ["none", "model", "words.tsv", "--resume", ""]),
+    "lab": (["list"], ["run none", "run tiny.toml", "report none", "report", "run", "x", ""]),
+    "explain": (["attention", "softmax", "layer-norm"], ["none", "", "attention none"]),
+    "plot": (["softmax", "activations", "positions", "variance"], ["none", ""]),
+    "quantize": (["model new", "run new"], ["model model", "none new", "model", "damaged new"]),
+    "export": (["model new"], ["none new", "model", "damaged new", "model model"]),
+    **dict.fromkeys(
+        ("generate", "evaluate", "view", "serve"),
+        (["model", "run"], ["damaged", "none", "words.tsv", ".", ""]),
+    ),
 }
-MODELS = ["model", "model", "run", "damaged", "none", "words.tsv", "."]
+"""What follows a command: right and wrong. So are the values above; the right ones come oftener."""
+STDIN = [b"", b"abc\n", b"abc\nabd\n\n", b"\xff\n", b"a[MASK]c\n", b"\0\n", b"a" * 9000]
 
 
 class Commands:
@@ -165,7 +177,10 @@ class Commands:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.options: dict[str, list[tuple[str, str]]] = {}
+        self.names = [name for name in COMMANDS for _ in range(OFTEN.get(name, 1))]
         training.write(place / "whole", 2, 2, 2)
+        with (place / "whole" / "tiny.toml").open("a") as file:
+            file.write("minutes = 0.02\n")  # a run with any other settings ends
         models.write(place / "whole" / "model")
         shutil.copytree(place / "whole" / "model", place / "whole" / "damaged")
         models.flipped_bit(place / "whole" / "damaged", np.random.default_rng(0))
@@ -181,7 +196,7 @@ class Commands:
         draw, folder = np.random.default_rng(number), self.place / "commands"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.place / "whole", folder)
-        name = list(COMMANDS)[number % len(COMMANDS)]
+        name = self.names[number % len(self.names)]
         words = self.words(name, draw)
         ended = children.command(words, folder, _pick(STDIN, draw))
         became = children.verdict(ended)
@@ -192,11 +207,9 @@ class Commands:
 
     def words(self, name: str, draw: Draw) -> list[str]:
         """Return one command line."""
-        subject = _pick(SUBJECTS.get(name, []), draw).split() if name in SUBJECTS else []
-        if name in ("generate", "evaluate", "view", "serve"):
-            subject = [_pick(MODELS, draw)]
-        if name in ("generate", "view") and draw.integers(3):
-            subject += [_pick(WORDS, draw) for _ in range(draw.integers(1, 3))]
+        subject = _one_of(SUBJECTS[name], draw).split() if name in SUBJECTS else []
+        texts = {"generate": draw.integers(3), "view": draw.integers(8) > 0}.get(name, 0)
+        subject += [_one_of(WORDS, draw) for _ in range(texts)]
         words = [name, *subject]
         for _ in range(draw.integers(4)):
             if options := self.options[name]:
@@ -204,8 +217,6 @@ class Commands:
                 words += [option, *self.values(shown, draw)]
         if draw.integers(12) == 0:
             words.append(_pick(["--nonsense", "-x", "--", "extra", "--=", "--help", "-h"], draw))
-        if name == "train":  # a run of any settings ends
-            words += ["--training.minutes", "0.02"]
         if name == "serve":
             words += ["--port", "0"]
         return words
@@ -215,10 +226,15 @@ class Commands:
         if not shown:
             return []  # a switch
         if shown.startswith("{"):
-            known = shown[1:].partition("}")[0].split(",")
-            return [_pick([*known, "none", "None", "x"], draw)]
-        kinds: dict[str, Any] = {"INT": NUMBERS, "FLOAT": FRACTIONS, "PATH": PATHS}
-        return [_pick(kinds.get(word.strip("["), WORDS), draw) for word in shown.split()]
+            return [_one_of((shown[1:-1].split(","), ["none", "None", "x", ""]), draw)]
+        kinds = {"INT": NUMBERS, "FLOAT": FRACTIONS, "PATH": PATHS}
+        return [_one_of(kinds.get(word.strip("["), WORDS), draw) for word in shown.split()]
+
+
+def _one_of(values: tuple[list[str], list[str]], draw: Draw) -> str:
+    """Return a right value three times of four, else a wrong one."""
+    right, wrong = values
+    return _pick(wrong if draw.integers(4) == 0 else right, draw)
 
 
 def _pick(values: Any, draw: Draw) -> Any:
