@@ -35,7 +35,9 @@ class Ended:
     """It was stopped after `MOST_CPU` or `MOST_WALL` seconds."""
 
 
-def run(body: Callable[[], int], place: Path, stdin: bytes = b"") -> Ended:
+def run(
+    body: Callable[[], int], place: Path, stdin: bytes = b"", most_wall: float = MOST_WALL
+) -> Ended:
     """Run a function in a forked child whose working folder is `place`; return how it ended.
 
     A child that takes too long gets SIGINT, as from Ctrl-C, and SIGKILL after as long again.
@@ -53,7 +55,7 @@ def run(body: Callable[[], int], place: Path, stdin: bytes = b"") -> Ended:
         wall = time.monotonic() - began
         if ended:
             break
-        if wall > MOST_WALL * (1 + slow) or _cpu(child) > MOST_CPU * (1 + slow):
+        if wall > most_wall + slow * MOST_WALL or _cpu(child) > MOST_CPU * (1 + slow):
             os.kill(child, signal.SIGKILL if slow else signal.SIGINT)
             slow = True
         time.sleep(0.01)
@@ -65,9 +67,21 @@ def run(body: Callable[[], int], place: Path, stdin: bytes = b"") -> Ended:
     return Ended(os.waitstatus_to_exitcode(status), *texts, cpu, wall, slow)
 
 
-def command(words: list[str], place: Path, stdin: bytes = b"") -> Ended:
+def command(
+    words: list[str], place: Path, stdin: bytes = b"", most_wall: float = MOST_WALL
+) -> Ended:
     """Run one command line of Pellucid."""
-    return run(lambda: main(words), place, stdin)
+    return run(lambda: main(words), place, stdin, most_wall)
+
+
+def start(body: Callable[[], int], place: Path) -> int:
+    """Run a function in a forked child that says nothing; return its number."""
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        nothing = Path(os.devnull)
+        _in_child(body, place, nothing, nothing, place / ".stderr")
+    return child
 
 
 def warm(place: Path, *commands: list[str]) -> None:

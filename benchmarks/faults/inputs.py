@@ -198,7 +198,9 @@ class Commands:
         shutil.copytree(self.place / "whole", folder)
         name = self.names[number % len(self.names)]
         words = self.words(name, draw)
-        ended = children.command(words, folder, _pick(STDIN, draw))
+        # A command that may work for longer gets its Ctrl-C early.
+        most_wall = 10.0 if name in LONG else children.MOST_WALL
+        ended = children.command(words, folder, _pick(STDIN, draw), most_wall)
         became = children.verdict(ended)
         if became == "SLOW" and name in LONG and ended.code in (0, 130, 143):
             became = "stopped by Ctrl-C"

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -94,60 +93,63 @@ def difference(run: Path, reference: dict[str, Any]) -> str:
     return "same bits"
 
 
-# Kills: processes of their own, SIGKILL at a random moment
+# Kills: SIGKILL at a random moment
 
 
 class Kills:
     """Each case is a run that is killed twice, and then finished."""
 
     unit = "kill"
-    steps = 40
+    steps = 60
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        write(place / "whole", self.steps, 5, 2)
+        for name in ("warm", "whole"):
+            write(place / name, self.steps, 5, 2)
+        children.warm(place / "warm", ["train", "tiny.toml", "--run", RUN])
         began = time.monotonic()
-        self._finish(place / "whole")
+        if _train(place / "whole", None).code:
+            raise RuntimeError("the reference could not be trained")
         self.span = time.monotonic() - began
         self.reference = contents(place / "whole" / RUN)
 
     def __call__(self, number: int) -> Case:
         """Run one case."""
-        draw, folder = np.random.default_rng(number), self.place / "killed"
+        draw, folder, kills = np.random.default_rng(number), self.place / "killed", 0
         shutil.rmtree(folder, ignore_errors=True)
         write(folder, self.steps, 5, 2)
-        kills = 0
         while kills < 2:
-            process = self._start(folder)
-            while process.poll() is None and not (folder / RUN / ".lock").exists():
-                time.sleep(0.002)
-            try:
-                process.wait(draw.uniform(0.0, self.span))
-            except subprocess.TimeoutExpired:
-                process.kill()
-            _, err = process.communicate()
-            if process.returncode == 0:  # it was faster: again, from the beginning
-                shutil.rmtree(folder / RUN)
-            elif process.returncode == -signal.SIGKILL:
+            child = children.start(lambda: children.main(_words(folder)), folder)
+            time.sleep(draw.uniform(0.0, self.span))
+            os.kill(child, signal.SIGKILL)  # also if it has ended: it is not yet waited for
+            status = os.waitpid(child, 0)[1]
+            if os.WIFSIGNALED(status):
                 kills += 1
-            else:
-                return Case("killed", f"FAILED {err}", kills)
-        self._finish(folder)
+            elif os.waitstatus_to_exitcode(status):
+                return Case("killed", f"FAILED {(folder / '.stderr').read_text()}", kills)
+            else:  # it was faster: again, from the beginning
+                shutil.rmtree(folder / RUN)
+        ended = _train(folder, None)
+        if ended.code:
+            return Case("killed", f"NOT RESUMED {ended.err}", kills)
         return Case("killed at a random moment", difference(folder / RUN, self.reference), kills)
 
-    def _start(self, folder: Path) -> subprocess.Popen[str]:
-        begun = (folder / RUN / "config.toml").exists()
-        words = ["train", *(["--resume", RUN] if begun else ["tiny.toml", "--run", RUN])]
-        return subprocess.Popen(
-            [sys.executable, "-m", "pellucid", *words], cwd=folder, text=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
 
-    def _finish(self, folder: Path) -> None:
-        process = self._start(folder)
-        _, err = process.communicate()
-        if process.returncode:
-            raise RuntimeError(err)
+def _words(folder: Path) -> list[str]:
+    """Return the command that begins a run, or resumes it if there is one."""
+    begun = (folder / RUN / "config.toml").exists()
+    return ["train", *(["--resume", RUN] if begun else ["tiny.toml", "--run", RUN])]
+
+
+def _train(folder: Path, crash: int | None, *, watched: bool = False) -> children.Ended:
+    """Begin or resume a run, and finish it unless it ends at a crash point."""
+
+    def body() -> int:
+        if watched:
+            watch(folder, crash)
+        return children.main(_words(folder))
+
+    return children.run(body, folder)
 
 
 # Crash points: a fork ends just before its n-th operation on the disk, or half way through it
@@ -164,7 +166,7 @@ class Crashes:
         write(place / "warm", steps, 3, 1)
         children.warm(place / "warm", ["train", "tiny.toml", "--run", RUN])
         write(place / "whole", steps, 3, 1)
-        ended = self._train(place / "whole", None)
+        ended = _train(place / "whole", None, watched=True)
         if ended.code:
             raise RuntimeError(ended.err)
         self.points = (place / "whole" / "points").read_text("utf-8").splitlines()
@@ -176,24 +178,13 @@ class Crashes:
         folder, what = self.place / "crashed", self.points[number]
         shutil.rmtree(folder, ignore_errors=True)
         write(folder, self.steps, 3, 1)
-        ended = self._train(folder, number)
+        ended = _train(folder, number, watched=True)
         if ended.code != children.KILLED:
             return Case(what, f"NOT REACHED {ended.err}")
-        ended = self._train(folder, None)
+        ended = _train(folder, None)
         if ended.code:
             return Case(what, f"NOT RESUMED {ended.err}")
         return Case(what, difference(folder / RUN, self.reference))
-
-    def _train(self, folder: Path, crash: int | None) -> children.Ended:
-        begun = (folder / RUN / "config.toml").exists() or (folder / RUN / "checkpoints").exists()
-        resumed = begun and (folder / RUN / "config.toml").exists()
-        words = ["train", *(["--resume", RUN] if resumed else ["tiny.toml", "--run", RUN])]
-
-        def body() -> int:
-            watch(folder, crash)
-            return children.main(words)
-
-        return children.run(body, folder)
 
 
 def watch(folder: Path, crash: int | None) -> None:
