@@ -210,7 +210,7 @@ class Commands:
     def words(self, name: str, draw: Draw) -> list[str]:
         """Return one command line."""
         subject = _one_of(SUBJECTS[name], draw).split() if name in SUBJECTS else []
-        texts = {"generate": draw.integers(3), "view": draw.integers(8) > 0}.get(name, 0)
+        texts = {"generate": draw.integers(3), "view": min(1, draw.integers(8))}.get(name, 0)
         subject += [_one_of(WORDS, draw) for _ in range(texts)]
         words = [name, *subject]
         for _ in range(draw.integers(4)):

@@ -126,12 +126,12 @@ class Kills:
             if os.WIFSIGNALED(status):
                 kills += 1
             elif os.waitstatus_to_exitcode(status):
-                return Case("killed", f"FAILED {(folder / '.stderr').read_text()}", kills)
+                return Case("killed", "FAILED", kills, figures=(folder / ".stderr").read_text())
             else:  # it was faster: again, from the beginning
                 shutil.rmtree(folder / RUN)
         ended = _train(folder, None)
         if ended.code:
-            return Case("killed", f"NOT RESUMED {ended.err}", kills)
+            return Case("killed", "NOT RESUMED", kills, figures=ended.err)
         return Case("killed at a random moment", difference(folder / RUN, self.reference), kills)
 
 
@@ -180,10 +180,10 @@ class Crashes:
         write(folder, self.steps, 3, 1)
         ended = _train(folder, number, watched=True)
         if ended.code != children.KILLED:
-            return Case(what, f"NOT REACHED {ended.err}")
+            return Case(what, "NOT REACHED", figures=ended.err)
         ended = _train(folder, None)
         if ended.code:
-            return Case(what, f"NOT RESUMED {ended.err}")
+            return Case(what, "NOT RESUMED", figures=ended.err)
         return Case(what, difference(folder / RUN, self.reference))
 
 
