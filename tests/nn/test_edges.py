@@ -67,6 +67,27 @@ def test_layer_norm_of_long_rows_is_near_float64(width: int, mean: float) -> Non
         assert np.abs(ours - right).max() <= allowed
 
 
+@pytest.mark.parametrize("mean", [0.0, 100.0])
+def test_layer_norm_of_long_rows_is_as_near_as_torchs(mean: float) -> None:
+    torch = pytest.importorskip("torch")
+    g, width = np.random.default_rng(0), 2**18
+    x = (g.standard_normal((2, width)) + mean).astype(np.float32)
+    dy = g.standard_normal(x.shape).astype(np.float32)
+
+    def theirs(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+        tensor = torch.tensor(x.astype(dtype), requires_grad=True)
+        y = torch.nn.functional.layer_norm(tensor, (width,))
+        y.backward(torch.tensor(dy.astype(dtype)))
+        return y.detach().numpy(), tensor.grad.numpy()
+
+    y, backward = F.layer_norm.forward(x, (width,))
+    for ours, torchs, exact in zip(
+        (y, backward(dy)[0]), theirs(np.float32), theirs(np.float64), strict=True
+    ):
+        allowed = 1.5 * np.abs(torchs - exact).max()
+        assert np.abs(ours - exact).max() <= allowed + 2 * np.spacing(np.float32(1))
+
+
 @pytest.mark.parametrize(("width", "planned"), [(2**14, True), (2**14 + 1, False)])
 def test_long_rows_are_normalised_by_the_page(width: int, planned: bool) -> None:
     plan = kernels.plan(ops.layer_norm, (np.ones((2, width), np.float32),), {})
