@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError, optional
+from pellucid.core.files import MOST_BYTES, check_file
 
 SEPARATE = "pellucid serve needs starlette and uvicorn"
 
@@ -26,6 +27,7 @@ def run(arguments: list[str]) -> int:
         max_tokens: int = 1024,
         max_seconds: float = 60.0,
         max_waiting: int = 256,
+        accept_changes: bool = False,
     ) -> int:
         """Serve trained models over HTTP, with the OpenAI and LibreTranslate conventions.
 
@@ -43,6 +45,7 @@ def run(arguments: list[str]) -> int:
             max_tokens: Longest answer, in tokens.
             max_seconds: Longest time a request may take, in seconds.
             max_waiting: Most requests that may wait; more are refused (429).
+            accept_changes: Take models whose files were changed after they were saved.
         """
         if not model:
             raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
@@ -61,7 +64,7 @@ def run(arguments: list[str]) -> int:
         folders = named_folders(model)
         bound = listen(host, port)
         with bound:
-            models = load_models(folders, rows)
+            models = load_models(folders, rows, accept_changes)
             service = Service(
                 models,
                 Worker(max_waiting),
@@ -81,6 +84,7 @@ def run(arguments: list[str]) -> int:
 def _keys(path: Path) -> list[str]:
     """Return the keys in a file. Raises `UserError` if there are none."""
     try:
+        check_file(path, MOST_BYTES, pipes=True)
         keys = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None

@@ -200,9 +200,8 @@ def _check_unchanged(folder: Path, names: list[str]) -> None:
     if changed is not None:
         raise UserError(
             f"{folder / changed}: was changed after the model was saved (its digest is not the one "
-            f"in {SUMS}); copy the folder again, or, if the change is meant, write a new one: "
-            f"pellucid quantize {shlex.quote(str(folder))} FOLDER --weights float32 "
-            "--accept-changes"
+            f"in {SUMS}); copy the folder again, or, if the change is meant, add --accept-changes "
+            "(in Python accept_changes=True)"
         )
 
 

@@ -71,6 +71,14 @@ def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
     return folders
 
 
-def load_models(folders: dict[str, Path], rows: int = 64) -> dict[str, Served]:
-    """Load every model. Raises `UserError` naming the folder that cannot be read."""
-    return {name: serve_model(name, load_model(folder), rows) for name, folder in folders.items()}
+def load_models(
+    folders: dict[str, Path], rows: int = 64, accept_changes: bool = False
+) -> dict[str, Served]:
+    """Load every model. Raises `UserError` naming the folder that cannot be read.
+
+    accept_changes: take models whose files were changed after they were saved.
+    """
+    return {
+        name: serve_model(name, load_model(folder, accept_changes), rows)
+        for name, folder in folders.items()
+    }
