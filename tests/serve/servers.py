@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import numpy as np
 
@@ -23,9 +26,10 @@ from pellucid.models import (
 )
 from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Seq2SeqPipeline
 from pellucid.serve.app import application
+from pellucid.serve.limits import Limits
 from pellucid.serve.models import serve_model
 from pellucid.serve.server import Server, address, listen, serve
-from pellucid.serve.service import Limits, Service
+from pellucid.serve.service import Service
 from pellucid.serve.worker import Worker
 
 DEFAULT = Limits()
@@ -108,6 +112,22 @@ def running(limits: Limits = DEFAULT, keys: tuple[str, ...] = ()) -> Iterator[Ru
         servers[0].should_exit = True
         thread.join(30)
         assert not thread.is_alive()
+
+
+def ask(
+    server: Running, path: str, body: Any = None, **headers: str
+) -> tuple[int, dict[str, str], Any]:
+    """Return status, headers and body; a body that is no bytes is sent as JSON."""
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    request = Request(server.url + path, data, {"Content-Type": "application/json", **headers})
+    try:
+        response = urlopen(request, timeout=10)
+    except HTTPError as error:
+        response = error
+    with response:
+        raw = response.read()
+    kind = response.headers["Content-Type"]
+    return response.status, response.headers, json.loads(raw) if "json" in kind else raw.decode()
 
 
 def write(folder: Path) -> Path:

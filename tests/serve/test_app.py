@@ -10,36 +10,18 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import Request, urlopen
 
 import pytest
-from tests.serve.servers import PIPELINES, Running, running
+from tests.serve.servers import PIPELINES, Running, ask, running
 
-from pellucid.serve.service import Limits
+from pellucid.serve.limits import Limits
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
     with running(Limits(body=2000, body_seconds=0.3, seconds=5, tokens=4000)) as server:
         yield server
-
-
-def ask(
-    server: Running, path: str, body: Any = None, **headers: str
-) -> tuple[int, dict[str, str], Any]:
-    """Return status, headers and body; a body that is no bytes is sent as JSON."""
-    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    request = Request(server.url + path, data, {"Content-Type": "application/json", **headers})
-    try:
-        response = urlopen(request, timeout=10)
-    except HTTPError as error:
-        response = error
-    with response:
-        raw = response.read()
-    kind = response.headers["Content-Type"]
-    return response.status, response.headers, json.loads(raw) if "json" in kind else raw.decode()
 
 
 def chat(text: str, model: str = "chat", **settings: Any) -> dict[str, Any]:

@@ -49,10 +49,11 @@ def run(arguments: list[str]) -> int:
         for name in ("starlette", "uvicorn"):
             optional(name, SEPARATE, extra="serve")
         from pellucid.serve.app import application
+        from pellucid.serve.limits import Limits
         from pellucid.serve.models import load_models, named_folders
         from pellucid.serve.server import LOOPBACK, address, listen
         from pellucid.serve.server import serve as run_server
-        from pellucid.serve.service import Limits, Service
+        from pellucid.serve.service import Service
         from pellucid.serve.worker import Worker
 
         if min(rows, max_tokens, max_waiting) < 1 or not max_seconds > 0:

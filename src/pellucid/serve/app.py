@@ -21,8 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pellucid import __version__
 from pellucid.core.errors import UserError
-from pellucid.serve import libretranslate, openai
+from pellucid.serve import libretranslate, openai, view
 from pellucid.serve.fields import Field, RequestError
+from pellucid.serve.recorder import RECORD
 from pellucid.serve.service import Exchange, Service, until_gone
 from pellucid.serve.worker import BusyError, Ticket
 
@@ -46,12 +47,7 @@ class Endpoint(NamedTuple):
     @property
     def forms(self) -> bool:
         """Whether a body may be a form."""
-        return not self.path.startswith("/v1/")
-
-    @property
-    def error_body(self) -> ErrorBody:
-        """How its errors are written."""
-        return libretranslate.error_body if self.forms else openai.error_body
+        return self.path in LIBRETRANSLATES
 
 
 async def page(exchange: Exchange) -> Response:
@@ -139,8 +135,12 @@ _ERRORS = {
 
 PAGE = Path(__file__).with_name("page.html")
 
+LIBRETRANSLATES = ("/translate", "/detect", "/languages")
+
 ENDPOINTS = (
     Endpoint("/", ("GET",), page, open=True),
+    Endpoint("/view", ("GET",), view.page),
+    Endpoint("/view/record", ("POST",), view.record, RECORD),
     Endpoint("/health", ("GET",), health, open=True),
     Endpoint("/ready", ("GET",), ready, open=True),
     Endpoint("/metrics", ("GET",), metrics),
@@ -164,6 +164,7 @@ def application(service: Service) -> ASGIApp:
         service.worker.start()
         yield
         service.stopping = True
+        await asyncio.to_thread(service.recorder.stop)
         await asyncio.to_thread(service.worker.stop)
 
     routes = [
@@ -205,17 +206,23 @@ def _call(service: Service, endpoint: Endpoint) -> Callable[[Request], Awaitable
             status, message, field = 500, "the server failed; its log says where", None
         if status in (408, 413):
             headers["Connection"] = "close"  # the rest of the body is not read
-        return Written(endpoint.error_body(status, message, field), status, headers)
+        if status == 401 and endpoint.path == "/view":
+            headers["WWW-Authenticate"] = 'Basic realm="Pellucid: any name, and an API key"'
+        return Written(_error_body(endpoint.path)(status, message, field), status, headers)
 
     return call
+
+
+def _error_body(path: str) -> ErrorBody:
+    """Return how the errors of a path are written."""
+    return libretranslate.error_body if path in LIBRETRANSLATES else openai.error_body
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     """Write what Starlette itself refuses: an unknown path, or a method."""
     status = getattr(error, "status_code", 500)
     message = {404: "there is no such path", 405: "this path has no such method"}.get(status, "")
-    openais = request.url.path.startswith("/v1/")
-    body = (openai if openais else libretranslate).error_body(status, message, None)
+    body = _error_body(request.url.path)(status, message, None)
     return Written(body, status, getattr(error, "headers", None))
 
 

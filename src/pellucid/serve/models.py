@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pellucid.families import ModelFamily, family_of
 from pellucid.families.folder import load_model
 from pellucid.pipelines import Pipeline
 from pellucid.serve.batcher import Batcher
+from pellucid.serve.examples import Use, example_for, use_of
 from pellucid.serve.languages import language_pair
 
 
@@ -27,8 +30,26 @@ class Served:
     """None for a model that does not generate."""
     languages: tuple[str, str] | None
     """From which language it translates into which, if its name says so."""
+    use: Use
+    """What people do with it."""
+    example: str
+    """A text that it reads well; "": it reads no texts."""
     created: int = field(default_factory=lambda: int(time.time()))
     """When it was loaded, in Unix time."""
+
+    @property
+    def beam(self) -> int | None:
+        """The hypotheses of its own search; None for a model that does not generate."""
+        return self.pipeline.search.beam if self.family.generates else None
+
+    @cached_property
+    def apart(self) -> Any:
+        """The pipeline with a model of the same arrays, whose parameters may be replaced a while.
+
+        The viewer runs it in float64 next to the requests that others answer with `pipeline`.
+        """
+        arrays = {id(p.data): p.data for p in self.pipeline.model.parameters()}
+        return replace(self.pipeline, model=copy.deepcopy(self.pipeline.model, arrays))
 
     def text(self, source: Sequence[int], answer: Sequence[int]) -> str:
         """Return the text of an answer alone, without the source in front of it."""
@@ -42,7 +63,8 @@ def serve_model(name: str, pipeline: Pipeline, rows: int = 64) -> Served:
     trained: Any = pipeline
     batcher = Batcher(trained.speaker(), rows) if family.generates else None
     pair = language_pair(name) if family.task == "answer" else None
-    return Served(name, trained, family, batcher, pair)
+    use = use_of(trained, family, pair)
+    return Served(name, trained, family, batcher, pair, use, example_for(trained, use, pair))
 
 
 def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
