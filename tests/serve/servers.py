@@ -36,6 +36,11 @@ DEFAULT = Limits()
 TOKENIZER = train_tokenizer(
     ["안녕하세요 오늘 기분이 어때요", "hello there, der Hund"] * 3, "bpe", 290
 )
+BPE = (TOKENIZER, TOKENIZER)
+LETTERS = (
+    train_tokenizer(["transparent hello".replace(" ", "")], "char"),
+    train_tokenizer(["ˈtɹænspəɹənt"], "char"),
+)
 SHAPE = {"d_model": 24, "num_attention_heads": 3, "ffn_dim": 17}
 
 
@@ -47,16 +52,18 @@ def shaken(model: Any) -> Any:
     return model.eval()
 
 
-def answering(search: SearchConfig, positions: int = 64, endless: bool = False) -> Seq2SeqPipeline:
-    vocabulary = TOKENIZER.vocab_size
+def answering(
+    search: SearchConfig, positions: int = 64, endless: bool = False, tokenizers: Any = BPE
+) -> Seq2SeqPipeline:
+    source, target = tokenizers
     config = Seq2SeqConfig(
-        vocabulary, vocabulary, encoder_layers=1, decoder_layers=1,
+        source.vocab_size, target.vocab_size, encoder_layers=1, decoder_layers=1,
         max_position_embeddings=positions, **SHAPE,
     )  # fmt: skip
     model = shaken(Seq2Seq(config))
     if endless:
         model.output.bias.data[2] = -99.0
-    return Seq2SeqPipeline(model, TOKENIZER, TOKENIZER, search)
+    return Seq2SeqPipeline(model, source, target, search)
 
 
 def continuing() -> CausalLMPipeline:
@@ -80,6 +87,7 @@ PIPELINES: dict[str, Any] = {
     "small-de-en": answering(SearchConfig(beam=3, max_length=12)),
     "story": continuing(),
     "bert": filling(),
+    "sounds": answering(SearchConfig(max_length=9), tokenizers=LETTERS),
     "endless": answering(SearchConfig(max_length=4000), positions=4001, endless=True),
 }
 

@@ -163,7 +163,8 @@ def test_the_page_says_what_there_is_and_opens_on_an_example_or_a_text(server: R
     kinds = {one["id"]: (one["kind"], one["languages"]) for one in live["models"]}
     assert kinds == {
         "chat": ("chat", None), "small-de-en": ("translate", ["de", "en"]),
-        "story": ("continue", None), "bert": ("fill", None), "endless": ("chat", None),
+        "story": ("continue", None), "bert": ("fill", None), "sounds": ("pronounce", None),
+        "endless": ("chat", None),
     }  # fmt: skip
     assert live["opened"] == {"model": "chat", "text": live["models"][0]["example"]}
     assert "connect-src 'self'" in headers["Content-Security-Policy"]

@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pellucid import __version__
 from pellucid.core.errors import UserError
-from pellucid.serve import libretranslate, openai, view
+from pellucid.serve import libretranslate, openai, pages, view
 from pellucid.serve.fields import Field, RequestError
+from pellucid.serve.fill import FILL, fill
 from pellucid.serve.recorder import RECORD
 from pellucid.serve.service import Exchange, Service, until_gone
 from pellucid.serve.worker import BusyError, Ticket
@@ -48,18 +47,6 @@ class Endpoint(NamedTuple):
     def forms(self) -> bool:
         """Whether a body may be a form."""
         return self.path in LIBRETRANSLATES
-
-
-async def page(exchange: Exchange) -> Response:
-    """GET /: a page to type into."""
-    nonce = secrets.token_urlsafe(16)
-    policy = (
-        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; "
-        "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
-        "form-action 'none'"
-    )
-    text = PAGE.read_text(encoding="utf-8").replace("NONCE", nonce)
-    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
 
 async def health(exchange: Exchange) -> Response:
@@ -133,12 +120,10 @@ _ERRORS = {
     }.items()
 }  # fmt: skip
 
-PAGE = Path(__file__).with_name("page.html")
-
 LIBRETRANSLATES = ("/translate", "/detect", "/languages")
 
 ENDPOINTS = (
-    Endpoint("/", ("GET",), page, open=True),
+    Endpoint("/", ("GET",), pages.front, open=True),
     Endpoint("/view", ("GET",), view.page),
     Endpoint("/view/record", ("POST",), view.record, RECORD),
     Endpoint("/health", ("GET",), health, open=True),
@@ -150,6 +135,7 @@ ENDPOINTS = (
     Endpoint("/v1/chat/completions", ("POST",), openai.chat, openai.CHAT),
     Endpoint("/v1/completions", ("POST",), openai.completions, openai.COMPLETIONS),
     Endpoint("/v1/embeddings", ("POST",), openai.embeddings, openai.EMBEDDINGS),
+    Endpoint("/fill", ("POST",), fill, FILL),
     Endpoint("/translate", ("POST",), libretranslate.translate, libretranslate.TRANSLATE),
     Endpoint("/detect", ("POST",), libretranslate.detect_language, libretranslate.DETECT),
     Endpoint("/languages", ("GET",), libretranslate.languages),

@@ -93,6 +93,8 @@ def _card(served: Served) -> dict[str, Any]:
         "created": served.created,
         "owned_by": "pellucid",
         "task": served.family.task,
+        "use": served.use if served.example else None,
+        "languages": served.languages,
     }
 
 

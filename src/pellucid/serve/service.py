@@ -69,7 +69,7 @@ def _password(credentials: str) -> str:
 
 
 def _does(served: Served, task: str) -> bool:
-    return task == ("generate" if served.family.generates else "embed")
+    return (task == "generate") == served.family.generates
 
 
 @dataclass

@@ -45,7 +45,8 @@ async def page(exchange: Exchange) -> Response:
     served = _viewed(exchange, query.get("model") or (there[0].name if there else ""))
     failed = opened = None
     if "text" in query:
-        asked = read({"model": served.name, "text": query["text"]}, RECORD)
+        asked = {name: query[name] for name in ("text", "language") if name in query}
+        asked = read({**asked, "model": served.name}, RECORD)
         try:
             opened = await service.recorder.call(
                 exchange.client, lambda: make_record(served, asked, service.limits)
