@@ -28,7 +28,7 @@ from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Seq2SeqPipeli
 from pellucid.serve.app import application
 from pellucid.serve.limits import Limits
 from pellucid.serve.models import serve_model
-from pellucid.serve.server import Server, address, listen, serve
+from pellucid.serve.server import Load, Server, address, listen, serve
 from pellucid.serve.service import Service
 from pellucid.serve.worker import Worker
 
@@ -98,24 +98,27 @@ class Running(NamedTuple):
     url: str
     service: Service
     port: int
+    server: Server
 
 
 @contextmanager
-def running(limits: Limits = DEFAULT, keys: tuple[str, ...] = ()) -> Iterator[Running]:
+def running(
+    limits: Limits = DEFAULT, keys: tuple[str, ...] = (), load: Load | None = None
+) -> Iterator[Running]:
     models = {name: serve_model(name, pipeline) for name, pipeline in PIPELINES.items()}
     service = Service(models, Worker(limits.waiting), limits, keys, ("127.0.0.1", "localhost"))
     bound = listen("127.0.0.1", 0)
     url, port = address(bound), bound.getsockname()[1]
     servers: list[Server] = []
     thread = threading.Thread(
-        target=serve, args=(application(service), service, bound, servers.append)
+        target=serve, args=(application(service), service, bound, servers.append, load)
     )
     thread.start()
     try:
         while not (servers and servers[0].started):
             assert thread.is_alive()
             time.sleep(0.01)
-        yield Running(url, service, port)
+        yield Running(url, service, port, servers[0])
     finally:
         servers[0].should_exit = True
         thread.join(30)

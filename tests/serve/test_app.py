@@ -165,7 +165,7 @@ def test_a_failure_of_the_server_is_logged_without_the_text(
 
     caplog.set_level(logging.INFO, "pellucid")
     # the command `serve`, where an earlier test ran it here, sends these lines elsewhere
-    monkeypatch.setattr(logging.getLogger("pellucid.serve.app"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("pellucid.serve"), "propagate", True)
     with monkeypatch.context() as patch:
         patch.setattr(server.service.models["chat"].batcher.speaker, "start", fail)  # type: ignore[union-attr]
         status, _, answer = ask(server, "/v1/chat/completions", chat("비밀"))

@@ -32,7 +32,7 @@ def run(arguments: list[str]) -> int:
         Each MODEL is a model folder or a run folder, served under the folder's name; NAME=FOLDER
         gives another. A model whose name has two language codes, as de-en, translates from the
         first into the second. Only this machine can reach the server, unless --host says otherwise.
-        SIGTERM and Ctrl-C stop it once every request is answered.
+        SIGTERM and Ctrl-C stop it once every request is answered; SIGHUP loads the models anew.
 
         Args:
             model: Models to serve.
@@ -50,7 +50,7 @@ def run(arguments: list[str]) -> int:
             optional(name, SEPARATE, extra="serve")
         from pellucid.serve.app import application
         from pellucid.serve.limits import Limits
-        from pellucid.serve.models import load_models, named_folders
+        from pellucid.serve.models import load_models, named_folders, reload_models
         from pellucid.serve.server import LOOPBACK, address, listen
         from pellucid.serve.server import serve as run_server
         from pellucid.serve.service import Service
@@ -72,7 +72,12 @@ def run(arguments: list[str]) -> int:
             )
             _log_requests()
             print(f"serving {', '.join(models)} at {address(bound)}", flush=True)
-            run_server(application(service), service, bound)
+            run_server(
+                application(service),
+                service,
+                bound,
+                load=lambda before: reload_models(folders, before, rows),
+            )
         print("stopped: every request was answered", flush=True)
         return 0
 
@@ -93,8 +98,8 @@ def _keys(path: Path) -> list[str]:
 
 
 def _log_requests() -> None:
-    """Write a line of JSON on standard error for every request."""
-    log = logging.getLogger("pellucid.serve.app")
+    """Write a line of JSON on standard error for every request and every model loaded anew."""
+    log = logging.getLogger("pellucid.serve")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.addHandler(handler)

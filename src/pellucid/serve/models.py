@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import copy
+import json
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pellucid.core.errors import UsageError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.families import ModelFamily, family_of
 from pellucid.families.folder import load_model
 from pellucid.pipelines import Pipeline
 from pellucid.serve.batcher import Batcher
 from pellucid.serve.examples import Use, example_for, use_of
 from pellucid.serve.languages import language_pair
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,3 +100,20 @@ def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
 def load_models(folders: dict[str, Path], rows: int = 64) -> dict[str, Served]:
     """Load every model. Raises `UserError` naming the folder that cannot be read."""
     return {name: serve_model(name, load_model(folder), rows) for name, folder in folders.items()}
+
+
+def reload_models(
+    folders: dict[str, Path], before: Mapping[str, Served], rows: int = 64
+) -> dict[str, Served]:
+    """Load every model anew; one that cannot be read stays as it was before, and is logged."""
+    models: dict[str, Served] = {}
+    for name, folder in folders.items():
+        try:
+            models[name] = serve_model(name, load_model(folder), rows)
+            _log.info("%s", json.dumps({"loaded": name}))
+        except Exception as error:  # whatever it is, requests are answered as before
+            models[name] = before[name]
+            about = str(error) if isinstance(error, UserError) else type(error).__name__
+            line = {"not_loaded": name, "error": about, "answers": "as before"}
+            _log.error("%s", json.dumps(line, ensure_ascii=False))
+    return models
