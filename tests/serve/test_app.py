@@ -7,6 +7,7 @@ import logging
 import random
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.serve.servers import PIPELINES, Running, ask, running
 
+from pellucid.serve.connection import Connection
 from pellucid.serve.limits import Limits
 
 
@@ -227,3 +229,67 @@ def test_the_openapi_document_lists_every_path(server: Running) -> None:
     schema = chat_body["content"]["application/json"]["schema"]
     assert schema["required"] == ["model", "messages"]
     assert schema["properties"]["temperature"]["maximum"] == 2
+
+
+def begun(server: Running, sent: bytes = b"") -> socket.socket:
+    """Open a connection and send some bytes."""
+    opened = socket.create_connection(("127.0.0.1", server.port), 20)
+    opened.sendall(sent)
+    return opened
+
+
+def rest(opened: socket.socket) -> bytes:
+    """Return what comes until the server closes the connection."""
+    received = b""
+    with opened:
+        try:
+            while part := opened.recv(65536):
+                received += part
+        except ConnectionError:
+            pass
+    return received
+
+
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def test_headers_that_come_too_slowly_or_never_end_close_the_connection() -> None:
+    with running(Limits(head_seconds=0.3)) as server:
+        assert rest(begun(server)) == b""
+        assert rest(begun(server, GET)).startswith(b"HTTP/1.1 408")
+        assert rest(begun(server, GET + b"\r\n" + GET)).startswith(b"HTTP/1.1 200")
+    with running(Limits(head=2000)) as server:
+        assert rest(begun(server, GET + b"X: " + b"y" * 3000)).startswith(b"HTTP/1.1 431")
+        assert works(server)
+
+
+def test_the_idlest_connections_make_room_for_others() -> None:
+    with running(Limits(connections=20)) as server:
+        idle = [begun(server, GET) for _ in range(50)]
+        assert works(server)
+        assert until(lambda: len(server.server.server_state.connections) <= 20)
+        assert [rest(opened) for opened in idle[:30]] == [b""] * 30
+        idle[-1].sendall(b"\r\n")
+        assert idle[-1].recv(100).startswith(b"HTTP/1.1 200")
+        for opened in idle[30:]:
+            opened.close()
+
+
+def test_a_client_that_does_not_read_its_answers_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost = threading.Event()
+    forget = Connection.connection_lost
+
+    def noted(connection: Connection, error: Exception | None) -> None:
+        forget(connection, error)
+        lost.set()
+
+    monkeypatch.setattr(Connection, "connection_lost", noted)
+    with running(Limits(seconds=0.1, body_seconds=0.1, read_seconds=0.1)) as server:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", server.port))
+            deaf.sendall((GET.replace(b"/health", b"/openapi.json") + b"\r\n") * 1000)
+            assert lost.wait(20)
+        assert works(server)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError, optional
 
-SEPARATE = "pellucid serve needs starlette and uvicorn"
+SEPARATE = "pellucid serve needs starlette, uvicorn and httptools"
 
 
 def run(arguments: list[str]) -> int:
@@ -46,7 +46,7 @@ def run(arguments: list[str]) -> int:
         """
         if not model:
             raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
-        for name in ("starlette", "uvicorn"):
+        for name in ("httptools", "starlette", "uvicorn"):
             optional(name, SEPARATE, extra="serve")
         from pellucid.serve.app import application
         from pellucid.serve.limits import Limits

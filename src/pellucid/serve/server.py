@@ -15,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from pellucid.core.errors import UserError
+from pellucid.serve.connection import Connection, State
 from pellucid.serve.models import Served
 from pellucid.serve.service import Service
 
@@ -63,9 +64,10 @@ class Server(uvicorn.Server):
             lifespan="on",
             server_header=False,
             ws="none",
-            h11_max_incomplete_event_size=65536,
+            http=Connection,
         )
         super().__init__(config)
+        self.server_state = State(service.limits)
         self.service, self.load = service, load
         self._reloading: asyncio.Task[None] | None = None
         self._again = False
@@ -79,12 +81,12 @@ class Server(uvicorn.Server):
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = [signal.signal(number, self._stop) for number in numbers]
         loop = asyncio.get_running_loop()
-        if self.load is not None:
+        if self.load is not None and sys.platform != "win32":
             loop.add_signal_handler(signal.SIGHUP, self.reload)
         try:
             yield
         finally:
-            if self.load is not None:
+            if self.load is not None and sys.platform != "win32":
                 loop.remove_signal_handler(signal.SIGHUP)
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
