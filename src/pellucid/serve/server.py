@@ -64,6 +64,7 @@ class Server(uvicorn.Server):
             lifespan="on",
             server_header=False,
             ws="none",
+            log_level="error",
             http=Connection,
         )
         super().__init__(config)
