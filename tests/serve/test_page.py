@@ -137,12 +137,38 @@ def test_an_answer_leads_to_the_viewer(open_page: Open) -> None:
     assert page.locator("html").get_attribute("lang") == "ko"
 
 
+def serious(page: Page) -> list[Any]:
+    """Return what axe, which the page has been given, finds serious."""
+    found = page.evaluate("axe.run()")["violations"]
+    return [
+        (one["id"], [node["html"] for node in one["nodes"]])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_violation(open_page: Open, axe: str, scheme: str) -> None:
     page = open_page(color_scheme=scheme)
     send(page, "fill", "a [MASK]")
     shows(page, ".inside", ".+")
     page.evaluate(axe)
-    found = page.evaluate("axe.run()")["violations"]
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
-    assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious] == []
+    assert serious(page) == []
+
+
+def test_the_api_page_shows_every_path_and_field(open_page: Open, axe: str) -> None:
+    page = open_page("en-GB")
+    page.get_by_role("link", name="API for programs").click()
+    page.wait_for_selector("h2")
+    shown = page.locator("h2").all_text_contents()
+    document = page.evaluate("fetch('openapi.json').then(response => response.json())")
+    assert shown == [
+        f"{method.upper()} {path}"
+        for path, methods in document["paths"].items()
+        for method in methods
+    ]
+    fields = page.locator("section", has_text="POST /v1/completions").locator("td code")
+    assert "temperature" in fields.all_text_contents()
+    page.evaluate(axe)
+    assert serious(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

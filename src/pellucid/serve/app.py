@@ -39,7 +39,7 @@ class Endpoint(NamedTuple):
     methods: tuple[str, ...]
     work: Work
     fields: Sequence[Field] = ()
-    """Of the body of a POST."""
+    """Of the body of a POST, of the address of a GET."""
     open: bool = False
     """Whether it needs no API key."""
 
@@ -77,16 +77,22 @@ async def openapi(exchange: Exchange) -> Response:
     """GET /openapi.json: this API's description."""
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
-        about = " ".join((endpoint.work.__doc__ or "").split())
+        about = " ".join((endpoint.work.__doc__ or "").split()).partition(": ")[2]
         for method in endpoint.methods:
             entry: dict[str, Any] = {
                 "summary": about,
                 "responses": {"200": {"description": "The answer"}, **_ERRORS},
             }
+            parameters: list[dict[str, Any]] = [
+                {"name": field.name, "in": "query", "schema": field.schema}
+                for field in (endpoint.fields if method == "GET" else ())
+            ]
             if "{name" in endpoint.path:
-                entry["parameters"] = [
+                parameters.append(
                     {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-                ]
+                )
+            if parameters:
+                entry["parameters"] = parameters
             if method == "POST" and endpoint.fields:
                 schema = {
                     "type": "object",
@@ -124,11 +130,12 @@ LIBRETRANSLATES = ("/translate", "/detect", "/languages")
 
 ENDPOINTS = (
     Endpoint("/", ("GET",), pages.front, open=True),
-    Endpoint("/view", ("GET",), view.page),
+    Endpoint("/view", ("GET",), view.page, view.ADDRESS),
     Endpoint("/view/record", ("POST",), view.record, RECORD),
     Endpoint("/health", ("GET",), health, open=True),
     Endpoint("/ready", ("GET",), ready, open=True),
     Endpoint("/metrics", ("GET",), metrics),
+    Endpoint("/docs", ("GET",), pages.docs, open=True),
     Endpoint("/openapi.json", ("GET",), openapi, open=True),
     Endpoint("/v1/models", ("GET",), openai.models),
     Endpoint("/v1/models/{name:path}", ("GET",), openai.models),

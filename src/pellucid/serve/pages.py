@@ -12,11 +12,17 @@ from pellucid.serve.service import Exchange
 from pellucid.view.record import Language
 
 FRONT = Path(__file__).with_name("page.html")
+DOCS = Path(__file__).with_name("docs.html")
 
 
 async def front(exchange: Exchange) -> Response:
     """GET /: a page to translate, chat, pronounce and fill masks with."""
     return own_page(FRONT, exchange)
+
+
+async def docs(exchange: Exchange) -> Response:
+    """GET /docs: the OpenAPI document as a page."""
+    return own_page(DOCS, exchange)
 
 
 def own_page(path: Path, exchange: Exchange) -> Response:

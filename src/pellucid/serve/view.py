@@ -8,11 +8,17 @@ import hashlib
 from starlette.responses import HTMLResponse, Response
 
 from pellucid.core.errors import UserError
-from pellucid.serve.fields import RequestError, read
+from pellucid.serve.fields import Field, RequestError, read
 from pellucid.serve.models import Served
 from pellucid.serve.recorder import RECORD, make_record
 from pellucid.serve.service import Exchange
 from pellucid.view.page import live_page, script_of
+
+ADDRESS = (
+    Field("model", "string", "Name of the model; the first without it."),
+    Field("text", "string", "What the page opens on; an example without it."),
+    Field("language", "string", "Language to open in: en or ko."),
+)
 
 
 def _viewed(exchange: Exchange, name: str) -> Served:
