@@ -25,7 +25,7 @@ from pellucid.models import (
     Seq2SeqConfig,
 )
 from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Seq2SeqPipeline
-from pellucid.serve.app import application
+from pellucid.serve.app import Application
 from pellucid.serve.limits import Limits
 from pellucid.serve.models import serve_model
 from pellucid.serve.server import Load, Server, address, listen, serve
@@ -111,7 +111,7 @@ def running(
     url, port = address(bound), bound.getsockname()[1]
     servers: list[Server] = []
     thread = threading.Thread(
-        target=serve, args=(application(service), service, bound, servers.append, load)
+        target=serve, args=(Application(service), service, bound, servers.append, load)
     )
     thread.start()
     try:

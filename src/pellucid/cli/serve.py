@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
             raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
         for name in ("httptools", "starlette", "uvicorn"):
             optional(name, SEPARATE, extra="serve")
-        from pellucid.serve.app import application
+        from pellucid.serve.app import Application
         from pellucid.serve.limits import Limits
         from pellucid.serve.models import load_models, named_folders, reload_models
         from pellucid.serve.server import LOOPBACK, address, listen
@@ -73,7 +73,7 @@ def run(arguments: list[str]) -> int:
             _log_requests()
             print(f"serving {', '.join(models)} at {address(bound)}", flush=True)
             run_server(
-                application(service),
+                Application(service),
                 service,
                 bound,
                 load=lambda before: reload_models(folders, before, rows),
@@ -99,6 +99,7 @@ def _keys(path: Path) -> list[str]:
 
 def _log_requests() -> None:
     """Write a line of JSON on standard error for every request and every model loaded anew."""
+    logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False  # not written
     log = logging.getLogger("pellucid.serve")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))

@@ -104,7 +104,8 @@ def from_json(raw: bytes) -> dict[str, Any]:
     """Return the object in a JSON body. Raises `RequestError` for anything else."""
     try:
         body = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
-        json.dumps(body, ensure_ascii=False).encode("utf-8")  # half of a surrogate pair: no text
+        if b"\\u" in raw:  # half of a surrogate pair is no text
+            json.dumps(body, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
         raise RequestError(400, "the body is not JSON in UTF-8") from None
     if not isinstance(body, dict):

@@ -15,8 +15,9 @@ from typing import Any
 from pellucid.core.errors import UsageError, UserError
 from pellucid.families import ModelFamily, family_of
 from pellucid.families.folder import load_model
+from pellucid.generation import SearchConfig
 from pellucid.pipelines import Pipeline
-from pellucid.serve.batcher import Batcher
+from pellucid.serve.batcher import Batcher, Job
 from pellucid.serve.examples import Use, example_for, use_of
 from pellucid.serve.languages import language_pair
 
@@ -99,7 +100,21 @@ def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
 
 def load_models(folders: dict[str, Path], rows: int = 64) -> dict[str, Served]:
     """Load every model. Raises `UserError` naming the folder that cannot be read."""
-    return {name: serve_model(name, load_model(folder), rows) for name, folder in folders.items()}
+    return {name: _loaded(name, folder, rows) for name, folder in folders.items()}
+
+
+def _loaded(name: str, folder: Path, rows: int) -> Served:
+    """Load a model and answer a text with it, so that no request waits for its compilation."""
+    served = serve_model(name, load_model(folder), rows)
+    if served.example and served.batcher is None:
+        served.pipeline.guesses(served.example)
+    elif served.example and served.batcher is not None:
+        opening = served.pipeline.opening(served.pipeline.source.encode(served.example))
+        config = SearchConfig(beam=served.pipeline.search.beam, max_length=2)
+        served.batcher.waiting.add(Job(opening, config, lambda job: None))
+        while not served.batcher.idle:
+            served.batcher.round()
+    return served
 
 
 def reload_models(
@@ -109,7 +124,7 @@ def reload_models(
     models: dict[str, Served] = {}
     for name, folder in folders.items():
         try:
-            models[name] = serve_model(name, load_model(folder), rows)
+            models[name] = _loaded(name, folder, rows)
             _log.info("%s", json.dumps({"loaded": name}))
         except Exception as error:  # whatever it is, requests are answered as before
             models[name] = before[name]

@@ -8,11 +8,10 @@ import hashlib
 import hmac
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -23,6 +22,8 @@ from pellucid.serve.metrics import Metrics
 from pellucid.serve.models import Served
 from pellucid.serve.recorder import Recorder
 from pellucid.serve.worker import Ticket, Worker
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -170,14 +171,23 @@ class Exchange:
             pass
 
 
-async def until_gone(exchange: Exchange, work: Any) -> Any:
+async def until_gone(exchange: Exchange, work: Awaitable[T]) -> T | None:
     """Return what a coroutine returns, or None if the client goes first, and the work with it."""
-    tasks = [asyncio.ensure_future(work), asyncio.ensure_future(exchange.gone())]
+    task = asyncio.current_task()
+    assert task is not None
+    watch = asyncio.ensure_future(exchange.gone())
+
+    def stop(_: object) -> None:
+        task.cancel()
+
+    watch.add_done_callback(stop)
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return tasks[0].result() if tasks[0].done() else None
+        return await work
+    except asyncio.CancelledError:
+        if not watch.done():
+            raise
+        task.uncancel()
+        return None
     finally:
-        for task in tasks:
-            if task.cancel():  # False: it has ended
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+        watch.remove_done_callback(stop)
+        watch.cancel()
