@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import logging
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ FORMAT = 2
 LARGEST = 15_000_000
 """Bytes that a page should stay under: most mail servers accept such an attachment."""
 TITLE, RECORD = "<!--title-->", "/*record*/"
+POLICY, DATA = "default-src 'none';", '<script id="record" type="application/json">'
+"""Where the template says what may be loaded, and where its data begins."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,16 +59,49 @@ def page(record: Record, cell: Cell | None = None, language: Language | None = N
     Numbers are kept to float32's precision where the file stays under 15 MB, else coarser; the
     page says by how much its weights are off.
     """
-    head, tail = _template().split(RECORD)
-    text = json.dumps(
-        as_json(record, cell, language), ensure_ascii=False, separators=(",", ":"), allow_nan=False
-    )
-    # In a script element only "<" could end it, or begin a comment; JSON may write it as \u003c.
-    title = html.escape(record.title)
-    whole = head.replace(TITLE, title) + text.replace("<", "\\u003c") + tail
+    whole = _page(record.title, dumps(as_json(record, cell, language)))
     if len(whole) > LARGEST:
         _log.warning("the page is %.1f MB, too large for many mailboxes", len(whole) / 1e6)
     return whole
+
+
+def live_page(title: str, record: str, live: Mapping[str, Any]) -> str:
+    """Return the page that `pellucid serve` answers with: it may ask its server for records.
+
+    record: JSON of the record that it opens with; live: what the server has, which the page reads
+    in its element `live`.
+    """
+    whole = _page(title, record)
+    for place, put in (
+        (POLICY, f"{POLICY} connect-src 'self';"),
+        (
+            DATA,
+            f'<script id="live" type="application/json">{_escaped(dumps(live))}</script>\n{DATA}',
+        ),
+    ):
+        head, tail = whole.split(place, 1)
+        whole = head + put + tail
+    return whole
+
+
+def script_of(page: str) -> str:
+    """Return the page's script, by whose digest a server can allow it alone."""
+    return page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
+
+
+def dumps(value: Any) -> str:
+    """Return JSON as pages and servers write it: short, and never NaN."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _page(title: str, record: str) -> str:
+    head, tail = _template().split(RECORD)
+    return head.replace(TITLE, html.escape(title)) + _escaped(record) + tail
+
+
+def _escaped(text: str) -> str:
+    """Keep JSON inside its script element: only "<" could end it, or begin a comment."""
+    return text.replace("<", "\\u003c")
 
 
 def as_json(
