@@ -269,9 +269,7 @@ def states(picture: view.Picture) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [380, 800, 1400])
-def test_nothing_is_wider_than_the_screen(
-    opened: Open, width: int, picture: view.Picture
-) -> None:
+def test_nothing_is_wider_than_the_screen(opened: Open, width: int, picture: view.Picture) -> None:
     page = opened(viewport={"width": width, "height": 900})
     for state in states(picture):
         page.evaluate(f"pellucid.model.store.set({state})")

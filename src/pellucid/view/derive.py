@@ -243,9 +243,7 @@ def _loss(
     )
 
 
-def _two(
-    part: Part, arrays: Mapping[str, Array], first: int
-) -> tuple[Array | None, Array | None]:
+def _two(part: Part, arrays: Mapping[str, Array], first: int) -> tuple[Array | None, Array | None]:
     """Return weight and bias among a part's tensors, in float64."""
     names = [name for name, _, _ in part.tensors]
     found: list[Array | None] = [None, None]
