@@ -169,7 +169,10 @@ class MaskedLM(nn.Module):
         """Return (logits (T, V) of each token itself, backward). `inference` is as in `rows`."""
         head, output = self._predictor()
         rows, rows_backward = self.rows(text, segments, rng, recorder, inference)
-        y, head_backward = head.forward(rows)
+        headed = head.forward(rows)
+        if recorder is not None:
+            headed = recorder.watch("head", rows, headed)
+        y, head_backward = headed
         logits, output_backward = output.forward(y)
 
         @single_use

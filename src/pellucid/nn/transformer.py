@@ -184,7 +184,10 @@ class Stack(Module):
             backwards.append(back)
         norm_backward = None
         if self.norm is not None:
-            x, norm_backward = self.norm.forward(x)
+            normed = self.norm.forward(x)
+            if context.recorder is not None:
+                normed = context.recorder.watch(context.part("norm").path, x, normed)
+            x, norm_backward = normed
 
         @single_use
         def backward(dy: Array) -> tuple[Array, Array | None]:
