@@ -45,7 +45,7 @@ def computed(x: Array, weight: Array, bias: Array, c: Array | None = None) -> Ar
 
 
 def exact(x: Array, weight: Array, bias: Array) -> Array:
-    """Return the same by NumPy's integers; the float32 operations are those of the module's text."""
+    """Return the same by NumPy's integers, with the float32 operations in the same order."""
     rows, t = int8_rows(weight)
     most = np.abs(x).max(axis=1, keepdims=True)
     factor = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 1e-30)

@@ -59,7 +59,7 @@ _sums, _floats = ir.VectorType(_int, LANES), floats.llvm
 _bytes, _shorts = ir.VectorType(_byte, GROUP * LANES), ir.VectorType(_short, 2 * LANES)
 
 
-# Packing -------------------------------------------------------------------------------------------
+# Packing ------------------------------------------------------------------------------------------
 
 
 def padded(k: int) -> int:
