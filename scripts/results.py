@@ -277,8 +277,8 @@ def decoding_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table of generated tokens per second, compared with other engines."""
     heads = [name.replace("_", " ") for name in PEERS]
     lines = [
-        f"| | Pellucid | {' | '.join(heads)} |",
-        "|---|---:" + "|---:" * len(PEERS) + "|",
+        f"| | Pellucid | Pellucid int8 | {' | '.join(heads)} |",
+        "|---|---:|---:" + "|---:" * len(PEERS) + "|",
     ]
     for row in rows:
         if row["benchmark"] == "decoding":
@@ -286,13 +286,19 @@ def decoding_table(rows: Sequence[Mapping[str, Any]]) -> str:
             cells = [
                 f"{search}, batch size {row['batch']}",
                 f"{row['tokens_per_s']['pellucid'][1]:,.0f}",
+                _rate(row, "pellucid_int8", row.get("int8_ratio_to_int8")),
+                *(_rate(row, peer, row["ratio_to"][peer]) for peer in PEERS),
             ]
-            for peer in PEERS:
-                low, middle, high = row["ratio_to"][peer]
-                rate = row["tokens_per_s"][peer][1]
-                cells.append(f"{rate:,.0f}: {middle:.2f} ({low:.2f}–{high:.2f})")
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _rate(row: Mapping[str, Any], engine: str, ratio: Sequence[float] | None) -> str:
+    """Return an engine's tokens per second and a ratio; older rows lack some."""
+    if ratio is None:
+        return "not measured"
+    low, middle, high = ratio
+    return f"{row['tokens_per_s'][engine][1]:,.0f}: {middle:.2f} ({low:.2f}–{high:.2f})"
 
 
 def study_text(name: str) -> str:
