@@ -15,6 +15,7 @@ import tyro
 from pellucid.cli.answers import answer_window, converse, typed
 from pellucid.cli.lines import Line, decoded, given, standard_input, windows
 from pellucid.cli.options import SamplingOptions, asks_help, parse, split_name
+from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.families import family_of
 from pellucid.families.folder import load_model
@@ -48,6 +49,7 @@ def _generate(trained: Any) -> Callable[..., int]:
         file: Path | None = None,
         prefix: str = "",
         scores: bool = False,
+        device: str = CPU,
         json: bool = False,
     ) -> int:
         """Answer texts with a trained model, given as its folder or its run folder.
@@ -68,8 +70,10 @@ def _generate(trained: Any) -> Callable[..., int]:
             file: Answer the lines of this file.
             prefix: What every answer must begin with; an empty text still has an empty answer.
             scores: Print each answer's log-probability before it.
+            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
             json: Print one JSON object a line: tokens, scores and alignment.
         """
+        place(trained.model, device)
         asked = replace(trained, search=search, sampling=sampling.config(search), prefix=prefix)
         if not text and file is None and sys.stdin.isatty() and not json:
             return converse(asked, scores)
@@ -117,6 +121,7 @@ def _fill(trained: MaskedLMPipeline) -> Callable[..., int]:
         *,
         file: Path | None = None,
         best: int = 5,
+        device: str = CPU,
         json: bool = False,
     ) -> int:
         """Fill each [MASK] of a text: the likeliest tokens, with probabilities.
@@ -132,8 +137,10 @@ def _fill(trained: MaskedLMPipeline) -> Callable[..., int]:
             text: Text with [MASK] in it; quote a text with spaces.
             file: Fill the lines of this file.
             best: How many tokens to print for each mask.
+            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
             json: Print one JSON object for each text: the tokens of each mask, and the text filled.
         """
+        place(trained.model, device)
         if best < 1:
             raise UsageError(f"--best must be at least 1, got {best}")
         if text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pellucid import nn, ops
-from pellucid.core.array import Array, like
+from pellucid.core.array import Array, like, namespace
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import dispatch
 from pellucid.models.config import StackConfig
@@ -33,6 +33,7 @@ class Embed(nn.Module):
             self.positions.init_with(table_init(config.position_init, e))
         elif scheme.table is not None:
             self.table = scheme.table(longest, e).astype(dtype)
+        self._moved = self.table
         p = config.embedding_dropout
         self.dropout = nn.Dropout(config.dropout if p is None else p)
 
@@ -62,7 +63,7 @@ class Embed(nn.Module):
             rows, positions_backward = self.positions.forward(at)
             x = x + rows * p
         elif self.table is not None:
-            x = x + ops.embedding(at, like(self.table, weight))[0] * p
+            x = x + ops.embedding(at, self._table_like(weight))[0] * p
 
         @single_use
         def backward(dx: Array) -> None:
@@ -71,6 +72,17 @@ class Embed(nn.Module):
                 positions_backward(dx * p)
 
         return x, backward
+
+    def _table_like(self, weight: Array) -> Array:
+        """Return the fixed table where the weights are and in their dtype; it is moved once."""
+        assert self.table is not None
+        if type(self._moved) is not type(weight) or (self._moved.device, self._moved.dtype) != (
+            weight.device,
+            weight.dtype,
+        ):
+            there = like(self.table, weight)
+            self._moved = namespace(there).astype(there, weight.dtype, copy=False)
+        return self._moved
 
     @property
     def places(self) -> Array:
