@@ -67,9 +67,9 @@ class Elsewhere:
 def compile_model(model: Decodes) -> Decodes:
     """Return a copy of a model for the compiled kernels, or the model itself.
 
-    A model on another device generates there. The kernels take float32 models whose description they support. All others (a wrapper, another
-    program's model, `PELLUCID_KERNELS=off`) generate by their own steps. The copy does not follow
-    the model when it is trained further.
+    A model on another device generates there. The kernels take float32 models whose description
+    they support. All others (a wrapper, another program's model, `PELLUCID_KERNELS=off`) generate
+    by their own steps. The copy does not follow the model when it is trained further.
     """
     if isinstance(model, Module) and not all(
         isinstance(p.data, np.ndarray) for p in model.parameters()

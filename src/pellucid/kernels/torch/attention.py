@@ -41,13 +41,13 @@ def plan(
     n = prod(lead)
 
     def run() -> tuple[Tensor, Any]:
-        heads = [x.reshape(n, *x.shape[-3:]) for x in (q, k, v)]
+        qs, ks, vs = (x.reshape(n, *x.shape[-3:]) for x in (q, k, v))
         if q.device.type == "cpu":
-            out, attend_backward = attend_padded(*heads, None, causal, factor)
+            out, attend_backward = attend_padded(qs, ks, vs, None, causal, factor)
             z = out
         else:
             spans = one_length(n, length), one_length(n, source)
-            rows = [_rows(x) for x in heads]
+            rows = _rows(qs), _rows(ks), _rows(vs)
             out, attend_backward = attend_packed(*rows, *spans, causal, factor, 0.0, None)
             z = _heads(out, n)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Run, check_gradient
@@ -32,14 +32,15 @@ class Native(NamedTuple):
 NATIVE = {
     "relu": Native(torch.relu, lambda dy, y: _aten.threshold_backward(dy, y, 0), of_output=True),
     "leaky_relu": Native(
-        lambda x: F.leaky_relu(x, 0.01), lambda dy, x: _aten.leaky_relu_backward(dy, x, 0.01, False)
+        lambda x: functional.leaky_relu(x, 0.01),
+        lambda dy, x: _aten.leaky_relu_backward(dy, x, 0.01, False),
     ),
-    "gelu": Native(F.gelu, lambda dy, x: _aten.gelu_backward(dy, x)),
+    "gelu": Native(functional.gelu, lambda dy, x: _aten.gelu_backward(dy, x)),
     "gelu_tanh": Native(
-        lambda x: F.gelu(x, approximate="tanh"),
+        lambda x: functional.gelu(x, approximate="tanh"),
         lambda dy, x: _aten.gelu_backward(dy, x, approximate="tanh"),
     ),
-    "silu": Native(F.silu, lambda dy, x: _aten.silu_backward(dy, x)),
+    "silu": Native(functional.silu, lambda dy, x: _aten.silu_backward(dy, x)),
 }
 """The activations of `ops.activations` that torch has."""
 

@@ -44,7 +44,8 @@ def masked(x: Tensor, keep: Tensor | None, p: float) -> Tensor:
     """Return x ⊙ m / (1 − p) in one pass; no mask keeps everything."""
     if keep is None:
         return x
-    return torch.ops.aten.native_dropout_backward(x, keep, 1.0 / (1.0 - p))
+    y: Tensor = torch.ops.aten.native_dropout_backward(x, keep, 1.0 / (1.0 - p))
+    return y
 
 
 def mask_of(x: Tensor, p: float, rng: Rng | None) -> Tensor | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.torch.tensors import are_numbers, wide
@@ -35,13 +35,16 @@ def plan(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Run |
         if index.device.type == "cpu":
             y, _ = embedding(index, weight, padding_idx)  # it checks the index
         else:
-            y = F.embedding(index, weight)
+            y = functional.embedding(index, weight)
 
         def backward(dy: Tensor) -> Tensor:
             """Return dweight."""
             check_gradient(dy, shape)
             updates = dy.to(wide(dy.dtype))
-            return torch.ops.aten.embedding_dense_backward(updates, index, rows, skipped, False)
+            dweight: Tensor = torch.ops.aten.embedding_dense_backward(
+                updates, index, rows, skipped, False
+            )
+            return dweight
 
         return y, backward
 

@@ -22,6 +22,7 @@ _aten = torch.ops.aten
 _ALIGNED = 8  # numbers of a head's width that the GPU's functions read together
 _FROM_TOP_LEFT = 1  # the causal mask in which query l sees keys 0 … l
 _WIDEST_FLASH = 256
+_PACKED = ("cuda",)  # the types of device that have functions for packed rows
 
 
 def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -32,10 +33,8 @@ def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
         return False
     if q.device.type == "cpu":
         return q.shape[-1] == v.shape[-1]
-    widths = (q.shape[-1], v.shape[-1])
-    return q.device.type == "cuda" and q.dtype != torch.float64 and not any(
-        width % _ALIGNED for width in widths
-    )
+    aligned = not (q.shape[-1] % _ALIGNED or v.shape[-1] % _ALIGNED)
+    return q.device.type in _PACKED and q.dtype != torch.float64 and aligned
 
 
 def attend_padded(
@@ -77,9 +76,8 @@ def attend_packed(
     """
     spans = [on_device(cu, torch.int32, q.device) for cu in (cu_q, cu_k)]
     longest = [int(np.diff(cu).max()) for cu in (cu_q, cu_k)]
-    if rng is None:
-        dropout = 0.0
-    if dropout:  # these functions draw from the device's own generator, and keep its state
+    dropout = 0.0 if rng is None else dropout
+    if rng is not None and dropout:  # the device's own generator draws, and its state is kept
         torch.cuda.default_generators[q.device.index or 0].manual_seed(seed_of(rng))
     # Flash attention's causal mask is aligned at the end of the keys.
     aligned = not causal or np.array_equal(cu_q, cu_k)

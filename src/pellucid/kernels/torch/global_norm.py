@@ -17,7 +17,7 @@ def plan(arrays: Sequence[Tensor]) -> Callable[[], float] | None:
         return None
 
     def run() -> float:
-        norms = torch._foreach_norm(arrays, 2, dtype=torch.float64)
+        norms = torch._foreach_norm(list(arrays), 2, dtype=torch.float64)
         return float(torch.stack(norms).square().sum())
 
     return run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.torch.tensors import are_numbers, sum_of_rows
@@ -35,6 +35,6 @@ def plan(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Run | None:
             dx = (dy_rows @ weight).reshape(x.shape)
             return dx, dy_rows.T @ rows, None if bias is None else sum_of_rows(dy_rows)
 
-        return F.linear(rows, weight, bias).reshape(shape), backward
+        return functional.linear(rows, weight, bias).reshape(shape), backward
 
     return run

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.torch.tensors import are_numbers, sum_of_rows, wide
@@ -76,7 +76,7 @@ def _with_gradients(
         chosen = torch.where(kept, target[chunk], 0)[:, None]
         counts = kept[:, None].to(dtype)
 
-        logits = F.linear(x[chunk], weight, bias).to(dtype)
+        logits = functional.linear(x[chunk], weight, bias).to(dtype)
         log_p = torch.log_softmax(logits, -1)
         right = log_p.gather(1, chosen)[:, 0]
         if smoothing:

@@ -52,9 +52,7 @@ def plan(
         if q.device.type == "cpu":
             out, attend_backward = _padded(q, k, v, cu_q, cu_k, causal, factor)
         else:
-            out, attend_backward = attend_packed(
-                q, k, v, cu_q, cu_k, causal, factor, dropout, rng
-            )
+            out, attend_backward = attend_packed(q, k, v, cu_q, cu_k, causal, factor, dropout, rng)
 
         def backward(dout: Tensor) -> Any:
             check_gradient(dout, shape)
