@@ -11,6 +11,7 @@ import tyro
 
 from pellucid.cli.console import Output, Progress
 from pellucid.cli.options import asks_help, parse, split_name, value_of
+from pellucid.core.device import CPU, Precision
 from pellucid.core.errors import UsageError
 from pellucid.models.quantize import WeightFormat
 from pellucid.training.config import DataConfig, RunConfig, load_recipe, recipe_names
@@ -39,6 +40,8 @@ def run(arguments: list[str]) -> int:
         run: Path = folder,
         accept_changes: bool = False,
         weights: WeightFormat = "float32",
+        device: str = CPU,
+        precision: Precision = "float32",
     ) -> int:
         """Train a recipe or a TOML file of settings, or resume a run that was stopped.
 
@@ -50,9 +53,13 @@ def run(arguments: list[str]) -> int:
             accept_changes: Resume although settings or data have changed; the tokenizer's settings
                 and the model's sizes cannot.
             weights: How the model folder stores the weights; arithmetic is float32 in any case.
+            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE. A run may be
+                resumed on another one.
+            precision: Of products on a GPU: float32, tf32 (their inputs are rounded), or bfloat16
+                (the weights that are learnt stay float32).
         """
         _refuse_idle(config.data, base.data)
-        return _train(config, run, resume, accept_changes, weights)
+        return _train(config, run, resume, accept_changes, weights, device, precision)
 
     return parse(
         train,
@@ -104,7 +111,13 @@ def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, 
 
 
 def _train(
-    config: RunConfig, folder: Path, resume: bool, accept_changes: bool, weights: WeightFormat
+    config: RunConfig,
+    folder: Path,
+    resume: bool,
+    accept_changes: bool,
+    weights: WeightFormat,
+    device: str,
+    precision: Precision,
 ) -> int:
     console = Output()
     with Progress(console, folder.resolve().name) as progress:
@@ -114,6 +127,8 @@ def _train(
             resume=resume,
             accept_changes=accept_changes,
             weights=weights,
+            device=device,
+            precision=precision,
             listeners=[progress],
             say=progress.say,
         )

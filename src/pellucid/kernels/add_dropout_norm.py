@@ -25,6 +25,7 @@ from pellucid.kernels.backend.rows import (
     is_rows,
     is_vector,
     row_tasks,
+    sum_tasks,
 )
 
 Array = np.ndarray
@@ -87,12 +88,14 @@ def normalise(
     gamma, beta = as_vector(weight, width, 1.0), as_vector(bias, width, 0.0)
     y, x_hat = np.empty_like(rows), np.empty_like(rows)
     inverse_std = np.empty(len(rows), np.float32)
-    tasks = row_tasks(*rows.shape)
-    _forward(tasks, x, rows, gamma, beta, np.float32(eps), *bits, y, x_hat, inverse_std)
+    _forward(
+        row_tasks(*rows.shape), x, rows, gamma, beta, np.float32(eps), *bits, y, x_hat, inverse_std
+    )
 
     def backward(dy: Array) -> Any:
         dy_rows, dresidual = gradient_rows(dy, shape), np.empty_like(x_hat)
         dx = np.empty_like(x_hat) if bits.threshold else dresidual
+        tasks = sum_tasks(*rows.shape)
         sums = np.zeros((tasks, 2, width), np.float32)
         _backward(tasks, dy_rows, x_hat, inverse_std, gamma, *bits, dx, dresidual, sums)
         dweight, dbias = sums.sum(axis=0)

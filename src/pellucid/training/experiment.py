@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.core.device import CPU, Precision, check_device, described, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
@@ -116,17 +117,22 @@ def train_run(
     resume: bool = False,
     accept_changes: bool = False,
     weights: WeightFormat = "float32",
+    device: str = CPU,
+    precision: Precision = "float32",
     listeners: Iterable[Listener] = (),
     say: Say = lambda line: None,
 ) -> Outcome:
     """Train as `config` says, in a run folder, and write the model folder `model` inside it.
 
-    `say` gets, a line at a time, what was read and how the model scores in the end.
+    `say` gets, a line at a time, what was read and how the model scores in the end. `device` and
+    `precision` are those of `core.device`; they are no settings of the run, which may be resumed on
+    another device. The model that is returned is on the CPU.
 
     Raises `UserError` for what the user can fix; what was saved before is whole. Raises
     `BrokenPipeError` when nobody reads what `say` or a listener prints: a step that was begun is
     then finished and saved, a trained model is written.
     """
+    check_device(device, precision)
     metric = METRICS.get(config.evaluation.metric)
     if metric:
         metric.check()  # now, rather than after the training
@@ -150,6 +156,7 @@ def train_run(
         )
     say(_account(pairs, examples, trained))
     batches_of(examples, config)  # raises for wrong sizes before there is a folder
+    place(trained.model, device, precision)
     with RunFolder(
         folder,
         _settings(config),
@@ -157,6 +164,7 @@ def train_run(
         accept_changes=accept_changes,
         further=tokenizer_files(trained),
         scoring=scoring(config, pairs.valid),
+        device=described(device, precision),
     ) as run:
         trainer = trainer_of(
             trained,
@@ -177,9 +185,10 @@ def train_run(
                 run.resume_command,
             )
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        scores = None if result.interrupted else final_scores(trained, pairs, config)
+        place(trained.model, CPU)
         if result.interrupted is not None:
             return Outcome(trained, pairs, None, result.interrupted)
-        scores = final_scores(trained, pairs, config)
         made = note_quantized(card(folder, config, scores), weights)
         save_model(folder / "model", trained, made, weights)
         if scores is not None:

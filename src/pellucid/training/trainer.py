@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, check_weights
@@ -142,7 +143,7 @@ class Trainer:
         state, config = self.state, self.config
         if self.run is not None:
             self.run.begin()
-        parameters = sum(p.data.size for _, p in self.model.named_parameters())
+        parameters = sum(math.prod(p.shape) for _, p in self.model.named_parameters())
         self._tell(Started, parameters, config.steps, config.epochs, config.minutes)
         self.model.train()
         with stop_on_signals(self.stopping) as request:
@@ -279,7 +280,7 @@ class Trainer:
         if self.run is None:
             return
         state = self.state
-        weights = self.model.state_dict()
+        weights = {name: to_host(x) for name, x in self.model.state_dict().items()}
         try:
             check_weights(weights, "its weights")
         except UserError as error:  # a step may diverge though its loss was finite
