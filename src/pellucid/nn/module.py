@@ -69,6 +69,8 @@ class Parameter(Buffer):
         self.grad: Array | None = None
         self.requires_grad = True
         self.fixed_row: int | None = None
+        self.reached: Callable[[Parameter], None] | None = None
+        """Called after each gradient that was added, with this parameter."""
 
     def accumulate(self, gradient: Array | None) -> None:
         """Add a gradient to those that came before: the only place in the code that does.
@@ -85,6 +87,8 @@ class Parameter(Buffer):
             gradient = xp.where(fixed, xp.zeros_like(gradient), gradient)
         with _accumulating:
             self.grad = gradient if self.grad is None else self.grad + gradient
+        if self.reached is not None:
+            self.reached(self)
 
 
 class single_use:  # noqa: N801 - reads as what it marks: `@single_use def backward(dy)`
