@@ -14,7 +14,7 @@ from tests.training.copying import MODEL, TRAIN, VOCABULARY, Reversals, held_out
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig
 from pellucid.training.config import OptimizerConfig, TrainingConfig
-from pellucid.training.events import Event
+from pellucid.training.events import TIME_FIELDS, Event
 from pellucid.training.torch_workers import TorchWorkers
 from pellucid.training.trainer import Trainer
 from pellucid.training.workers import Workers
@@ -22,9 +22,12 @@ from pellucid.training.workers import Workers
 LAYERS = {"d_model": 12, "num_attention_heads": 3, "num_hidden_layers": 1, "ffn_dim": 17}
 FAMILIES: dict[str, Callable[[], Any]] = {
     "seq2seq": lambda: Seq2Seq(replace(MODEL, dropout=0.1), seed=3),
-    "causal_lm": lambda: CausalLM(CausalLMConfig(vocab_size=VOCABULARY, dropout=0.1, **LAYERS), seed=3),
+    "causal_lm": lambda: CausalLM(
+        CausalLMConfig(vocab_size=VOCABULARY, dropout=0.1, **LAYERS), seed=3
+    ),
     "masked_lm": lambda: MaskedLM(
-        MaskedLMConfig(vocab_size=VOCABULARY + 1, dropout=0.1, mask_token_id=VOCABULARY, **LAYERS), seed=3
+        MaskedLMConfig(vocab_size=VOCABULARY + 1, dropout=0.1, mask_token_id=VOCABULARY, **LAYERS),
+        seed=3,
     ),
 }
 IN_PARTS = replace(
@@ -32,8 +35,10 @@ IN_PARTS = replace(
 )
 
 
-def together(size: int, work: Callable[[Workers], Any], timeout: float = 60.0) -> list[Any]:
-    """Do the work of every worker in a thread; return what each returned."""
+def together(
+    size: int, work: Callable[[Workers], Any], *, timeout: float = 60.0, failing: bool = False
+) -> list[Any]:
+    """Do the work of each worker in a thread; return what they returned, or raised if `failing`."""
     if size == 1:
         return [work(Workers())]
     torch = pytest.importorskip("torch", reason="workers exchange numbers through PyTorch")
@@ -47,13 +52,16 @@ def together(size: int, work: Callable[[Workers], Any], timeout: float = 60.0) -
                 found[rank] = work(workers)
         except BaseException as error:
             found[rank] = error
-            errors.append(error)
+            if not isinstance(error, SystemExit):
+                errors.append(error)
 
     threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if errors and not failing:
+        raise errors[0]
     return found
 
 
@@ -72,10 +80,11 @@ def train(
         workers=workers,
     )
     trainer.fit()
+    untimed = dict.fromkeys(TIME_FIELDS, 0)
     return {
         "weights": model.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
-        "events": [vars(e) | {"seconds": 0, "seconds_left": 0, "tokens_per_second": 0} for e in events],
+        "events": [vars(event) | untimed for event in events],
     }
 
 

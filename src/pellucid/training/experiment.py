@@ -178,7 +178,8 @@ def _train_run(
             "put the data back, or start a new run in another folder"
         )
     judged = scoring(config, pairs.valid)
-    workers.agree("data", {"training data": digest, "validation data": judged["held_out"]})
+    compared = {"training data": digest[:12], "validation data": judged["held_out"][:12]}
+    workers.agree("data", compared)
     batches_of(examples, config)  # raises for wrong sizes before there is a folder
     if first:
         say(_account(pairs, examples, trained))

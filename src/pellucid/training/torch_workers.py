@@ -22,13 +22,15 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.core.attempts import end_all_attempts
 from pellucid.core.errors import UserError, optional
 from pellucid.core.machine import environment, processor, processors
 from pellucid.training.workers import LostWorkerError, Wait, Workers
 
 Array = np.ndarray
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-RESTARTS, RUN = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"
+RESTARTS, MOST_RESTARTS = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
+RUN = "TORCHELASTIC_RUN_ID"
 TIMEOUT = 600.0
 AGES = timedelta(days=365)  # for what takes as long as it takes: decoding held-out texts
 GRACE = 3.0  # seconds that workers have to say what became of them
@@ -185,7 +187,7 @@ class TorchWorkers(Workers):
         with suppress(RuntimeError):
             # The first error counts: others may follow from it.
             self._store.compare_set("error", "", json.dumps(reason))
-            self._whole.set("over", "yes")
+            self._end_all()
         self.close()
         return reason
 
@@ -206,16 +208,23 @@ class TorchWorkers(Workers):
                 time.sleep(0.05)
             missing = [str(r) for r in range(self.size) if r not in here]
             if hangs:
-                self._whole.set("over", "yes")
+                self._end_all()
         except RuntimeError:  # the store is gone too
             missing = []
         named = f"worker{'s' * (len(missing) > 1)} {', '.join(missing)}" if missing else "a worker"
         what = f"did not answer for {self.timeout:g} s" if hangs else "died"
-        return {
-            "text": f"{named} of {self.size} {what}; all have ended, and what was saved is whole: "
-            "resume the run from its newest checkpoint",
-            "code": 1,
-        }
+        left = int(os.environ.get(MOST_RESTARTS, 0)) > int(os.environ.get(RESTARTS, 0))
+        then = (
+            "all start again from the newest checkpoint"
+            if left and not hangs
+            else "all have ended, and what was saved is whole: resume the run"
+        )
+        return {"text": f"{named} of {self.size} {what}; {then}", "code": 1}
+
+    def _end_all(self) -> None:
+        """Let nobody start these workers again."""
+        end_all_attempts()  # on this machine, quickly
+        self._whole.set("over", "yes")
 
     def _speaks(self) -> bool:
         """Whether this worker is the one that reports an error: the first, if it is there."""
