@@ -132,7 +132,7 @@ def test_a_difference_is_named() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_hangul_does_not_break_the_markup(name: str) -> None:
-    """Two tildes strike out what is between them; ** after a bracket does not end before a letter."""
+    """Two tildes strike a text out; ** between a bracket and a letter ends nothing."""
     text = CODE.sub("", (DOCS / f"{name}.ko.md").read_text(encoding="utf-8"))
     assert not re.search(r"\S~\S", re.sub("`[^`]*`", "", text))
     for before, inside, after in re.findall(r"(^|.)\*\*(.+?)\*\*(.|$)", text, re.MULTILINE):
