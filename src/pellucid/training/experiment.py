@@ -323,7 +323,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     defaults = {setting.name: setting.default for setting in fields(config.model)}
     for name, before in ADDED.items():
         if model.get(name) == before == defaults[name]:
-            del model[name]
+            model.pop(name, None)  # None is not in it
     return settings
 
 
