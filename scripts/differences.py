@@ -1,10 +1,47 @@
-"""Write docs/differences.md from the table in `pellucid.nn.differences`."""
+"""Write docs/differences.md, and its Korean page, from the table in `pellucid.nn.differences`.
 
+python scripts/differences.py            write the pages
+python scripts/differences.py --check    exit with 1 if a page is out of date
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from pellucid.nn.differences import markdown
+from korean import korean_block
+from pellucid import nn
+from pellucid.nn.differences import TABLE, markdown
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+NAMES = {*dir(nn), *dir(nn.functional), *(row.name for row in TABLE if "_" in row.name)}
+NAMES |= {"torch", "Pellucid", "inplace", "sparse", "device", "float16"}
+"""What has the same name in Korean."""
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of both pages."""
+    english = markdown()
+    return {
+        DOCS / "differences.md": english,
+        DOCS / "differences.ko.md": korean_block(english, NAMES) + "\n",
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or check them; return the exit code."""
+    stale = {
+        path: text
+        for path, text in pages().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    }
+    if "--check" not in arguments:
+        for path, text in stale.items():
+            path.write_text(text, encoding="utf-8")
+    print(f"out of date: {', '.join(p.name for p in stale)}" if stale else "up to date")
+    return 1 if stale and "--check" in arguments else 0
+
 
 if __name__ == "__main__":
-    page = Path(__file__).parents[1] / "docs" / "differences.md"
-    page.parent.mkdir(exist_ok=True)
-    page.write_text(markdown(), encoding="utf-8")
+    sys.exit(main(sys.argv[1:]))

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from korean import korean_block
 from pellucid.lab import results as lab_results
 from pellucid.lab.findings import gather
 from pellucid.lab.report import answers_to_markdown
@@ -34,6 +35,9 @@ PAGES = (
     (ROOT / "docs" / "decoding.md", "en", ("decoding",)),
     (ROOT / "docs" / "quality.md", "en", ("results",)),
     (ROOT / "docs" / "findings.md", "en", FINDINGS),
+    (ROOT / "docs" / "decoding.ko.md", "ko", ("decoding",)),
+    (ROOT / "docs" / "quality.ko.md", "ko", ("results",)),
+    (ROOT / "docs" / "findings.ko.md", "ko", FINDINGS),
 )
 """Each page, its language, and the names of its generated blocks."""
 RESULTS = ROOT / "results" / "results.jsonl"
@@ -269,14 +273,17 @@ def at_least(what: str, least: float, found: Sequence[float]) -> Goal:
     return what, f"≥ {least:g}", f"{middle:.2f}{spread}", middle >= least
 
 
-PEERS = ("ctranslate2_float32", "ctranslate2_int8", "transformers")
+PEERS = {
+    "ctranslate2_float32": "ctranslate2 float32",
+    "ctranslate2_int8": "ctranslate2 int8",
+    "transformers": "transformers",
+}
 
 
-def decoding_table(rows: Sequence[Mapping[str, Any]]) -> str:
+def decoding_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
     """Return a Markdown table of generated tokens per second, compared with other engines."""
-    heads = [name.replace("_", " ") for name in PEERS]
     lines = [
-        f"| | Pellucid | {' | '.join(heads)} |",
+        f"| | Pellucid | {' | '.join(PEERS.values())} |",
         "|---|---:" + "|---:" * len(PEERS) + "|",
     ]
     for row in rows:
@@ -291,15 +298,20 @@ def decoding_table(rows: Sequence[Mapping[str, Any]]) -> str:
                 rate = row["tokens_per_s"][peer][1]
                 cells.append(f"{rate:,.0f}: {middle:.2f} ({low:.2f}–{high:.2f})")
             lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    table = "\n".join(lines)
+    return korean_block(table, ("Pellucid", *PEERS.values())) if language == "ko" else table
 
 
-def study_text(name: str) -> str:
+def study_text(name: str, language: str) -> str:
     """Return the state, verdicts and values of one study, as Markdown."""
     study = load_study(name)
     lines = lab_results.read_results(STUDIES / f"{name}.jsonl")
     answers = answers_to_markdown(gather(study, lines), "###").strip()
-    return f"Study `{name}`, [full report](../results/studies/{name}/report.md).\n\n{answers}"
+    report = f"../results/studies/{name}/report.md"
+    if language == "en":
+        return f"Study `{name}`, [full report]({report}).\n\n{answers}"
+    korean = korean_block(answers, {*study.changes, *study.plan.metrics})
+    return f"연구 `{name}`, [전체 보고서]({report})(영어).\n\n{korean}"
 
 
 CURVES = "article-003"
@@ -314,7 +326,7 @@ ARTICLE_003 = {
 """Every training loss that article 003 prints: by variant and epoch, nats per answer."""
 
 
-def curves_table() -> str:
+def curves_table(language: str) -> str:
     """Return a Markdown table of article 003's printed losses and the range of our runs."""
     lines = read_results(STUDIES / f"{CURVES}.jsonl")
     epochs = list(next(iter(ARTICLE_003.values())))
@@ -333,7 +345,8 @@ def curves_table() -> str:
             ours = [curve[epoch] for curve in curves]
             cells.append(f"{value:g}: {decimals(min(ours))}–{decimals(max(ours))}")
         rows.append(f"| {change} | {len(curves)} | {' | '.join(cells)} |")
-    return "\n".join(rows)
+    table = "\n".join(rows)
+    return korean_block(table, ARTICLE_003) if language == "ko" else table
 
 
 def decimals(value: float) -> str:
@@ -414,13 +427,13 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
             case "goals":
                 block = goals_table(benchmarks, measured)
             case "decoding":
-                block = decoding_table(benchmarks)
+                block = decoding_table(benchmarks, language)
             case "curves":
-                block = curves_table()
+                block = curves_table(language)
             case "demo":
                 block = f"```text\n{DEMO.read_text(encoding='utf-8').strip()}\n```"
             case _:
-                block = study_text(name.removeprefix("study "))
+                block = study_text(name.removeprefix("study "), language)
         before, rest = text.split(f"<!-- {name} -->\n", 1)
         _, after = rest.split(f"<!-- end {name} -->", 1)
         text = f"{before}<!-- {name} -->\n{block}\n<!-- end {name} -->{after}"

@@ -1,4 +1,4 @@
-"""A real browser, if there is one: chromium, or the binary that PELLUCID_CHROMIUM names."""
+"""English for every test, and a real browser: chromium, or the one that PELLUCID_CHROMIUM names."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+os.environ["PELLUCID_LANG"] = "en"  # whatever the locale; tests of the language set it themselves
 AXE = Path(__file__).parents[1] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from pellucid.cli.explain import page
 from pellucid.cli.main import main
+from pellucid.core.language import Text
 from pellucid.teach.topic import Check
 from pellucid.teach.topics import TOPICS
-from pellucid.view.record import Text
 
 
 @pytest.mark.parametrize("name", TOPICS)
@@ -35,6 +35,7 @@ def test_topics_are_listed_without_an_argument(capsys: pytest.CaptureFixture[str
 def test_the_locale_selects_the_language(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("PELLUCID_LANG")
     monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8")
     assert main(["explain", "softmax"]) == 0
     assert "순전파" in capsys.readouterr().out

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pellucid.core.language import Language
 from pellucid.teach import pictures
-from pellucid.view.record import Language
 
 pytest.importorskip("matplotlib")
 

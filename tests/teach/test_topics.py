@@ -12,9 +12,9 @@ import pytest
 import pellucid.teach.topics
 from pellucid import ops
 from pellucid.check.op_cases import normal
-from pellucid.teach.topic import Code, Topic, gradients_of, language_of
+from pellucid.core.language import Text
+from pellucid.teach.topic import Code, Topic, gradients_of
 from pellucid.teach.topics import TOPICS
-from pellucid.view.record import Text
 
 every_topic = pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS)
 HANGUL = re.compile("[가-힣]")
@@ -96,11 +96,3 @@ def test_a_wrong_backward_fails_its_check() -> None:
 
     check = gradients_of(ops.softmax, article_000, [normal(3, 7)])
     assert check.error() > 1000 * check.limit
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [({}, "en"), ({"LANG": "ko_KR.UTF-8"}, "ko"), ({"LC_ALL": "", "LC_MESSAGES": "ko"}, "ko")],
-)
-def test_language_follows_the_locale(environment: dict[str, str], expected: str) -> None:
-    assert language_of(environment) == expected

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from pellucid.cli.language import tr
 from pellucid.cli.lines import Line
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
@@ -188,7 +189,7 @@ def typed() -> Iterator[str]:
 
 def converse(trained: GenerationPipeline, scores: bool = False) -> int:
     """Answer at a prompt until the input ends; Ctrl-C ends an answer, or the conversation."""
-    print("Type a text and press Enter; Ctrl-D ends.")
+    print(tr("Type a text and press Enter; Ctrl-D ends."))
     decoder = functools.cache(trained.speaker)  # compiled at the first answer, for all
     number = 0  # the same text again is sampled with other draws
     for text in typed():

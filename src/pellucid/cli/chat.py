@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ import tyro
 
 from pellucid.cli.answers import converse
 from pellucid.cli.console import Output, Progress, counted
+from pellucid.cli.language import tr
 from pellucid.cli.options import SamplingOptions, parse, value_of
 from pellucid.cli.train import run_folder
 from pellucid.core.errors import UsageError
@@ -17,7 +19,7 @@ from pellucid.families import family_of
 from pellucid.families.folder import CONFIG, load_model, save_model
 from pellucid.generation import SearchConfig
 from pellucid.training.config import RunConfig, TrainingConfig, load_recipe
-from pellucid.training.experiment import Say, card, train_run
+from pellucid.training.experiment import card, train_run
 
 RECIPE = "chatbot-ko"
 CANNOT_TALK = "{}: fills [MASK] and cannot talk; use pellucid train and pellucid generate"
@@ -85,13 +87,15 @@ def _train(config: RunConfig, folder: Path, resume: bool, minutes: float | None)
     return 0
 
 
-def _announce(training: TrainingConfig, say: Say) -> None:
+def _announce(training: TrainingConfig, say: Callable[[str], None]) -> None:
     if training.minutes is not None:
-        budget = f"{training.minutes:g} minutes"
+        budget = tr("{:g} minutes").format(training.minutes)
     else:
         epochs, steps = training.epochs, training.steps
         work = counted(epochs, "epoch") if epochs else counted(steps or 0, "step")
-        budget = f"{work}; the time left is shown"
+        budget = tr("{}; the time left is shown").format(work)
     say(
-        f"Training takes {budget}. Ctrl-C ends it early and keeps the model, so you can talk to it."
+        tr(
+            "Training takes {}. Ctrl-C ends it early and keeps the model, so you can talk to it."
+        ).format(budget)
     )

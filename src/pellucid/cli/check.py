@@ -6,6 +6,7 @@ from rich.table import Table
 
 from pellucid.check import TOLERANCE, run_checks
 from pellucid.cli.console import Output
+from pellucid.cli.language import tr
 
 
 def check() -> int:
@@ -15,10 +16,11 @@ def check() -> int:
     and parameter, in float64. The exit code is 1 if any error is above the tolerance.
     """
     console = Output()
-    table = Table(title=f"Gradients, relative error at most {TOLERANCE:.0e}", title_justify="left")
-    table.add_column("op or layer")
-    table.add_column("inputs and\nparameters", justify="right")
-    table.add_column("worst error", justify="right")
+    title = tr("Gradients, relative error at most {:.0e}").format(TOLERANCE)
+    table = Table(title=title, title_justify="left")
+    table.add_column(tr("op or layer"))
+    table.add_column(tr("inputs and\nparameters"), justify="right")
+    table.add_column(tr("worst error"), justify="right")
     table.add_column("")
     failed = 0
     for result in run_checks():
@@ -28,5 +30,9 @@ def check() -> int:
             f"{result.kind} {result.name}", str(result.derivatives), f"{result.error:.1e}", verdict
         )
     console.print(table)
-    console.print(f"{table.row_count - failed} of {table.row_count} correct")
+    console.print(
+        tr("{correct} of {all} correct").format(
+            correct=table.row_count - failed, all=table.row_count
+        )
+    )
     return 1 if failed else 0

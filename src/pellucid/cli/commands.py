@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 import shutil
-import textwrap
 from collections.abc import Mapping
 from typing import NamedTuple
+
+from pellucid.cli.language import tr, wrapped
 
 
 class Command(NamedTuple):
@@ -72,14 +73,9 @@ UNFINISHED = (["demo"], ["chat"], ["train"], ["lab", "run"])
 
 
 def listed(summaries: Mapping[str, str]) -> str:
-    """Write names and summaries as two columns, within the terminal's width."""
+    """Write names and summaries, in the user's language, as two columns of the terminal."""
     columns, indent = shutil.get_terminal_size().columns, max(map(len, summaries)) + 4
     return "\n".join(
-        textwrap.fill(
-            summary,
-            columns,
-            initial_indent=f"  {name}".ljust(indent),
-            subsequent_indent=" " * indent,
-        )
+        wrapped(tr(summary), columns, f"  {name}".ljust(indent), " " * indent)
         for name, summary in summaries.items()
     )

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
+from pellucid.cli.language import printed_language, tr
+from pellucid.core.language import Text
 from pellucid.training.events import (
     Chosen,
     Ended,
@@ -83,49 +85,59 @@ class Progress:
                 budget = [
                     counted(event.steps, "step") if event.steps else "",
                     counted(event.epochs, "epoch") if event.epochs else "",
-                    f"{event.minutes:g} minutes" if event.minutes else "",
+                    tr("{:g} minutes").format(event.minutes) if event.minutes else "",
                 ]
-                at = f", resuming from step {event.step}" if event.step else ""
-                self.say(
-                    f"{self._title}: {event.parameters:,} parameters, "
-                    f"at most {' or '.join(filter(None, budget))}{at}"
+                most = tr(" or ").join(filter(None, budget))
+                begun = tr("{title}: {parameters:,} parameters, at most {most}").format(
+                    title=self._title, parameters=event.parameters, most=most
                 )
+                at = tr(", resuming from step {}").format(event.step) if event.step else ""
+                self.say(begun + at)
             case Trained():
                 self._rate = event.tokens_per_second
             case Stepped():
                 self._step(event)
             case Validated():
-                self._held_out = f"held-out {scores(event.loss, event.scores)}"
-                best = " (best so far)" if event.best else ""
-                self.say(f"step {event.step}, epoch {event.epoch:.2f}: {self._held_out}{best}")
+                self._held_out = tr("held-out {}").format(scores(event.loss, event.scores))
+                best = tr(" (best so far)") if event.best else ""
+                at = tr("step {}, epoch {:.2f}").format(event.step, event.epoch)
+                self.say(f"{at}: {self._held_out}{best}")
             case Interrupted():
-                self.say(f"{event.signal}: step {event.step} is saved. Resume with:")
+                self.say(tr("{}: step {} is saved. Resume with:").format(event.signal, event.step))
                 self.say(f"  {event.resume}")
             case Chosen():
                 steps = ", ".join(map(str, event.steps))
-                scored = f"; held-out {scores(event.loss, event.scores)}" if event.loss else ""
-                self.say(f"kept the {event.weights} weights (step {steps}){scored}")
+                kept = tr("kept the {} weights (step {})").format(tr(event.weights), steps)
+                found = tr("held-out {}").format(scores(event.loss, event.scores))
+                self.say(f"{kept}; {found}" if event.loss else kept)
             case Ended():
-                self._bar.update(self._task, completed=1.0, figures="scoring")
-                timed = event.reason.endswith(" minutes")  # the clock's time says it already
-                reason = "the time limit" if timed else event.reason
-                self.say(f"trained to step {event.step} in {clock(event.seconds)} ({reason})")
+                self._bar.update(self._task, completed=1.0, figures=tr("scoring"))
+                limit, _, unit = event.reason.partition(" ")
+                reason = {  # the clock's time says it already
+                    "minutes": tr("the time limit"),
+                    "steps": f"{limit} {tr('steps')}",
+                    "epochs": f"{limit} {tr('epochs')}",
+                }.get(unit, event.reason)
+                ended = tr("trained to step {step} in {time} ({reason})")
+                time_taken = clock(event.seconds)
+                self.say(ended.format(step=event.step, time=time_taken, reason=reason))
             case _:
                 pass
 
     def _step(self, event: Stepped) -> None:
-        left = "" if event.seconds_left is None else f"{clock(event.seconds_left)} left"
-        rate = f"{self._rate:,.0f} tokens/s" if self._rate else ""
-        figures = [f"loss {event.loss:.3f}", rate, left, self._held_out]
+        left = "" if event.seconds_left is None else tr("{} left").format(clock(event.seconds_left))
+        rate = tr("{:,.0f} tokens/s").format(self._rate) if self._rate else ""
+        figures = [scores(event.loss, {}), rate, left, self._held_out]
         line = self._between.join(filter(None, figures))
         if self._live:
             self._bar.update(self._task, completed=event.share, figures=line)
         elif time.monotonic() - self._printed >= PLAIN_EVERY:
             self._printed = time.monotonic()
-            self.say(f"step {event.step}{self._between}{line}")
+            self.say(tr("step {}").format(event.step) + self._between + line)
 
-    def say(self, line: str) -> None:
+    def say(self, line: str | Text) -> None:
         """Print a line above the live one."""
+        line = line.to(printed_language()) if isinstance(line, Text) else line
         self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -144,7 +156,7 @@ def scores(loss: float | None, others: Mapping[str, float]) -> str:
     >>> scores(0.51234, {"per": 0.183})
     'loss 0.512, PER 18.3 %'
     """
-    parts = [] if loss is None else [f"loss {loss:.3f}"]
+    parts = [] if loss is None else [tr("loss {:.3f}").format(loss)]
     for name, value in others.items():
         label = name.upper() if len(name) <= 4 else name.replace("_", " ")
         rate = name in ("per", "wer")
@@ -158,7 +170,7 @@ def counted(number: int, noun: str) -> str:
     >>> counted(1, "step"), counted(4000, "step")
     ('1 step', '4,000 steps')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {tr(noun if number == 1 else f'{noun}s')}"
 
 
 def clock(seconds: float) -> str:

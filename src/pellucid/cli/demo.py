@@ -20,6 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pellucid.cli.console import Output, Progress, clock
+from pellucid.cli.language import tr
 from pellucid.evaluation.evaluate import right_answers
 from pellucid.pipelines import Seq2SeqPipeline
 from pellucid.training.config import RunConfig, load_recipe
@@ -51,29 +52,30 @@ def demo(
     chat_folder, g2p_folder = _free(folder / "chat"), _free(folder / "g2p")
     chat_config, g2p_config = _config(CHAT, chat_minutes), _config(PRONUNCIATION, g2p_minutes)
 
-    console.rule("[bold]1  Memorising: a chatbot of Korean conversations")
+    console.rule("[bold]" + tr("1  Memorising: a chatbot of Korean conversations"))
     chat = _run(chat_config, chat_folder, console)
     if chat.interrupted:
         return 130
     _show_chat(chat, console)
 
-    console.rule("[bold]2  Generalising: the pronunciation of English words")
+    console.rule("[bold]" + tr("2  Generalising: the pronunciation of English words"))
     g2p = _run(g2p_config, g2p_folder, console)
     if g2p.interrupted:
         return 130
     _show_words(g2p, console)
 
-    console.rule("[bold]Next steps")
+    console.rule("[bold]" + tr("Next steps"))
     pellucid = program()
     chat_named, g2p_named = (shlex.quote(str(path)) for path in (chat_folder, g2p_folder))
-    console.print(f"Finished in {clock(time.monotonic() - began)}. Both models are saved:\n")
+    time_taken = clock(time.monotonic() - began)
+    console.print(tr("Finished in {}. Both models are saved:").format(time_taken) + "\n")
     for command, what in (
-        (f"generate {chat_named}", "chat in Korean at a prompt"),
-        (f"generate {g2p_named} transformer attention", "pronounce your own words"),
-        (f"evaluate {g2p_named}", "score it again on the held-out words"),
-        ("train g2p-en", "a larger model, trained longer"),
-        ("check", "verify every derivative"),
-        ("recipes", "list all recipes"),
+        (f"generate {chat_named}", tr("chat in Korean at a prompt")),
+        (f"generate {g2p_named} transformer attention", tr("pronounce your own words")),
+        (f"evaluate {g2p_named}", tr("score it again on the held-out words")),
+        ("train g2p-en", tr("a larger model, trained longer")),
+        ("check", tr("verify every derivative")),
+        ("recipes", tr("list all recipes")),
     ):
         console.print(f"  {pellucid} {command:<44} [dim]# {what}", soft_wrap=True)
     return 0
@@ -138,10 +140,11 @@ def _show_chat(chat: Outcome, console: Console) -> None:
     console.print()
     for pair, answer in _spread(list(zip(sample, answers, strict=True)), QUESTIONS):
         console.print(f"  [bold]{escape(pair.source)}[/]\n    {escape(answer)}")
-    console.print(
-        f"\nIt answers {right} of {len(sample)} training questions as in the training data. "
-        f"This is memory, not understanding: with {len(learnt)} questions it cannot generalise.\n"
-    )
+    verdict = tr(
+        "It answers {right} of {asked} training questions as in the training data. "
+        "This is memory, not understanding: with {learnt} questions it cannot generalise."
+    ).format(right=right, asked=len(sample), learnt=len(learnt))
+    console.print(f"\n{verdict}\n")
 
 
 def _show_words(g2p: Outcome, console: Console) -> None:
@@ -149,13 +152,14 @@ def _show_words(g2p: Outcome, console: Console) -> None:
     assert g2p.scores is not None
     scores = g2p.scores.as_json()
     per, wer, words = scores["per"], scores["wer"], scores["words"]
-    console.print(
-        f"\nOn {words:,} words never seen in training: [bold]PER {per:.1%}[/] (sounds wrong), "
-        f"WER {wer:.1%} (words wrong)\n(stress marks count; inflected forms of one word may be in "
-        "both training and test data)\n"
-    )
+    verdict = tr(
+        "On {words:,} words never seen in training: [bold]PER {per:.1%}[/] (sounds wrong), "
+        "WER {wer:.1%} (words wrong)\n(stress marks count; inflected forms of one word may be in "
+        "both training and test data)"
+    ).format(words=words, per=per, wer=wer)
+    console.print(f"\n{verdict}\n")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("new word", "model", "lexicon", ""):
+    for head in (tr("new word"), tr("model"), tr("lexicon"), ""):
         table.add_column(head)
     sample = _spread(held_out, WORDS)
     answers = _trained(g2p).best([pair.source for pair in sample])
@@ -165,10 +169,11 @@ def _show_words(g2p: Outcome, console: Console) -> None:
         if answer in lexicon:
             right.append(pair.source)
         mark = "[green]✓" if answer in lexicon else ""
-        table.add_row(pair.source, answer, " or ".join(lexicon), mark)
+        table.add_row(pair.source, answer, tr(" or ").join(lexicon), mark)
     console.print(table)
     word = max(right or [sample[0].source], key=len)
-    console.print(f"\nAttention while it pronounces [bold]{word}[/]: a row for each sound\n")
+    drawn = tr("Attention while it pronounces [bold]{}[/]: a row for each sound").format(word)
+    console.print(f"\n{drawn}\n")
     console.print(draw_attention(_trained(g2p), word), markup=False)
     console.print()
 

@@ -9,11 +9,12 @@ import numpy as np
 from rich.text import Text as Prose
 
 from pellucid.cli.console import Output
+from pellucid.cli.language import printed_language
 from pellucid.core.errors import UsageError
+from pellucid.core.language import Language, Text
 from pellucid.core.settings import nearest
-from pellucid.teach.topic import Edge, Step, Topic, language_of
+from pellucid.teach.topic import Edge, Step, Topic
 from pellucid.teach.topics import TOPICS
-from pellucid.view.record import Language, Text
 
 HEADS = {
     "source": Text("Source", "출처"),
@@ -42,7 +43,7 @@ def explain(topic: str = "", /, *, lang: Literal["auto", "en", "ko"] = "auto") -
         topic: What to explain.
         lang: Language of the text; auto: the locale's.
     """
-    language: Language = language_of() if lang == "auto" else lang
+    language: Language = printed_language() if lang == "auto" else lang
     console = Output()
     if not topic:
         width = max(map(len, TOPICS))

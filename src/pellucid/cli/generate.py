@@ -13,6 +13,7 @@ from typing import Annotated, Any, BinaryIO
 import tyro
 
 from pellucid.cli.answers import answer_window, converse, typed
+from pellucid.cli.language import tr
 from pellucid.cli.lines import Line, decoded, given, standard_input, windows
 from pellucid.cli.options import SamplingOptions, asks_help, parse, split_name
 from pellucid.core.errors import UsageError, UserError
@@ -191,7 +192,7 @@ def _written(blank: Blank) -> str:
 
 
 def _fill_at_prompt(trained: MaskedLMPipeline, best: int) -> int:
-    print("Type a text with [MASK] in it and press Enter; Ctrl-D ends.")
+    print(tr("Type a text with [MASK] in it and press Enter; Ctrl-D ends."))
     for text in typed():
         try:
             for blank in trained.guesses(text, best) if text else ():

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from pellucid.cli.commands import listed
 from pellucid.cli.console import Output
+from pellucid.cli.language import tr
 from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.settings import nearest
@@ -132,7 +133,7 @@ def list_verb(*, folder: Path = HOME) -> int:
         folder: The folder with each study's results.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("study", "runs", "done", "hours", "question"):
+    for head in (tr("study"), tr("runs"), tr("done"), tr("hours"), tr("question")):
         table.add_column(head, overflow="fold")
     errors = []
     for name in study_names():

@@ -11,24 +11,23 @@ import logging
 import os
 import shutil
 import sys
-import textwrap
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from pellucid import __version__
 from pellucid.cli.commands import COMMANDS, RENAMED, UNFINISHED, listed
+from pellucid.cli.language import speaking, take_language, tr, wrapped
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
 
-HEAD = """\
-usage: pellucid COMMAND [OPTIONS]
-
-Transformers whose every derivative is written by hand: train, measure and use them.
-"""
-FOOT = """\
-`pellucid COMMAND --help` lists a command's options. --debug (or PELLUCID_DEBUG=1) shows tracebacks.
-"""
+USAGE = "usage: pellucid COMMAND [OPTIONS]"
+HEAD = "Transformers whose every derivative is written by hand: train, measure and use them."
+FOOT = (
+    "`pellucid COMMAND --help` lists a command's options. --debug (or PELLUCID_DEBUG=1) shows "
+    "tracebacks. `pellucid --lang ko COMMAND` (or PELLUCID_LANG=ko) speaks Korean; unset: the "
+    "locale's language."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = _take_debug(typed) or os.environ.get("PELLUCID_DEBUG", "") not in ("", "0")
     logging.basicConfig(handlers=[Warnings()], format="pellucid: %(message)s")
     try:
-        code = _run(typed)
+        with speaking(take_language(typed)):
+            code = _run(typed)
         sys.stdout.flush()
         return code
     except SystemExit as stop:  # the argument parser ends like this
@@ -111,9 +111,9 @@ def _run(arguments: list[str]) -> int:
 
 def _usage() -> str:
     columns = shutil.get_terminal_size().columns
-    head = [textwrap.fill(line, columns) for line in HEAD.splitlines()]
     rows = listed({name: command.summary for name, command in COMMANDS.items()})
-    return "\n".join([*head, "", rows, "", textwrap.fill(FOOT, columns)])
+    head, foot = (wrapped(tr(text), columns) for text in (HEAD, FOOT))
+    return "\n".join([tr(USAGE), "", head, "", rows, "", foot])
 
 
 def _open_streams() -> None:

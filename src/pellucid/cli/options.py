@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import inspect
 import io
@@ -9,11 +10,11 @@ import re
 import shlex
 import shutil
 import sys
-import textwrap
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -28,11 +29,19 @@ from tyro.constructors import (
     UnsupportedTypeAnnotationError,
 )
 
+from pellucid.cli.language import narrowed, tr, widened, wrapped
 from pellucid.core.errors import UsageError
 from pellucid.generation import SampleConfig, SearchConfig
 
 RULES = ConstructorRegistry()
 """What tyro makes options of, where it differs from its own rules."""
+
+TITLES = ("positional arguments", "options")
+WORDS = ("usage:", "show this help message and exit", "(required)")
+"""What tyro writes of its own accord, in the titles of its boxes and elsewhere."""
+
+_helping: ContextVar[bool] = ContextVar("helping", default=False)
+"""Whether tyro writes help, which is in the user's language. Its errors are in English."""
 
 
 def parse(
@@ -53,33 +62,55 @@ def parse(
         lists: Options that take several values, which would drop all but the last if repeated.
     """
     refuse_repeated(arguments, *lists)
-    call = partial(
-        tyro.cli,
-        _documented(function),
-        prog=f"pellucid {command}",
-        args=arguments,
-        config=(
-            tyro.conf.AvoidSubcommands,
-            tyro.conf.PositionalMetavarFromFieldName,
-            tyro.conf.SuppressFixed,
-        ),
-        registry=RULES,
-    )
     if not asks_help(arguments):
-        return int(call())
+        return _call(function, command, arguments)
     width = shutil.get_terminal_size().columns
-    encoding = sys.stdout.encoding or "utf-8"
+    encoding = codecs.lookup(sys.stdout.encoding or "utf-8").name  # as tyro spells it
     shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
+    helping = _helping.set(True)
     try:
         with contextlib.redirect_stdout(shown):
-            return int(call())
+            return _call(function, command, arguments)
     finally:
+        _helping.reset(helping)
         shown.seek(0)
         for line in shown.read().splitlines():  # tyro wraps its boxes, but not the text above them
             if line and not line.strip(" │"):
                 continue  # in a box, where a default that is not shown had no room
             indent = " " * 7 if line.startswith("usage:") else ""
-            print(textwrap.fill(line, width, subsequent_indent=indent) if line[width:] else line)
+            line = _own_words(line)
+            print(wrapped(line, width, later=indent) if line[width:] else narrowed(line))
+
+
+def _call(function: Callable[..., int], command: str, arguments: Sequence[str]) -> int:
+    return int(
+        tyro.cli(
+            _documented(function),
+            prog=f"pellucid {command}",
+            args=arguments,
+            config=(
+                tyro.conf.AvoidSubcommands,
+                tyro.conf.PositionalMetavarFromFieldName,
+                tyro.conf.SuppressFixed,
+            ),
+            registry=RULES,
+        )
+    )
+
+
+def _shown(english: str) -> str:
+    """Return a text of the help in the user's language, as long as the columns it takes."""
+    return widened(tr(english)) if _helping.get() else english
+
+
+def _own_words(line: str) -> str:
+    """Return a line of the help with what tyro writes itself in the user's language, as wide."""
+    for title in TITLES:
+        word = f"{widened(tr(title))} ".ljust(len(title) + 1, "─")
+        line = line.replace(f"{title} ─", f"{word}─")
+    for words in WORDS:
+        line = line.replace(words, widened(tr(words)).ljust(len(words)))
+    return line
 
 
 def before_text(arguments: Sequence[str]) -> Sequence[str]:
@@ -179,8 +210,13 @@ def _documented(function: Callable[..., int]) -> Callable[..., int]:
 
     # Not functools.wraps: tyro would look through it.
     text, args, entries = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
-    paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
-    call.__doc__ = "\n\n".join(paragraphs) + args + re.sub(r"\n {8,}", " ", entries)
+    paragraphs = [_shown(" ".join(paragraph.split())) for paragraph in text.split("\n\n")]
+    options = [
+        f"    {name}: {_shown(what)}"
+        for entry in re.sub(r"\n {8,}", " ", entries).splitlines()
+        for name, _, what in [entry.strip().partition(": ")]
+    ]
+    call.__doc__ = "\n\n".join(paragraphs) + args + "\n".join(options)
     hints = get_type_hints(function, include_extras=True)
     call.__annotations__ = {name: Annotated[hint, DEFAULT] for name, hint in hints.items()}
     call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
@@ -193,8 +229,8 @@ def _default(value: str) -> str:
     >>> _default("None"), _default("''"), _default("'a b' 3")
     ('', '', '(default: a b 3)')
     """
-    shown = {"None": "", "False": "", "True": "on"}.get(value, " ".join(shlex.split(value)))
-    return f"(default: {shown})" if shown else ""
+    shown = {"None": "", "False": "", "True": _shown("on")}.get(value, " ".join(shlex.split(value)))
+    return _shown("(default: {})").format(shown) if shown else ""
 
 
 DEFAULT = tyro.conf.arg(help_behavior_hint=_default)
@@ -218,7 +254,9 @@ def _settings(info: StructTypeInfo) -> StructConstructorSpec | None:
 def _joined(field: StructFieldSpec) -> StructFieldSpec:
     def helptext() -> str | None:
         text = field.helptext() if callable(field.helptext) else field.helptext
-        return " ".join(text.split()) if text else None
+        if not text and is_dataclass(field.type):
+            text = field.type.__doc__  # what tyro would write above its options
+        return _shown(" ".join(text.split())) if text else None
 
     kind: Any = Annotated[field.type, DEFAULT]
     return replace(field, type=kind, helptext=helptext)

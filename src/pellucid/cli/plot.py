@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.cli.console import Output
+from pellucid.cli.language import chosen_language
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
 from pellucid.teach.pictures import PICTURES, save
-from pellucid.teach.topic import language_of
-from pellucid.view.record import Language
 
 FORMATS = (".svg", ".png", ".pdf")
 
@@ -41,8 +40,7 @@ def plot(
     path = output or Path(f"{picture}.svg")
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"--output must end in {', '.join(FORMATS)}; got {path.name!r}")
-    language: Language = language_of() if lang == "auto" else lang
     path.parent.mkdir(parents=True, exist_ok=True)
-    save(PICTURES[picture](language), path)
+    save(PICTURES[picture](chosen_language() if lang == "auto" else lang), path)
     Output().print(f"wrote {path}", markup=False, soft_wrap=True)
     return 0

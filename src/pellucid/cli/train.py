@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from pellucid.cli.console import Output, Progress
+from pellucid.cli.language import tr
 from pellucid.cli.options import asks_help, parse, split_name, value_of
 from pellucid.core.errors import UsageError
 from pellucid.models.quantize import WeightFormat
@@ -120,6 +121,6 @@ def _train(
     if result.interrupted is not None:
         return INTERRUPTED.get(result.interrupted, 1)
     named = shlex.quote(str(folder))
-    console.print(f"use it:    pellucid generate {named}", markup=False, soft_wrap=True)
-    console.print(f"score it:  pellucid evaluate {named}", markup=False, soft_wrap=True)
+    for what, command in ((tr("use it:   "), "generate"), (tr("score it: "), "evaluate")):
+        console.print(f"{what} pellucid {command} {named}", markup=False, soft_wrap=True)
     return 0

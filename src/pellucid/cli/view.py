@@ -12,13 +12,13 @@ import tyro
 from pellucid.cli.console import Output
 from pellucid.cli.options import parse, split_name
 from pellucid.core.errors import UsageError
+from pellucid.core.language import Language
 from pellucid.families import family_of
 from pellucid.families.folder import load_model
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Pipeline
 from pellucid.view import attention
 from pellucid.view.picture import drawable
-from pellucid.view.record import Language
 
 USE = 'which model, and what text? Use `pellucid view MODEL "TEXT"`'
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.core.errors import optional
-from pellucid.view.record import Language, Text
+from pellucid.core.language import Language, Text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

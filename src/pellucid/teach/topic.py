@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ import numpy as np
 
 from pellucid import Rng, nn, ops
 from pellucid.check import TOLERANCE, gradient_check
+from pellucid.core.language import Text
 from pellucid.view.backward import CodeLine, statements
-from pellucid.view.record import Language, Text
 
 
 class Code:
@@ -101,15 +100,3 @@ def gradients_of(
         return y, lambda dy: f_backward(dy, saved)
 
     return Check(DIFFERENCES, lambda: max(gradient_check(forward, arrays)), TOLERANCE)
-
-
-def language_of(environment: Mapping[str, str] = os.environ) -> Language:
-    """Return the language that the locale asks for: Korean, or else English.
-
-    >>> language_of({"LANG": "ko_KR.UTF-8"}), language_of({"LC_ALL": "C", "LANG": "ko_KR.UTF-8"})
-    ('ko', 'en')
-    """
-    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
-        if environment.get(name):
-            return "ko" if environment[name].lower().startswith("ko") else "en"
-    return "en"

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.language import Text
 from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
 from pellucid.data.corpora import find_corpus, load_corpus
@@ -45,7 +46,7 @@ from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.trainer import Trainer, ValidationMetric
 
-Say = Callable[[str], None]
+Say = Callable[[Text], None]
 
 _log = logging.getLogger(__name__)
 
@@ -184,9 +185,20 @@ def train_run(
         save_model(folder / "model", trained, made, weights)
         if scores is not None:
             written = ", ".join(f"{k} {v}" for k, v in scores.written().items())
-            before = f"; scored before the weights were stored as {weights}"
-            say(f"held out: {written}{'' if weights == 'float32' else before}")
-        say(f"model folder: {folder_size(folder / 'model')}, weights stored as {weights}")
+            held_out = Text(f"held out: {written}", f"평가용 데이터: {written}")
+            if weights != "float32":
+                before = f"; scored before the weights were stored as {weights}"
+                held_out = Text(
+                    held_out.en + before, f"{held_out.ko}({weights}로 저장하기 전의 점수)"
+                )
+            say(held_out)
+        size = folder_size(folder / "model")
+        say(
+            Text(
+                f"model folder: {size}, weights stored as {weights}",
+                f"모델 폴더: {size}, 가중치는 {weights}로 저장",
+            )
+        )
     return Outcome(trained, pairs, scores, None)
 
 
@@ -363,20 +375,29 @@ def final_scores(trained: Pipeline, pairs: Splits, config: RunConfig) -> Scores 
     return score(trained, held_out, config) if held_out else None
 
 
-def _account(pairs: Splits, examples: Examples, trained: Pipeline) -> str:
+def _account(pairs: Splits, examples: Examples, trained: Pipeline) -> Text:
+    family = family_of(trained)
+    unit = Text("pairs", "쌍") if family.data == "pairs" else Text("texts", "텍스트")
     aside = [
-        f"{len(side):,} for {use}"
-        for side, use in ((pairs.valid, "validation"), (pairs.test, "the final score"))
+        Text(f"{len(side):,} for {use.en}", f"{use.ko} {len(side):,}개")
+        for side, use in (
+            (pairs.valid, Text("validation", "검증용")),
+            (pairs.test, Text("the final score", "최종 평가용")),
+        )
         if side
     ]
-    family = family_of(trained)
-    unit = "pairs" if family.data == "pairs" else "texts"
     sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in family.tokenizers(trained)]
-    tokens = sizes[0] if len(sizes) == 1 else f"{sizes[0]} source and {sizes[1]} target"
-    return (
-        f"{len(examples):,} {unit} to learn from"
-        + (f", held out {' and '.join(aside)}" if aside else "")
-        + f"; {tokens} tokens in the vocabulary"
+    if len(sizes) == 1:
+        tokens = Text(sizes[0], sizes[0])
+    else:
+        tokens = Text("{} source and {} target".format(*sizes), "입력 {}, 출력 {}".format(*sizes))
+    return Text(
+        f"{len(examples):,} {unit.en} to learn from"
+        + (f", held out {' and '.join(each.en for each in aside)}" if aside else "")
+        + f"; {tokens.en} tokens in the vocabulary",
+        f"학습할 {unit.ko} {len(examples):,}개"
+        + (f", 따로 둔 {unit.ko}: {', '.join(each.ko for each in aside)}" if aside else "")
+        + f"; 어휘의 토큰 수: {tokens.ko}",
     )
 
 

@@ -8,12 +8,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from pellucid.core.errors import UsageError
+from pellucid.core.language import Language as Language  # what a page is written in
+from pellucid.core.language import Text as Text
 from pellucid.view.tokens import Label
 
 Array = np.ndarray
 Kind = Literal["encoder", "decoder", "cross"]
 Side = Literal["source", "target"]
-Language = Literal["en", "ko"]
 
 KINDS: dict[Kind, tuple[Side, Side]] = {
     "encoder": ("source", "source"),
@@ -27,17 +28,6 @@ TITLES: dict[Kind, str] = {
     "decoder": "decoder self-attention",
     "cross": "cross-attention",
 }
-
-
-class Text(NamedTuple):
-    """The same text in both languages."""
-
-    en: str
-    ko: str
-
-    def to(self, language: Language) -> str:
-        """Return the text in one language."""
-        return self.ko if language == "ko" else self.en
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid.check.op_cases import normal
+from pellucid.core.language import Text
 from pellucid.teach.topic import Check, Code, Edge, Step, Topic
 from pellucid.training.optimizers.adam import Moments, adam
-from pellucid.view.record import Text
 
 LR, BETA1, BETA2 = 0.1, 0.9, 0.999
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid import ops
+from pellucid.core.language import Text
 from pellucid.teach.topic import Check, Code, Edge, Step, Topic
-from pellucid.view.record import Text
 
 WIDTH, SHIFT = 64, 5
 

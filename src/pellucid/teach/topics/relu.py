@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pellucid import ops
 from pellucid.check.op_cases import normal
+from pellucid.core.language import Text
 from pellucid.teach.topic import Code, Edge, Step, Topic, gradients_of
-from pellucid.view.record import Text
 
 TOPIC = Topic(
     title=Text("ReLU, leaky ReLU and SiLU", "ReLU, leaky ReLU, SiLU"),

@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 
 from pellucid import ops
+from pellucid.core.language import Text
 from pellucid.teach.topic import Check, Code, Edge, Step, Topic
-from pellucid.view.record import Text
 
 D, DRAWS = 64, 200_000
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.check.op_cases import normal
+from pellucid.core.language import Text
 from pellucid.teach.topic import Check, Code, Edge, Step, Topic, gradients_of
-from pellucid.view.record import Text
 
 
 def _with_the_jacobian() -> float:

@@ -1,0 +1,34 @@
+"""The languages that Pellucid speaks, and which of them a user asks for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+Language = Literal["en", "ko"]
+
+
+class Text(NamedTuple):
+    """The same text in both languages."""
+
+    en: str
+    ko: str
+
+    def to(self, language: Language) -> str:
+        """Return the text in one language."""
+        return self.ko if language == "ko" else self.en
+
+
+def language_of(environment: Mapping[str, str] = os.environ) -> Language:
+    """Return the language that PELLUCID_LANG or else the locale asks for: Korean, or English.
+
+    >>> language_of({"LANG": "ko_KR.UTF-8"}), language_of({"LC_ALL": "C", "LANG": "ko_KR.UTF-8"})
+    ('ko', 'en')
+    >>> language_of({"PELLUCID_LANG": "en", "LC_ALL": "ko_KR.UTF-8"})
+    'en'
+    """
+    for name in ("PELLUCID_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        if environment.get(name):
+            return "ko" if environment[name].lower().startswith("ko") else "en"
+    return "en"
