@@ -23,7 +23,7 @@ TOKEN = re.compile(
     | (?P<code>[A-Za-z]+_[A-Za-z]{{3,}}\w*)
     | (?P<number>\d+(?:\.\d+)?)
     | (?P<half>½)
-    | (?P<name>[^\W\d_ᵀᵗΣ]{HAT}?[A-Za-z]*)
+    | (?P<name>[^\W\d_Σ{"".join(SUPERSCRIPTS)}{"".join(SUBSCRIPTS)}]{HAT}?[A-Za-z]*)
     | (?P<sub>_[A-Za-z0-9]+|[{"".join(SUBSCRIPTS)}]+)
     | (?P<sup>[{"".join(SUPERSCRIPTS)}]+|\^)
     | (?P<open>[(\[{{])
@@ -32,7 +32,6 @@ TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-"""The letters of a Greek name do not join: it is one letter, with a hat perhaps."""
 
 
 class Token(NamedTuple):
@@ -129,7 +128,8 @@ class _Reader:
             if token.kind in ("name", "code") and called and following:
                 self.at += 1
                 return self._scripts(Part("factor", f"<mrow>{xml}{self._group(following)[1]}</mrow>"))
-        return self._scripts(Part("factor", xml, inside, len(token.text) > 2))
+        word = re.fullmatch("<mi>[A-Za-z]{2,}</mi>", xml) is not None
+        return self._scripts(Part("factor", xml, inside, word))
 
     def _group(self, opening: Token) -> tuple[str, str]:
         """Return the content of a bracket that has been read, without it and with it."""

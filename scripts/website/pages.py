@@ -6,6 +6,7 @@ site is built, so nothing generated is kept in the repository and nothing can be
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import os
@@ -15,12 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import griffe
 import numpy as np
 from formulas import clauses, mathml
 
+from pellucid.cli import language as language_of_the_command_line
 from pellucid.data.corpora import CORPORA
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
@@ -91,7 +93,7 @@ WORDS: dict[str, tuple[str, str]] = {
         "`--training.clip-norm`.",
         "레시피의 모든 설정입니다. TOML 파일의 키이자 `pellucid train`의 옵션입니다. 옵션으로 쓸 때는 "
         "앞에 `--`를 붙이고 `_`를 `-`로 바꿉니다. `training.clip_norm`은 "
-        "`--training.clip-norm`입니다. 설명은 코드의 주석을 그대로 옮겨 영어입니다.",
+        "`--training.clip-norm`입니다.",
     ),
     "setting": ("setting", "설정"),
     "type": ("type", "타입"),
@@ -143,6 +145,18 @@ PICTURES = {
 def word(name: str, language: Language) -> str:
     """Return a heading in one language."""
     return WORDS[name][LANGUAGES.index(language)]
+
+
+@cache
+def korean() -> dict[str, str]:
+    """Return the Korean of the English texts that the code has."""
+    own = tomllib.loads(Path(__file__).with_name("korean.toml").read_text(encoding="utf-8"))
+    return {**language_of_the_command_line.korean(), **own}
+
+
+def said(english: str, language: Language) -> str:
+    """Return a text of the code in one language; in English where it has no Korean yet."""
+    return korean().get(english, english) if language == "ko" else english
 
 
 def generated() -> dict[str, Write]:
@@ -267,7 +281,7 @@ def recipes(language: Language) -> str:
         values = tomllib.loads(text)
         family = values.get("model", {}).get("model_type", "seq2seq")
         rows.append(
-            (f"[`{name}`](#{name})", f"`{family}`", recipe.data.corpus, escaped(recipe.description))
+            (f"[`{name}`](#{name})", f"`{family}`", recipe.data.corpus, escaped(said(recipe.description, language)))
         )
         listings.append(
             f"### {name} {{ #{name} }}\n\n```console\npellucid train {name}\n```\n\n"
@@ -275,7 +289,7 @@ def recipes(language: Language) -> str:
         )
     heads = [say("recipe"), say("model"), say("data"), say("about")]
     corpora = [
-        (f"`{corpus.name}`", escaped(corpus.origin), escaped(corpus.licence))
+        (f"`{corpus.name}`", *(escaped(said(text, language)) for text in (corpus.origin, corpus.licence)))
         for corpus in CORPORA.values()
     ]
     return "\n\n".join(
@@ -303,7 +317,7 @@ def settings(language: Language) -> str:
     say = partial(word, language=language)
     heads = [say("setting"), say("type"), say("default"), say("meaning")]
     lines = [f"# {say('settings')}", say("settings_about")]
-    for section, rows in sections().items():
+    for section, rows in sections(language).items():
         lines += [f"## {section}", table(heads, rows)]
     return "\n\n".join(lines) + "\n"
 
@@ -322,29 +336,36 @@ SECTIONS = {
     "training.optimizer": ("training.config.OptimizerConfig",),
     "training.schedule": ("training.config.ScheduleConfig",),
     "search": ("generation.search.SearchConfig",),
+    "search.constraints": ("generation.constraints.Constraints",),
     "evaluation": ("training.config.EvaluationConfig",),
 }
 """The dataclasses that a section of a recipe is made of."""
 
 
-def sections() -> dict[str, list[tuple[str, ...]]]:
+def sections(language: Language = "en") -> dict[str, list[tuple[str, ...]]]:
     """Return the rows (key, type, default, meaning) of each section of a recipe."""
     found: dict[str, list[tuple[str, ...]]] = {}
     for section, classes in SECTIONS.items():
         rows = found.setdefault(section, [])
         seen = set()
-        for name in classes:
-            for attribute in _package()[name].attributes.values():
-                documented = attribute.docstring and attribute.annotation is not None
-                if not documented or attribute.name in seen or "ClassVar" in str(attribute.annotation):
+        for path in classes:
+            module, _, name = path.rpartition(".")
+            kind = getattr(importlib.import_module(f"pellucid.{module}"), name)
+            attributes, hints = _package()[path].all_members, get_type_hints(kind)
+            for field in dataclasses.fields(kind):
+                attribute = attributes[field.name]
+                known = field.name in seen or f"{section}.{field.name}" in SECTIONS
+                if known or not attribute.docstring:
                     continue
-                seen.add(attribute.name)
-                default = "" if attribute.value is None else f"`{attribute.value}`"
-                if "factory" in default:
-                    default = ""
-                meaning = escaped(" ".join(attribute.docstring.value.split()))
-                kind = str(attribute.annotation).replace("|", "\\|")
-                rows.append((f"`{section}.{attribute.name}`", f"`{kind}`", default, meaning))
+                seen.add(field.name)
+                meaning = said(" ".join(attribute.docstring.value.split()), language)
+                choices = get_args(hints[field.name])
+                if get_origin(hints[field.name]) is Literal:
+                    type_ = ", ".join(f"`{choice}`" for choice in choices)
+                else:
+                    type_ = f"`{attribute.annotation}`".replace("|", "\\|")
+                default = "" if field.default is dataclasses.MISSING else f"`{field.default!r}`"
+                rows.append((f"`{section}.{field.name}`", type_, default, escaped(meaning)))
     return found
 
 
@@ -357,11 +378,11 @@ def parts(language: Language) -> str:
         names = [f"CTranslate2 `{activation.ctranslate2}`"] if activation.ctranslate2 else []
         names += ["ONNX"] if activation.onnx else []
         names += [f"Hugging Face `{activation.huggingface[0]}`"] if activation.huggingface else []
-        text = first_line(activation.op.forward)
+        text = escaped(said(summary(activation.op.forward), language))
         text += f" ({say('gated')})" if activation.gates > 1 else ""
         known.append((f"`{activation.name}`", text, yes[bool(activation.kernel)], ", ".join(names)))
     norms = [
-        (f"`{norm.name}`", first_line(norm.op.forward), say("both" if norm.has_bias else "weight"))
+        (f"`{norm.name}`", escaped(said(summary(norm.op.forward), language)), say("both" if norm.has_bias else "weight"))
         for norm in NORMS.values()
     ]
     schemes = [
@@ -374,7 +395,7 @@ def parts(language: Language) -> str:
     optimizers = [
         (
             f"`{optimizer.name}`",
-            escaped(optimizer.about),
+            escaped(said(optimizer.about, language)),
             ", ".join(f"`{state}`" for state in optimizer.states),
             yes[bool(optimizer.kernel)],
         )
@@ -383,7 +404,7 @@ def parts(language: Language) -> str:
     schedules = [
         (
             f"`{schedule.name}`",
-            escaped(schedule.about),
+            escaped(said(schedule.about, language)),
             ", ".join(f"`{name}`" for name in schedule.reads),
         )
         for schedule in SCHEDULES.values()
@@ -407,10 +428,15 @@ def parts(language: Language) -> str:
     return "\n\n".join(lines) + "\n"
 
 
-def first_line(function: Callable[..., Any]) -> str:
-    """Return the first sentence of a function's docstring, escaped."""
-    text = inspect.getdoc(function) or inspect.getdoc(inspect.unwrap(function)) or ""
-    return escaped(re.split(r"(?<=[.;]) |\.$|\n\n", " ".join(text.split("\n")))[0].rstrip(".;"))
+def summary(function: Callable[..., Any]) -> str:
+    """Return what a function returns, by the first sentence of its docstring.
+
+    >>> from pellucid import ops
+    >>> summary(ops.relu)
+    'max(0, x)'
+    """
+    sentence, *_ = re.split(r"(?<=[.;]) |\n\n", (inspect.getdoc(function) or "").strip())
+    return " ".join(sentence.split()).removeprefix("Return ").rstrip(".;")
 
 
 # the API reference, which is in English; its Korean pages list the names
@@ -540,13 +566,16 @@ def source(path: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return plain text so that Markdown leaves its characters alone.
+    """Return plain text so that Markdown leaves its characters alone; `code` stays code.
 
-    >>> escaped("dP_ij * [x > 0]")
-    'dP\\\\_ij \\\\* \\\\[x &gt; 0\\\\]'
+    >>> escaped("dP_ij * [x > 0], `a_b`")
+    'dP\\\\_ij \\\\* \\\\[x &gt; 0\\\\], `a_b`'
     """
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_{}\[\]|~^])", r"\\\1", text)
+    parts = re.split(r"(`[^`]+`)", text)
+    for i in range(0, len(parts), 2):
+        plain = parts[i].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        parts[i] = re.sub(r"([\\`*_{}\[\]|~^])", r"\\\1", plain)
+    return "".join(parts)
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -10,7 +10,7 @@ from pellucid import nn, ops
 from pellucid.check.op_cases import normal
 from pellucid.teach.topic import DIFFERENCES, Check, Code, Edge, Step, Topic
 from pellucid.check import TOLERANCE, gradient_check
-from pellucid.view.record import Text
+from pellucid.core.language import Text
 
 E, H = 6, 2
 
