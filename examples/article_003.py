@@ -50,7 +50,7 @@ for number, (name, settings) in enumerate(experiments.items()):
     short[name] = final_loss(lesson.train(f"scaling-{number}", *settings, share=0.25))
 print()
 for name, loss in short.items():
-    print(f"{name:<46} {loss:.3f}")
+    print(f"{loss:.3f}  {name}")
 
 # %% [markdown]
 # ## The article's table next to ours, epoch by epoch

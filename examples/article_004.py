@@ -54,7 +54,8 @@ cases = {
 }
 for name, draw in cases.items():
     tops = np.array([article_test(draw)[1].max(axis=-1) for _ in range(100)])
-    print(f"{name:<22} largest weight {tops.mean():.2f}, one-hot rows {(tops > 0.99).mean():.0%}")
+    one_hot = (tops > 0.99).mean()
+    print(f"largest weight {tops.mean():.2f}, one-hot rows {one_hot:.0%}: {name}")
 
 # %% [markdown]
 # ## No valid key

@@ -1,5 +1,6 @@
 """Write a Jupyter notebook from every script in examples/; `--check` only says which are stale.
 
+article_000.ko.py is the Korean twin of article_000.py, and has a notebook of its own.
 A script is in the percent format: `# %%` begins a cell of code, `# %% [markdown]` one of text,
 whose lines are comments. Notebooks have no outputs, so that they hold nothing a script does not.
 """
@@ -13,13 +14,17 @@ from typing import Any
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 INSTALL = """\
-# Installed? If not: clone the repository, then run  %pip install './pellucid[demo,lab]'
+# {}  %pip install './pellucid[demo,lab]'
 import pellucid
 
 print("Pellucid", pellucid.__version__)"""
+INSTALLED = {
+    "en": "Installed? If not: clone the repository, then run",
+    "ko": "설치되어 있지 않다면 저장소를 복제한 다음 실행하세요:",
+}
 
 
-def notebook(script: str) -> dict[str, Any]:
+def notebook(script: str, language: str) -> dict[str, Any]:
     """Return the notebook of a script, as nbformat 4.5 has it.
 
     Raises `ValueError` when the script does not begin with a cell.
@@ -35,7 +40,7 @@ def notebook(script: str) -> dict[str, Any]:
             cells.append(_cell("markdown", "\n".join(lines), len(cells)))
         else:
             cells.append(_cell("code", body.strip("\n"), len(cells)))
-    cells.insert(1, _cell("code", INSTALL, len(cells)))
+    cells.insert(1, _cell("code", INSTALL.format(INSTALLED[language]), len(cells)))
     return {
         "cells": cells,
         "metadata": {
@@ -49,7 +54,8 @@ def notebook(script: str) -> dict[str, Any]:
 
 def written(script: Path) -> str:
     """Return the text of a script's notebook file."""
-    made = notebook(script.read_text(encoding="utf-8"))
+    language = "ko" if script.stem.endswith(".ko") else "en"
+    made = notebook(script.read_text(encoding="utf-8"), language)
     return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
 
 

@@ -455,21 +455,22 @@ class TestTrain:
 class TestStopping:
     """Runs in processes of their own, ended from outside."""
 
-    ARGUMENTS = ("--data.train", "words.tsv", "--training.steps", "60", "--model.dropout", "0.1")
+    DATA = ("--data.train", "words.tsv", "--model.dropout", "0.1")
+    ARGUMENTS = (*DATA, "--training.steps", "100")
 
-    def begin(self, place: Path, run: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pellucid", "train", "tiny.toml", *self.ARGUMENTS]
+    def begin(self, place: Path, run: Path, steps: int = 100) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "pellucid", "train", "tiny.toml", *self.DATA]
         return subprocess.Popen(
-            [*command, "--run", str(run)],
+            [*command, "--training.steps", str(steps), "--run", str(run)],
             cwd=place,
             env={**os.environ, "PELLUCID_KERNELS": "off"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
 
-    def start(self, place: Path, run: Path) -> subprocess.Popen[bytes]:
+    def start(self, place: Path, run: Path, steps: int = 100) -> subprocess.Popen[bytes]:
         """Begin a run and wait for its second checkpoint."""
-        running = self.begin(place, run)
+        running = self.begin(place, run, steps)
         while not (run / "checkpoints" / "step-00000004").exists():
             assert running.poll() is None, running.communicate()
             time.sleep(0.01)
@@ -501,7 +502,7 @@ class TestStopping:
     def test_a_signal_saves_and_says_how_to_go_on(
         self, number: signal.Signals, place: Path, tmp_path: Path
     ) -> None:
-        running = self.start(place, tmp_path / "run")
+        running = self.start(place, tmp_path / "run", steps=1_000_000)
         running.send_signal(number)
         out, err = running.communicate(timeout=60)
         assert running.returncode == 128 + number, err.decode()

@@ -103,5 +103,6 @@ def test_the_notebook_holds_the_scripts_code(script: Path) -> None:
     ast.parse(code[0])
 
 
-def test_there_is_a_script_for_every_article() -> None:
-    assert [path.stem for path in SCRIPTS] == [f"article_{n:03}" for n in range(5)]
+def test_there_is_a_script_for_every_article_in_both_languages() -> None:
+    stems = [path.stem for path in SCRIPTS]
+    assert stems == [f"article_{n:03}{end}" for n in range(5) for end in (".ko", "")]

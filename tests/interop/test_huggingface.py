@@ -21,12 +21,12 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.interop import families
 from pellucid.interop.families import Foreign
-from pellucid.interop.huggingface import Pretrained, read_pretrained
+from pellucid.interop.huggingface import Pretrained, gathered, read_json, read_pretrained
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM
 from pellucid.models.describe import UnsupportedError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
-FAMILIES = ("gpt2", "bert", "roberta")
+FAMILIES = tuple(families.FAMILIES)
 PRECISIONS = [(np.float64, 1e-12), (np.float32, 2e-5)]
 
 
@@ -53,10 +53,34 @@ def test_logits_and_rows_are_theirs(family: str, dtype: Any, tolerance: float) -
     assert_near(model.rows(text, *segments)[0], answers["rows"], tolerance)
 
 
-def test_a_gpt2_goes_on_one_token_at_a_time() -> None:
-    model, _ = read_pretrained(FIXTURES / "gpt2", np.float64)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
+def test_gradients_are_theirs(family: str, dtype: Any, tolerance: float) -> None:
+    folder = FIXTURES / family
+    model, _ = read_pretrained(folder, dtype)
+    answers, theirs = (load_file(folder / f"{x}.safetensors") for x in ("answers", "gradients"))
+    segments = (answers["segments"],) if "segments" in answers else ()
+    _, backward = model.forward(text_of(answers), *segments)
+    backward(theirs.pop("logits").astype(dtype))
+    record = families.FAMILIES[family]
+    theirs = {name.removeprefix(record.prefix): array for name, array in theirs.items()}
+    config = Foreign(read_json(folder / "config.json"), folder / "config.json")
+    for name, source in record.sources(model.config, config, tuple(theirs)).items():
+        ours = dict(model.all_names())[name].grad
+        if all(part in theirs for part in source.names):  # a tied array has its first name there
+            expected = gathered(source._replace(plus=0.0), theirs)
+            assert ours is not None, name
+            assert_near(ours, expected, tolerance)
+
+
+DECODERS = [name for name, record in families.FAMILIES.items() if record.model is CausalLM]
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_a_decoder_goes_on_one_token_at_a_time(family: str) -> None:
+    model, _ = read_pretrained(FIXTURES / family, np.float64)
     assert isinstance(model, CausalLM)
-    answers = load_file(FIXTURES / "gpt2" / "answers.safetensors")
+    answers = load_file(FIXTURES / family / "answers.safetensors")
     tokens, expected = answers["tokens"][0], answers["logits"][:11]
     state = model.start(Packed.of([tokens[:4]]))
     for t in range(4, 11):
@@ -154,7 +178,10 @@ def change_config(folder: Path, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model_type": "llama"}, "'llama' is not supported; expected one of gpt2, bert, roberta"),
+        (
+            {"model_type": "falcon"},
+            "'falcon' is not supported; expected one of gpt2, bert, roberta",
+        ),
         ({"n_embd": None}, "n_embd is missing"),
         ({"n_head": "three"}, "n_head = 'three'; expected int"),
         ({"n_head": 5}, "num_attention_heads must divide d_model"),

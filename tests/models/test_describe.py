@@ -80,17 +80,25 @@ def test_settings_are_those_of_the_modules(kind: Any, config: Any) -> None:
 
 
 @pytest.mark.parametrize("scale", ["sqrt_d_k", "learned"])
-def test_projections_are_those_of_the_attention(scale: Any) -> None:
-    model = CausalLM(replace(SMALL, attention_scale=scale))
+def test_attention_over_its_projections_needs_no_learned_scale(scale: Any) -> None:
+    model = CausalLM(replace(SMALL, attention_scale=scale), dtype=np.float64).eval()
+    generator = np.random.default_rng(1)
     for parameter in model.parameters():
-        parameter.data = parameter.data + np.arange(parameter.data.size).reshape(parameter.shape)
+        parameter.data = parameter.data + 0.3 * generator.standard_normal(parameter.shape)
     (block, *_) = [record for record in describe(model) if isinstance(record, Residual)]
     assert isinstance(block.sublayer, Attention)
-    found = projections(block.sublayer, model.state_dict())
-    expected = model.decoder.layers[0].self_attn.folded_projections()
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(ours[0], theirs.weight)
-        np.testing.assert_array_equal(ours[1], theirs.bias)
+    weights, biases = zip(*projections(block.sublayer, model.state_dict()), strict=True)
+    own = model.decoder.layers[0].self_attn
+    copy = nn.MultiheadAttention(
+        own.embed_dim, own.num_heads, scale=block.sublayer.scale, dtype=np.float64
+    )
+    state = own.state_dict()
+    state.pop("head_scale", None)
+    stacked = {"in_proj_weight": np.concatenate(weights), "in_proj_bias": np.concatenate(biases)}
+    copy.load_state_dict(state | stacked)
+    x = generator.standard_normal((5, own.embed_dim))
+    context = nn.Context(cu_seqlens=np.array([0, 5]))
+    np.testing.assert_allclose(copy.run(x, context)[0], own.run(x, context)[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned"])

@@ -86,17 +86,3 @@ def test_another_word_is_no_scale() -> None:
         ValueError, match="scale must be a number, None or \"learned\", got 'sqrt_d_k'"
     ):
         nn.MultiheadAttention(E, H, scale="sqrt_d_k")  # type: ignore[arg-type]
-
-
-def test_folded_projections_need_no_scale() -> None:
-    mha, copy = uneven(), nn.MultiheadAttention(E, H, dtype=np.float64, scale=1.0)
-    assert copy.in_proj_weight is not None
-    assert copy.in_proj_bias is not None
-    folded = mha.folded_projections()
-    state = mha.state_dict()
-    state["in_proj_weight"] = np.concatenate([p.weight for p in folded])
-    state["in_proj_bias"] = np.concatenate([p.bias for p in folded if p.bias is not None])
-    del state["head_scale"]
-    copy.load_state_dict(state)
-    x = rows()[:, None]
-    np.testing.assert_allclose(copy(x, x, x)[0], mha(x, x, x)[0], rtol=0, atol=1e-14)

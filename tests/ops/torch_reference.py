@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from pellucid.check import OpCase
 from pellucid.core.rng import Rng, keep_mask
 from pellucid.ops.attention import _by_head
+from pellucid.ops.rotary import Angles
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle here and is not installed")
 functional = torch.nn.functional
@@ -69,11 +71,37 @@ def _swiglu(x: Tensor) -> Tensor:
     return functional.silu(a) * b
 
 
-def _rotary(x: Tensor, positions: Tensor) -> Tensor:
+def _geglu(x: Tensor, approximate: str = "none") -> Tensor:
+    a, b = x.chunk(2, -1)
+    return functional.gelu(a, approximate=approximate) * b
+
+
+def _share_heads(x: Tensor, times: int) -> Tensor:
+    return x.repeat_interleave(times, dim=-2)
+
+
+def _frequencies(half: int, angles: Angles | None) -> Tensor:
+    """Llama 3's, pair by pair, by wavelengths as its paper's code has them."""
+    pairs = torch.arange(half, dtype=torch.float64)
+    if angles is None:
+        return 10000.0 ** (-pairs / half)
+    base, factor, low, high, original = angles
+    speeds = []
+    for speed in (base ** (-pairs / half)).tolist():
+        wavelength = 2 * math.pi / speed
+        smooth = (original / wavelength - low) / (high - low)
+        if wavelength > original / low:
+            speed = speed / factor
+        elif wavelength >= original / high:
+            speed = (1 - smooth) * speed / factor + smooth * speed
+        speeds.append(speed)
+    return torch.tensor(speeds, dtype=torch.float64)
+
+
+def _rotary(x: Tensor, positions: Tensor, angles: Angles | None = None) -> Tensor:
     """Complex numbers in place of pairs: x e^(iθ)."""
     a, b = x.double().chunk(2, -1)
-    half = a.shape[-1]
-    theta = positions[:, None, None] * 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+    theta = positions[:, None, None] * _frequencies(a.shape[-1], angles)
     turned = torch.complex(a, b) * torch.polar(torch.ones_like(theta), theta)
     return torch.cat([turned.real, turned.imag], -1).to(x.dtype)
 
@@ -102,6 +130,7 @@ def _attention(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
     shape = (*q.shape[:-1], k.shape[-2])
     allowed = torch.ones(shape, dtype=torch.bool)
@@ -116,9 +145,10 @@ def _attention(
     alive = allowed.any(-1, keepdim=True)
     added = torch.where(allowed | ~alive, added, -torch.inf)
     added = torch.where(alive, added, 0.0)  # torch gives NaN to a row with nothing to attend to
-    if not dropout:
+    if not dropout and softcap is None:
         return functional.scaled_dot_product_attention(q, k, v, added, scale=scale) * alive
-    a = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale) + added
+    a = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    a = (a if softcap is None else softcap * torch.tanh(a / softcap)) + added
     return _dropout(functional.softmax(a, -1), dropout, _by_head(rng, shape)) @ v * alive
 
 
@@ -192,6 +222,7 @@ def _bias_act_dropout(
     special = {
         "leaky_relu": functional.leaky_relu,
         "gelu_tanh": lambda h: functional.gelu(h, approximate="tanh"),
+        "geglu_tanh": lambda h: _geglu(h, "tanh"),
     }
     act = special.get(activation) or globals()[f"_{activation}"]
     return _dropout(act(shifted), dropout, rng)

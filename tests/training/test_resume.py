@@ -97,7 +97,7 @@ def test_a_polite_signal_saves_and_says_how_to_go_on(
     uninterrupted: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     folder = tmp_path / "stopped"
-    process = start(folder, resume=False, slowly=0.02)
+    process = start(folder, resume=False, slowly=0.2)
     assert process.stdout is not None
     begun = [process.stdout.readline().strip() for _ in range(6)]
     process.send_signal(number)

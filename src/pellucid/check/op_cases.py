@@ -10,6 +10,7 @@ from pellucid.check.cases import OpCase
 from pellucid.check.gradient import Array
 from pellucid.core.rng import Rng
 from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.rotary import Angles
 
 N, H, L, S, D, E, F, V = 2, 3, 5, 7, 11, 13, 17, 19  # primes: no axis passes for another
 
@@ -60,6 +61,9 @@ def _small() -> list[OpCase]:
         _case("leaky_relu", x=bent, slope=0.1),
         _case("silu", x=x),
         _case("swiglu", x=normal(N, L, 2 * F)),
+        _case("geglu", x=normal(N, L, 2 * F)),
+        _case("geglu", "tanh", x=normal(N, L, 2 * F), approximate="tanh"),
+        _case("share_heads", x=normal(L, H, D), times=2),
         _case("gelu", x=x),
         _case("gelu", "tanh", x=x, approximate="tanh"),
         _case("dropout", x=x, p=0.3, rng=Rng(5)),
@@ -82,10 +86,15 @@ def _attention() -> list[OpCase]:
     rows = np.arange(N * L, dtype=np.uint32).reshape(N, 1, L)
     return [
         _case("rotary", x=normal(L, H, 2 * D), positions=np.array([0, 3, 1, 97, 2])),
+        _case(
+            "rotary", "as Llama 3", x=normal(L, H, 2 * D), positions=np.array([0, 3, 1, 97, 2]),
+            held={"angles": Angles(500.0, 8.0, 1.0, 4.0, 64)},
+        ),
         _case("attention", q=q, k=k, v=v),
         _case("attention", "scale, dropout", q=q, k=k, v=v, scale=0.2, dropout=0.3, rng=Rng(5)),
         _case("attention", "bool mask", q=q, k=k, v=v, mask=padding),
         _case("attention", "float mask", q=q, k=k, v=v, held={"mask": per_query}),
+        _case("attention", "soft cap", q=q, k=k, v=v, softcap=1.5, causal=True),
         _case("attention", "causal, L < S", q=q, k=k, v=v, causal=True),
         _case("attention", "causal, L > S", q=longer, k=q, v=fewer, causal=True),
         _case("attention", "one head, no batch", q=q[0, 0], k=k[0, 0], v=v[0, 0]),
@@ -105,6 +114,7 @@ def _packed_attention() -> list[OpCase]:
         _case("head_scale", q=q, scale=normal(H)),
         _case("head_scale", "padded", q=normal(N, L, H, D), scale=normal(H)),
         _case("packed_attention", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k),
+        _case("packed_attention", "soft cap", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k, softcap=2.0),
         _case("packed_attention", "no keys", q=q, k=k, v=v, cu_q=cu_q, cu_k=no_keys, scale=0.2),
         _case(
             "packed_attention", "causal, dropout", q=q, k=own[::-1], v=own, cu_q=cu_q, cu_k=cu_q,

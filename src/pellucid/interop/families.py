@@ -1,4 +1,4 @@
-"""Hugging Face's GPT-2, BERT and RoBERTa: their settings and names, and ours.
+"""Hugging Face's decoders and encoders: their settings and names, and ours.
 
 A family is a record: its config.json to our settings, and our tensors' names to theirs.
 """
@@ -6,6 +6,8 @@ A family is a record: its config.json to our settings, and our tensors' names to
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -29,6 +31,8 @@ class Theirs(NamedTuple):
     """GPT-2 keeps its matrices as (in, out), torch's Linear as (out, in)."""
     skip: int = 0
     """Rows left out at the start."""
+    plus: float = 0.0
+    """Added to every number: Gemma keeps a norm's weight less one."""
 
 
 class Family(NamedTuple):
@@ -76,6 +80,10 @@ class Foreign:
         """Return a number."""
         return float(self._get(name, (int, float), default))
 
+    def maybe_whole(self, name: str) -> int | None:
+        """Return a whole number, or None where there is none."""
+        return None if self.values.get(name) is None else self.whole(name)
+
     def text(self, name: str, default: str) -> str:
         """Return a text."""
         return cast(str, self._get(name, (str,), default))
@@ -97,6 +105,14 @@ class Foreign:
         if theirs not in ACTIVATIONS:
             raise self.fault(f"{name} = {theirs!r}; expected one of {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[theirs]
+
+    def gated(self, name: str, default: str) -> Activation:
+        """Return our name of the gated form of an activation."""
+        known = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
+        plain = self.activation(name, default)
+        if plain not in known:
+            raise self.fault(f"{name} = {plain!r} has no gated form here: {', '.join(known)} have")
+        return known[plain]
 
     def only(self, name: str, allowed: Any) -> None:
         """Raise `UserError` when a setting has a value that no model here has."""
@@ -168,6 +184,127 @@ def _gpt2_names(
             **_both(f"{ours}.norm2", f"{his}.ln_2"),
         }
     return names
+
+
+# Llama, and what is built like it -----------------------------------------------------------------
+
+
+def _llama_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+    heads = theirs.whole("num_attention_heads")
+    bias = theirs.flag("attention_bias", False)
+    if theirs.flag("mlp_bias", False) != bias:
+        raise theirs.fault("attention_bias and mlp_bias differ; a model here has one setting")
+    return CausalLMConfig(
+        vocab_size=theirs.whole("vocab_size"),
+        d_model=theirs.whole("hidden_size"),
+        num_attention_heads=heads,
+        num_key_value_heads=theirs.whole("num_key_value_heads", heads),
+        head_dim=theirs.maybe_whole("head_dim"),
+        num_hidden_layers=theirs.whole("num_hidden_layers"),
+        ffn_dim=theirs.whole("intermediate_size"),
+        max_position_embeddings=theirs.whole("max_position_embeddings", 2048),
+        activation_function=theirs.gated("hidden_act", "silu"),
+        norm_type="rms_norm",
+        layer_norm_eps=theirs.number("rms_norm_eps", 1e-6),
+        linear_bias=bias,
+        positions="rotary",
+        dropout=0.0,
+        attention_dropout=theirs.number("attention_dropout", 0.0),
+        tie_word_embeddings=theirs.flag("tie_word_embeddings", False),
+        bos_token_id=theirs.first("bos_token_id", 1),
+        eos_token_id=theirs.first("eos_token_id", 2),
+        pad_token_id=theirs.maybe_whole("pad_token_id") or 0,
+        **_rotation(theirs),
+    )
+
+
+def _rotation(theirs: Foreign) -> dict[str, Any]:
+    """Return the settings of rotary positions, from older files and newer ones."""
+    theirs.only("partial_rotary_factor", 1.0)
+    values = {"rope_theta": theirs.values.get("rope_theta", 10000.0)}
+    for name in ("rope_scaling", "rope_parameters"):
+        given = theirs.values.get(name)
+        values |= given if isinstance(given, dict) else {}
+    rope = Foreign(values, theirs.path)
+    rope.only("partial_rotary_factor", 1.0)
+    kind = rope.text("rope_type", rope.text("type", "default"))
+    settings: dict[str, Any] = {"rope_theta": rope.number("rope_theta", 10000.0)}
+    if kind in ("linear", "llama3"):
+        settings["rope_factor"] = rope.number("factor", 1.0)
+    if kind == "llama3":
+        settings |= {
+            "rope_low_freq_factor": rope.number("low_freq_factor", 1.0),
+            "rope_high_freq_factor": rope.number("high_freq_factor", 4.0),
+            "rope_original_positions": rope.whole("original_max_position_embeddings"),
+        }
+    if kind not in ("default", "linear", "llama3"):
+        raise rope.fault(f"rope_type = {kind!r}; expected default, linear or llama3")
+    return settings
+
+
+def _mistral_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+    window = theirs.maybe_whole("sliding_window")
+    return replace(_llama_config(theirs, names), sliding_window=window)
+
+
+def _qwen_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+    config, window = _llama_config(theirs, names), None
+    if theirs.flag("use_sliding_window", False):
+        kinds = theirs.values.get("layer_types") or ["sliding_attention"]
+        if set(kinds) != {"sliding_attention"}:
+            raise theirs.fault("only some layers have a sliding window; here all have it or none")
+        window = theirs.maybe_whole("sliding_window")
+    return replace(config, sliding_window=window)
+
+
+def _qwen2_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+    return replace(_qwen_config(theirs, names), linear_bias=False, qkv_bias=True)
+
+
+def _qwen3_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+    return replace(_qwen_config(theirs, names), qk_norm=True)
+
+
+def _gemma_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+    values = {"head_dim": 256, "tie_word_embeddings": True, **theirs.values}
+    values["hidden_act"] = (
+        theirs.values.get("hidden_activation")
+        or theirs.values.get("hidden_act")
+        or "gelu_pytorch_tanh"
+    )
+    return replace(
+        _llama_config(Foreign(values, theirs.path), names), embedding_scale="sqrt_d_model"
+    )
+
+
+def _llama_names(
+    config: CausalLMConfig, theirs: Foreign, names_there: Collection[str], plus: float = 0.0
+) -> dict[str, Theirs]:
+    names = {
+        "embed.tokens.weight": Theirs(("embed_tokens.weight",)),
+        "decoder.norm.weight": Theirs(("norm.weight",), plus=plus),
+        "output.weight": Theirs(
+            ("embed_tokens.weight" if config.tie_word_embeddings else "lm_head.weight",)
+        ),
+    }
+    for i in range(config.num_hidden_layers):
+        ours, his = f"decoder.layers.{i}", f"layers.{i}"
+        for kind in ("weight", "bias"):
+            stacked = {
+                "self_attn.in_proj_": [f"self_attn.{part}_proj" for part in "qkv"],
+                "self_attn.out_proj.": ["self_attn.o_proj"],
+                "linear1.": ["mlp.gate_proj", "mlp.up_proj"],
+                "linear2.": ["mlp.down_proj"],
+            }
+            for mine, parts in stacked.items():
+                sources = tuple(f"{his}.{part}.{kind}" for part in parts)
+                names[f"{ours}.{mine}{kind}"] = Theirs(sources)
+        for mine, other in (("norm1", "input_layernorm"), ("norm2", "post_attention_layernorm")):
+            names[f"{ours}.{mine}.weight"] = Theirs((f"{his}.{other}.weight",), plus=plus)
+        for each in ("self_attn.q_norm.weight", "self_attn.k_norm.weight"):
+            names[f"{ours}.{each}"] = Theirs((f"{his}.{each}",))
+    own = {tensor.name for tensor in tensors(describe(config))}
+    return {name: source for name, source in names.items() if name in own}
 
 
 # BERT, and RoBERTa, which differs in its head and in where positions begin ------------------------
@@ -268,6 +405,87 @@ def _roberta_names(
     return names
 
 
+def _electra_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
+    theirs.only("embedding_size", theirs.whole("hidden_size"))
+    head = "generator_predictions.dense.weight" in names
+    config = replace(_bert_config(theirs, names), head=head)
+    if head and config.activation_function != "gelu":
+        raise theirs.fault(
+            f"hidden_act = {theirs.values['hidden_act']!r}: ELECTRA's head has 'gelu', and a model "
+            "here has one activation"
+        )
+    return config
+
+
+def _electra_names(
+    config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
+) -> dict[str, Theirs]:
+    names = _encoder_names(config, 0)
+    if config.head:
+        tied, table = config.tie_word_embeddings, "embeddings.word_embeddings.weight"
+        names |= {
+            **_both("head.dense", "generator_predictions.dense"),
+            **_both("head.norm", "generator_predictions.LayerNorm"),
+            "output.weight": Theirs((table if tied else "generator_lm_head.weight",)),
+            "output.bias": Theirs(("generator_lm_head.bias",)),
+        }
+    return names
+
+
+def _distilbert_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
+    return MaskedLMConfig(
+        vocab_size=theirs.whole("vocab_size"),
+        d_model=theirs.whole("dim"),
+        num_attention_heads=theirs.whole("n_heads"),
+        num_hidden_layers=theirs.whole("n_layers"),
+        ffn_dim=theirs.whole("hidden_dim"),
+        max_position_embeddings=theirs.whole("max_position_embeddings", 512),
+        activation_function=theirs.activation("activation", "gelu"),
+        layer_norm_eps=1e-12,
+        dropout=theirs.number("dropout", 0.1),
+        attention_dropout=theirs.number("attention_dropout", 0.1),
+        activation_dropout=0.0,
+        tie_word_embeddings=theirs.flag("tie_word_embeddings", True),
+        output_bias=True,
+        head="vocab_projector.bias" in names,
+        pad_token_id=theirs.maybe_whole("pad_token_id") or 0,
+        bos_token_id=theirs.first("bos_token_id", 0),
+        eos_token_id=theirs.first("eos_token_id", 0),
+    )
+
+
+def _distilbert_names(
+    config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
+) -> dict[str, Theirs]:
+    table = "embeddings.word_embeddings.weight"
+    names = {
+        "embed.tokens.weight": Theirs((table,)),
+        "embed.positions.weight": Theirs(("embeddings.position_embeddings.weight",)),
+        **_both("embed.norm", "embeddings.LayerNorm"),
+    }
+    for i in range(config.num_hidden_layers):
+        ours, his = f"encoder.layers.{i}", f"transformer.layer.{i}"
+        for kind in ("weight", "bias"):
+            parts = (f"{his}.attention.{part}_lin.{kind}" for part in "qkv")
+            names[f"{ours}.self_attn.in_proj_{kind}"] = Theirs(tuple(parts))
+        names |= {
+            **_both(f"{ours}.self_attn.out_proj", f"{his}.attention.out_lin"),
+            **_both(f"{ours}.linear1", f"{his}.ffn.lin1"),
+            **_both(f"{ours}.linear2", f"{his}.ffn.lin2"),
+            **_both(f"{ours}.norm1", f"{his}.sa_layer_norm"),
+            **_both(f"{ours}.norm2", f"{his}.output_layer_norm"),
+        }
+    if config.head:
+        tied = config.tie_word_embeddings
+        names |= {
+            **_both("head.dense", "vocab_transform"),
+            **_both("head.norm", "vocab_layer_norm"),
+            "output.weight": Theirs((table if tied else "vocab_projector.weight",)),
+            "output.bias": Theirs(("vocab_projector.bias",)),
+        }
+    return names
+
+
 def _output(config: MaskedLMConfig, head: str, names_there: Collection[str]) -> dict[str, Theirs]:
     """The output layer; one that is not tied has a bias of its own in newer files."""
     table, bias = "embeddings.word_embeddings.weight", f"{head}.bias"
@@ -309,4 +527,37 @@ FAMILIES = {
         unused=("position_ids", "lm_head.decoder"),
         specials=("<s>", "</s>", "<mask>"),
     ),
+    "distilbert": Family(
+        model=MaskedLM,
+        prefix="distilbert.",
+        config=_distilbert_config,
+        names=_distilbert_names,
+        unused=("vocab_projector.weight",),
+        specials=("[CLS]", "[SEP]", "[MASK]"),
+    ),
+    "electra": Family(
+        model=MaskedLM,
+        prefix="electra.",
+        config=_electra_config,
+        names=_electra_names,
+        unused=("position_ids", "discriminator_predictions", "generator_lm_head.weight"),
+        specials=("[CLS]", "[SEP]", "[MASK]"),
+    ),
+    **{
+        name: Family(
+            model=CausalLM,
+            prefix="model.",
+            config=config,
+            names=_llama_names if name != "gemma" else partial(_llama_names, plus=1.0),
+            unused=("rotary_emb.inv_freq", "lm_head.weight"),
+            specials=None,
+        )
+        for name, config in (
+            ("llama", _llama_config),
+            ("mistral", _mistral_config),
+            ("qwen2", _qwen2_config),
+            ("qwen3", _qwen3_config),
+            ("gemma", _gemma_config),
+        )
+    },
 }

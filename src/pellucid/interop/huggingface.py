@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints, GPT-2's and BERT's families, read to the same logits.
+"""Hugging Face checkpoints, decoders and encoders, read to the same logits.
 
 A folder holds config.json, model.safetensors (or its shards with their index) and, if texts are to
 be read, tokenizer.json. Nothing is ever unpickled.
@@ -50,9 +50,9 @@ def is_huggingface(config: Mapping[str, Any]) -> bool:
 def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
     """Read a checkpoint: its folder, or its .safetensors file with config.json beside it.
 
-    The model's outputs are those of `transformers` in eval mode: a `CausalLM` for GPT-2, a
-    `MaskedLM` for BERT and RoBERTa, without its head where the file has none. The parameters get
-    `dtype`, in place of the file's.
+    The model's outputs are those of `transformers` in eval mode: a `CausalLM` for GPT-2, Llama,
+    Mistral, Qwen 2 and 3 and Gemma, a `MaskedLM` for BERT and RoBERTa, without its head where the
+    file has none. The parameters get `dtype`, in place of the file's.
 
     Raises `UserError` naming the file that is missing, damaged, of another family, or does not fit
     the others, and a weight that is not finite.
@@ -150,13 +150,15 @@ def _state(
     if missing := [name for name in asked if name not in tensors]:
         raise UserError(f"{path}: these weights are missing: {', '.join(missing)}")
     check_weights({name: tensors[name] for name in asked}, path)
-    return {ours: _gathered(theirs, tensors) for ours, theirs in names.items()}
+    return {ours: gathered(theirs, tensors) for ours, theirs in names.items()}
 
 
-def _gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
+def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
+    """Return the array of ours that some of theirs make."""
     parts = [tensors[name] for name in theirs.names]
     array = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return (array.T if theirs.transposed else array)[theirs.skip :]
+    array = (array.T if theirs.transposed else array)[theirs.skip :]
+    return array.astype(np.float64) + theirs.plus if theirs.plus else array
 
 
 def _left_over(

@@ -27,12 +27,13 @@ def plan(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
+    softcap: float | None = None,
 ) -> Run | None:
     """Plan `ops.attention` for float32 (…, H, L, D), no mask or one of key padding.
 
-    Dropout needs an rng that names rows by query.
+    Dropout needs an rng that names rows by query. A soft cap is declined.
     """
-    if not (
+    if softcap is not None or not (
         all(
             isinstance(x, np.ndarray) and x.dtype == np.float32 and x.ndim >= 3 and x.size > 0
             for x in (q, k, v)

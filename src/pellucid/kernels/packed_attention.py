@@ -25,9 +25,10 @@ def plan(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
+    softcap: float | None = None,
 ) -> Run | None:
     """Plan `ops.packed_attention` for float32 with a head's numbers adjacent and named rows."""
-    if not (
+    if softcap is not None or not (
         all(is_heads(x) for x in (q, k, v))
         and q.shape[1:] == k.shape[1:]
         and k.shape[:2] == v.shape[:2]

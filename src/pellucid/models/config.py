@@ -11,6 +11,7 @@ from pellucid.core.errors import UsageError
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
+from pellucid.ops.rotary import Angles
 
 # The choices are the registries' own.
 if TYPE_CHECKING:
@@ -22,7 +23,22 @@ else:
     NormType = Literal[tuple(NORMS)]
     PositionScheme = Literal[tuple(POSITIONS)]
 
-ADDED = {"norm_type": "layer_norm"}
+ADDED = {
+    "norm_type": "layer_norm",
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "qk_norm": False,
+    "attention_softcap": None,
+    "sliding_window": None,
+    "linear_bias": True,
+    "qkv_bias": None,
+    "parallel_blocks": False,
+    "rope_theta": 10000.0,
+    "rope_factor": 1.0,
+    "rope_low_freq_factor": None,
+    "rope_high_freq_factor": None,
+    "rope_original_positions": None,
+}
 """Settings that did not always exist, at the value that means "as before"."""
 
 MOST_POSITIONS = 2**20
@@ -40,6 +56,23 @@ class StackConfig:
     """Width E of every row between the layers."""
     num_attention_heads: int = 8
     """Heads H of every attention; they divide d_model."""
+    num_key_value_heads: int | None = None
+    """Heads of keys and values, each shared by several query heads; 1 is multi-query attention.
+    None: as many as query heads."""
+    head_dim: int | None = None
+    """Width D of a head. None: d_model / num_attention_heads."""
+    qk_norm: bool = False
+    """An RMSNorm over every query and key, head by head, in self- and cross-attention."""
+    attention_softcap: float | None = None
+    """Keep the scores within (−c, c): c tanh(score / c)."""
+    sliding_window: int | None = None
+    """In self-attention a token sees only tokens less than so many positions away."""
+    linear_bias: bool = True
+    """Biases in attention and in the feed-forward networks."""
+    qkv_bias: bool | None = None
+    """Biases in the projections to queries, keys and values. None: as linear_bias."""
+    parallel_blocks: bool = False
+    """Attention and feed-forward network read the same norm and are added together."""
     ffn_dim: int = 512
     """Width F inside the feed-forward networks."""
     activation_function: Activation = "relu"
@@ -65,8 +98,19 @@ class StackConfig:
     ffn_after: int = 1
     """Feed-forward networks after attention in every layer."""
     positions: PositionScheme = "sinusoidal"
-    """How a token's position is known: the paper's fixed table, a learned table, or queries and
-    keys rotated by their positions."""
+    """How a token's position is known: the paper's fixed table, a learned table, queries and keys
+    rotated by their positions, or scores that fall with the distance (ALiBi)."""
+    rope_theta: float = 10000.0
+    """The base of the angles of rotary positions."""
+    rope_factor: float = 1.0
+    """Rotary positions turn so many times slower, for longer texts than before."""
+    rope_low_freq_factor: float | None = None
+    """With the next two, only slow pairs turn slower (Llama 3): below so many turns by rope_factor,
+    ..."""
+    rope_high_freq_factor: float | None = None
+    """... above so many turns not at all, ..."""
+    rope_original_positions: int | None = None
+    """... within so many positions, those of the model before."""
     max_position_embeddings: int = 256
     """Longest sequence, begin and end tokens included."""
     attention_scale: Literal["sqrt_d_k", "d_k", "d_k^2", "none", "learned"] | float = "sqrt_d_k"
@@ -108,7 +152,7 @@ class StackConfig:
                 f"d_model and num_attention_heads must be positive, got {self.d_model} and "
                 f"{self.num_attention_heads}"
             )
-        if self.d_model % self.num_attention_heads:
+        if self.head_dim is None and self.d_model % self.num_attention_heads:
             raise UsageError(
                 f"num_attention_heads must divide d_model: {self.d_model} is not a multiple of "
                 f"{self.num_attention_heads}"
@@ -129,6 +173,38 @@ class StackConfig:
             )
         self._at_least(0, "ffn_before", "pad_token_id", "bos_token_id", "eos_token_id")
         self._at_least(1, "ffn_dim", "ffn_after")
+        for name in ("num_key_value_heads", "head_dim", "sliding_window"):
+            if getattr(self, name) is not None:
+                self._at_least(1, name)
+        if self.num_key_value_heads and self.num_attention_heads % self.num_key_value_heads:
+            raise UsageError(
+                f"num_key_value_heads must divide num_attention_heads: {self.num_attention_heads} "
+                f"is not a multiple of {self.num_key_value_heads}"
+            )
+        if self.attention_softcap is not None and self.attention_softcap <= 0:
+            raise UsageError(f"attention_softcap must be above 0, got {self.attention_softcap}")
+        if self.rope_theta <= 1:
+            raise UsageError(f"rope_theta must be above 1, got {self.rope_theta}")
+        if self.rope_factor <= 0:
+            raise UsageError(f"rope_factor must be above 0, got {self.rope_factor}")
+        low, high, original = self.angles[2:]
+        if (low, high, original) != (None, None, None) and not (
+            low is not None and high is not None and original is not None and 0 < low < high
+        ):
+            raise UsageError(
+                "rope_low_freq_factor, rope_high_freq_factor and rope_original_positions go "
+                f"together, the first below the second; got {low}, {high} and {original}"
+            )
+        if self.parallel_blocks and (self.norm != "pre" or self.ffn_before or self.ffn_after > 1):
+            raise UsageError(
+                'parallel_blocks needs norm = "pre" and one feed-forward network a layer '
+                "(ffn_before = 0, ffn_after = 1)"
+            )
+        if self.attention_init == "separate" and not self._packs_as_the_paper:
+            raise UsageError(
+                'attention_init = "separate" is article 003\'s, whose attention has biases and as '
+                'many heads of keys as of queries; use "packed"'
+            )
         self._at_least(2, "max_position_embeddings")
         if self.max_position_embeddings > MOST_POSITIONS:
             raise UsageError(
@@ -161,9 +237,30 @@ class StackConfig:
                 )
 
     @property
+    def _packs_as_the_paper(self) -> bool:
+        shares = self.num_key_value_heads not in (None, self.num_attention_heads)
+        return not shares and self.head_dim is None and self.linear_bias and self.qkv_bias is None
+
+    @property
     def head_width(self) -> int:
         """D = d_k, the width of one head."""
-        return self.d_model // self.num_attention_heads
+        return self.head_dim or self.d_model // self.num_attention_heads
+
+    @property
+    def angles(self) -> Angles:
+        """How far rotary positions turn."""
+        return Angles(
+            self.rope_theta,
+            self.rope_factor,
+            self.rope_low_freq_factor,
+            self.rope_high_freq_factor,
+            self.rope_original_positions,
+        )
+
+    @property
+    def key_value_heads(self) -> int:
+        """How many heads of keys and values there are."""
+        return self.num_key_value_heads or self.num_attention_heads
 
     @property
     def score_factor(self) -> float:
@@ -213,6 +310,8 @@ class Seq2SeqConfig(StackConfig):
         self._at_least(
             0, "encoder_layers", "decoder_layers", "source_vocab_size", "target_vocab_size"
         )
+        if self.parallel_blocks:
+            raise UsageError("parallel_blocks is for models of one stack, without cross-attention")
         self._tokens_of("source_vocab_size", "pad_token_id")
         self._tokens_of("target_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
         if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:

@@ -24,6 +24,7 @@ from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
+from pellucid.ops.rotary import PLAIN, Angles
 
 Array = np.ndarray
 
@@ -78,6 +79,8 @@ class Positions(Record):
     kind: str = "sinusoidal"
     """"sinusoidal" (computed) or "learned" (a table)."""
     table: Tensor | None = None
+    angles: Angles = PLAIN
+    """How far rotary positions turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,12 +111,21 @@ class Attention(Record):
     heads: int
     head_width: int
     in_proj: Linear
-    """q, k and v stacked: (3 E, E)."""
+    """q, k and v stacked: (3 E, E), or with fewer heads of keys and values, fewer rows."""
     out_proj: Linear
     scale: float
     """What q · k is multiplied by."""
     head_scale: Tensor | None = None
     """A learned factor (H,) of the queries of every head, on top of `scale`."""
+    key_value_heads: int | None = None
+    """Heads of keys and values, if they are fewer."""
+    q_norm: Norm | None = None
+    """A norm of every query, head by head."""
+    k_norm: Norm | None = None
+    softcap: float | None = None
+    """The scores stay within (−c, c)."""
+    window: int | None = None
+    """How far a row sees."""
     dropout: float = 0.0
     """Dropout of the attention weights, in training."""
 
@@ -137,6 +149,8 @@ class Residual(Record):
     placement: Literal["pre", "post"]
     norm: Norm
     sublayer: Attention | FeedForward
+    beside: FeedForward | None = None
+    """A network that reads the same norm, added to the sublayer."""
     dropout: float = 0.0
     """Dropout of the sublayer's output, in training."""
 
@@ -235,10 +249,22 @@ class _Builder:
         self.config = config
 
     def stack(self, shape: StackShape) -> Iterator[Record]:
-        c, at = self.config, {"stack": shape.name}
+        c = self.config
+        at: dict[str, Any] = {"stack": shape.name}
         yield from self._embeddings(shape)
         for i in range(getattr(c, shape.layers)):
             layer = f"{shape.name}.layers.{i}"
+            if c.parallel_blocks:
+                yield Residual(
+                    layer=i,
+                    placement=c.norm,
+                    norm=self._norm(shape, f"{layer}.norm1"),
+                    sublayer=self._attention(shape, f"{layer}.self_attn", "self"),
+                    beside=self._network(shape, layer),
+                    dropout=c.dropout,
+                    **at,
+                )
+                continue
             parts: list[tuple[str, Attention | FeedForward]] = []
             for k in range(c.ffn_before):
                 parts.append((f"before.{k}.norm", self._network(shape, f"{layer}.before.{k}")))
@@ -301,6 +327,7 @@ class _Builder:
             factor=c.position_factor,
             kind=c.positions,
             table=table,
+            angles=PLAIN if POSITIONS[c.positions].rotate is None else c.angles,
             **at,
         )
         if getattr(c, "type_vocab_size", 0):
@@ -315,6 +342,20 @@ class _Builder:
     ) -> Attention:
         c = self.config
         heads = self._tensor(f"{name}.head_scale", "num_attention_heads")
+        width = c.num_attention_heads * c.head_width
+        out: str | int = "d_model" if width == c.d_model else width
+        qkv_bias = _or(c.qkv_bias, c.linear_bias)
+        rows = width + 2 * c.key_value_heads * c.head_width
+        q_norm, k_norm = (
+            Norm(
+                stack=shape.name,
+                weight=self._tensor(f"{name}.{of}_norm.weight", c.head_width),
+                bias=None,
+                eps=c.layer_norm_eps,
+                kind="rms_norm",
+            )
+            for of in "qk"
+        )
         return Attention(
             stack=shape.name,
             over=over,
@@ -322,12 +363,19 @@ class _Builder:
             heads=c.num_attention_heads,
             head_width=c.head_width,
             in_proj=Linear(
-                self._tensor(f"{name}.in_proj_weight", 3 * c.d_model, "d_model"),
-                self._tensor(f"{name}.in_proj_bias", 3 * c.d_model),
+                self._tensor(f"{name}.in_proj_weight", rows, "d_model"),
+                self._tensor(f"{name}.in_proj_bias", rows) if qkv_bias else None,
             ),
-            out_proj=self._linear(f"{name}.out_proj", "d_model", "d_model"),
+            out_proj=self._linear(f"{name}.out_proj", "d_model", out, bias=c.linear_bias),
             scale=c.score_factor,
             head_scale=heads if c.attention_scale == "learned" else None,
+            key_value_heads=c.key_value_heads
+            if c.key_value_heads < c.num_attention_heads
+            else None,
+            q_norm=q_norm if c.qk_norm else None,
+            k_norm=k_norm if c.qk_norm else None,
+            softcap=c.attention_softcap,
+            window=c.sliding_window if over == "self" else None,
             dropout=_or(c.attention_dropout, c.dropout),
         )
 
@@ -338,9 +386,12 @@ class _Builder:
         return FeedForward(
             stack=shape.name,
             linear1=self._linear(
-                f"{name}.linear1", "ffn_dim" if gates == 1 else gates * c.ffn_dim, "d_model"
+                f"{name}.linear1",
+                "ffn_dim" if gates == 1 else gates * c.ffn_dim,
+                "d_model",
+                bias=c.linear_bias,
             ),
-            linear2=self._linear(f"{name}.linear2", "d_model", "ffn_dim"),
+            linear2=self._linear(f"{name}.linear2", "d_model", "ffn_dim", bias=c.linear_bias),
             activation=c.activation_function,
             dropout=_or(c.activation_dropout, c.dropout),
         )
@@ -356,7 +407,7 @@ class _Builder:
             kind=c.norm_type,
         )
 
-    def _linear(self, name: str, out: str | int, into: str, bias: bool = True) -> Linear:
+    def _linear(self, name: str, out: str | int, into: str | int, bias: bool = True) -> Linear:
         return Linear(
             self._tensor(f"{name}.weight", out, into),
             self._tensor(f"{name}.bias", out) if bias else None,
@@ -485,6 +536,8 @@ class Reader:
             if allowed is not None and value not in allowed:
                 known = ", ".join(map(str, allowed))
                 shown = value.name if isinstance(value, Tensor) else repr(value)
+                if isinstance(value, Record):
+                    shown = f"a {type(value).__name__}"
                 yield f"{type(record).__name__} {field.name} = {shown} (supported: {known})"
 
 

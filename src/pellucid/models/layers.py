@@ -7,8 +7,9 @@ from typing import Any
 from pellucid import nn
 from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
-from pellucid.nn.blocks import Block, feed_forward, gates_of
+from pellucid.nn.blocks import Block, feed_forward, gates_of, parallel
 from pellucid.nn.layers import Norm
+from pellucid.nn.variant import Variant
 
 
 class FeedForward(nn.Module):
@@ -17,9 +18,10 @@ class FeedForward(nn.Module):
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         e, f = config.d_model, config.ffn_dim
         self.activation = config.activation_function
-        self.linear1 = nn.Linear(e, gates_of(self.activation) * f, dtype=dtype, seed=None)
+        options: dict[str, Any] = {"bias": config.linear_bias, "dtype": dtype, "seed": None}
+        self.linear1 = nn.Linear(e, gates_of(self.activation) * f, **options)
         self.dropout = nn.Dropout(_or(config.activation_dropout, config.dropout))
-        self.linear2 = nn.Linear(f, e, dtype=dtype, seed=None)
+        self.linear2 = nn.Linear(f, e, **options)
         self.norm = norm_of(config, dtype)
         self.dropout1 = nn.Dropout(config.dropout)
 
@@ -50,10 +52,46 @@ def _arguments(config: StackConfig, dtype: Any) -> dict[str, Any]:
         "layer_norm_eps": config.layer_norm_eps,
         "batch_first": True,
         "norm_first": config.norm == "pre",
+        "bias": config.linear_bias,
         "dtype": dtype,
-        "scale": "learned" if config.attention_scale == "learned" else config.score_factor,
+        "scale": _scale(config),
         "seed": None,
     }
+
+
+def _scale(config: StackConfig) -> Any:
+    return "learned" if config.attention_scale == "learned" else config.score_factor
+
+
+def variant_of(config: StackConfig) -> Variant:
+    """Return what the settings change in self-attention."""
+    scheme = POSITIONS[config.positions]
+    return Variant(
+        key_value_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        qkv_bias=config.qkv_bias,
+        qk_norm=config.layer_norm_eps if config.qk_norm else None,
+        softcap=config.attention_softcap,
+        window=config.sliding_window,
+        distance_bias=scheme.distance_bias,
+        rotate=scheme.rotate,
+        angles=config.angles,
+    )
+
+
+def attention_of(config: StackConfig, variant: Variant, dtype: Any) -> nn.MultiheadAttention:
+    """Return an attention layer as the settings have it."""
+    return nn.MultiheadAttention(
+        config.d_model,
+        config.num_attention_heads,
+        _or(config.attention_dropout, config.dropout),
+        config.linear_bias,
+        batch_first=True,
+        dtype=dtype,
+        scale=_scale(config),
+        variant=variant,
+        seed=None,
+    )
 
 
 def _extras(config: StackConfig, dtype: Any) -> tuple[nn.ModuleList, nn.ModuleList]:
@@ -68,14 +106,19 @@ class EncoderLayer(nn.TransformerEncoderLayer):
 
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         super().__init__(**_arguments(config, dtype))
-        self.self_attn.dropout = _or(config.attention_dropout, config.dropout)
-        self.self_attn.rotate = POSITIONS[config.positions].rotate
+        self.self_attn = attention_of(config, variant_of(config), dtype)
         self.dropout.p = _or(config.activation_dropout, config.dropout)
         self.norm1, self.norm2 = (norm_of(config, dtype) for _ in range(2))
+        self.parallel = config.parallel_blocks
+        if self.parallel:
+            del self.norm2
         self.before, self.after = _extras(config, dtype)
 
     def blocks(self) -> list[Block]:
         """Return the residual steps in order."""
+        if self.parallel:
+            together = parallel(self.self_attn.run, self.feed_forward())
+            return [Block("self_attn", together, self.norm1, self.dropout1)]
         return [
             *(ffn.block() for ffn in self.before),
             *super().blocks(),
@@ -88,9 +131,9 @@ class DecoderLayer(nn.TransformerDecoderLayer):
 
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         super().__init__(**_arguments(config, dtype))
-        for attention in (self.self_attn, self.multihead_attn):
-            attention.dropout = _or(config.attention_dropout, config.dropout)
-        self.self_attn.rotate = POSITIONS[config.positions].rotate
+        variant = variant_of(config)
+        self.self_attn = attention_of(config, variant, dtype)
+        self.multihead_attn = attention_of(config, variant.of_memory(), dtype)
         self.dropout.p = _or(config.activation_dropout, config.dropout)
         self.norm1, self.norm2, self.norm3 = (norm_of(config, dtype) for _ in range(3))
         self.before, self.after = _extras(config, dtype)

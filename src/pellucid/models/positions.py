@@ -16,13 +16,15 @@ class Positions:
 
     table: (length, width) -> a fixed table; its rows are added to the tokens' rows.
     learned: a learned table's rows are added to the tokens' rows.
-    rotate: an op (x (T, H, D), positions (T,)) -> y (T, H, D) for queries and keys.
+    rotate: an op (x (T, H, D), positions (T,), angles) -> y (T, H, D) for queries and keys.
+    distance_bias: (query position − key position, H) -> what is added to the scores.
     """
 
     name: str
     table: Callable[[int, int], Array] | None = None
     learned: bool = False
     rotate: Callable[..., tuple[Any, Any]] | None = None
+    distance_bias: Callable[[Array, int], Array] | None = None
 
 
 POSITIONS: dict[str, Positions] = {
@@ -31,5 +33,6 @@ POSITIONS: dict[str, Positions] = {
         Positions("sinusoidal", table=ops.sinusoidal),
         Positions("learned", learned=True),
         Positions("rotary", rotate=ops.rotary),
+        Positions("alibi", distance_bias=ops.alibi),
     )
 }

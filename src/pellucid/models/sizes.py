@@ -50,9 +50,10 @@ def forward_operations(records: Sequence[Record], lengths: Mapping[str, Sequence
     for record in parts(records):
         if isinstance(record, Attention):
             keys_of = "encoder" if record.over == "memory" else record.stack
-            e = math.prod(record.out_proj.weight.shape)
-            width = record.heads * record.head_width
-            products += 2 * rows[record.stack] * e + 2 * rows[keys_of] * e  # q and out; k and v
+            width, e = record.heads * record.head_width, record.in_proj.weight.shape[1]
+            keys_values = record.in_proj.weight.shape[0] - width
+            products += 2 * rows[record.stack] * width * e  # q and out
+            products += rows[keys_of] * keys_values * e  # k and v
             both = zip(lengths[record.stack], lengths[keys_of], strict=True)
             products += 2 * width * sum(queries * keys for queries, keys in both)
         else:

@@ -7,7 +7,16 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from pellucid import ops
-from pellucid.core.array import Array, float32, host, host_dtype, like, locked, namespace
+from pellucid.core.array import (
+    Array,
+    float32,
+    host,
+    host_dtype,
+    like,
+    locked,
+    namespace,
+    to_host,
+)
 from pellucid.core.batch import followed, one_length, pad_rows
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import check_gradient, dispatch
@@ -15,14 +24,15 @@ from pellucid.nn.arrange import Arrangement, check_attention_inputs
 from pellucid.nn.context import Context, KeysValues, cached_mask
 from pellucid.nn.function import active_dropout, check_finite, check_probability
 from pellucid.nn.init import constant, xavier_normal, xavier_uniform, zeros
-from pellucid.nn.layers import Linear
-from pellucid.nn.masks import combine, with_free_keys
+from pellucid.nn.layers import Linear, Norm
+from pellucid.nn.masks import both, combine, with_free_keys
 from pellucid.nn.module import Forward, Module, Parameter, single_use
 from pellucid.nn.recorder import Recorder, record
+from pellucid.nn.variant import PAPER, Variant
 
 Backward = Callable[..., Any]
 Heads = tuple[Array, Array, Array]
-"""q (T, H, D), k and v (U, H, D)."""
+"""q (T, H, D), k and v (U, G, D), G heads of keys and values."""
 
 
 class Projection(NamedTuple):
@@ -45,14 +55,14 @@ class MultiheadAttention(Module):
 
     torch.nn.MultiheadAttention's arguments, and one of ours: `scale` multiplies the scores
     (default 1/√D); "learned" makes it a parameter, `head_scale` (H,), one number for each head,
-    which begins at 1/√D and is put into the queries (`ops.head_scale`).
+    which begins at 1/√D and is put into the queries (`ops.head_scale`). `variant`, also ours, says
+    what else differs from the paper (`nn.variant`); it is not for torch's call, `forward`.
     `run` attends from rows to themselves, `run_cross` to a memory; both return (y, backward).
-    `rotate`, if set, is an op for the queries and keys of `run`: rotary positions.
     `forward`, torch's call, returns `((output, weights or None), backward)` and
     `backward(doutput, dweights=None)` returns the gradients of query, key and value.
     A query with every key forbidden gets out_proj.bias and gives zero gradient.
-    Raises `ValueError` when num_heads does not divide embed_dim, and for a scale of another word or
-    one that is not finite.
+    Raises `ValueError` when num_heads does not divide embed_dim (or the heads of keys and values do
+    not divide num_heads), and for a scale of another word or one that is not finite.
     Source: Vaswani et al. 2017, 3.2.2; seeds 000 and 004.
 
     >>> import numpy as np
@@ -77,13 +87,14 @@ class MultiheadAttention(Module):
         *,
         dtype: Any = float32,
         scale: float | Literal["learned"] | None = None,
+        variant: Variant = PAPER,
         seed: int | None = 0,
     ) -> None:
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(
                 f"embed_dim and num_heads must be positive, got {embed_dim} and {num_heads}"
             )
-        if embed_dim % num_heads:
+        if variant.head_dim is None and embed_dim % num_heads:
             raise ValueError(
                 f"num_heads must divide embed_dim: {embed_dim} is not a multiple of {num_heads}"
             )
@@ -93,39 +104,59 @@ class MultiheadAttention(Module):
         if isinstance(scale, float | int):
             check_finite(scale, "scale")
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
-        self.head_dim = embed_dim // num_heads
+        self.head_dim = variant.head_dim or embed_dim // num_heads
+        self.variant, self.key_value_heads = variant, variant.key_value_heads or num_heads
+        q, kv = self.width, self.key_value_heads * self.head_dim
+        self._ends = 0, q, q + kv, q + 2 * kv  # of the rows of q, k and v in the packed matrix
+        if num_heads % self.key_value_heads:
+            raise ValueError(
+                f"the heads of keys and values must divide num_heads: {num_heads} is not a "
+                f"multiple of {self.key_value_heads}"
+            )
+        if add_bias_kv and variant != PAPER:
+            raise ValueError("add_bias_kv belongs to the paper's attention; leave `variant` out")
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
         self.add_zero_attn, self.batch_first = add_zero_attn, batch_first
-        self.rotate: Callable[..., tuple[Any, Any]] | None = None
         self.scale = 1.0 if isinstance(scale, str) else scale
         self.in_proj_weight: Parameter | None = None
         self.q_proj_weight: Parameter | None = None
         self.k_proj_weight: Parameter | None = None
         self.v_proj_weight: Parameter | None = None
         if self.kdim == self.vdim == embed_dim:
-            self.in_proj_weight = Parameter((3 * embed_dim, embed_dim), xavier_uniform, dtype)
+            self.in_proj_weight = Parameter((q + 2 * kv, embed_dim), xavier_uniform, dtype)
         else:
-            self.q_proj_weight = Parameter((embed_dim, embed_dim), xavier_uniform, dtype)
-            self.k_proj_weight = Parameter((embed_dim, self.kdim), xavier_uniform, dtype)
-            self.v_proj_weight = Parameter((embed_dim, self.vdim), xavier_uniform, dtype)
-        self.in_proj_bias = Parameter((3 * embed_dim,), zeros, dtype) if bias else None
+            self.q_proj_weight = Parameter((q, embed_dim), xavier_uniform, dtype)
+            self.k_proj_weight = Parameter((kv, self.kdim), xavier_uniform, dtype)
+            self.v_proj_weight = Parameter((kv, self.vdim), xavier_uniform, dtype)
+        qkv_bias = bias if variant.qkv_bias is None else variant.qkv_bias
+        self.in_proj_bias = Parameter((q + 2 * kv,), zeros, dtype) if qkv_bias else None
         self.bias_k = Parameter((1, 1, embed_dim), xavier_normal, dtype) if add_bias_kv else None
         self.bias_v = Parameter((1, 1, embed_dim), xavier_normal, dtype) if add_bias_kv else None
         self.head_scale: Parameter | None = None
         if isinstance(scale, str):
             self.head_scale = Parameter((num_heads,), constant(self.head_dim**-0.5), dtype)
-        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype, seed=None)
+        self.q_norm: Norm | None = None
+        self.k_norm: Norm | None = None
+        if variant.qk_norm is not None:
+            self.q_norm, self.k_norm = (
+                Norm("rms_norm", self.head_dim, variant.qk_norm, dtype=dtype) for _ in range(2)
+            )
+        self.out_proj = Linear(self.width, embed_dim, bias, dtype=dtype, seed=None)
         if self.out_proj.bias is not None:
             self.out_proj.bias.init = zeros
         self.initialise(seed)
 
     # the three projections: one above the other in one matrix, q, k, v, as torch packs them
 
+    @property
+    def width(self) -> int:
+        """H · D, the width of all queries: embed_dim but for a `head_dim` of its own."""
+        return self.num_heads * self.head_dim
+
     def _rows_of(self, first: int, end: int) -> Projection:
         """Return the projections number `first` to `end` (0 q, 1 k, 2 v), as one."""
-        e = self.embed_dim
-        rows = slice(first * e, end * e)
+        rows = slice(self._ends[first], self._ends[end])
         if self.in_proj_weight is not None:
             weight = self.in_proj_weight.data[rows, :]
         else:
@@ -148,37 +179,21 @@ class MultiheadAttention(Module):
         """
         return Projections(*(self._rows_of(i, i + 1) for i in range(3)))
 
-    def folded_projections(self) -> Projections:
-        """Return the projections with a learned scale inside q's: s_h W_q and s_h b_q.
-
-        Attention over what they make needs `scale` alone, so exporters copy these. Without a
-        learned scale they are `projections`.
-
-        >>> mha = MultiheadAttention(8, 2, scale="learned")
-        >>> mha.head_scale.data[:] = 1.0, 3.0
-        >>> (mha.folded_projections().q.weight == 3 * mha.projections().q.weight).all(axis=1)
-        array([False, False, False, False,  True,  True,  True,  True])
-        """
-        q, k, v = self.projections()
-        if self.head_scale is not None:
-            each = namespace(q.weight).repeat(self.head_scale.data, self.head_dim)
-            q = Projection(each[:, None] * q.weight, None if q.bias is None else each * q.bias)
-        return Projections(q, k, v)
-
     def _project(self, *inputs: Array) -> tuple[Heads, Backward]:
         """Return q, k and v, heads apart, of (x,), of (x, memory) or of (query, key, value) rows.
 
         One product makes all that one input gives. `backward(dq, dk, dv)` returns the inputs'
         gradients.
         """
-        e, h = self.embed_dim, self.num_heads
+        ends, d = self._ends, self.head_dim
         spans = {1: [(0, 3)], 2: [(0, 1), (1, 3)], 3: [(0, 1), (1, 2), (2, 3)]}[len(inputs)]
         parts, backwards = [], []
         for x, (first, end) in zip(inputs, spans, strict=True):
             y, back = dispatch(ops.linear, x, *self._rows_of(first, end))
-            apart = (y.shape[0], h, self.head_dim)
-            xp = namespace(y)
-            parts += [xp.reshape(y[:, i * e : (i + 1) * e], apart) for i in range(end - first)]
+            xp, begin = namespace(y), ends[first]
+            for i in range(first, end):
+                part = y[:, ends[i] - begin : ends[i + 1] - begin]
+                parts.append(xp.reshape(part, (y.shape[0], (ends[i + 1] - ends[i]) // d, d)))
             backwards.append(back)
 
         def backward(*dheads: Array) -> tuple[Array, ...]:
@@ -206,12 +221,16 @@ class MultiheadAttention(Module):
         """
         self._check_packed()
         (q, k, v), project_backward = self._project(x)
+        q, k, norm_backward = self._normed(q, k)
         q, k, rotate_backward = self._rotated(q, k, context)
         cu_k, mask, causal = context.cu_seqlens, context.mask, context.causal
         if context.cache is not None:
             k, v, cu_k = context.cache.append(context.path, KeysValues(k, v, cu_k))
             if causal and cu_k[-1] > context.cu_seqlens[-1]:
                 mask, causal = like_mask(cached_mask(context.cu_seqlens, cu_k), x), False
+        added = self.variant.score_mask(context.cu_seqlens, cu_k, self.num_heads, host_dtype(x))
+        if added is not None:
+            mask = like(added if mask is None else both(added, to_host(mask)), x)
         (y, _), attend_backward = self._attend((q, k, v), cu_k, mask, causal, context)
 
         @single_use
@@ -219,7 +238,7 @@ class MultiheadAttention(Module):
             if context.cache is not None:
                 raise RuntimeError("a run with a cache keeps nothing for a backward; use no cache")
             dq, dk, dv = attend_backward(dy)
-            return project_backward(*rotate_backward(dq, dk), dv)[0], None
+            return project_backward(*norm_backward(*rotate_backward(dq, dk)), dv)[0], None
 
         return y, backward
 
@@ -234,19 +253,22 @@ class MultiheadAttention(Module):
             raise ValueError("cross-attention needs context.memory, the rows to attend to")
         kept = None if cache is None else cache.layers.get(context.path)
         if kept is None:
-            heads, project_backward = self._project(x, memory.rows)
+            (q, k, v), project_backward = self._project(x, memory.rows)
+            q, k, norm_backward = self._normed(q, k)
+            heads = q, k, v
             if cache is not None:
-                cache.append(context.path, KeysValues(heads[1], heads[2], memory.cu_seqlens))
+                cache.append(context.path, KeysValues(k, v, memory.cu_seqlens))
         else:
             q, _ = dispatch(ops.linear, x, *self._rows_of(0, 1))
             q = namespace(q).reshape(q, (q.shape[0], self.num_heads, self.head_dim))
-            heads = q, kept.k, kept.v
+            heads = self._normed(q, kept.k[:0])[0], kept.k, kept.v
         attended = heads, memory.cu_seqlens, memory.mask, memory.causal
         (y, _), attend_backward = self._attend(*attended, context)
 
         @single_use
         def backward(dy: Array) -> Any:
-            return project_backward(*attend_backward(dy))
+            dq, dk, dv = attend_backward(dy)
+            return project_backward(*norm_backward(dq, dk), dv)
 
         return y, backward
 
@@ -280,6 +302,9 @@ class MultiheadAttention(Module):
             "dropout": dropout,
             "rng": context.rng if dropout else None,
         }
+        if self.variant.softcap is not None:
+            options["softcap"] = self.variant.softcap
+        k, v, share_backward = self._shared(k, v)
         weights, seen, recorder = None, None, context.recorder
         if need_weights or recorder is not None:  # only the page itself has the probabilities
             z, saved = ops.packed_attention(q, k, v, cu_q, cu_k, **options)
@@ -293,7 +318,7 @@ class MultiheadAttention(Module):
         else:
             z, z_backward = dispatch(ops.packed_attention, q, k, v, cu_q, cu_k, **options)
         xp = namespace(z)
-        y, out_backward = self.out_proj.forward(xp.reshape(z, (z.shape[0], self.embed_dim)))
+        y, out_backward = self.out_proj.forward(xp.reshape(z, (z.shape[0], self.width)))
 
         def backward(dy: Array, dweights: Array | None = None) -> Heads:
             dz = xp.reshape(out_backward(dy), z.shape)
@@ -301,19 +326,38 @@ class MultiheadAttention(Module):
             if seen is not None:
                 seen.take_gradients(_padded_heads(dz, cu_q), saved.attention, *also)
             dq, dk, dv = z_backward(dz, *also)
+            dk, dv = share_backward(dk, dv)
             if extra:
                 dk, dv = extend_backward(dk, dv)
             return scale_backward(dq), dk, dv
 
         return (y, weights), backward
 
-    def _rotated(self, q: Array, k: Array, context: Context) -> tuple[Array, Array, Backward]:
-        """Rotate queries and keys by their positions, where the layer's `rotate` says so."""
-        if self.rotate is None:
-            return q, k, lambda dq, dk: (dq, dk)
-        positions = like(context.row_positions(), q)
-        (q, q_backward), (k, k_backward) = (dispatch(self.rotate, x, positions) for x in (q, k))
+    def _normed(self, q: Array, k: Array) -> tuple[Array, Array, Backward]:
+        """Normalise every query and key, head by head, where the variant says so."""
+        if self.q_norm is None or self.k_norm is None:
+            return q, k, both_as_they_are
+        (q, q_backward), (k, k_backward) = self.q_norm.run(q), self.k_norm.run(k)
         return q, k, lambda dq, dk: (q_backward(dq), k_backward(dk))
+
+    def _rotated(self, q: Array, k: Array, context: Context) -> tuple[Array, Array, Backward]:
+        """Rotate queries and keys by their positions, where the variant says so."""
+        rotate = self.variant.rotate
+        if rotate is None:
+            return q, k, both_as_they_are
+        positions = like(context.row_positions(), q)
+        (q, q_backward), (k, k_backward) = (
+            dispatch(rotate, x, positions, self.variant.angles) for x in (q, k)
+        )
+        return q, k, lambda dq, dk: (q_backward(dq), k_backward(dk))
+
+    def _shared(self, k: Array, v: Array) -> tuple[Array, Array, Backward]:
+        """Give every query head its keys and values, where several share one head of them."""
+        times = self.num_heads // self.key_value_heads
+        if times == 1:
+            return k, v, both_as_they_are
+        (k, k_backward), (v, v_backward) = (dispatch(ops.share_heads, x, times) for x in (k, v))
+        return k, v, lambda dk, dv: (k_backward(dk), v_backward(dv))
 
     def _scaled(self, q: Array) -> tuple[Array, Backward]:
         """Put a learned scale into the queries (T, H, D)."""
@@ -395,6 +439,8 @@ class MultiheadAttention(Module):
         Weights are those after dropout, (N, L, S), or (N, H, L, S) if not averaged.
         Raises `ValueError` and `TypeError` on shapes and dtypes that do not conform.
         """
+        if self.variant != PAPER:
+            raise ValueError("torch's call has no variants; call run(rows, context)")
         widths = (self.embed_dim, self.kdim, self.vdim)
         check_attention_inputs(query, key, value, widths, self.batch_first)
         here, there = (Arrangement.of(x, self.batch_first) for x in (query, key))
@@ -435,6 +481,11 @@ class MultiheadAttention(Module):
         return (here.undo(y), weights), backward
 
 
+def both_as_they_are(dq: Array, dk: Array) -> tuple[Array, Array]:
+    """Return the two gradients: the backward of a step that was not taken."""
+    return dq, dk
+
+
 def _page_backward(saved: Any, dz: Array, dweights: Array | None = None) -> Heads:
     return ops.packed_attention_backward(dz, saved, dweights)
 
@@ -454,7 +505,7 @@ def _joined(parts: list[Array]) -> Array:
 
 
 def side_by_side(*parts: Array) -> Array:
-    """Return (T, H, D) arrays as one (T, n·H·D); no copy when a kernel laid them out so."""
+    """Return (T, H, D) arrays as one (T, Σ H·D); no copy when a kernel laid them out so."""
     t, heads, width = parts[0].shape
     n, xp = len(parts), namespace(*parts)
     if n == 1:
@@ -466,4 +517,4 @@ def side_by_side(*parts: Array) -> Array:
         and all(part.base is base for part in parts)
     ):
         return xp.reshape(base, (t, n * heads * width))
-    return xp.concat([xp.reshape(part, (t, heads * width)) for part in parts], axis=1)
+    return xp.concat([xp.reshape(part, (t, part.shape[1] * width)) for part in parts], axis=1)

@@ -6,11 +6,13 @@ NumPy adds float16 up in float16, so that `nn` refuses it; here only GELU and La
 """
 
 from pellucid.ops.add_dropout_norm import add_dropout_norm, add_dropout_norm_backward
+from pellucid.ops.alibi import alibi
 from pellucid.ops.attention import attention, attention_backward, causal_mask
 from pellucid.ops.bias_act_dropout import bias_act_dropout, bias_act_dropout_backward
 from pellucid.ops.cross_entropy import cross_entropy, cross_entropy_backward
 from pellucid.ops.dropout import dropout, dropout_backward
 from pellucid.ops.embedding import embedding, embedding_backward, sinusoidal
+from pellucid.ops.geglu import geglu, geglu_backward
 from pellucid.ops.gelu import gelu, gelu_backward
 from pellucid.ops.head_scale import head_scale, head_scale_backward
 from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
@@ -21,6 +23,7 @@ from pellucid.ops.packed_attention import packed_attention, packed_attention_bac
 from pellucid.ops.relu import relu, relu_backward
 from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
 from pellucid.ops.rotary import rotary, rotary_backward
+from pellucid.ops.share_heads import share_heads, share_heads_backward
 from pellucid.ops.silu import silu, silu_backward
 from pellucid.ops.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from pellucid.ops.swiglu import swiglu, swiglu_backward
@@ -28,6 +31,7 @@ from pellucid.ops.swiglu import swiglu, swiglu_backward
 __all__ = [
     "add_dropout_norm",
     "add_dropout_norm_backward",
+    "alibi",
     "attention",
     "attention_backward",
     "bias_act_dropout",
@@ -39,6 +43,8 @@ __all__ = [
     "dropout_backward",
     "embedding",
     "embedding_backward",
+    "geglu",
+    "geglu_backward",
     "gelu",
     "gelu_backward",
     "head_scale",
@@ -61,6 +67,8 @@ __all__ = [
     "rms_norm_backward",
     "rotary",
     "rotary_backward",
+    "share_heads",
+    "share_heads_backward",
     "silu",
     "silu_backward",
     "sinusoidal",

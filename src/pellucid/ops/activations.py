@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from pellucid.core.array import Array
 from pellucid.core.vjp import Pair, pair_of
+from pellucid.ops.geglu import Saved as GegluSaved
+from pellucid.ops.geglu import geglu, geglu_backward
 from pellucid.ops.gelu import Saved as GeluSaved
 from pellucid.ops.gelu import gelu, gelu_backward
 from pellucid.ops.leaky_relu import leaky_relu
@@ -45,6 +47,10 @@ class Activation:
 def _gelu_tanh(x: Array) -> tuple[Array, GeluSaved]:
     """Return ½ x (1 + tanh u), u = √(2/π) (x + 0.044715 x³)."""
     return gelu(x, "tanh")
+
+
+def _geglu_tanh(x: Array) -> tuple[Array, GegluSaved]:
+    return geglu(x, "tanh")
 
 
 _ROWS = (
@@ -82,6 +88,8 @@ _ROWS = (
         huggingface=("silu", "swish"),
     ),
     Activation("swiglu", pair_of(swiglu), gates=2),
+    Activation("geglu", pair_of(geglu), gates=2),
+    Activation("geglu_tanh", Pair(_geglu_tanh, geglu_backward), gates=2),
 )  # fmt: skip
 
 ACTIVATIONS: dict[str, Activation] = {activation.name: activation for activation in _ROWS}

@@ -23,6 +23,7 @@ class Saved(NamedTuple):
     probabilities: Array  # after the softmax
     weights: Array  # after dropout: what multiplies V
     dropout: DropoutSaved
+    slope: Array | None = None  # of the soft cap: 1 − tanh²
 
 
 def attention(
@@ -35,10 +36,11 @@ def attention(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
+    softcap: float | None = None,
 ) -> tuple[Array, Saved]:
     """Return the values of the keys that each query asks for, weighted by how well they match.
 
-        1.  A = scale · Q Kᵀ  (+ mask)      (…, L, S)
+        1.  A = scale · Q Kᵀ,  with a soft cap c:  A = c tanh(scale · Q Kᵀ / c);  (+ mask)
         2.  P = softmax(A),  W = dropout(P)
         3.  Z = W V                         (…, L, Dv)
 
@@ -48,6 +50,7 @@ def attention(
     key s > query l. Entries of q and k with mean 0 and variance 1 give q·k the standard deviation
     √D, and 1 / √D makes it 1 again (3.2.1, footnote 4).
     A query with every key forbidden (True or −inf) gets zero output and gives zero gradient.
+    `softcap` keeps the scores within (−c, c), before the mask (Gemma Team 2024, Gemma 2, 2).
     Dropout draws for each query, key and head: `rng.rows`, if set, names the queries (it broadcasts
     to (…, L)), and a head's name is its place on the third axis from the end.
 
@@ -62,11 +65,15 @@ def attention(
     _check(q, k, v)
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else own_number(scale)
     a = scale * (q @ xp.matrix_transpose(k))  # 1
+    slope = None
+    if softcap is not None:
+        tanh = xp.tanh(a / own_number(softcap))
+        a, slope = own_number(softcap) * tanh, 1.0 - tanh * tanh
     a = _forbid(a, mask, causal)
     probabilities, _ = softmax(a)  # 2
     weights, dropped = drop(probabilities, dropout, _by_head(rng, a.shape))
     out = weights @ v  # 3
-    return out, Saved(q, k, v, scale, probabilities, weights, dropped)
+    return out, Saved(q, k, v, scale, probabilities, weights, dropped, slope)
 
 
 def attention_backward(
@@ -76,9 +83,9 @@ def attention_backward(
 
     3.  dV = Wᵀ dZ,  dW = dZ Vᵀ
     2.  dP = dropout's backward of dW,  dA = P ⊙ (dP − Σ_s dP ⊙ P)
-    1.  dQ = scale · dA K,  dK = scale · dAᵀ Q
+    1.  dQ = scale · dA K,  dK = scale · dAᵀ Q, dA first times the soft cap's 1 − tanh²
     """
-    q, k, v, scale, probabilities, weights, dropped = saved
+    q, k, v, scale, probabilities, weights, dropped, slope = saved
     xp = namespace(dout, q)
     dv = xp.matrix_transpose(weights) @ dout  # 3: out = weights @ v
     dw = dout @ xp.matrix_transpose(v)
@@ -86,6 +93,8 @@ def attention_backward(
         dw = dw + dweights
     dp = dropout_backward(dw, dropped)  # 2: weights = dropout(softmax(a))
     da = softmax_backward(dp, SoftmaxSaved(probabilities))
+    if slope is not None:
+        da = da * slope
     dq = scale * (da @ k)  # 1: a = scale * q @ k.T
     dk = scale * (xp.matrix_transpose(da) @ q)
     return dq, dk, dv
@@ -93,7 +102,7 @@ def attention_backward(
 
 def score_gradient(dout: Array, saved: Saved, dweights: Array | None = None) -> tuple[Array, Array]:
     """Return (dweights, dscores): the gradients at steps 2 and 1 themselves, to be looked at."""
-    _, _, v, _, probabilities, _, dropped = saved
+    v, probabilities, dropped = saved.v, saved.probabilities, saved.dropout
     xp = namespace(dout, v)
     dw = dout @ xp.matrix_transpose(v)
     if dweights is not None:

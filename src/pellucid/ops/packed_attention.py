@@ -31,13 +31,14 @@ def packed_attention(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
+    softcap: float | None = None,
 ) -> tuple[Array, Saved]:
     """Return `attention` of the queries of sequence n over the keys of sequence n, for every n.
 
     q: (T, H, D) packed by cu_q (N + 1,), k: (U, H, D) and v: (U, H, Dv) packed by cu_k; out:
     (T, H, Dv). A sequence without keys gives zeros. `mask` broadcasts to (N, H, L, S), the scores
     of the padded batch (L and S the longest): bool means True = not allowed, float is added.
-    `rng.rows`, if set, is (T,).
+    `rng.rows`, if set, is (T,). `softcap` as in `attention`.
     Raises `ValueError` when cu_q and cu_k hold different numbers of sequences.
 
     >>> x = np.array([[[1.0]], [[2.0]], [[3.0]]])  # a sequence of one row, then one of two
@@ -60,6 +61,7 @@ def packed_attention(
         scale=scale,
         dropout=dropout,
         rng=rng,
+        softcap=softcap,
     )
     return _rows(out, cu_q), Saved(cu_q, cu_k, saved)
 

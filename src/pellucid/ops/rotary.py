@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
-from pellucid.core.array import Array, namespace
+import numpy as np
 
-BASE = 10000.0
+from pellucid.core.array import Array, like, namespace
+
+
+class Angles(NamedTuple):
+    """How fast each pair of a head turns; the defaults are RoFormer's.
+
+    `factor` slows all pairs, so that a longer text has the angles of a shorter one (Chen et al.
+    2023). With `low` and `high`, Llama 3's: pairs that turn more than `high` times within
+    `original` positions keep their speed, those that turn less than `low` times are slowed by the
+    factor, and those between by something between.
+    """
+
+    base: float = 10000.0
+    factor: float = 1.0
+    low: float | None = None
+    high: float | None = None
+    original: int | None = None
+
+    def frequencies(self, half: int) -> np.ndarray:
+        """Return the angle per position of every pair, (half,) float64.
+
+        >>> Angles(base=100.0).frequencies(2)
+        array([1. , 0.1])
+        """
+        speed: np.ndarray = self.base ** (-np.arange(half) / half)
+        if self.low is None or self.high is None or self.original is None:
+            return speed / self.factor
+        turns = self.original * speed / (2 * math.pi)
+        kept = np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0)
+        return speed * (kept + (1 - kept) / self.factor)
+
+
+PLAIN = Angles()
 
 
 class Saved(NamedTuple):
@@ -14,10 +47,10 @@ class Saved(NamedTuple):
     sin: Array
 
 
-def rotary(x: Array, positions: Array, base: float = BASE) -> tuple[Array, Saved]:
+def rotary(x: Array, positions: Array, angles: Angles = PLAIN) -> tuple[Array, Saved]:
     """Return x with every pair (x_i, x_{i + D/2}) of a row turned by the angle of its position.
 
-        1.  θ_ti = t · base^(−2i/D)                          t the row's position, i < D/2
+        1.  θ_ti = t · base^(−2i/D)        t the row's position, i < D/2; or as `angles` says
         2.  y_i       = x_i cos θ − x_{i+D/2} sin θ
             y_{i+D/2} = x_{i+D/2} cos θ + x_i sin θ
 
@@ -34,8 +67,7 @@ def rotary(x: Array, positions: Array, base: float = BASE) -> tuple[Array, Saved
         raise ValueError(f"rotary pairs the numbers of a head, so D must be even; got {x.shape}")
     xp = namespace(x, positions)
     half = x.shape[-1] // 2
-    pairs = xp.arange(half, dtype=xp.float64, device=x.device)
-    frequency = base ** (-pairs / half)
+    frequency = like(angles.frequencies(half), x)
     theta = xp.astype(positions, xp.float64)[:, None, None] * frequency  # 1
     saved = Saved(xp.astype(xp.cos(theta), x.dtype), xp.astype(xp.sin(theta), x.dtype))
     return _turned(x, saved.cos, saved.sin), saved  # 2

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pellucid
 from pellucid.cli.main import main
 from pellucid.core.errors import UserError
+from pellucid.core.language import Language, Text
 from pellucid.teach import pictures
 
 if TYPE_CHECKING:
@@ -28,9 +29,13 @@ EPOCH = 10
 
 
 class Lesson:
-    """The options of an example script, read from its command line; defaults in a notebook."""
+    """The options of an example script, read from its command line; defaults in a notebook.
 
-    def __init__(self, about: str) -> None:
+    `language` is what it is written in, and its pictures are labelled in.
+    """
+
+    def __init__(self, about: str, language: Language = "en") -> None:
+        self.language = language
         parser = argparse.ArgumentParser(description=about.strip().splitlines()[0])
         parser.add_argument(
             "--output", type=Path, default=Path("runs/examples"), help="folder for pictures, models"
@@ -49,17 +54,18 @@ class Lesson:
     def show(self, name: str, draw: Callable[..., Figure], *arguments: Any) -> None:
         """Draw a picture, save it as NAME.png and display it in a notebook.
 
-        Without matplotlib it prints a note and continues.
+        `draw` gets the arguments, or else the language. Without matplotlib it prints a note and
+        continues.
         """
         try:
-            figure = draw(*arguments)
+            figure = draw(*(arguments or (self.language,)))
         except UserError as error:
-            print(f"no picture: {error}")
+            print(f"{Text('no picture', '그림 없음').to(self.language)}: {error}")
             return
         self.output.mkdir(parents=True, exist_ok=True)
         path = self.output / f"{name}.png"
         pictures.save(figure, path)
-        print(f"picture: {path}")
+        print(f"{Text('picture', '그림').to(self.language)}: {path}")
         if in_notebook():
             ipython = importlib.import_module("IPython.display")
             ipython.display(ipython.Image(str(path)))
@@ -83,7 +89,8 @@ class Lesson:
         folder = self.output / f"{name}-{steps}-steps"
         if not (folder / "model").is_dir():
             budget = [f"--training.steps={steps}", "--training.minutes=10"]
-            print(f"training {name}: {steps} steps")
+            said = Text(f"training {name}: {steps} steps", f"{name} 학습: {steps}스텝")
+            print(said.to(self.language))
             with redirect_stdout(io.StringIO()):
                 code = main(["train", RECIPE, "--run", str(folder), *budget, *settings])
             if code:

@@ -1,0 +1,147 @@
+# %% [markdown]
+# # 글 000: 어텐션, LayerNorm, GELU를 손으로
+#
+# 모든 부분의 순전파와 역전파를 유한 차분과 비교하고, 이어서 글에 나오는 그림을 그립니다.
+# "Python으로 Transformer 바닥부터 구현하기[1]"을 따랐습니다. 글쓴이에게 감사드립니다. 자세한
+# 설명은 `pellucid explain attention`(또는 `layer_norm`, `gelu`, `softmax`, …)에 있습니다.
+
+# %%
+"""글 000: 어텐션, 멀티 헤드 어텐션, LayerNorm, GELU의 순전파와 역전파."""
+
+import numpy as np
+
+from pellucid import nn, ops
+from pellucid.teach import pictures
+from pellucid.teach.lesson import Lesson, stored_runs
+from pellucid.view import attention
+
+lesson = Lesson(__doc__, "ko")
+draws = np.random.default_rng(0)
+
+
+def difference(f, x, direction, dout, h=1e-5):
+    """sum(dout * f(x))의 한 방향 중앙 차분을 반환한다."""
+    return float((dout * (f(x + h * direction) - f(x - h * direction))).sum() / (2 * h))
+
+
+def compare(name, gradient, f, x, dout):
+    """무작위 방향의 미분을 손으로 구한 값과 차분으로 출력한다."""
+    direction = draws.standard_normal(x.shape)
+    by_hand, numeric = float((gradient * direction).sum()), difference(f, x, direction, dout)
+    print(f"{name:<16} 손으로 {by_hand:+.9f}   차분 {numeric:+.9f}")
+    assert np.isclose(by_hand, numeric, rtol=1e-5, atol=1e-8)
+
+
+# %% [markdown]
+# ## 스케일드 닷 프로덕트 어텐션
+# `softmax(Q Kᵀ / √d_k) V`. 세 입력 모두의 기울기를 구합니다. 글은 ∂W/∂A = W(1 − W)라고 쓰면서 실제
+# 계산은 다르다고 스스로 밝힙니다. 마지막 줄이 둘의 차이입니다.
+
+# %%
+q, k, v = (draws.standard_normal((2, n, 8)) for n in (5, 7, 7))
+out, saved = ops.attention(q, k, v)
+dout = draws.standard_normal(out.shape)
+dq, dk, dv = ops.attention_backward(dout, saved)
+compare("attention dQ", dq, lambda x: ops.attention(x, k, v)[0], q, dout)
+compare("attention dK", dk, lambda x: ops.attention(q, x, v)[0], k, dout)
+compare("attention dV", dv, lambda x: ops.attention(q, k, x)[0], v, dout)
+
+w, softmax_saved = ops.softmax(q @ k.swapaxes(1, 2) / np.sqrt(8))
+dw = dout @ v.swapaxes(1, 2)
+da = ops.softmax_backward(dw, softmax_saved)
+apart = np.linalg.norm(dw * w * (1 - w) - da) / np.linalg.norm(da)
+print(f"softmax의 미분 대신 W(1 - W)를 쓰면 오차 {apart:.0%} (키 7개)")
+
+# %% [markdown]
+# ## 멀티 헤드 어텐션
+# 셀프 어텐션에서는 글의 설명대로 세 기울기를 더한 것이 하나뿐인 입력의 기울기입니다.
+
+# %%
+mha = nn.MultiheadAttention(16, 4, batch_first=True, dtype=np.float64)
+x = draws.standard_normal((2, 5, 16))
+(y, weights), backward = mha.forward(x, x, x)
+dy = draws.standard_normal(y.shape)
+compare("multi-head dx", sum(backward(dy)), lambda x: mha(x, x, x)[0], x, dy)
+print("가중치", weights.shape, "= (배치, 쿼리, 키), 헤드들의 평균")
+
+# %% [markdown]
+# ## LayerNorm
+# 글의 가정대로 ε = 0이면 모든 원소가 같은 행에서 0을 0으로 나눕니다.
+
+# %%
+x, gain, offset = draws.standard_normal((3, 16)), draws.standard_normal(16), np.ones(16)
+y, saved = ops.layer_norm(x, gain, offset)
+dy = draws.standard_normal(y.shape)
+dx, dgain, doffset = ops.layer_norm_backward(dy, saved)
+compare("layer_norm dx", dx, lambda x: ops.layer_norm(x, gain, offset)[0], x, dy)
+compare("layer_norm dγ", dgain, lambda g: ops.layer_norm(x, g, offset)[0], gain, dy)
+compare("layer_norm dβ", doffset, lambda b: ops.layer_norm(x, gain, b)[0], offset, dy)
+with np.errstate(all="ignore"):
+    print("모두 같은 행, ε = 0:    ", ops.layer_norm(np.full(3, 2.0), eps=0.0)[0])
+print("모두 같은 행, ε = 1e-5: ", ops.layer_norm(np.full(3, 2.0))[0])
+
+# %% [markdown]
+# ## GELU
+# 글이 구현한 tanh 근사식과 그 미분, 그리고 정확한 식과의 차이입니다.
+
+# %%
+x = draws.standard_normal((3, 16))
+y, saved = ops.gelu(x, "tanh")
+dy = draws.standard_normal(y.shape)
+compare("gelu (tanh) dx", ops.gelu_backward(dy, saved), lambda x: ops.gelu(x, "tanh")[0], x, dy)
+grid = np.linspace(-6, 6, 100_001)
+print(f"tanh 근사식: 최대 오차 {np.abs(ops.gelu(grid)[0] - ops.gelu(grid, 'tanh')[0]).max():.1e}")
+print("GELU의 최솟값: x = {:.4f}, y = {:.4f}".format(*pictures.gelu_minimum()))
+lesson.show("activations", pictures.activations)
+
+# %% [markdown]
+# ## 점수를 스케일링하는 이유
+# 글은 쿼리 하나와 키 10개로 그림을 그립니다. 스케일이 없으면 가중치 하나가 1.0이 되고, 있으면
+# 0.4가 되어 나머지도 보입니다. 글의 쿼리는 무작위로 뽑은 하나이므로, 쿼리 2,000개의 평균으로
+# 무엇을 기대할 수 있는지 봅니다.
+
+# %%
+print("\n가중치 10개 중 최댓값, d_k = 64   글, 쿼리 하나        2,000개의 평균")
+for name, article, power in (("softmax(q·k)", 1.0, 0.0), ("softmax(q·k / √d_k)", 0.4, 0.5)):
+    print(f"{name:<33} {article:<20} {pictures.top_weight(64, 10, power):.2f}")
+lesson.show("softmax", pictures.softmax)
+
+# %% [markdown]
+# 평균이 0이고 분산이 1인 원소라면 Var[q·k] = d_k입니다. 가중치의 평균은 d_k와 상관없이 1 / (키의
+# 개수)입니다.
+
+# %%
+print("\nd_k    Var[q·k]   Var[q·k / √d_k]")
+for d_k in (8, 32, 128, 512):
+    products = pictures.scores(d_k, 8)
+    print(f"{d_k:<6} {products.var():<10.1f} {products.var() / d_k:.3f}")
+print("\n키     √d_k에서 가장 큰 가중치 (d_k = 64)     가중치 평균")
+for keys in (2, 8, 32, 128):
+    print(f"{keys:<6} {pictures.top_weight(64, keys, 0.5):<38.2f} {1 / keys:.3f}")
+lesson.show("variance", pictures.variance)
+
+# %% [markdown]
+# ## 학습한 뒤에는?
+# "평균 0, 분산 1, 독립"은 무작위 벡터의 이야기입니다. 학습한 모델은 쿼리를 필요한 키 쪽으로
+# 맞추므로 Var[q·k]는 더 이상 d_k가 아니고, √d_k로 나누어도 1이 되지 않습니다. 점수의 분산이 크면
+# 어텐션이 날카로워집니다. 그것은 학습된 것이고, 스케일은 출발점을 정할 뿐입니다.
+
+# %%
+record = attention(lesson.chatbot(), "너는 자랑하고 있어").record
+print("\n학습한 챗봇, d_k = 32: 층마다 Var[q·k], 헤드들의 평균")
+for layer in record.maps:
+    products = layer.q @ layer.k.swapaxes(1, 2)
+    print(f"{layer.name:<34} {products.var(axis=(1, 2)).mean():8.1f}")
+
+# 글 003의 챗봇에 같은 질문을 한다. 실험실에 저장된 결과(실행 다섯 번)를 쓴다.
+runs = [run for run in stored_runs("-003") if run["change"] == "sqrt_d_k"]
+for probe in (0, -1) if runs else ():
+    heads = [
+        variance
+        for run in runs
+        for name, seen in run["probes"][probe]["attention"].items()
+        if name.startswith("encoder")
+        for variance in seen["score_variance"]
+    ]
+    step = runs[0]["probes"][probe]["step"]
+    print(f"글 003의 모델, 인코더 헤드, 스텝 {step}: Var[q·k]의 중앙값 {np.median(heads):.0f}")

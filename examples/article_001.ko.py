@@ -1,0 +1,122 @@
+# %% [markdown]
+# # 글 001: 검색에서 어텐션까지
+#
+# 한 행을 돌려주는 검색에서 시작해, 모든 행을 섞어 돌려주는 어텐션으로 갑니다. 이어서 한국어 문장의
+# 점수 맵, 마스크, 위치, 그리고 학습한 모델의 헤드가 하는 일을 봅니다. "Attention과 Transformer
+# 이해하기"를 따랐습니다. 글쓴이에게 감사드립니다.
+
+# %%
+"""글 001: 검색, 어텐션, 점수 맵, 마스크, 위치, 헤드."""
+
+import numpy as np
+
+from pellucid import nn, ops
+from pellucid.teach import pictures
+from pellucid.teach.lesson import Lesson
+from pellucid.view import attention
+
+lesson = Lesson(__doc__, "ko")
+
+# %% [markdown]
+# ## 찾아보기: 쿼리 하나에 답 하나
+# 글의 동영상 데이터베이스입니다. 제목은 무엇에 관한 것인지로 나타냅니다. 쿼리 "dog videos"를 모든
+# 제목과 비교해서 가장 잘 맞는 것의 주소를 돌려줍니다.
+
+# %%
+topics = ("dog", "travel", "video")
+titles = {
+    "My dog is happy!": ([1.0, 0.0, 0.2], "www.youtube.com/my_dog_is_happy"),
+    "VLOG in Zürich": ([0.0, 1.0, 0.8], "www.youtube.com/VLOG_in_zurich"),
+}
+query = np.array([1.0, 0.0, 0.5])  # "dog videos"
+keys = np.array([about for about, _ in titles.values()])
+scores = keys @ query
+best = list(titles)[int(scores.argmax())]
+print("점수", dict(zip(titles, scores.round(2).tolist(), strict=True)))
+print("검색 결과:", titles[best][1])
+
+# %% [markdown]
+# ## 어텐션: 같은 일을 부드럽게
+# softmax가 점수를 가중치로 바꿉니다. 점수가 클수록 하나만 고르는 검색에 가까워져서, 점수 × 20이면
+# 한 행만 돌려줍니다. 검색과 달리 미분할 수 있습니다.
+
+# %%
+values = np.eye(2)  # i행의 뜻: 제목 i의 주소
+for sharpness in (1.0, 5.0, 20.0):
+    mixed, _ = ops.attention(query[None], keys, values, scale=sharpness)
+    print(f"점수 × {sharpness:<4}: (강아지, Zürich)의 {mixed[0].round(3)}")
+
+# %% [markdown]
+# ## 이중 반복문과 행렬
+# 글은 모든 쌍의 점수를 먼저 이중 반복문으로, 다음에 `Q Kᵀ`로 구합니다. 두 결과는 같은 수입니다.
+
+# %%
+draws = np.random.default_rng(0)
+x, w_q, w_k = draws.standard_normal((6, 8)), *draws.standard_normal((2, 8, 8))
+score = [[0.0] * 6 for _ in range(6)]
+for i in range(6):  # x_i가 쿼리
+    for j in range(6):  # x_j가 키
+        score[i][j] = float((x[i] @ w_q) @ (x[j] @ w_k))
+as_product = (x @ w_q) @ (x @ w_k).T
+print(f"\n반복문과 행렬 곱의 최대 차이: {np.abs(score - as_product).max():.1e}")
+
+# %% [markdown]
+# ## 마스크를 채우면
+# 디코더의 쿼리 l은 키 0부터 l까지 볼 수 있습니다. 금지된 점수는 −inf가 되므로 가중치가 0입니다.
+
+# %%
+print("\n" + nn.explain_mask(4, is_causal=True))
+weights, _ = ops.softmax(np.where(ops.causal_mask(4, 4), -np.inf, as_product[:4, :4] / np.sqrt(8)))
+print(weights.round(2))
+
+# %% [markdown]
+# ## 위치
+# 글은 위치 인코딩을 다음으로 미룹니다. 사인과 코사인의 표에는 쓸모 있는 성질이 있습니다. k만큼
+# 옮기는 것이 어디서나 같은 회전이므로, 두 위치의 내적은 거리에만 의존합니다. 유도는 `pellucid
+# explain positions`에 있습니다.
+
+# %%
+table = ops.sinusoidal(60, 64)
+for start in (0, 20, 40):
+    print(f"P[{start}]·P[{start + 5}] = {table[start] @ table[start + 5]:.6f}")
+lesson.show("positions", pictures.positions)
+
+# %% [markdown]
+# ## 문장의 점수 맵
+# 학습한 챗봇이 한국어 문장을 읽습니다. 행은 쿼리이고, 진한 칸이 그 쿼리가 가장 많이 가져오는
+# 키입니다. 인코더의 헤드 하나와, 답을 질문에 연결하는 헤드 하나를 그립니다.
+
+# %%
+chatbot = lesson.chatbot()
+record = attention(chatbot, "너는 자랑하고 있어").record
+print("\n" + record.title)
+for kind in ("encoder", "cross"):
+    seen = record.layers(kind)[-1]
+    head = int(seen.entropies.argmin())
+    labels = ([t.text for t in record.queries(kind)], [t.text for t in record.keys(kind)])
+    title = f"{kind} 어텐션, 층 {seen.layer}, 헤드 {head + 1}"
+    lesson.show(f"scores-{kind}", pictures.score_map, seen.probabilities[head], *labels, title)
+    for row, label in zip(seen.probabilities[head], labels[0], strict=True):
+        most = labels[1][int(row.argmax())]
+        print(f"  {kind:<8} {label:<8} 가장 많이 보는 토큰: {most} ({row.max():.2f})")
+
+# %% [markdown]
+# ## 헤드는 무엇을 전문으로 하는가
+# 헤드마다 W가 따로 있으므로 헤드들은 서로 다릅니다. 여러 문장에서 셀프 어텐션의 헤드마다 세 가지
+# 수를 구합니다. 몇 개의 키에 퍼져 있는지(e의 엔트로피 제곱), 그리고 토큰 자신과 바로 앞 토큰에
+# 가는 가중치입니다. 모든 키를 똑같이 보는 헤드라면 각각 1 / 키의 개수, 여기서는 약 0.3이 됩니다.
+
+# %%
+sentences = ("너는 자랑하고 있어", "가십을 말해줘.", "AI가 뭐지?", "주식 시장", "너는 최악이야")
+records = [attention(chatbot, sentence).record for sentence in sentences]
+print(f"\n{'layer':<28} 헤드  퍼져 있는 키      자신    앞 토큰")
+for index, name in enumerate(layer.name for layer in records[0].maps):
+    if name.endswith("multihead_attn"):
+        continue
+    maps = [record.maps[index] for record in records]
+    for head in range(maps[0].probabilities.shape[0]):
+        grids = [m.probabilities[head] for m in maps]
+        spread = np.mean([np.exp(m.entropies[head]) for m in maps])
+        itself = np.mean([np.trace(grid) / len(grid) for grid in grids])
+        before = np.mean([np.trace(grid, -1) / max(len(grid) - 1, 1) for grid in grids])
+        print(f"{name:<28} {head + 1:<5} {spread:<17.1f} {itself:<7.2f} {before:.2f}")

@@ -1,0 +1,115 @@
+# %% [markdown]
+# # 글 002: torch.nn.Transformer 뜯어보기
+#
+# torch와 이름도 인자도 같은 클래스를 NumPy로 구현했습니다. 데이터가 지나가는 길을 층마다
+# 따라갑니다. torch.nn.modules.transformer를 한 줄씩 읽는 글(hi-lu.tistory.com)을 따랐습니다.
+# 글쓴이에게 감사드립니다.
+
+# %%
+"""글 002: 층마다 따라가는 데이터, 정규화, 마스크, 사본, 두 반환값."""
+
+import numpy as np
+
+from pellucid import nn
+from pellucid.teach.lesson import Lesson
+
+lesson = Lesson(__doc__, "ko")
+draws = np.random.default_rng(0)
+
+# %% [markdown]
+# ## 층을 지나며
+# 너비 16, 헤드 4개, 2 + 2층입니다. 배치는 3, 입력은 토큰 7개, 출력은 5개입니다. 들어오는 것은
+# 위치를 이미 더한 벡터입니다. 글의 설명대로 이 클래스는 위치를 더하지 않습니다.
+
+# %%
+model = nn.Transformer(16, 4, 2, 2, 32, batch_first=True).eval()
+source = draws.standard_normal((3, 7, 16)).astype(np.float32)
+target = draws.standard_normal((3, 5, 16)).astype(np.float32)
+x = source
+print("인코더 입력        ", x.shape)
+for i, layer in enumerate(model.encoder.layers):
+    x = layer(x)
+    print(f"인코더 층 {i}        ", x.shape)
+memory = model.encoder.norm(x)
+print("메모리(정규화 뒤)  ", memory.shape)
+y = target
+for i, layer in enumerate(model.decoder.layers):
+    y = layer(y, memory)  # 모든 층이 같은 메모리, 곧 인코더의 마지막 출력을 읽는다
+    print(f"디코더 층 {i}        ", y.shape)
+y = model.decoder.norm(y)
+print("직접 계산 = 모델: ", np.abs(y - model(source, target)).max())
+
+# %% [markdown]
+# ## 인코더 층의 안쪽
+# 글에 나오는 `_sa_block`과 `_ff_block`입니다. 정규화를 합 뒤에 두면(post) 출력의 분산이 1이고,
+# 하위 층 앞에 두면(pre) 합이 층마다 커집니다.
+
+# %%
+layer = model.encoder.layers[0]
+attended, _ = layer.self_attn(source, source, source)
+after = layer.norm1(source + attended)
+forward = layer.linear2(np.maximum(layer.linear1(after), 0))
+print("\n직접 계산 = 층:   ", np.abs(layer.norm2(after + forward) - layer(source)).max())
+for norm_first in (False, True):
+    layer = nn.TransformerEncoderLayer(16, 4, 32, norm_first=norm_first, batch_first=True)
+    layers, x, spread = nn.TransformerEncoder(layer, 6).eval().layers, source, []
+    for part in layers:
+        x = part(x)
+        spread.append(f"{x.std():.2f}")
+    print("pre-norm " if norm_first else "post-norm", "층마다 표준편차:", *spread)
+
+# %% [markdown]
+# ## 기울기는 두 스택을 거슬러 흐른다
+# `forward`는 출력과 그 역전파를 반환합니다. 디코더의 기울기가 입력까지 도달합니다.
+
+# %%
+out, backward = model.forward(source, target)
+dsource, dtarget = backward(np.ones_like(out))
+print("\n기울기:", dsource.shape, dtarget.shape)
+print("기울기를 받은 매개변수:", sum(p.grad is not None for p in model.parameters()),
+      "/ 전체", len(list(model.parameters())))  # fmt: skip
+
+# %% [markdown]
+# ## 마스크를 그려 보면
+# 글에 나오는 모든 종류입니다. `explain_mask`는 누가 누구를 볼 수 있는지, 나머지는 어느 마스크가
+# 막는지 보여 줍니다. bool 마스크에서 True는 허용하지 않는다는 뜻이고, 실수 마스크는 점수에
+# 더해집니다.
+
+# %%
+padding = np.array([[False, False, False, True]])
+band = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) > 1
+bonus = np.zeros((4, 4))
+bonus[:, 0] = 2.0
+print("\n마스크 없음\n" + nn.explain_mask(4))
+print("\nis_causal\n" + nn.explain_mask(4, is_causal=True))
+print("\nattn_mask (bool: 이웃만)\n" + nn.explain_mask(4, attn_mask=band))
+print("\nattn_mask (float: 키 0에 +2)\n" + nn.explain_mask(4, attn_mask=bonus))
+print("\nkey_padding_mask\n" + nn.explain_mask(4, key_padding_mask=padding))
+print("\nvalid_lens\n" + nn.explain_mask(4, valid_lens=np.array([3, 2])))
+together = nn.explain_mask(4, is_causal=True, key_padding_mask=padding)
+print("\nis_causal과 key_padding_mask\n" + together)
+
+# %% [markdown]
+# ## 사본이 공유하는 것
+# `TransformerEncoder(layer, 2)`는 층을 복사합니다. 사본들은 같은 값에서 시작하고 아무것도 공유하지
+# 않습니다. 그런데 `Transformer`는 모든 행렬을 다시 뽑으므로(Xavier) 층들이 서로 다릅니다. 쌓기만
+# 하는 클래스가 아닙니다.
+
+# %%
+layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+first, second = nn.TransformerEncoder(layer, 2).layers
+a, b = first.linear1.weight, second.linear1.weight
+print("\n스택: 처음에 같은가", np.array_equal(a.data, b.data), "| 공유", a is b)
+a, b = (part.linear1.weight for part in model.encoder.layers)
+print("Transformer: 처음에 같은가", np.array_equal(a.data, b.data), "| 공유", a is b)
+
+# %% [markdown]
+# ## 왜 `[0]`인가?
+# 멀티 헤드 어텐션은 출력과 가중치 두 가지를 반환합니다. 블록에는 첫째만 필요합니다.
+# need_weights=False이면 둘째는 None이고 계산할 필요도 없습니다.
+
+# %%
+mha = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+for options in ({}, {"average_attn_weights": False}, {"need_weights": False}):
+    out, weights = mha(source, source, source, **options)
+    print(options, "→", out.shape, None if weights is None else weights.shape)

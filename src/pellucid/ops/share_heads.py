@@ -1,0 +1,32 @@
+"""Grouped queries: each head of keys or values is used by several neighbouring query heads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pellucid.core.array import Array, namespace
+
+
+class Saved(NamedTuple):
+    times: int
+
+
+def share_heads(x: Array, times: int) -> tuple[Array, Saved]:
+    """Return y with every head of x `times` times, one after another: y_h = x_{⌊h / times⌋}.
+
+    x: (…, G, D), y: (…, G · times, D). Source: Ainslie et al. 2023 (GQA), 2.2; one head for all is
+    Shazeer 2019 (MQA).
+
+    >>> import numpy as np
+    >>> share_heads(np.array([[1.0], [2.0]]), 2)[0][:, 0]
+    array([1., 1., 2., 2.])
+    """
+    return namespace(x).repeat(x, times, axis=-2), Saved(times)
+
+
+def share_heads_backward(dy: Array, saved: Saved) -> Array:
+    """Return dx_g = Σ_h dy_h over the heads h that share g."""
+    *lead, heads, width = dy.shape
+    groups = (*lead, heads // saved.times, saved.times, width)
+    xp = namespace(dy)
+    return xp.sum(xp.reshape(dy, groups), axis=-2)

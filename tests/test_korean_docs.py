@@ -1,0 +1,174 @@
+"""Every page of the documentation has a Korean page that says the same, section by section."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import korean
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = (
+    "decoding",
+    "differences",
+    "families",
+    "findings",
+    "lab",
+    "quality",
+    "robustness",
+    "serve",
+    "speed",
+    "view",
+)
+CODE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+NUMBER = re.compile(r"\d[\d,.]*\d|\d")
+SPELLED = 100
+"""Below this a number may be a word in English, as in five minutes, and digits in Korean."""
+
+
+def sections(text: str) -> list[tuple[str, str]]:
+    """Split a page at its headings: (heading, text below it without code)."""
+    parts = re.split(r"^(#+ .*)$", CODE.sub("", text), flags=re.MULTILINE)
+    assert not parts[0].strip(), "a page begins with its heading"
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def code(text: str) -> list[tuple[str, str]]:
+    """Return the language and the text of every block of code, comments and their gaps left out."""
+    found = []
+    for language, body in CODE.findall(text):
+        lines = (re.sub(r"\s*(?<!\S)# .*", "", line) for line in body.splitlines())
+        found.append((language, "\n".join(lines)))
+    return found
+
+
+def tables(text: str) -> list[list[str]]:
+    """Return the rows of a page as their cells."""
+    rows = re.findall(r"^\|(.*)\|$", CODE.sub("", text), re.MULTILINE)
+    return [[cell.strip() for cell in row.split("|")] for row in rows]
+
+
+def numbers(text: str) -> Counter[str]:
+    """Count the figures of a text; 2 million counts as the 200만 that Korean writes."""
+
+    def in_korean(match: re.Match[str]) -> str:
+        return f"{float(match[1]) * 100:.0f}"
+
+    return Counter(NUMBER.findall(re.sub(r"(\d+(?:\.\d+)?) million", in_korean, text)))
+
+
+def lost_and_more(english: str, korean: str) -> tuple[list[str], list[str]]:
+    """Return the figures that the Korean text lacks, and those that only it has."""
+    has, want = numbers(korean), numbers(english)
+    more = [n for n in (has - want).elements() if not n.isdigit() or int(n) >= SPELLED]
+    return list((want - has).elements()), more
+
+
+def links(text: str) -> list[str]:
+    """Return the targets of a text's links, Korean pages by their English names."""
+    return sorted(target.replace(".ko.", ".") for target in re.findall(r"\]\(([^)]+)\)", text))
+
+
+def differences(english: str, korean: str) -> list[str]:
+    """Return what the Korean page has otherwise than the English one, a line for each thing."""
+    ours, theirs = sections(korean), sections(english)
+    if [head.split()[0] for head, _ in ours] != [head.split()[0] for head, _ in theirs]:
+        return [f"headings: {[h for h, _ in theirs]} in English, {[h for h, _ in ours]} in Korean"]
+    found = []
+    for (head, expected), (name, text) in zip(theirs, ours, strict=True):
+        where = f"{head} ({name})"
+        if links(expected) != links(text):
+            found.append(f"{where}: links {links(expected)} in English, {links(text)} in Korean")
+        rows, theirs_rows = tables(text), tables(expected)
+        if len(rows) != len(theirs_rows):
+            found.append(f"{where}: {len(theirs_rows)} rows in English, {len(rows)} in Korean")
+        for row, wanted in zip(rows, theirs_rows, strict=False):
+            told = [lost_and_more(*cells) for cells in zip(wanted, row, strict=False)]
+            if len(row) != len(wanted) or any(map(any, told)):
+                found.append(f"{where}: row {' | '.join(wanted)} is {' | '.join(row)}")
+        lost, more = lost_and_more(expected, text)
+        if lost:
+            found.append(f"{where}: not in the Korean text: {', '.join(lost)}")
+        if more:
+            found.append(f"{where}: only in the Korean text: {', '.join(more)}")
+    for wanted, body in zip(code(english), code(korean), strict=False):
+        if wanted != body:
+            found.append(f"code: {wanted[1]!r} is {body[1]!r}")
+    if len(code(english)) != len(code(korean)):
+        found.append(f"code: {len(code(english))} blocks, {len(code(korean))} in Korean")
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_korean_page_has_the_same_sections_numbers_code_and_links(name: str) -> None:
+    english, ours = (
+        (DOCS / f"{name}{ending}").read_text(encoding="utf-8") for ending in (".md", ".ko.md")
+    )
+    assert differences(english, ours) == []
+
+
+def test_a_difference_is_named() -> None:
+    english = (
+        "# Page\n\nUp to 1.5 by [this](a.md).\n\n| a | 2 million |\n\n```\nx = 1  # one\n```\n"
+    )
+    same = "# 쪽\n\n[여기](a.ko.md): 1.5까지, 5분.\n\n| 가 | 200만 |\n\n```\nx = 1  # 일\n```\n"
+    assert differences(english, same) == []
+    for old, new, told in (
+        ("1.5까지", "1.6까지", "not in the Korean text: 1.5"),
+        ("5분", "5.5분", "only in the Korean text: 5.5"),
+        ("200만", "20만", "row a | 2 million is 가 | 20만"),
+        ("a.ko.md", "b.md", "links ['a.md'] in English, ['b.md'] in Korean"),
+        ("x = 1", "x = 2", "'x = 2"),
+        ("# 쪽", "# 쪽\n\n## 더", "headings"),
+    ):
+        assert told in "\n".join(differences(english, same.replace(old, new)))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_hangul_does_not_break_the_markup(name: str) -> None:
+    """Two tildes strike a text out; ** between a bracket and a letter ends nothing."""
+    text = CODE.sub("", (DOCS / f"{name}.ko.md").read_text(encoding="utf-8"))
+    assert not re.search(r"\S~\S", re.sub("`[^`]*`", "", text))
+    for before, inside, after in re.findall(r"(^|.)\*\*(.+?)\*\*(.|$)", text, re.MULTILINE):
+        assert not (re.match(r"\w", after) and re.match(r"\W", inside[-1])), inside
+        assert not (re.match(r"\w", before) and re.match(r"\W", inside[0])), inside
+
+
+@pytest.mark.parametrize("script", ["results", "differences"])
+def test_generated_pages_are_up_to_date(script: str) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / f"{script}.py"), "--check"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "up to date\n"), run.stdout + run.stderr
+
+
+def test_every_word_of_the_generated_pages_is_used() -> None:
+    used: set[str] = set()
+    recorded = korean.key_of
+
+    def key_of(text: str) -> str:
+        used.add(recorded(text))
+        return recorded(text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(korean, "key_of", key_of)
+        import differences as differences_script
+        import results
+
+        differences_script.pages()
+        for path, language, names in results.PAGES:
+            if language == "ko":
+                results.render(path.read_text(encoding="utf-8"), language, names)
+    assert sorted(korean.catalogue().keys() - used) == []
+
+
+def test_a_text_without_korean_is_an_error() -> None:
+    assert korean.korean("17 heads of width 2") == "너비 2인 헤드 17개"
+    assert korean.korean("gelu − relu, bleu", {"gelu", "relu", "bleu"}) == "gelu − relu, bleu"
+    with pytest.raises(LookupError, match="for: lower by \\{0\\} wolves"):
+        korean.korean("lower by 3 wolves")
