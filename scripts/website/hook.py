@@ -7,7 +7,9 @@ language menu.
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pages
@@ -53,6 +55,37 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Name the search dialog, which the theme leaves without a name."""
-    name = {"ko": "검색"}.get(str(config.theme["language"]), "Search")
-    return output.replace('role="dialog"', f'role="dialog" aria-label="{name}"', 1)
+    """Name the search dialog, which the theme leaves without a name; search one language.
+
+    The page looks for the search index, and for what it finds, below its base. The base of a Korean
+    page is the Korean site.
+    """
+    korean = str(config.theme["language"]) == "ko"
+    name = "검색" if korean else "Search"
+    output = output.replace('role="dialog"', f'role="dialog" aria-label="{name}"', 1)
+    return BASE.sub(lambda found: found.group(1) or ".", output, count=1) if korean else output
+
+
+BASE = re.compile(r'(?<="base": ")(?:\.\.|(\.\.(?:/\.\.)*)/\.\.)(?=")')
+"""The base in the settings of a page, as far as the Korean site: one level less."""
+
+
+@event_priority(-200)  # after the plugins have written the index of all languages
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write an index for each language, also as a script: a page from the disk reads no JSON."""
+    if config.plugins["i18n"].building:  # type: ignore[attr-defined]
+        return
+    site = Path(config.site_dir)
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    parts: dict[str, list[dict[str, Any]]] = {"": [], "ko/": []}
+    for entry in index["docs"]:
+        prefix = "ko/" if entry["location"].startswith("ko/") else ""
+        parts[prefix].append({**entry, "location": entry["location"].removeprefix(prefix)})
+    for prefix, entries in parts.items():
+        languages = ["en", "ko"] if prefix else ["en"]
+        own = {**index, "config": {**index["config"], "lang": languages}, "docs": entries}
+        text = json.dumps(own, ensure_ascii=False)
+        folder = site / prefix / "search"
+        folder.mkdir(exist_ok=True)
+        (folder / "search_index.json").write_text(text, encoding="utf-8")
+        (folder / "search_index.js").write_text(f"var __index = {text}", encoding="utf-8")

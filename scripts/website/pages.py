@@ -557,9 +557,27 @@ def source(path: str) -> str:
         return f"{FRONT}# {path}\n\n" + "\n".join(rows) + "\n"
     text = place.read_text(encoding="utf-8")
     if path.endswith(".md"):
-        return FRONT.replace("hide:\n  - toc\n", "") + text
+        return FRONT.replace("hide:\n  - toc\n", "") + _relinked(text, path)
     language = LANGUAGE_OF.get(place.suffix, "text")
     return f'{FRONT}# {path}\n\n````{language} linenums="1"\n{text.rstrip()}\n````\n'
+
+
+def _relinked(text: str, path: str) -> str:
+    """Return a page of the repository with its links as the site needs them.
+
+    A picture next to it stays; a link to what the site does not show becomes plain text.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        title, address = match.groups()
+        target = os.path.normpath(f"{PurePosixPath(path).parent}/{address}")
+        if target.startswith("docs/"):
+            return f"[{title}]({relative(target.removeprefix('docs/'), source_page(path))})"
+        if target in linked():
+            return f"[{title}]({relative(source_page(target), source_page(path))})"
+        return title
+
+    return re.sub(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)", link, text)
 
 
 # Markdown

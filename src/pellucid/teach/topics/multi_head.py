@@ -76,7 +76,7 @@ TOPIC = Topic(
                 "헤드는 특징의 한 구간입니다. 나누기는 (T, E)를 (T, H, D)로 모양만 바꾸는 일이라 "
                 "계산이 없습니다.",
             ),
-            Code(nn.MultiheadAttention._project, "apart"),
+            Code(nn.MultiheadAttention._project, "part"),
         ),
         Step(
             "Z_h = softmax(Q_h K_hᵀ / √D) V_h",
