@@ -12,11 +12,13 @@ from pathlib import Path
 
 from korean import korean_block
 from pellucid import nn
-from pellucid.nn.differences import TABLE, markdown
+from pellucid.nn.differences import markdown
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-NAMES = {*dir(nn), *dir(nn.functional), *(row.name for row in TABLE if "_" in row.name)}
-NAMES |= {"torch", "Pellucid", "inplace", "sparse", "device", "float16"}
+CALLED = {
+    name for place in (nn, nn.functional) for name in dir(place) if callable(getattr(place, name))
+}
+NAMES = {*CALLED, "torch", "Pellucid", "inplace", "max_norm", "sparse", "device", "float16"}
 """What has the same name in Korean."""
 
 

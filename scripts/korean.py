@@ -41,11 +41,11 @@ def korean(text: str, names: Container[str] = ()) -> str:
 
     Raises `LookupError` for a text without an entry.
     """
+    if all(part in names for part in re.split(" − |, ", text)):
+        return text
     found = catalogue().get(key_of(text))
     if found is not None:
         return found.format(*NUMBER.findall(text))
-    if all(part in names for part in re.split(" − |, ", text)):
-        return text
     if not re.search("[A-Za-z]{2}", NUMBER.sub("", text)):
         return text
     if "; " in text:

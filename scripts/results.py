@@ -35,6 +35,7 @@ PAGES = (
     (ROOT / "docs" / "decoding.md", "en", ("decoding",)),
     (ROOT / "docs" / "quality.md", "en", ("results",)),
     (ROOT / "docs" / "findings.md", "en", FINDINGS),
+    (ROOT / "docs" / "speed.ko.md", "ko", ("goals",)),
     (ROOT / "docs" / "decoding.ko.md", "ko", ("decoding",)),
     (ROOT / "docs" / "quality.ko.md", "ko", ("results",)),
     (ROOT / "docs" / "findings.ko.md", "ko", FINDINGS),
@@ -168,7 +169,9 @@ Goal = tuple[str, str, str, bool]
 """What is measured, its target, its result, and whether the target is met."""
 
 
-def goals_table(rows: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]) -> str:
+def goals_table(
+    rows: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]], language: str = "en"
+) -> str:
     """Return a Markdown table of the newest result for every goal."""
     goals = [goal for row in rows for goal in goals_of(row)]
     for row in results:
@@ -180,7 +183,8 @@ def goals_table(rows: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str
         f"| {what} | {target} | {found} | {'met' if met else '**missed**'} |"
         for what, target, found, met in sorted(goals, key=lambda goal: goal[0].split(".")[0])
     ]
-    return "\n".join(lines)
+    table = "\n".join(lines)
+    return korean_block(table) if language == "ko" else table
 
 
 def goals_of(row: Mapping[str, Any]) -> list[Goal]:
@@ -425,7 +429,7 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
             case "proof":
                 block = proof(measured, benchmarks, language)
             case "goals":
-                block = goals_table(benchmarks, measured)
+                block = goals_table(benchmarks, measured, language)
             case "decoding":
                 block = decoding_table(benchmarks, language)
             case "curves":

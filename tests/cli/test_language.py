@@ -67,8 +67,9 @@ def test_every_text_has_an_entry_and_every_entry_a_text(asked: set[str], capsys:
                 (text,) = node.args
                 if isinstance(text, ast.Constant):
                     asked.add(text.value)
-    assert sorted(asked - korean().keys()) == [], "texts without Korean: add them to korean.toml"
-    assert sorted(korean().keys() - asked) == [], "Korean of texts that are gone: remove it"
+    lacking, unused = sorted(asked - korean().keys()), sorted(korean().keys() - asked)
+    assert not lacking, "texts without Korean, for korean.toml:\n" + "\n".join(lacking)
+    assert not unused, "Korean of texts that are gone:\n" + "\n".join(unused)
 
 
 @pytest.mark.parametrize("english", korean())
