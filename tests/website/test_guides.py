@@ -46,7 +46,7 @@ def facts(text: str) -> dict[str, list[str]]:
     return {
         "code": code,
         "headings": re.findall(r"^(#+) ", prose, re.MULTILINE),
-        "links": sorted(re.findall(r"\]\(([^)]+)\)", prose)),
+        "links": sorted(l.replace(".ko.md", ".md") for l in re.findall(r"\]\(([^)]+)\)", prose)),
         "names": sorted(re.findall(r"`([^`]+)`", " ".join(prose.split()))),
     }
 
