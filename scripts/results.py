@@ -384,13 +384,14 @@ PROOF = {
         "the phonemes are wrong.",
     ),
     "ko": (
-        "- **정확합니다.** `pellucid check`가 모든 연산과 층의 미분을 내 컴퓨터에서 유한 차분과 비교해 "
-        "검증합니다. 테스트에서는 PyTorch와도 비교합니다.",
-        "- **빠릅니다.** 같은 코어 두 개에서 PyTorch {torch}보다 {low:.2f}배에서 {high:.2f}배 빠르게 "
-        "학습합니다. 배율은 데이터와 양쪽이 쓸 수 있는 명령어에 따라 다릅니다. 한 단계에서 PyTorch의 최대 "
-        "메모리는 Pellucid의 {memory:.2f}배입니다.",
-        "- **쓸모가 있습니다.** 파라미터 {parameters:,}개인 모델이 코어 하나로 {minutes:.0f}분 만에 영어 "
-        "발음을 배웁니다. 한 번도 보지 못한 단어 {words:,}개에서 틀린 음소는 {per:.1f} %입니다.",
+        "- **정확합니다.** `pellucid check`가 모든 연산과 층의 미분을 내 컴퓨터에서 유한 차분과 "
+        "비교해 검증합니다. 테스트에서는 PyTorch와도 비교합니다.",
+        "- **빠릅니다.** 같은 코어 두 개에서 PyTorch {torch}보다 {low:.2f}배에서 {high:.2f}배 "
+        "빠르게 학습합니다. 배율은 데이터와 양쪽이 쓸 수 있는 명령어에 따라 다릅니다. 한 단계에서 "
+        "PyTorch의 최대 메모리는 Pellucid의 {memory:.2f}배입니다.",
+        "- **쓸모가 있습니다.** 파라미터 {parameters:,}개인 모델이 코어 하나로 {minutes:.0f}분 "
+        "만에 영어 발음을 배웁니다. 한 번도 보지 못한 단어 {words:,}개에서 틀린 음소는 "
+        "{per:.1f} %입니다.",
     ),
 }
 """What the first screen claims; the figures are the newest of the results' files."""

@@ -127,7 +127,9 @@ class _Reader:
             called = following and following.kind == "open" and not following.spaced
             if token.kind in ("name", "code") and called and following:
                 self.at += 1
-                return self._scripts(Part("factor", f"<mrow>{xml}{self._group(following)[1]}</mrow>"))
+                return self._scripts(
+                    Part("factor", f"<mrow>{xml}{self._group(following)[1]}</mrow>")
+                )
         word = re.fullmatch("<mi>[A-Za-z]{2,}</mi>", xml) is not None
         return self._scripts(Part("factor", xml, inside, word))
 

@@ -45,8 +45,8 @@ WORDS: dict[str, tuple[str, str]] = {
         "Each page has the equation, the derivation next to the lines of code that compute it, the "
         "edge cases, and a numeric check that ran when this site was built. `pellucid explain "
         "TOPIC` prints the same in the terminal.",
-        "페이지마다 수식, 유도 과정과 그 단계를 계산하는 코드, 경계 사례, 그리고 이 사이트를 만들 때 "
-        "실행한 수치 검증이 있습니다. 터미널에서는 `pellucid explain 주제`로 같은 내용을 볼 수 "
+        "페이지마다 수식, 유도 과정과 그 단계를 계산하는 코드, 경계 사례, 그리고 이 사이트를 만들 "
+        "때 실행한 수치 검증이 있습니다. 터미널에서는 `pellucid explain 주제`로 같은 내용을 볼 수 "
         "있습니다.",
     ),
     "topic": ("topic", "주제"),
@@ -68,11 +68,12 @@ WORDS: dict[str, tuple[str, str]] = {
     "recipes": ("Recipes", "레시피"),
     "recipes_about": (
         "A recipe is a TOML file: data, tokenizer, model, training, search and evaluation. "
-        "`pellucid train NAME` trains one. Any [setting](settings.md) may be changed on the command "
-        "line, for example `--training.epochs 2`. [Quality](quality.md) has what they reach.",
-        "레시피는 데이터, 토크나이저, 모델, 학습, 탐색, 평가를 정하는 TOML 파일입니다. `pellucid train "
-        "이름`으로 학습합니다. [설정](settings.md)은 모두 명령줄에서 바꿀 수 있습니다. 예를 들면 "
-        "`--training.epochs 2`입니다. 레시피가 내는 성능은 [품질](quality.md)에 있습니다.",
+        "`pellucid train NAME` trains one. Any [setting](settings.md) may be changed on the "
+        "command line, for example `--training.epochs 2`. What they reach is on the page "
+        "[quality](quality.md).",
+        "레시피는 데이터, 토크나이저, 모델, 학습, 탐색, 평가를 정하는 TOML 파일입니다. `pellucid "
+        "train 이름`으로 학습합니다. [설정](settings.md)은 모두 명령줄에서 바꿀 수 있습니다. "
+        "예를 들면 `--training.epochs 2`입니다. 레시피별 성능은 [품질](quality.md)에 있습니다.",
     ),
     "recipe": ("recipe", "레시피"),
     "model": ("model", "모델"),
@@ -88,11 +89,11 @@ WORDS: dict[str, tuple[str, str]] = {
     "licence": ("licence", "라이선스"),
     "settings": ("Settings", "설정"),
     "settings_about": (
-        "Every setting of a recipe: its key in the TOML file, which is also the option of `pellucid "
-        "train`. Put `--` in front, and write `-` for `_`: `training.clip_norm` is "
+        "Every setting of a recipe: its key in the TOML file, which is also the option of "
+        "`pellucid train`. Put `--` in front, and write `-` for `_`: `training.clip_norm` is "
         "`--training.clip-norm`.",
-        "레시피의 모든 설정입니다. TOML 파일의 키이자 `pellucid train`의 옵션입니다. 옵션으로 쓸 때는 "
-        "앞에 `--`를 붙이고 `_`를 `-`로 바꿉니다. `training.clip_norm`은 "
+        "레시피의 모든 설정입니다. TOML 파일의 키이자 `pellucid train`의 옵션입니다. 옵션으로 쓸 "
+        "때는 앞에 `--`를 붙이고 `_`를 `-`로 바꿉니다. `training.clip_norm`은 "
         "`--training.clip-norm`입니다.",
     ),
     "setting": ("setting", "설정"),
@@ -104,8 +105,8 @@ WORDS: dict[str, tuple[str, str]] = {
         "What may be exchanged in a model or in training. The tables are the registries of the "
         "code: a new part is one file and one row, and then it is a choice on the command line and "
         "a row here. [How to add one](extending.md).",
-        "모델과 학습에서 바꿔 끼울 수 있는 부분입니다. 표는 코드의 레지스트리에서 그대로 만듭니다. 새 "
-        "부품은 파일 하나와 행 하나로 추가되고, 바로 명령줄의 선택지와 이 표의 행이 됩니다. "
+        "모델과 학습에서 바꿔 끼울 수 있는 부분입니다. 표는 코드의 레지스트리에서 그대로 만듭니다. "
+        "새 부품은 파일 하나와 행 하나로 추가되고, 바로 명령줄의 선택지와 이 표의 행이 됩니다. "
         "[추가하는 방법](extending.md)을 보세요.",
     ),
     "activations": ("Activations", "활성화 함수"),
@@ -173,9 +174,7 @@ def generated() -> dict[str, Write]:
         pages[f"api/{module}.md"] = partial(reference, module)
         pages[f"api/{module}.ko.md"] = partial(names_of, module)
     return pages | {
-        source_page(path): partial(source, path)
-        for path in linked()
-        if not path.endswith(".ipynb")
+        source_page(path): partial(source, path) for path in linked() if not path.endswith(".ipynb")
     }
 
 
@@ -281,7 +280,12 @@ def recipes(language: Language) -> str:
         values = tomllib.loads(text)
         family = values.get("model", {}).get("model_type", "seq2seq")
         rows.append(
-            (f"[`{name}`](#{name})", f"`{family}`", recipe.data.corpus, escaped(said(recipe.description, language)))
+            (
+                f"[`{name}`](#{name})",
+                f"`{family}`",
+                recipe.data.corpus,
+                escaped(said(recipe.description, language)),
+            )
         )
         listings.append(
             f"### {name} {{ #{name} }}\n\n```console\npellucid train {name}\n```\n\n"
@@ -289,7 +293,10 @@ def recipes(language: Language) -> str:
         )
     heads = [say("recipe"), say("model"), say("data"), say("about")]
     corpora = [
-        (f"`{corpus.name}`", *(escaped(said(text, language)) for text in (corpus.origin, corpus.licence)))
+        (
+            f"`{corpus.name}`",
+            *(escaped(said(text, language)) for text in (corpus.origin, corpus.licence)),
+        )
         for corpus in CORPORA.values()
     ]
     return "\n\n".join(
@@ -382,7 +389,11 @@ def parts(language: Language) -> str:
         text += f" ({say('gated')})" if activation.gates > 1 else ""
         known.append((f"`{activation.name}`", text, yes[bool(activation.kernel)], ", ".join(names)))
     norms = [
-        (f"`{norm.name}`", escaped(said(summary(norm.op.forward), language)), say("both" if norm.has_bias else "weight"))
+        (
+            f"`{norm.name}`",
+            escaped(said(summary(norm.op.forward), language)),
+            say("both" if norm.has_bias else "weight"),
+        )
         for norm in NORMS.values()
     ]
     schemes = [
@@ -607,4 +618,3 @@ def relative(target: str, page: str) -> str:
     path, _, anchor = target.partition("#")
     link = os.path.relpath(path, PurePosixPath(page).parent)
     return f"{link}#{anchor}" if anchor else link
-

@@ -25,7 +25,11 @@ def tree(clause: str) -> ElementTree.Element:
 def shape(element: ElementTree.Element) -> str:
     """Return an element as text: its children in order, rows without brackets."""
     inner = " ".join(shape(child) for child in element) or (element.text or "").strip()
-    return inner if element.tag in ("math", "mrow", "mi", "mn", "mo") else f"{element.tag[1:]}({inner})"
+    return (
+        inner
+        if element.tag in ("math", "mrow", "mi", "mn", "mo")
+        else f"{element.tag[1:]}({inner})"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +59,7 @@ def test_a_formula_is_read_as_mathematicians_read_it(text: str, expected: str) -
 
 @pytest.mark.parametrize("text", ["(x", "x)", "/ 2", "x /"])
 def test_a_formula_that_is_no_formula_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="missing|opens|fraction"):
+    with pytest.raises(ValueError, match=r"missing|opens|fraction"):
         mathml(text)
 
 
@@ -67,7 +71,9 @@ def letters(text: str) -> list[str]:
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_letter_of_a_topics_formula_is_lost(text: str) -> None:
-    assert letters("".join("".join(tree(clause).itertext()) for clause in clauses(text))) == letters(text)
+    assert letters(
+        "".join("".join(tree(clause).itertext()) for clause in clauses(text))
+    ) == letters(text)
 
 
 @pytest.mark.parametrize("text", FORMULAS)

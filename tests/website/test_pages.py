@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
+import importlib
 import json
 import os
 import re
@@ -15,12 +15,9 @@ import formulas
 import links
 import pytest
 
-for name in ("mkdocs", "material", "mkdocs_static_i18n", "mkdocstrings_handlers", "griffe"):
-    if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed: pip install '.[docs]'", allow_module_level=True)
-
-import docstrings
-import pages
+for name in ("mkdocs", "material", "mkdocs_static_i18n", "mkdocstrings_handlers"):
+    pytest.importorskip(name, reason=f"{name} is not installed: pip install '.[docs]'")
+docstrings, pages = importlib.import_module("docstrings"), importlib.import_module("pages")
 
 ROOT = Path(__file__).parents[2]
 HANGUL = re.compile("[가-힣]")

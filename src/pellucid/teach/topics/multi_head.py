@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn, ops
-from pellucid.check.op_cases import normal
-from pellucid.teach.topic import DIFFERENCES, Check, Code, Edge, Step, Topic
 from pellucid.check import TOLERANCE, gradient_check
+from pellucid.check.op_cases import normal
 from pellucid.core.language import Text
+from pellucid.teach.topic import DIFFERENCES, Check, Code, Edge, Step, Topic
 
 E, H = 6, 2
 
 
-def _layer() -> nn.MultiheadAttention:
-    return nn.MultiheadAttention(E, H, batch_first=True, dtype=np.float64)
+def _layer(bias: bool = True) -> nn.MultiheadAttention:
+    return nn.MultiheadAttention(E, H, bias=bias, batch_first=True, dtype=np.float64)
 
 
 def _gradients() -> float:
@@ -32,14 +32,13 @@ def _gradients() -> float:
 
 def _one_by_one() -> float:
     """Return how far the layer is from a loop over its heads, each with its own matrices."""
-    layer, x = _layer(), normal(1, 5, E)[0]
+    layer, x = _layer(bias=False), normal(5, E)
     heads = []
     for h in range(H):
         rows = slice(h * E // H, (h + 1) * E // H)
-        q, k, v = (x @ p.weight[rows].T + p.bias[rows] for p in layer.projections())
+        q, k, v = (x @ p.weight[rows].T for p in layer.projections())
         heads.append(ops.attention(q, k, v)[0])
-    assert layer.out_proj.bias is not None
-    y = np.concatenate(heads, axis=-1) @ layer.out_proj.weight.data.T + layer.out_proj.bias.data
+    y = np.concatenate(heads, axis=-1) @ layer.out_proj.weight.data.T
     return float(np.abs(y - layer(x, x, x)[0]).max())
 
 
