@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from pellucid.teach.pictures import PICTURES
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "articles"
 LANGUAGES = ("en", "ko")
+ENDINGS = {"en": "", "ko": ".ko"}
+"""What the names of a language's examples have before .py and .ipynb."""
 PAGES = {"en": FOLDER / "map.md", "ko": FOLDER / "map.ko.md"}
 
 HEAD = {
@@ -39,8 +42,9 @@ Pellucid는 한국어로 쓰인 글 다섯 편에서 출발했습니다. 글을 
 [별도 페이지](../articles.ko.md)에 정리했습니다. [English](map.md)
 
 글마다 스크립트와 거기서 만든 노트북이 [`examples/`](../../examples)에 있습니다.
-`python examples/article_000.py`를 실행하거나 노트북을 Jupyter에서 여세요. 아래 명령은 모두 테스트가
-실행해 출력까지 확인합니다. '학습 필요'라고 적힌 명령만 몇 분 이상 걸리므로 이름만 확인합니다.
+`python examples/article_000.ko.py`를 실행하거나 노트북을 Jupyter에서 여세요. `.ko`가 없는 것은 같은
+코드의 영어판입니다. 아래 명령은 모두 테스트가 실행해 출력까지 확인합니다. '학습 필요'라고 적힌
+명령만 몇 분 이상 걸리므로 이름만 확인합니다.
 """,
 }
 WORDS: dict[str, tuple[str, str]] = {
@@ -88,13 +92,14 @@ def page(language: str) -> str:
         if article["author"]:
             where = f"{word['at']}: {article['address']}"
             author = f"{word['by']}: {article['author']} ({where}). {word['thanks']}"
-        script = f"../../examples/article_{number}"
+        script = f"article_{number}{ENDINGS[language]}"
+        folder = "../../examples"
         lines += [
             f"## {word['article']} {number}: {article['title']}",
             "",
             f"{author}",
-            f"{word['files']}: [article_{number}.py]({script}.py), "
-            f"[article_{number}.ipynb]({script}.ipynb).",
+            f"{word['files']}: [{script}.py]({folder}/{script}.py), "
+            f"[{script}.ipynb]({folder}/{script}.ipynb).",
             "",
             word["columns"],
             "| --- | --- | --- | --- | --- | --- |",
@@ -104,7 +109,7 @@ def page(language: str) -> str:
         for picture in article.get("pictures", ()):
             made = f"pellucid plot {picture}"
             if picture not in PICTURES:
-                made = f"python examples/article_{number}.py"
+                made = f"python examples/{script}.py"
             translated = FOLDER / f"{picture}.{language}.png"
             file = translated.name if translated.exists() else f"{picture}.png"
             lines += [f"![{word['picture']}{made}]({file})", ""]
@@ -113,7 +118,8 @@ def page(language: str) -> str:
 
 def _row(row: dict[str, Any], which: int, word: dict[str, str]) -> str:
     code = ", ".join(_link(name) for name in row["code"])
-    run = f"`{row['run']}`" + (f" ({word['slow']})" if row.get("slow") else "")
+    command = re.sub(r"(?<=article_\d{3})\.py", f"{ENDINGS[LANGUAGES[which]]}.py", row["run"])
+    run = f"`{command}`" + (f" ({word['slow']})" if row.get("slow") else "")
     figures = [row.get(name, ("–", "–"))[which] for name in ("article", "ours")]
     cells = [row["section"], row["says"][which], code, run, *figures]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pellucid.core.errors import UserError
 from pellucid.interop import families
 from pellucid.interop.families import Foreign
 from pellucid.interop.huggingface import Pretrained, gathered, read_json, read_pretrained
-from pellucid.models import CausalLM, CausalLMConfig, MaskedLM
+from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, Seq2Seq
 from pellucid.models.describe import UnsupportedError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
@@ -35,6 +36,22 @@ def text_of(answers: dict[str, np.ndarray]) -> Packed:
     return Packed.of([row[:n] for row, n in rows])
 
 
+def run(
+    model: Any, answers: dict[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], None]]:
+    """Return the logits, the rows that they are made of, and a backward from the logits."""
+    text = text_of(answers)
+    if not isinstance(model, Seq2Seq):
+        segments = (answers["segments"],) if "segments" in answers else ()
+        logits, backward = model.forward(text, *segments)
+        return logits, model.rows(text, *segments)[0], backward
+    rows = zip(answers["target"], answers["lengths"], strict=True)
+    target = Packed.of([[*row[:n], 0] for row, n in rows])  # the last is only predicted
+    decoded, rows_backward = model.decode_rows(Batch(text, target))
+    logits, output_backward = model.output.forward(decoded)
+    return logits, decoded, lambda d: rows_backward(output_backward(d))
+
+
 def assert_near(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> None:
     assert ours.shape == theirs.shape
     assert np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max()
@@ -45,12 +62,11 @@ def assert_near(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> None:
 def test_logits_and_rows_are_theirs(family: str, dtype: Any, tolerance: float) -> None:
     model, tokenizer = read_pretrained(FIXTURES / family, dtype)
     answers = load_file(FIXTURES / family / "answers.safetensors")
-    text = text_of(answers)
-    segments = (answers["segments"],) if "segments" in answers else ()
     assert tokenizer is None
     assert model.dtype == dtype
-    assert_near(model(text, *segments), answers["logits"], tolerance)
-    assert_near(model.rows(text, *segments)[0], answers["rows"], tolerance)
+    logits, rows, _ = run(model, answers)
+    assert_near(logits, answers["logits"], tolerance)
+    assert_near(rows, answers["rows"], tolerance)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -59,8 +75,7 @@ def test_gradients_are_theirs(family: str, dtype: Any, tolerance: float) -> None
     folder = FIXTURES / family
     model, _ = read_pretrained(folder, dtype)
     answers, theirs = (load_file(folder / f"{x}.safetensors") for x in ("answers", "gradients"))
-    segments = (answers["segments"],) if "segments" in answers else ()
-    _, backward = model.forward(text_of(answers), *segments)
+    _, _, backward = run(model, answers)
     backward(theirs.pop("logits").astype(dtype))
     record = families.FAMILIES[family]
     theirs = {name.removeprefix(record.prefix): array for name, array in theirs.items()}
@@ -124,12 +139,13 @@ def test_what_is_read_can_be_trained_on() -> None:
     for family in FAMILIES:
         model, _ = read_pretrained(FIXTURES / family)
         text = Packed.of([[5, 6, 7, 8, 9, 10, 11]])
-        before, backward = model.loss(Batch(Packed.of([[]]), text))
+        source = Packed.of([[5, 6]] if isinstance(model, Seq2Seq) else [[]])
+        before, backward = model.loss(Batch(source, text))
         backward(1e-3)
         for parameter in model.parameters():
             if parameter.grad is not None:
                 parameter.data = parameter.data - parameter.grad
-        assert model.loss(Batch(Packed.of([[]]), text))[0].nats < before.nats
+        assert model.loss(Batch(source, text))[0].nats < before.nats
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,13 @@ from pellucid.core.weights import check_weights, read_weights, to_safetensors
 from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer
 from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
-from pellucid.interop.huggingface import is_huggingface, read_json, read_pretrained
-from pellucid.interop.tokenizer import MissingTokenizer
+from pellucid.interop.huggingface import (
+    is_huggingface,
+    read_json,
+    read_pretrained,
+    read_search,
+    read_tokenizers,
+)
 from pellucid.models.config import StackConfig
 from pellucid.models.quantize import QuantizeError, WeightFormat, dequantize, quantize
 from pellucid.models.sizes import size_faults
@@ -142,10 +147,9 @@ def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:
 
 
 def _load_pretrained(folder: Path) -> Pipeline:
-    model, found = read_pretrained(folder)
-    tokenizer = found or MissingTokenizer(folder)
+    model, _ = read_pretrained(folder)
     family = family_of(model)
-    made = family.assemble(model, [tokenizer], SearchConfig())
+    made = family.assemble(model, read_tokenizers(folder, model), read_search(folder))
     trained: Pipeline = replace(made, **family.pretrained)
     return trained
 

@@ -12,8 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from pellucid.core.errors import UserError
-from pellucid.models import CausalLM, MaskedLM
-from pellucid.models.config import Activation, CausalLMConfig, LanguageConfig, MaskedLMConfig
+from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models.config import (
+    Activation,
+    CausalLMConfig,
+    MaskedLMConfig,
+    PositionScheme,
+    Seq2SeqConfig,
+    StackConfig,
+)
 from pellucid.models.describe import UnsupportedError, describe, tensors
 from pellucid.ops.activations import ACTIVATIONS as OURS
 
@@ -31,6 +38,8 @@ class Theirs(NamedTuple):
     """GPT-2 keeps its matrices as (in, out), torch's Linear as (out, in)."""
     skip: int = 0
     """Rows left out at the start."""
+    first: bool = False
+    """Only the first row, of a bias kept as (1, V)."""
     plus: float = 0.0
     """Added to every number: Gemma keeps a norm's weight less one."""
 
@@ -38,11 +47,11 @@ class Theirs(NamedTuple):
 class Family(NamedTuple):
     """How to read one kind of checkpoint."""
 
-    model: Callable[..., CausalLM | MaskedLM]
+    model: Callable[..., CausalLM | MaskedLM | Seq2Seq]
     """Builds our model from a config."""
     prefix: str
     """How names begin in files of a model with a head; a bare model's have no prefix."""
-    config: Callable[[Foreign, Collection[str]], LanguageConfig]
+    config: Callable[[Foreign, Collection[str]], StackConfig]
     """From (config.json, the names in the weights) to our settings."""
     names: Callable[[Any, Foreign, Collection[str]], dict[str, Theirs]]
     """From (our settings, config.json, the names in the weights) to their arrays of every tensor of
@@ -53,7 +62,7 @@ class Family(NamedTuple):
     """The texts of the begin, end and mask tokens, where config.json does not give them."""
 
     def sources(
-        self, config: LanguageConfig, theirs: Foreign, names: Collection[str]
+        self, config: StackConfig, theirs: Foreign, names: Collection[str]
     ) -> dict[str, Theirs]:
         """Return their arrays of every tensor of the model that a config describes.
 
@@ -495,6 +504,75 @@ def _output(config: MaskedLMConfig, head: str, names_there: Collection[str]) -> 
     return {"output.weight": Theirs((table,)), "output.bias": Theirs((bias,))}
 
 
+# BART, and encoder-decoders like it ---------------------------------------------------------------
+
+
+def _bart_config(
+    theirs: Foreign,
+    names: Collection[str],
+    positions: PositionScheme = "learned",
+    embedding_norm: bool = True,
+    pre: bool = False,
+) -> Seq2SeqConfig:
+    for name in ("attention_heads", "ffn_dim"):
+        theirs.only(f"decoder_{name}", theirs.whole(f"encoder_{name}"))
+    for name in ("tie_word_embeddings", "share_encoder_decoder_embeddings"):
+        theirs.only(name, True)
+    vocabulary = theirs.whole("vocab_size")
+    theirs.only("decoder_vocab_size", vocabulary)
+    return Seq2SeqConfig(
+        vocabulary,
+        vocabulary,
+        d_model=theirs.whole("d_model"),
+        num_attention_heads=theirs.whole("encoder_attention_heads"),
+        ffn_dim=theirs.whole("encoder_ffn_dim"),
+        encoder_layers=theirs.whole("encoder_layers"),
+        decoder_layers=theirs.whole("decoder_layers"),
+        activation_function=theirs.activation("activation_function", "gelu"),
+        norm="pre" if pre else "post",
+        final_norm=pre,
+        embedding_norm=embedding_norm,
+        positions=positions,
+        max_position_embeddings=theirs.whole("max_position_embeddings", 1024),
+        embedding_scale="sqrt_d_model" if theirs.flag("scale_embedding", False) else 1.0,
+        dropout=theirs.number("dropout", 0.1),
+        attention_dropout=theirs.number("attention_dropout", 0.0),
+        activation_dropout=theirs.number("activation_dropout", 0.0),
+        tie_embeddings="all",
+        pad_token_id=theirs.whole("pad_token_id", 1),
+        bos_token_id=theirs.first("decoder_start_token_id", 2),
+        eos_token_id=theirs.first("eos_token_id", 2),
+    )
+
+
+def _bart_names(
+    config: Seq2SeqConfig, theirs: Foreign, names_there: Collection[str]
+) -> dict[str, Theirs]:
+    shared = ("source.tokens.weight", "target.tokens.weight", "output.weight")
+    names = dict.fromkeys(shared, Theirs(("shared.weight",)))
+    names["output.bias"] = Theirs(("final_logits_bias",), first=True)
+    for ours, his in (("source", "encoder"), ("target", "decoder")):
+        table = f"{his}.embed_positions.weight"
+        names[f"{ours}.positions.weight"] = Theirs((table,), skip=2)  # BART begins at 2
+        names |= _both(f"{ours}.norm", f"{his}.layernorm_embedding")
+        names |= _both(f"{his}.norm", f"{his}.layer_norm")
+        for i in range(getattr(config, f"{his}_layers")):
+            layer = f"{his}.layers.{i}"
+            attentions = {"self_attn": "self_attn", "multihead_attn": "encoder_attn"}
+            norms = ["self_attn", "encoder_attn", "final"][:: 1 if his == "decoder" else 2]
+            for attention, other in list(attentions.items())[: len(norms) - 1]:
+                for kind in ("weight", "bias"):
+                    parts = (f"{layer}.{other}.{part}_proj.{kind}" for part in "qkv")
+                    names[f"{layer}.{attention}.in_proj_{kind}"] = Theirs(tuple(parts))
+                names |= _both(f"{layer}.{attention}.out_proj", f"{layer}.{other}.out_proj")
+            for k, norm in enumerate(norms, start=1):
+                names |= _both(f"{layer}.norm{k}", f"{layer}.{norm}_layer_norm")
+            for k in (1, 2):
+                names |= _both(f"{layer}.linear{k}", f"{layer}.fc{k}")
+    own = {tensor.name for tensor in tensors(describe(config))}
+    return {name: source for name, source in names.items() if name in own}
+
+
 def _both(ours: str, theirs: str, transposed: bool = False) -> dict[str, Theirs]:
     return {
         f"{ours}.weight": Theirs((f"{theirs}.weight",), transposed),
@@ -558,6 +636,29 @@ FAMILIES = {
             ("qwen2", _qwen2_config),
             ("qwen3", _qwen3_config),
             ("gemma", _gemma_config),
+        )
+    },
+    **{
+        name: Family(
+            model=Seq2Seq,
+            prefix="model.",
+            config=config,
+            names=_bart_names,
+            unused=("embed_tokens.weight", "embed_positions.weight", "lm_head.weight"),
+            specials=None,
+        )
+        for name, config in (
+            ("bart", _bart_config),
+            (
+                "marian",
+                partial(_bart_config, positions="sinusoidal_halves", embedding_norm=False),
+            ),
+            (
+                "pegasus",
+                partial(
+                    _bart_config, positions="sinusoidal_halves", embedding_norm=False, pre=True
+                ),
+            ),
         )
     },
 }

@@ -11,23 +11,28 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import MOST_BYTES, read_file
 from pellucid.core.weights import check_weights, read_weights
+from pellucid.data.tokenizers import TokenizerLike
+from pellucid.generation import SearchConfig
 from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
-from pellucid.interop.tokenizer import ForeignTokenizer
-from pellucid.models import CausalLM, MaskedLM
-from pellucid.models.config import LanguageConfig
+from pellucid.interop.tokenizer import ForeignTokenizer, MissingTokenizer, SentencePieceTokenizer
+from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models.config import StackConfig
+from pellucid.models.describe import STACKS
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
 
 Array = np.ndarray
+Config = TypeVar("Config", bound=StackConfig)
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+GENERATION, VOCABULARY, SPM = "generation_config.json", "vocab.json", ("source.spm", "target.spm")
 INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
 
 _log = logging.getLogger(__name__)
@@ -36,7 +41,7 @@ _log = logging.getLogger(__name__)
 class Pretrained(NamedTuple):
     """A model read from a Hugging Face folder, in eval mode."""
 
-    model: CausalLM | MaskedLM
+    model: CausalLM | MaskedLM | Seq2Seq
     tokenizer: ForeignTokenizer | None
     """None where the folder has no tokenizer.json."""
 
@@ -51,8 +56,9 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
     """Read a checkpoint: its folder, or its .safetensors file with config.json beside it.
 
     The model's outputs are those of `transformers` in eval mode: a `CausalLM` for GPT-2, Llama,
-    Mistral, Qwen 2 and 3 and Gemma, a `MaskedLM` for BERT and RoBERTa, without its head where the
-    file has none. The parameters get `dtype`, in place of the file's.
+    Mistral, Qwen 2 and 3 and Gemma; a `MaskedLM` for BERT, RoBERTa, DistilBERT and ELECTRA, without
+    its head where the file has none; a `Seq2Seq` for BART, Marian and Pegasus. The parameters get
+    `dtype`, in place of the file's.
 
     Raises `UserError` naming the file that is missing, damaged, of another family, or does not fit
     the others, and a weight that is not finite.
@@ -75,15 +81,16 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
         config = family.config(theirs, tensors)
     except UsageError as error:  # the file is at fault, not a setting of the user's
         raise theirs.fault(str(error)) from None
-    if config.num_hidden_layers > len(tensors):  # their names alone would fill the memory
+    layers = sum(getattr(config, stack.layers) for stack in STACKS[cast(Any, config).model_type])
+    if layers > len(tensors):  # their names alone would fill the memory
         raise theirs.fault(
-            f"has {config.num_hidden_layers} layers, its weights are {len(tensors)} arrays; copy "
-            "both again"
+            f"has {layers} layers, its weights are {len(tensors)} arrays; copy both again"
         )
-    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
+    entries = theirs.whole("vocab_size")
+    if tokenizer is not None and tokenizer.vocab_size > entries:
         raise UserError(
-            f"{folder / TOKENIZER}: has {tokenizer.vocab_size} tokens, {CONFIG} says "
-            f"{config.vocab_size}; it belongs to another model"
+            f"{folder / TOKENIZER}: has {tokenizer.vocab_size} tokens, {CONFIG} says {entries}; "
+            "it belongs to another model"
         )
     config = _with_specials(config, family, tokenizer)
     names = family.sources(config, theirs, tensors)
@@ -100,9 +107,43 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
     return Pretrained(model.eval(), tokenizer)
 
 
-def _with_specials(
-    config: LanguageConfig, family: Family, tokenizer: ForeignTokenizer | None
-) -> LanguageConfig:
+def read_tokenizers(folder: Path, model: CausalLM | MaskedLM | Seq2Seq) -> list[TokenizerLike]:
+    """Return the tokenizers of a folder: of an encoder-decoder its source's, then its target's.
+
+    Where there are none, texts are refused when they are given. Raises `UserError` naming a file
+    that is damaged.
+    """
+    if (folder / TOKENIZER).is_file():
+        found = ForeignTokenizer.load(folder / TOKENIZER)
+        return [found.framed(), found] if isinstance(model, Seq2Seq) else [found]
+    if isinstance(model, Seq2Seq) and (folder / SPM[0]).is_file():
+        vocabulary = read_json(folder / VOCABULARY)
+        if not all(type(i) is int for i in vocabulary.values()):
+            raise UserError(f"{folder / VOCABULARY}: is damaged (ids are not whole numbers)")
+        ends = (model.config.eos_token_id, None)
+        return [
+            SentencePieceTokenizer(folder / file, vocabulary, end)
+            for file, end in zip(SPM, ends, strict=True)
+        ]
+    return [MissingTokenizer(folder)]
+
+
+def read_search(folder: Path) -> SearchConfig:
+    """Return how the folder's generation_config.json searches: its beam, length and penalty."""
+    if not (folder / GENERATION).is_file():
+        return SearchConfig()
+    given = Foreign(read_json(folder / GENERATION), folder / GENERATION)
+    try:
+        return SearchConfig(
+            beam=given.whole("num_beams", 1),
+            max_length=given.whole("max_length", 128),
+            length_penalty=given.number("length_penalty", 1.0),
+        )
+    except UsageError as error:
+        raise given.fault(str(error)) from None
+
+
+def _with_specials(config: Config, family: Family, tokenizer: ForeignTokenizer | None) -> Config:
     """Fill in begin, end and mask from the tokenizer, where config.json does not give them."""
     if tokenizer is None or family.specials is None:
         return config
@@ -158,6 +199,7 @@ def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
     parts = [tensors[name] for name in theirs.names]
     array = parts[0] if len(parts) == 1 else np.concatenate(parts)
     array = (array.T if theirs.transposed else array)[theirs.skip :]
+    array = array[0] if theirs.first else array
     return array.astype(np.float64) + theirs.plus if theirs.plus else array
 
 

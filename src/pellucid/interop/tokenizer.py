@@ -1,4 +1,4 @@
-"""A tokenizer.json of another program: text to ids and back."""
+"""Tokenizers of other programs, tokenizer.json and SentencePiece: text to ids and back."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from pathlib import Path
 
 import tokenizers
 
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UserError, optional
 from pellucid.core.files import MOST_BYTES, read_file
+
+SPECIAL = ("<pad>", "</s>", "<s>", "<unk>")
 
 
 class ForeignTokenizer:
     """Tokenize text as the file says; nothing is truncated and nothing is padded.
 
-    Special tokens written in a text, such as [MASK], become those tokens.
+    Special tokens written in a text, such as [MASK], become those tokens. `framed`: ids come with
+    the begin and end that the file puts around a text, as an encoder-decoder's source has them.
     """
 
-    def __init__(self, core: tokenizers.Tokenizer) -> None:
+    def __init__(self, core: tokenizers.Tokenizer, framed: bool = False) -> None:
         core.no_truncation()
         core.no_padding()
-        self._core = core
+        self._core, self._framed = core, framed
         self.vocab_size: int = core.get_vocab_size(with_added_tokens=True)
 
     @staticmethod
@@ -35,14 +38,18 @@ class ForeignTokenizer:
         except Exception as error:  # the library raises bare Exception for every fault in the file
             raise UserError(f"{path}: is damaged ({error}); copy it again") from None
 
+    def framed(self) -> ForeignTokenizer:
+        """Return a tokenizer whose ids come with begin and end."""
+        return ForeignTokenizer(self._core, framed=True)
+
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without begin or end."""
+        """Return the ids of a text, without begin or end unless `framed`."""
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts. Raises `UserError` for what is not Unicode text."""
         try:
-            encodings = self._core.encode_batch_fast(texts, add_special_tokens=False)
+            encodings = self._core.encode_batch_fast(texts, add_special_tokens=self._framed)
         except TypeError:
             raise UserError("not Unicode text: half of a surrogate pair") from None
         return [encoding.ids for encoding in encodings]
@@ -65,6 +72,57 @@ class ForeignTokenizer:
     def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
         """Return nothing: such a file does not say which characters have no token."""
         return {}
+
+
+class SentencePieceTokenizer:
+    """Marian's: one SentencePiece model for a side, and a vocabulary of both.
+
+    `end` is put behind every text, as an encoder's input has it; None for a target.
+    """
+
+    def __init__(self, model: Path, vocabulary: dict[str, int], end: int | None) -> None:
+        library = optional(
+            "sentencepiece",
+            f"{model.name} needs the package sentencepiece: pip install sentencepiece",
+        )
+        try:
+            self._core = library.SentencePieceProcessor(model_file=str(model))
+        except (OSError, RuntimeError) as error:
+            raise UserError(f"{model}: is damaged ({error}); copy it again") from None
+        self._ids, self._end = vocabulary, end
+        self._written = {i: piece for piece, i in vocabulary.items()}
+        self._unknown = vocabulary.get("<unk>", 0)
+        self.vocab_size = len(vocabulary)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, and the end if this side has one."""
+        pieces = self._core.encode(text, out_type=str)
+        ids = [self._ids.get(piece, self._unknown) for piece in pieces]
+        return ids if self._end is None else [*ids, self._end]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of many texts."""
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids; special tokens leave no trace."""
+        pieces = [piece for piece in self.tokens(ids) if piece not in SPECIAL]
+        text: str = self._core.decode(pieces)
+        return text
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the piece of each id."""
+        return [self._written.get(i, "<unk>") for i in ids]
+
+    def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
+        """Count the characters that have no piece."""
+        counts: dict[str, int] = {}
+        for text in texts:
+            for piece in self._core.encode(text, out_type=str):
+                if piece not in self._ids:
+                    for character in piece:
+                        counts[character] = counts.get(character, 0) + 1
+        return counts
 
 
 class MissingTokenizer:

@@ -33,6 +33,7 @@ ADDED = {
     "linear_bias": True,
     "qkv_bias": None,
     "parallel_blocks": False,
+    "embedding_norm": False,
     "rope_theta": 10000.0,
     "rope_factor": 1.0,
     "rope_low_freq_factor": None,
@@ -91,6 +92,8 @@ class StackConfig:
     """Which norm: LayerNorm, or RMSNorm, which does not subtract the mean."""
     final_norm: bool = True
     """A norm at the end of each stack: torch's Transformer has them, article 003 does not."""
+    embedding_norm: bool = False
+    """A norm over the embeddings."""
     layer_norm_eps: float = 1e-5
     """The epsilon of every norm."""
     ffn_before: int = 0

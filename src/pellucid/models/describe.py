@@ -11,14 +11,14 @@ list the setting then accept the default only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pellucid import nn, ops
+from pellucid import nn
 from pellucid.core.errors import UserError
 from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
@@ -77,7 +77,7 @@ class Positions(Record):
     width: int
     factor: float
     kind: str = "sinusoidal"
-    """"sinusoidal" (computed) or "learned" (a table)."""
+    """A name of `models.positions.POSITIONS`."""
     table: Tensor | None = None
     angles: Angles = PLAIN
     """How far rotary positions turn."""
@@ -333,7 +333,7 @@ class _Builder:
         if getattr(c, "type_vocab_size", 0):
             segments = self._tensor(f"{shape.embed}.segments.weight", "type_vocab_size", "d_model")
             yield Embedding(table=segments, factor=1.0, ids="segments", stack=shape.name)
-        if getattr(c, "embedding_norm", False):
+        if c.embedding_norm:
             yield self._norm(shape, f"{shape.embed}.norm")
         yield Dropout(p=_or(c.embedding_dropout, c.dropout), **at)
 
@@ -549,7 +549,10 @@ def _label(record: Record) -> str:
 
 GENERATIVE: Supported = {
     Embedding: {},
-    Positions: {"kind": ("sinusoidal", "learned"), "table": None},
+    Positions: {
+        "kind": [name for name, row in POSITIONS.items() if row.learned or row.table],
+        "table": None,
+    },
     Dropout: {},
     Norm: {},
     Attention: {"head_scale": None},
@@ -566,11 +569,13 @@ def array(tensor: Tensor | None, state: Mapping[str, Array]) -> Array | None:
 
 def position_table(positions: Positions, state: Mapping[str, Array], dtype: Any) -> Array:
     """Return the position vectors (longest, E) before their factor."""
-    tables: dict[str, Callable[[], Array]] = {
-        "learned": lambda: state[positions.table.name],  # type: ignore[union-attr]
-        "sinusoidal": lambda: ops.sinusoidal(positions.longest, positions.width).astype(dtype),
-    }
-    return tables[positions.kind]()
+    if positions.table is not None:
+        return state[positions.table.name]
+    fixed = POSITIONS[positions.kind].table
+    if fixed is None:
+        raise UnsupportedError(f"{positions.kind} positions have no table")
+    table: Array = fixed(positions.longest, positions.width).astype(dtype)
+    return table
 
 
 def projections(

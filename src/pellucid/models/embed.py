@@ -10,12 +10,17 @@ from pellucid.core.rng import Rng
 from pellucid.core.vjp import dispatch
 from pellucid.models.config import StackConfig
 from pellucid.models.inits import table_init
+from pellucid.models.layers import norm_of
 from pellucid.models.positions import POSITIONS
+from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
 
 
 class Embed(nn.Module):
-    """dropout(token · s + position · p). Vaswani et al. 2017, 3.4 and 3.5."""
+    """dropout(norm(token · s + position · p)), the norm if the settings ask for it.
+
+    Source: Vaswani et al. 2017, 3.4 and 3.5.
+    """
 
     def __init__(self, config: StackConfig, vocab_size: int, dtype: Any) -> None:
         e = config.d_model
@@ -35,23 +40,39 @@ class Embed(nn.Module):
             self.table = scheme.table(longest, e).astype(dtype)
         p = config.embedding_dropout
         self.dropout = nn.Dropout(config.dropout if p is None else p)
+        self.norm: Norm | None = None
+        if config.embedding_norm:
+            self.norm = norm_of(config, dtype)
 
     def forward(
-        self, tokens: Array, positions: Array, *, rng: Rng | None = None, inference: bool = False
+        self,
+        tokens: Array,
+        positions: Array,
+        *,
+        rng: Rng | None = None,
+        inference: bool = False,
+        **further: Any,
     ) -> Forward:
-        """Return (rows (T, E), backward). Raises `ValueError` for a position past the last."""
-        x, sum_backward = self.sum(tokens, positions)
+        """Return (rows (T, E), backward); `further` goes to `sum`.
+
+        Raises `ValueError` for a position past the last.
+        """
+        x, sum_backward = self.sum(tokens, positions, **further)
+        norm_backward = None
+        if self.norm is not None:
+            x, norm_backward = self.norm.run(x)
         p = 0.0 if inference else self.dropout.active(rng)
         y, dropout_backward = dispatch(ops.dropout, x, p, rng)
 
         @single_use
         def backward(dy: Array) -> None:
-            sum_backward(dropout_backward(dy))
+            dx = dropout_backward(dy)
+            sum_backward(dx if norm_backward is None else norm_backward(dx))
 
         return y, backward
 
     def sum(self, tokens: Array, positions: Array) -> Forward:
-        """Return (token · s + position · p, backward): the rows before dropout."""
+        """Return (token · s + position · p, backward): the rows before norm and dropout."""
         self.check(positions)
         s, p = self.config.token_factor, self.config.position_factor
         weight = self.tokens.weight.data

@@ -26,7 +26,6 @@ from pellucid.models.inits import choose_inits, table_init
 from pellucid.models.layers import EncoderLayer, norm_of
 from pellucid.models.masking import mask_tokens
 from pellucid.models.output import LossSum, output_layer, output_loss
-from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
 from pellucid.nn.recorder import Recorder
 
@@ -44,44 +43,25 @@ class SegmentEmbed(Embed):
                 config.type_vocab_size, config.d_model, dtype=dtype, seed=None
             )
             self.segments.init_with(table_init(config.token_init, config.d_model))
-        self.norm: Norm | None = None
-        if config.embedding_norm:
-            self.norm = norm_of(config, dtype)
 
-    def forward(
-        self,
-        tokens: Array,
-        positions: Array,
-        *,
-        rng: Rng | None = None,
-        inference: bool = False,
-        segments: Array | None = None,
-    ) -> Forward:
-        """Return (rows (T, E), backward). `segments` (T,) are 0 unless given."""
-        x, sum_backward = self.sum(tokens, positions)
-        segments_backward = norm_backward = None
-        if self.segments is not None:
-            given = host.zeros_like(tokens) if segments is None else segments
-            rows, segments_backward = self.segments.forward(like(given, x))
-            x = x + rows
-        elif segments is not None:
-            raise ValueError("segments were given, but the model has none (type_vocab_size = 0)")
-        if self.norm is not None:
-            x, norm_backward = self.norm.forward(x)
-        y, dropout_backward = dispatch(
-            ops.dropout, x, 0.0 if inference else self.dropout.active(rng), rng
-        )
+    def sum(self, tokens: Array, positions: Array, segments: Array | None = None) -> Forward:
+        """Return (token · s + position · p + segment, backward); segments (T,), 0 if not given."""
+        x, sum_backward = super().sum(tokens, positions)
+        if self.segments is None:
+            if segments is not None:
+                raise ValueError(
+                    "segments were given, but the model has none (type_vocab_size = 0)"
+                )
+            return x, sum_backward
+        given = host.zeros_like(tokens) if segments is None else segments
+        rows, segments_backward = self.segments.forward(like(given, x))
 
         @single_use
-        def backward(dy: Array) -> None:
-            dx = dropout_backward(dy)
-            if norm_backward is not None:
-                dx = norm_backward(dx)
-            if segments_backward is not None:
-                segments_backward(dx)
+        def backward(dx: Array) -> None:
+            segments_backward(dx)
             sum_backward(dx)
 
-        return y, backward
+        return x + rows, backward
 
 
 class MaskedHead(nn.Module):

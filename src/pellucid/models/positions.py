@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pellucid import ops
 from pellucid.core.array import Array
 
@@ -27,10 +29,17 @@ class Positions:
     distance_bias: Callable[[Array, int], Array] | None = None
 
 
+def _halves(length: int, width: int) -> Array:
+    """The paper's table, all sines before all cosines: Marian's order."""
+    table = ops.sinusoidal(length, width)
+    return np.concatenate([table[:, ::2], table[:, 1::2]], axis=1)
+
+
 POSITIONS: dict[str, Positions] = {
     scheme.name: scheme
     for scheme in (
         Positions("sinusoidal", table=ops.sinusoidal),
+        Positions("sinusoidal_halves", table=_halves),
         Positions("learned", learned=True),
         Positions("rotary", rotate=ops.rotary),
         Positions("alibi", distance_bias=ops.alibi),

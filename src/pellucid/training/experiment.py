@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -320,9 +320,10 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     model = settings["model"]
     if config.model.model_type == next(iter(FAMILIES)):
         del model["model_type"]
+    defaults = {setting.name: setting.default for setting in fields(config.model)}
     for name, before in ADDED.items():
-        if model.get(name) == before:
-            del model[name]
+        if model.get(name) == before == defaults[name]:
+            model.pop(name, None)  # None is not in it
     return settings
 
 

@@ -1,0 +1,98 @@
+"""Tokenizers of other programs: what an encoder-decoder's two sides read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import tokenizers
+
+import pellucid
+from pellucid.core.errors import UserError
+from pellucid.pipelines import Seq2SeqPipeline
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
+TEXTS = ["the cat sat on the mat", "a dog ran to the cat", "오늘은 날씨가 좋다"] * 4
+
+
+@pytest.fixture
+def marian(tmp_path: Path) -> Path:
+    library = pytest.importorskip("sentencepiece", reason="Marian's tokenizers are its")
+    folder = tmp_path / "marian"
+    shutil.copytree(FIXTURES / "marian", folder)
+    (tmp_path / "texts").write_text("\n".join(TEXTS), encoding="utf-8")
+    library.SentencePieceTrainer.train(
+        input=str(tmp_path / "texts"), model_prefix=str(tmp_path / "spm"), vocab_size=27,
+        bos_id=-1, pad_id=-1, eos_id=0, unk_id=1, minloglevel=2,
+    )  # fmt: skip
+    for side in ("source", "target"):
+        shutil.copy(tmp_path / "spm.model", folder / f"{side}.spm")
+    core = library.SentencePieceProcessor(model_file=str(tmp_path / "spm.model"))
+    pieces = [core.id_to_piece(i) for i in range(core.get_piece_size())]
+    order = ["<unk>", "<pad>", "</s>", *(p for p in pieces if p not in ("<unk>", "</s>"))]
+    (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(order)}))
+    return folder
+
+
+def test_marians_source_ends_and_its_target_does_not(marian: Path) -> None:
+    translator = pellucid.load(marian)
+    assert isinstance(translator, Seq2SeqPipeline)
+    for text in TEXTS[:3]:
+        source, target = translator.source.encode(text), translator.target.encode(text)
+        assert source == [*target, translator.model.config.eos_token_id]
+        assert translator.target.decode(target) == text
+        assert translator.source.decode(source) == text
+    assert translator.source.unknown_characters(["cat?", "cat"]) == {"?": 1}
+    assert len(translator.answers(TEXTS[:2])) == 2
+
+
+@pytest.mark.filterwarnings("ignore:Recommended")
+def test_marians_ids_are_those_of_transformers(marian: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.MarianTokenizer.from_pretrained(marian)
+    ours = pellucid.load(marian)
+    assert isinstance(ours, Seq2SeqPipeline)
+    for text in TEXTS[:3]:
+        assert ours.source.encode(text) == theirs(text)["input_ids"]
+
+
+def test_a_tokenizer_json_frames_the_source_only(tmp_path: Path) -> None:
+    folder = tmp_path / "bart"
+    shutil.copytree(FIXTURES / "bart", folder)
+    words = ["<s>", "<pad>", "</s>", "<unk>", "the", "cat", "sat"]
+    core = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, "<unk>")
+    )
+    core.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    core.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    core.save(str(folder / "tokenizer.json"))
+    pipeline = pellucid.load(folder)
+    assert isinstance(pipeline, Seq2SeqPipeline)
+    assert pipeline.source.encode("the cat") == [0, 4, 5, 2]
+    assert pipeline.target.encode("the cat") == [4, 5]
+    assert pipeline.search.beam == 1
+
+
+def test_generation_settings_are_read_and_checked(tmp_path: Path) -> None:
+    folder = tmp_path / "bart"
+    shutil.copytree(FIXTURES / "bart", folder)
+    settings = {"num_beams": 4, "max_length": 20, "length_penalty": 0.5}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    pipeline = pellucid.load(folder)
+    assert isinstance(pipeline, Seq2SeqPipeline)
+    found = pipeline.search
+    assert (found.beam, found.max_length, found.length_penalty) == (4, 20, 0.5)
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 0}))
+    with pytest.raises(UserError, match=r"generation_config\.json: beam and max_length must be"):
+        pellucid.load(folder)
+
+
+def test_without_tokenizers_texts_are_refused(tmp_path: Path) -> None:
+    pipeline = pellucid.load(FIXTURES / "bart")
+    assert isinstance(pipeline, Seq2SeqPipeline)
+    with pytest.raises(UserError, match=r"has no tokenizer\.json"):
+        pipeline.answers(["a text"])
