@@ -142,9 +142,16 @@ class Engine:
     def __init__(self, model: Any) -> None:
         self.model: Decodes = model
         self.config = model.config
-        self.packed, activation = pack(model)
-        self.kernels = kernels_of(activation)
+        self.packed, self._activation = pack(model)
+        self.kernels = kernels_of(self._activation)
         self.width = 2 * self.packed.decoder.heads * self.packed.decoder.head_width
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is sent to another process: all but the kernels, which it compiles itself."""
+        return {name: value for name, value in vars(self).items() if name != "kernels"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, kernels=kernels_of(state["_activation"]))
 
     @property
     def dtype(self) -> Any:

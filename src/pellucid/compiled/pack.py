@@ -16,6 +16,7 @@ from pellucid import nn
 from pellucid.compiled.blocks import FEED_FORWARD, MEMORY, SELF
 from pellucid.compiled.records import MODEL, PackedInputs, PackedModel, PackedOutput, PackedStack
 from pellucid.kernels.backend.matmul import WIDTH, panels
+from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import LANES
 from pellucid.models.describe import (
     GENERATIVE,
@@ -91,8 +92,8 @@ def _up(n: int, to: int) -> int:
 
 def _inputs(stack: Stack, weights: _Weights) -> PackedInputs:
     return PackedInputs(
-        weights.state[stack.tokens.table.name],
-        position_table(stack.positions, weights.state, np.float32),
+        writeable(weights.state[stack.tokens.table.name]),
+        writeable(position_table(stack.positions, weights.state, np.float32)),
         np.float32(stack.tokens.factor),
         np.float32(stack.positions.factor),
     )
