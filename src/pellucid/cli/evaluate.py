@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from pellucid.cli.options import asks_help, parse, split_name
+from pellucid.cli.options import accepts_changes, asks_help, parse, split_name
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.pairs import Splits, TextPair
@@ -34,7 +34,7 @@ def run(arguments: list[str]) -> int:
     if name is None and not asks_help(rest):
         raise UsageError("which model? Use `pellucid evaluate RUN [OPTIONS]`, the run first")
     path = Path(name or "")
-    trained: Any = load_model(path) if name is not None else None
+    trained: Any = load_model(path, accepts_changes(rest)) if name is not None else None
     saved = getattr(trained, "search", SearchConfig())
 
     def evaluate(
@@ -43,6 +43,7 @@ def run(arguments: list[str]) -> int:
         columns: tuple[str, str] | None = None,
         metric: MetricName | None = None,
         json: bool = False,
+        accept_changes: bool = False,  # was read above, with the model
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
     ) -> int:
         """Score a trained model: loss and, if a metric is set, error rates or BLEU.
@@ -63,6 +64,7 @@ def run(arguments: list[str]) -> int:
                 (PER) and outputs with any edit (WER); bleu: BLEU and chrF by sacreBLEU; unset: the
                 metric of the run.
             json: Print the scores as one line of JSON.
+            accept_changes: Take a model whose files were changed after it was saved.
         """
         assert trained is not None
         config = _settings_of(trained, path, data, metric)

@@ -12,6 +12,7 @@ from pellucid import kernels
 from pellucid.core.batch import Packed
 from pellucid.kernels.backend.compiling import compiling
 from pellucid.models.describe import UnsupportedError
+from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Module
 
 Array = np.ndarray
@@ -38,8 +39,10 @@ class Decodes(Protocol):
         """Return the log-probabilities (B, V) of the next token, and the state after it."""
 
 
-def compile_model(model: Decodes) -> Decodes:
+def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes:
     """Return a copy of a model for the compiled kernels, or the model itself.
+
+    The kernels multiply in float32, or with all matrices rounded to int8: faster, and near.
 
     The kernels take float32 models whose description they support. All others (a wrapper, another
     program's model, `PELLUCID_KERNELS=off`) generate by their own steps. The copy does not follow
@@ -51,7 +54,7 @@ def compile_model(model: Decodes) -> Decodes:
         from pellucid.compiled.engine import Engine
 
     try:
-        return Engine(model)
+        return Engine(model, arithmetic)
     except UnsupportedError as error:
         _log.debug("generation is not compiled: %s", error)
         return model

@@ -57,8 +57,8 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
 
     The model's outputs are those of `transformers` in eval mode: a `CausalLM` for GPT-2, Llama,
     Mistral, Qwen 2 and 3 and Gemma; a `MaskedLM` for BERT, RoBERTa, DistilBERT and ELECTRA, without
-    its head where the file has none; a `Seq2Seq` for BART, Marian and Pegasus. The parameters get
-    `dtype`, in place of the file's.
+    its head where the file has none; a `Seq2Seq` for BART, Marian, Pegasus and T5. The parameters
+    get `dtype`, in place of the file's.
 
     Raises `UserError` naming the file that is missing, damaged, of another family, or does not fit
     the others, and a weight that is not finite.
@@ -200,7 +200,9 @@ def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
     array = parts[0] if len(parts) == 1 else np.concatenate(parts)
     array = (array.T if theirs.transposed else array)[theirs.skip :]
     array = array[0] if theirs.first else array
-    return array.astype(np.float64) + theirs.plus if theirs.plus else array
+    if (theirs.times, theirs.plus) == (1.0, 0.0):
+        return array
+    return array.astype(np.float64) * theirs.times + theirs.plus
 
 
 def _left_over(

@@ -28,7 +28,7 @@ class StateError(UserError, KeyError):
 
 
 def refuse_dtype(dtype: Any) -> None:
-    """Raise `TypeError` for float16, and for numbers that no derivative here is written for."""
+    """Raise `TypeError` for float16, and for what is neither a real number nor an integer."""
     kind: Any = type(dtype)
     _refuse(kind, dtype)
 
@@ -39,7 +39,7 @@ def _refuse(_: Any, dtype: Any) -> None:
     name = str(dtype).rpartition(".")[2]
     if name == "float16":
         raise TypeError(f"float16: {rule('float16')}")
-    if name.startswith(("complex", "object", "float128", "float96", "longdouble")):
+    if not name.startswith(("int", "uint")) and name not in ("float32", "float64", "bfloat16"):
         raise TypeError(
             f"expected float32 or float64, got {name}; convert it with .astype(np.float32)"
         )
@@ -59,12 +59,17 @@ class Parameter(Buffer):
     `init(generator, shape)` initialises it. `requires_grad = False` freezes it: gradients
     are not kept, and an optimiser leaves a parameter without a gradient as it is. `fixed_row` is a
     row of a table that gets no gradient, whichever layer uses the table. Raises `TypeError` for
-    float16, complex numbers, objects and long doubles.
+    float16 and what is no real number, `ValueError` for a size that is none.
     """
 
     def __init__(self, shape: tuple[int, ...], init: Init, dtype: Any = float32) -> None:
+        refuse_dtype(host.dtype(dtype))
+        if not all(isinstance(size, (int, host.integer)) and size >= 0 for size in shape):
+            raise ValueError(
+                "the sizes of a parameter must be whole numbers of at least 0, got "
+                + ", ".join(map(str, shape))
+            )
         super().__init__(host.zeros(shape, dtype))
-        refuse_dtype(self.data.dtype)
         self.init = init
         self.grad: Array | None = None
         self.requires_grad = True

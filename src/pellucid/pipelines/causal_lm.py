@@ -112,7 +112,7 @@ class CausalLMPipeline(GenerationPipeline):
 
     def speaker(self) -> Continuing:
         """Return what search and sampling decode with, compiled once for many texts."""
-        return Continuing(compile_model(self.model))
+        return Continuing(compile_model(self.model, self.arithmetic))
 
     def opening(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that are read of a text."""

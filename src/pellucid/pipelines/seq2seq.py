@@ -60,7 +60,7 @@ class Seq2SeqPipeline(GenerationPipeline):
 
     def speaker(self) -> Decodes:
         """Return what search and sampling decode with, compiled once for many texts."""
-        return compile_model(self.model)
+        return compile_model(self.model, self.arithmetic)
 
     def opening(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that the encoder reads."""

@@ -22,7 +22,14 @@ import numpy as np
 import tomli_w
 
 from pellucid.core.errors import UserError
-from pellucid.core.files import TEMPORARY, remove_temporary, saving, write_atomically
+from pellucid.core.files import (
+    MOST_BYTES,
+    TEMPORARY,
+    check_file,
+    remove_temporary,
+    saving,
+    write_atomically,
+)
 from pellucid.core.machine import environment
 from pellucid.core.settings import changes, flat
 from pellucid.training.checkpoint import (
@@ -282,6 +289,7 @@ def read_settings(path: Path) -> dict[str, Any] | None:
     """
     file = path / CONFIG
     try:
+        check_file(file, MOST_BYTES)
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None

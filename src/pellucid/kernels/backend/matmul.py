@@ -20,10 +20,9 @@ import numpy as np
 
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
-from pellucid.kernels.backend.simd import LANES, get, put
+from pellucid.kernels.backend.simd import LANES, WIDTH, get, put
 from pellucid.kernels.backend.tile import ROWS, product
 
-WIDTH = 2 * LANES
 DEPTH, HEIGHT = 256, 96
 _WORK = 1 << 19  # multiply-adds worth a separate task
 _COPIED = 1 << 12  # numbers copied, likewise
