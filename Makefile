@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 # pip resolves nothing here: the lock is complete, so --no-deps is both faster and stricter.
 LOCKED := install --require-hashes --no-deps --no-compile --requirement
 
-.PHONY: help demo chat test setup setup-demo moved lint types format lock clean
+.PHONY: help demo chat test docs wheel setup setup-demo moved lint types format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -34,6 +34,31 @@ types: setup
 format: setup  ## Format the code and fix what ruff can fix
 	@$(BIN)/python -m ruff check --fix .
 	@$(BIN)/python -m ruff format .
+
+docs: setup  ## Build the documentation site in build/site and check its links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@$(BIN)/python scripts/website/links.py build/site
+
+# The dependencies are those of the lock; the wheel itself is installed without an index. Nothing of
+# the checkout is on the path: the commands run in a folder of their own.
+wheel: setup  ## Build the wheel and try it in an environment of its own
+	@rm -rf build/wheel && mkdir -p build/wheel
+	@$(BIN)/python -m hatchling build --target wheel --directory build/wheel > /dev/null
+	@$(BIN)/python -m venv build/wheel/venv
+	@build/wheel/venv/bin/python -m pip --disable-pip-version-check --quiet \
+	    $(LOCKED) requirements/demo.txt
+	@build/wheel/venv/bin/python -m pip --disable-pip-version-check --quiet \
+	    install --no-index --no-deps --no-compile build/wheel/*.whl
+	@cd build/wheel && venv/bin/pellucid --help > /dev/null && venv/bin/pellucid recipes > /dev/null \
+	    && venv/bin/pellucid check > check.txt && tail -n 1 check.txt && venv/bin/python -c "$$THREE_LINES"
+	@rm -rf build/wheel/venv build/wheel/check.txt
+
+define THREE_LINES
+import numpy as np, pellucid
+y, backward = pellucid.nn.Linear(3, 2).forward(np.ones((4, 3), np.float32))
+assert backward(np.ones_like(y)).shape == (4, 3) and "site-packages" in pellucid.__file__
+endef
+export THREE_LINES
 
 setup: $(STAMPS)/dev  ## Create .venv with everything the tests need
 
@@ -85,7 +110,7 @@ lock:  ## Resolve the lock files again (needs uv)
 	@uv pip compile pyproject.toml requirements/build.in --extra demo \
 	    --constraint requirements/dev.txt --output-file requirements/demo.txt $(LOCK_FLAGS)
 
-EXTRAS = $(addprefix --extra ,demo eval lab serve test dev)
+EXTRAS = $(addprefix --extra ,demo docs eval lab serve test dev)
 LOCK_FLAGS = --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
              --no-emit-find-links --no-header --no-annotate --quiet
 

@@ -48,9 +48,8 @@ def korean(text: str, names: Container[str] = ()) -> str:
         return found.format(*NUMBER.findall(text))
     if not re.search("[A-Za-z]{2}", NUMBER.sub("", text)):
         return text
-    for mark in ("; ", ", "):
-        if mark in text:
-            return mark.join(korean(clause, names) for clause in text.split(mark))
+    if "; " in text:
+        return "; ".join(korean(clause, names) for clause in text.split("; "))
     raise LookupError(f"no Korean in scripts/korean.toml for: {key_of(text)}")
 
 

@@ -18,7 +18,7 @@ ENGLISH, KOREAN = ROOT / "README.md", ROOT / "README.ko.md"
 ARTICLES = ROOT / "docs" / "articles.md", ROOT / "docs" / "articles.ko.md"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 GUIDES = [ROOT / "CONTRIBUTING.md", *DOCS]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(
     r"^\s*(?:\$ )?((?:pellucid|make|bash|python|echo|pip|git) .*?)(?:\s+#.*)?$", re.MULTILINE
 )
@@ -176,7 +176,12 @@ def test_source_files_named_in_prose_exist(path: Path) -> None:
 @pytest.mark.parametrize("path", [ENGLISH, KOREAN, *GUIDES], ids=lambda path: path.name)
 def test_links_exist(path: Path) -> None:
     for target in links(path):
-        assert (path.parent / target).exists(), target
+        if not (path.parent == ROOT / "docs" and MADE.match(target)):
+            assert (path.parent / target).exists(), target
+
+
+MADE = re.compile(r"(?:explain/\w+|recipes|settings|parts)\.md$")
+"""Pages that the site's build makes; tests/website checks the links to them."""
 
 
 def links(path: Path) -> list[str]:

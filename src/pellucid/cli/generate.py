@@ -16,6 +16,7 @@ from pellucid.cli.answers import answer_window, converse, typed
 from pellucid.cli.language import tr
 from pellucid.cli.lines import Line, decoded, given, standard_input, windows
 from pellucid.cli.options import SamplingOptions, accepts_changes, asks_help, parse, split_name
+from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.families import family_of
 from pellucid.families.folder import load_model
@@ -49,6 +50,7 @@ def _generate(trained: Any) -> Callable[..., int]:
         file: Path | None = None,
         prefix: str = "",
         scores: bool = False,
+        device: str = CPU,
         json: bool = False,
         strict: bool = False,
         accept_changes: bool = False,  # was read above, with the model
@@ -71,10 +73,12 @@ def _generate(trained: Any) -> Callable[..., int]:
             file: Answer the lines of this file.
             prefix: What every answer must begin with; an empty text still has an empty answer.
             scores: Print each answer's log-probability before it.
+            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
             json: Print one JSON object a line: tokens, scores and alignment.
             strict: End at the first text that cannot be answered.
             accept_changes: Take a model whose files were changed after it was saved.
         """
+        place(trained.model, device)
         asked = replace(trained, search=search, sampling=sampling.config(search), prefix=prefix)
         if not text and file is None and sys.stdin.isatty() and not json:
             return converse(asked, scores)
@@ -125,6 +129,7 @@ def _fill(trained: MaskedLMPipeline) -> Callable[..., int]:
         *,
         file: Path | None = None,
         best: int = 5,
+        device: str = CPU,
         json: bool = False,
         strict: bool = False,
         accept_changes: bool = False,  # was read above, with the model
@@ -142,10 +147,12 @@ def _fill(trained: MaskedLMPipeline) -> Callable[..., int]:
             text: Text with [MASK] in it; quote a text with spaces.
             file: Fill the lines of this file.
             best: How many tokens to print for each mask.
+            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
             json: Print one JSON object for each text: the tokens of each mask, and the text filled.
             strict: End at the first text that cannot be filled.
             accept_changes: Take a model whose files were changed after it was saved.
         """
+        place(trained.model, device)
         if best < 1:
             raise UsageError(f"--best must be at least 1, got {best}")
         if text:

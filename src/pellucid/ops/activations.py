@@ -45,6 +45,7 @@ class Activation:
 
 
 def _gelu_tanh(x: Array) -> tuple[Array, GeluSaved]:
+    """Return ½ x (1 + tanh u), u = √(2/π) (x + 0.044715 x³)."""
     return gelu(x, "tanh")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 INK = "#12414a"
-COLOURS = ("#0b7285", "#d9480f", "#5f3dc4", "#2b8a3e")
+COLOURS = ("#0b7285", "#d9480f", "#5f3dc4", "#2b8a3e", "#a61e4d", "#e67700")
 DRAWS = 2000
 """Random queries behind every mean."""
 
@@ -108,7 +109,7 @@ def softmax(language: Language = "en") -> Figure:
 
 
 def activations(language: Language = "en") -> Figure:
-    """Draw four activations and their derivatives, and the error of GELU's tanh form."""
+    """Draw the activations and their derivatives, and the error of GELU's tanh form."""
     titles = (
         Text("The functions", "함수"),
         Text("Their derivatives", "도함수"),
@@ -121,7 +122,7 @@ def activations(language: Language = "en") -> Figure:
     x = np.linspace(-4.0, 4.0, 1601)
     with _style(language, (*titles, lowest, largest, heading)):
         figure, axes = _figure(12.0, 4.2, 3)
-        for colour, name in zip(COLOURS, ACTIVATIONS, strict=True):
+        for colour, name in zip(itertools.cycle(COLOURS), ACTIVATIONS, strict=False):
             y, slope = curve(name, x)
             axes[0].plot(x, y, color=colour, label=name)
             axes[1].plot(x, slope, color=colour, label=name)

@@ -13,6 +13,7 @@ from pellucid.teach.topics import (
     layer_norm,
     linear,
     masks,
+    multi_head,
     positions,
     relu,
     residual,
@@ -22,6 +23,7 @@ from pellucid.teach.topics import (
 
 TOPICS: dict[str, Topic] = {
     "attention": attention.TOPIC,
+    "multi_head": multi_head.TOPIC,
     "softmax": softmax.TOPIC,
     "scaling": scaling.TOPIC,
     "masks": masks.TOPIC,

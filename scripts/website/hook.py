@@ -1,0 +1,91 @@
+"""MkDocs' hook: adds the generated pages, and makes links of docs/ lead to pages of the site.
+
+The pages in docs/ are written for a reader of the repository. Here a link to a file outside docs/
+becomes a link to the page with that file's text, and links between the languages are left to the
+language menu.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pages
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+GENERATED = pages.generated()
+OTHER_LANGUAGE = re.compile(r"\s*\[(?:한국어|English)\]\((?!http)[^)]*\)")
+
+
+@event_priority(100)  # before the plugin that chooses a page for each language
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, and the pictures and notebooks that pages lead to."""
+    for path in GENERATED:
+        files.append(File(path, config.docs_dir, config.site_dir, config.use_directory_urls))
+    for path in pages.assets():
+        target = pages.source_page(path)
+        asset = File(target, None, config.site_dir, config.use_directory_urls)
+        asset.abs_src_path = str(pages.ROOT / path)
+        files.append(asset)
+    return files
+
+
+def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
+    """Return the text of a generated page."""
+    write = GENERATED.get(page.file.src_uri)
+    return write() if write else None
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Make links out of docs/ lead to the pages of those files."""
+    here = page.file.src_uri
+
+    def inside(match: re.Match[str]) -> str:
+        path = pages.outside(match.group(0), here)
+        return pages.relative(pages.source_page(path), here) if path else match.group(0)
+
+    if here in GENERATED:
+        return markdown
+    return pages.LINK.sub(inside, OTHER_LANGUAGE.sub("", markdown))
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Name the search dialog, which the theme leaves without a name; search one language.
+
+    The page looks for the search index, and for what it finds, below its base. The base of a Korean
+    page is the Korean site.
+    """
+    korean = str(config.theme["language"]) == "ko"
+    name = "검색" if korean else "Search"
+    output = output.replace('role="dialog"', f'role="dialog" aria-label="{name}"', 1)
+    return BASE.sub(lambda found: found.group(1) or ".", output, count=1) if korean else output
+
+
+BASE = re.compile(r'(?<="base": ")(?:\.\.|(\.\.(?:/\.\.)*)/\.\.)(?=")')
+"""The base in the settings of a page, as far as the Korean site: one level less."""
+
+
+@event_priority(-200)  # after the plugins have written the index of all languages
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write an index for each language, also as a script: a page from the disk reads no JSON."""
+    if config.plugins["i18n"].building:  # type: ignore[attr-defined]
+        return
+    site = Path(config.site_dir)
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    parts: dict[str, list[dict[str, Any]]] = {"": [], "ko/": []}
+    for entry in index["docs"]:
+        prefix = "ko/" if entry["location"].startswith("ko/") else ""
+        parts[prefix].append({**entry, "location": entry["location"].removeprefix(prefix)})
+    for prefix, entries in parts.items():
+        languages = ["en", "ko"] if prefix else ["en"]
+        own = {**index, "config": {**index["config"], "lang": languages}, "docs": entries}
+        text = json.dumps(own, ensure_ascii=False)
+        folder = site / prefix / "search"
+        folder.mkdir(exist_ok=True)
+        (folder / "search_index.json").write_text(text, encoding="utf-8")
+        (folder / "search_index.js").write_text(f"var __index = {text}", encoding="utf-8")

@@ -1,0 +1,620 @@
+"""The pages of the site that are made from the code: topics, recipes, settings, parts, sources.
+
+`generated()` maps each page's path to the function that writes it; the hook calls them while the
+site is built, so nothing generated is kept in the repository and nothing can be out of date.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import griffe
+import numpy as np
+from formulas import clauses, mathml
+
+from pellucid.cli import language as language_of_the_command_line
+from pellucid.data.corpora import CORPORA
+from pellucid.models.positions import POSITIONS
+from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.norms import NORMS
+from pellucid.teach.topic import Edge, Step, Topic
+from pellucid.teach.topics import TOPICS
+from pellucid.training.config import load_recipe, recipe_names
+from pellucid.training.optimizers import OPTIMIZERS
+from pellucid.training.schedules import SCHEDULES
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+Language = Literal["en", "ko"]
+LANGUAGES: tuple[Language, ...] = ("en", "ko")
+Write = Callable[[], str]
+
+WORDS: dict[str, tuple[str, str]] = {
+    "topics": ("The mathematics, step by step", "수식 한 단계씩"),
+    "topics_about": (
+        "Each page has the equation, the derivation next to the lines of code that compute it, the "
+        "edge cases, and a numeric check that ran when this site was built. `pellucid explain "
+        "TOPIC` prints the same in the terminal.",
+        "페이지마다 수식, 유도 과정과 그 단계를 계산하는 코드, 경계 사례, 그리고 이 사이트를 만들 "
+        "때 실행한 수치 검증이 있습니다. 터미널에서는 `pellucid explain 주제`로 같은 내용을 볼 수 "
+        "있습니다.",
+    ),
+    "topic": ("topic", "주제"),
+    "about": ("what it is", "설명"),
+    "source": ("Source", "출처"),
+    "articles": ("Articles", "글"),
+    "forward": ("Forward", "순전파"),
+    "backward": ("Backward", "역전파"),
+    "why": ("Properties", "성질"),
+    "edges": ("Edge cases", "경계 사례"),
+    "checks": ("Checked when this page was built", "이 페이지를 만들 때 검증한 값"),
+    "check": ("check", "검증"),
+    "error": ("result", "결과"),
+    "limit": ("limit", "허용"),
+    "run": ("Run it yourself", "직접 실행하기"),
+    "related": ("See also", "함께 보기"),
+    "line": ("line", "줄"),
+    "picture": ("Picture", "그림"),
+    "recipes": ("Recipes", "레시피"),
+    "recipes_about": (
+        "A recipe is a TOML file: data, tokenizer, model, training, search and evaluation. "
+        "`pellucid train NAME` trains one. Any [setting](settings.md) may be changed on the "
+        "command line, for example `--training.epochs 2`. What they reach is on the page "
+        "[quality](quality.md).",
+        "레시피는 데이터, 토크나이저, 모델, 학습, 탐색, 평가를 정하는 TOML 파일입니다. `pellucid "
+        "train 이름`으로 학습합니다. [설정](settings.md)은 모두 명령줄에서 바꿀 수 있습니다. "
+        "예를 들면 `--training.epochs 2`입니다. 레시피별 성능은 [품질](quality.md)에 있습니다.",
+    ),
+    "recipe": ("recipe", "레시피"),
+    "model": ("model", "모델"),
+    "data": ("data", "데이터"),
+    "corpora": ("Data", "데이터"),
+    "corpora_about": (
+        "Where a recipe's data comes from, and under which licence. Downloads are checked by their "
+        "SHA-256.",
+        "레시피가 쓰는 데이터의 출처와 라이선스입니다. 내려받은 파일은 SHA-256으로 확인합니다.",
+    ),
+    "corpus": ("corpus", "말뭉치"),
+    "origin": ("origin", "출처"),
+    "licence": ("licence", "라이선스"),
+    "settings": ("Settings", "설정"),
+    "settings_about": (
+        "Every setting of a recipe: its key in the TOML file, which is also the option of "
+        "`pellucid train`. Put `--` in front, and write `-` for `_`: `training.clip_norm` is "
+        "`--training.clip-norm`.",
+        "레시피의 모든 설정입니다. TOML 파일의 키이자 `pellucid train`의 옵션입니다. 옵션으로 쓸 "
+        "때는 앞에 `--`를 붙이고 `_`를 `-`로 바꿉니다. `training.clip_norm`은 "
+        "`--training.clip-norm`입니다.",
+    ),
+    "setting": ("setting", "설정"),
+    "type": ("type", "타입"),
+    "default": ("default", "기본값"),
+    "meaning": ("meaning", "의미"),
+    "parts": ("Modern parts", "최신 구성 요소"),
+    "parts_about": (
+        "What may be exchanged in a model or in training. The tables are the registries of the "
+        "code: a new part is one file and one row, and then it is a choice on the command line and "
+        "a row here. [How to add one](extending.md).",
+        "모델과 학습에서 바꿔 끼울 수 있는 부분입니다. 표는 코드의 레지스트리에서 그대로 만듭니다. "
+        "새 부품은 파일 하나와 행 하나로 추가되고, 바로 명령줄의 선택지와 이 표의 행이 됩니다. "
+        "[추가하는 방법](extending.md)을 보세요.",
+    ),
+    "activations": ("Activations", "활성화 함수"),
+    "norms": ("Norms", "정규화"),
+    "positions": ("Positions", "위치 정보"),
+    "optimizers": ("Optimizers", "옵티마이저"),
+    "schedules": ("Learning-rate schedules", "학습률 스케줄"),
+    "name": ("name", "이름"),
+    "formula": ("what it computes", "계산"),
+    "kernel": ("compiled kernel", "컴파일된 커널"),
+    "names_elsewhere": ("in other formats", "다른 형식에서의 이름"),
+    "states": ("remembers", "저장하는 값"),
+    "learns": ("learns", "학습하는 값"),
+    "reads": ("reads", "읽는 설정"),
+    "kept": ("in the file", "파일 안"),
+    "option": ("Option", "옵션"),
+    "yes": ("yes", "있음"),
+    "no": ("no", "없음"),
+    "gated": ("gated: two inputs to an output", "게이트: 입력 둘, 출력 하나"),
+    "table": ("a fixed table, added to the tokens", "고정된 표를 토큰에 더함"),
+    "learned": ("a learned table, added to the tokens", "학습되는 표를 토큰에 더함"),
+    "rotate": ("rotates queries and keys", "쿼리와 키를 회전"),
+    "weight": ("weight", "weight"),
+    "both": ("weight and bias", "weight와 bias"),
+}
+
+PICTURES = {
+    "softmax": "softmax",
+    "scaling": "variance",
+    "gelu": "activations",
+    "relu": "activations",
+    "positions": "positions",
+}
+"""The picture of `pellucid plot` that belongs to a topic."""
+
+
+def word(name: str, language: Language) -> str:
+    """Return a heading in one language."""
+    return WORDS[name][LANGUAGES.index(language)]
+
+
+@cache
+def korean() -> dict[str, str]:
+    """Return the Korean of the English texts that the code has."""
+    own = tomllib.loads(Path(__file__).with_name("korean.toml").read_text(encoding="utf-8"))
+    return {**language_of_the_command_line.korean(), **own}
+
+
+def said(english: str, language: Language) -> str:
+    """Return a text of the code in one language; in English where it has no Korean yet."""
+    return korean().get(english, english) if language == "ko" else english
+
+
+def generated() -> dict[str, Write]:
+    """Return the pages by their path below docs/, each with the function that writes it."""
+    pages: dict[str, Write] = {}
+    for language in LANGUAGES:
+        suffix = "" if language == "en" else f".{language}"
+        pages[f"explain/index{suffix}.md"] = partial(topics, language)
+        for name, topic in TOPICS.items():
+            pages[f"explain/{name}{suffix}.md"] = partial(explained, name, topic, language)
+        for make in (recipes, settings, parts):
+            pages[f"{make.__name__}{suffix}.md"] = partial(make, language)
+    for module in API:
+        pages[f"api/{module}.md"] = partial(reference, module)
+        pages[f"api/{module}.ko.md"] = partial(names_of, module)
+    return pages | {
+        source_page(path): partial(source, path) for path in linked() if not path.endswith(".ipynb")
+    }
+
+
+# the topics of `pellucid explain`
+
+
+def topics(language: Language) -> str:
+    """Return the list of the topics."""
+    rows = [
+        (f"[{topic.title.to(language)}]({name}.md)", escaped(topic.summary.to(language)))
+        for name, topic in TOPICS.items()
+    ]
+    head = f"# {word('topics', language)}\n\n{word('topics_about', language)}\n"
+    return head + "\n" + table([word("topic", language), word("about", language)], rows)
+
+
+def explained(name: str, topic: Topic, language: Language) -> str:
+    """Return the page of one topic; its checks run here, and a failing one stops the build."""
+    say = partial(word, language=language)
+    here = f"explain/{name}.md"
+    lines = [
+        f"# {topic.title.to(language)}",
+        escaped(topic.summary.to(language)),
+        *(formula(equation) for equation in topic.equations),
+        f"{say('source')}: {escaped(topic.source)}. {say('articles')}: "
+        + ", ".join(f"[{number}](../articles/map.md)" for number in topic.articles)
+        + ".",
+    ]
+    for head, steps in (("forward", topic.forward), ("backward", topic.backward)):
+        if steps:
+            title = head if any(step.code for step in steps) else "why"
+            lines.append(f"## {say(title)}")
+            for number, step in enumerate(steps, start=1):
+                lines += _step(number, step, here, language)
+    if name in PICTURES:
+        command = f"pellucid plot {PICTURES[name]}"
+        suffix = "" if language == "en" else f".{language}"
+        picture = f"../articles/{PICTURES[name]}{suffix}.png"
+        lines += [f"## {say('picture')}", f"![{command}]({picture})", f"`{command}`"]
+    lines += [f"## {say('edges')}", *(_edge(edge, language) for edge in topic.edges)]
+    rows = []
+    for check in topic.checks:
+        error = check.error()
+        if not error <= check.limit:
+            raise ValueError(f"topic {name}: {check.text.en}: {error:.1e} is over {check.limit}")
+        text = escaped(check.text.to(language))
+        rows.append((text, f"{error:.1e}", f"{check.limit:.0e}"))
+    heads = [say("check"), say("error"), say("limit")]
+    lines += [f"## {say('checks')}", table(heads, rows)]
+    lines += [f"{say('run')}: `pellucid explain {name} --lang {language}`"]
+    if topic.related:
+        also = (f"[{TOPICS[other].title.to(language)}]({other}.md)" for other in topic.related)
+        lines.append(f"{say('related')}: {', '.join(also)}")
+    return "\n\n".join(lines) + "\n"
+
+
+def formula(text: str) -> str:
+    """Return a formula as HTML with MathML, a clause to a line where the page is narrow."""
+    parts = "".join(f"<span>{mathml(clause)}</span>" for clause in clauses(text))
+    return f'<div class="formula">{parts}</div>'
+
+
+def _step(number: int, step: Step, here: str, language: Language) -> Iterator[str]:
+    yield f'<p class="step">{number}</p>\n'
+    yield formula(step.formula)
+    yield escaped(step.text.to(language))
+    if step.code is None:
+        return
+    lines = step.code.lines()
+    blocks: list[list[Any]] = []
+    for line in lines:
+        if blocks and line.number == blocks[-1][-1].number + 1 and line.file == blocks[-1][-1].file:
+            blocks[-1].append(line)
+        else:
+            blocks.append([line])
+    for block in blocks:
+        first = block[0]
+        path = f"src/pellucid/{first.file}"
+        target = relative(f"{source_page(path)}#__codelineno-0-{first.number}", here)
+        code = "\n".join(line.text for line in block)
+        where = f"{first.file}, {word('line', language)} {first.number}"
+        if language == "ko":
+            where = f"{first.file}, {first.number}번째 {word('line', language)}"
+        yield f"```python\n{code}\n```\n\n[{where}]({target}){{ .where }}"
+
+
+def _edge(edge: Edge, language: Language) -> str:
+    with np.printoptions(linewidth=88):
+        value = repr(edge.value())
+    return f"{escaped(edge.text.to(language))}\n\n```pycon\n>>> {edge.expression}\n{value}\n```"
+
+
+# recipes, settings, parts
+
+
+def recipes(language: Language) -> str:
+    """Return the recipes that ship, with the text of their files, and the origin of their data."""
+    say = partial(word, language=language)
+    rows, listings = [], []
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        text = (files("pellucid") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+        values = tomllib.loads(text)
+        family = values.get("model", {}).get("model_type", "seq2seq")
+        rows.append(
+            (
+                f"[`{name}`](#{name})",
+                f"`{family}`",
+                recipe.data.corpus,
+                escaped(said(recipe.description, language)),
+            )
+        )
+        listings.append(
+            f"### {name} {{ #{name} }}\n\n```console\npellucid train {name}\n```\n\n"
+            f'```toml title="recipes/{name}.toml"\n{text.strip()}\n```'
+        )
+    heads = [say("recipe"), say("model"), say("data"), say("about")]
+    corpora = [
+        (
+            f"`{corpus.name}`",
+            *(escaped(said(text, language)) for text in (corpus.origin, corpus.licence)),
+        )
+        for corpus in CORPORA.values()
+    ]
+    return "\n\n".join(
+        [
+            f"# {say('recipes')}",
+            say("recipes_about"),
+            table(heads, rows),
+            f"## {say('corpora')}",
+            say("corpora_about"),
+            table([say("corpus"), say("origin"), say("licence")], corpora),
+            f"## {say('kept')}",
+            *listings,
+        ]
+    )
+
+
+@cache
+def _package() -> griffe.Object | griffe.Alias:
+    """Return the package as griffe reads it, with the docstrings of attributes."""
+    return griffe.load("pellucid", search_paths=[str(ROOT / "src")])
+
+
+def settings(language: Language) -> str:
+    """Return every setting of a recipe with its type, default and docstring."""
+    say = partial(word, language=language)
+    heads = [say("setting"), say("type"), say("default"), say("meaning")]
+    lines = [f"# {say('settings')}", say("settings_about")]
+    for section, rows in sections(language).items():
+        lines += [f"## {section}", table(heads, rows)]
+    return "\n\n".join(lines) + "\n"
+
+
+SECTIONS = {
+    "data": ("training.config.DataConfig",),
+    "tokenizer": ("training.config.TokenizerConfig",),
+    "model": (
+        "models.config.StackConfig",
+        "models.config.Seq2SeqConfig",
+        "models.config.LanguageConfig",
+        "models.config.CausalLMConfig",
+        "models.config.MaskedLMConfig",
+    ),
+    "training": ("training.config.TrainingConfig",),
+    "training.optimizer": ("training.config.OptimizerConfig",),
+    "training.schedule": ("training.config.ScheduleConfig",),
+    "search": ("generation.search.SearchConfig",),
+    "search.constraints": ("generation.constraints.Constraints",),
+    "evaluation": ("training.config.EvaluationConfig",),
+}
+"""The dataclasses that a section of a recipe is made of."""
+
+
+def sections(language: Language = "en") -> dict[str, list[tuple[str, ...]]]:
+    """Return the rows (key, type, default, meaning) of each section of a recipe."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for section, classes in SECTIONS.items():
+        rows = found.setdefault(section, [])
+        seen = set()
+        for path in classes:
+            module, _, name = path.rpartition(".")
+            kind = getattr(importlib.import_module(f"pellucid.{module}"), name)
+            attributes, hints = _package()[path].all_members, get_type_hints(kind)
+            for field in dataclasses.fields(kind):
+                attribute = attributes[field.name]
+                known = field.name in seen or f"{section}.{field.name}" in SECTIONS
+                if known or not attribute.docstring:
+                    continue
+                seen.add(field.name)
+                meaning = said(" ".join(attribute.docstring.value.split()), language)
+                choices = get_args(hints[field.name])
+                if get_origin(hints[field.name]) is Literal:
+                    type_ = ", ".join(f"`{choice}`" for choice in choices)
+                else:
+                    type_ = f"`{attribute.annotation}`".replace("|", "\\|")
+                default = "" if field.default is dataclasses.MISSING else f"`{field.default!r}`"
+                rows.append((f"`{section}.{field.name}`", type_, default, escaped(meaning)))
+    return found
+
+
+def parts(language: Language) -> str:
+    """Return the registries as tables."""
+    say = partial(word, language=language)
+    yes = {True: say("yes"), False: say("no")}
+    known = []
+    for activation in ACTIVATIONS.values():
+        names = [f"CTranslate2 `{activation.ctranslate2}`"] if activation.ctranslate2 else []
+        names += ["ONNX"] if activation.onnx else []
+        names += [f"Hugging Face `{activation.huggingface[0]}`"] if activation.huggingface else []
+        text = escaped(said(summary(activation.op.forward), language))
+        text += f" ({say('gated')})" if activation.gates > 1 else ""
+        known.append((f"`{activation.name}`", text, yes[bool(activation.kernel)], ", ".join(names)))
+    norms = [
+        (
+            f"`{norm.name}`",
+            escaped(said(summary(norm.op.forward), language)),
+            say("both" if norm.has_bias else "weight"),
+        )
+        for norm in NORMS.values()
+    ]
+    schemes = [
+        (
+            f"`{scheme.name}`",
+            say("table" if scheme.table else "learned" if scheme.learned else "rotate"),
+        )
+        for scheme in POSITIONS.values()
+    ]
+    optimizers = [
+        (
+            f"`{optimizer.name}`",
+            escaped(said(optimizer.about, language)),
+            ", ".join(f"`{state}`" for state in optimizer.states),
+            yes[bool(optimizer.kernel)],
+        )
+        for optimizer in OPTIMIZERS.values()
+    ]
+    schedules = [
+        (
+            f"`{schedule.name}`",
+            escaped(said(schedule.about, language)),
+            ", ".join(f"`{name}`" for name in schedule.reads),
+        )
+        for schedule in SCHEDULES.values()
+    ]
+    tables: Sequence[tuple[str, str, list[str], Sequence[Sequence[str]]]] = (
+        ("activations", "model.activation-function",
+         ["name", "formula", "kernel", "names_elsewhere"], known),
+        ("norms", "model.norm-type", ["name", "formula", "learns"], norms),
+        ("positions", "model.positions", ["name", "about"], schemes),
+        ("optimizers", "training.optimizer.name",
+         ["name", "about", "states", "kernel"], optimizers),
+        ("schedules", "training.schedule.name", ["name", "about", "reads"], schedules),
+    )  # fmt: skip
+    lines = [f"# {say('parts')}", say("parts_about")]
+    for title, option, heads, rows in tables:
+        lines += [
+            f"## {say(title)} {{ #{title} }}",
+            f"{say('option')}: `--{option}`",
+            table([say(head) for head in heads], rows),
+        ]
+    return "\n\n".join(lines) + "\n"
+
+
+def summary(function: Callable[..., Any]) -> str:
+    """Return what a function returns, by the first sentence of its docstring.
+
+    >>> from pellucid import ops
+    >>> summary(ops.relu)
+    'max(0, x)'
+    """
+    sentence, *_ = re.split(r"(?<=[.;]) |\n\n", (inspect.getdoc(function) or "").strip())
+    return " ".join(sentence.split()).removeprefix("Return ").rstrip(".;")
+
+
+# the API reference, which is in English; its Korean pages list the names
+
+
+API = {
+    "pellucid": "pellucid",
+    "nn": "pellucid.nn",
+    "functional": "pellucid.nn.functional",
+    "ops": "pellucid.ops",
+}
+
+
+def public(page: str) -> dict[str, str]:
+    """Return the names of a module's `__all__`, each with the path of what it is."""
+    module = importlib.import_module(API[page])
+    found = {name: getattr(module, name) for name in module.__all__}
+    return {
+        name: f"{value.__module__}.{value.__qualname__}"
+        for name, value in found.items()
+        if not inspect.ismodule(value)
+    }
+
+
+def reference(page: str) -> str:
+    """Return the reference of one module: a directive of mkdocstrings for each public name.
+
+    The names are given by the file that defines them: `ops.attention` is a file as well.
+    """
+    about = inspect.getdoc(importlib.import_module(API[page])) or ""
+    directives = "\n\n".join(f"::: {path}" for path in public(page).values())
+    return f"# {API[page]}\n\n{about}\n\n{directives}\n"
+
+
+def names_of(page: str) -> str:
+    """Return the Korean list of a module's names, each with a link to the English reference."""
+    english = f"../../api/{page}.html"
+    links = (
+        f'- <a href="{english}#{path}" hreflang="en"><code>{name}</code></a>'
+        for name, path in public(page).items()
+    )
+    about = (
+        "API 설명은 코드의 docstring에서 만들며 영어로만 있습니다. 이름을 누르면 영어 페이지로 "
+        "갑니다."
+    )
+    return f"# {API[page]}\n\n{about}\n\n" + "\n".join(links) + "\n"
+
+
+# the sources that pages link to
+
+
+LINK = re.compile(r"(?<=\]\()(?:\.\./)+([^)#\s]+)(?=[)#])")
+"""A link in docs/*.md that may lead out of docs/."""
+
+
+@cache
+def linked() -> tuple[str, ...]:
+    """Return the files and folders outside docs/ that pages link to, relative to the root."""
+    found = set()
+    for page in DOCS.rglob("*.md"):
+        for match in LINK.finditer(page.read_text(encoding="utf-8")):
+            if inside := outside(match.group(0), page.relative_to(DOCS).as_posix()):
+                found.add(inside)
+    for topic in TOPICS.values():
+        for step in (*topic.forward, *topic.backward):
+            for line in step.code.lines() if step.code else ():
+                found.add(f"src/pellucid/{line.file}")
+    return tuple(sorted(found))
+
+
+def outside(link: str, page: str) -> str:
+    """Return what a page's link leads to, relative to the root; "" if it is within docs/.
+
+    >>> outside("../../src/pellucid/ops/gelu.py", "articles/map.md")
+    'src/pellucid/ops/gelu.py'
+    """
+    target = os.path.normpath(f"docs/{PurePosixPath(page).parent}/{link}")
+    return "" if target.startswith(("docs/", "../")) else target
+
+
+def source_page(path: str) -> str:
+    """Return where the site shows a file or folder of the repository.
+
+    A dot in the name would be read as a language.
+
+    >>> source_page("src/pellucid/ops/gelu.py")
+    'source/src/pellucid/ops/gelu_py.md'
+    """
+    if path.endswith((".ipynb", ".svg", ".md")):
+        return f"source/{path}"
+    return f"source/{path.replace('.', '_')}.md"
+
+
+def assets() -> Iterator[str]:
+    """Yield the files outside docs/ that the site holds as they are: notebooks and pictures."""
+    for path in linked():
+        if path.endswith(".ipynb"):
+            yield path
+        if path.endswith("report.md"):
+            folder = (ROOT / path).parent
+            yield from (file.relative_to(ROOT).as_posix() for file in sorted(folder.glob("*.svg")))
+
+
+LANGUAGE_OF = {".py": "python", ".toml": "toml", ".jsonl": "json", ".json": "json"}
+FRONT = "---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n\n"
+
+
+def source(path: str) -> str:
+    """Return the page of a file with its lines numbered, of a report, or of a folder's names."""
+    place = ROOT / path
+    if place.is_dir():
+        rows = []
+        for entry in sorted(place.iterdir()):
+            name = f"{entry.name}/" if entry.is_dir() else entry.name
+            known = entry.relative_to(ROOT).as_posix()
+            target = relative(source_page(known), source_page(path)) if known in linked() else ""
+            rows.append(f"- [{name}]({target})" if target else f"- {name}")
+        return f"{FRONT}# {path}\n\n" + "\n".join(rows) + "\n"
+    text = place.read_text(encoding="utf-8")
+    if path.endswith(".md"):
+        return FRONT.replace("hide:\n  - toc\n", "") + _relinked(text, path)
+    language = LANGUAGE_OF.get(place.suffix, "text")
+    return f'{FRONT}# {path}\n\n````{language} linenums="1"\n{text.rstrip()}\n````\n'
+
+
+def _relinked(text: str, path: str) -> str:
+    """Return a page of the repository with its links as the site needs them.
+
+    A picture next to it stays; a link to what the site does not show becomes plain text.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        title, address = match.groups()
+        target = os.path.normpath(f"{PurePosixPath(path).parent}/{address}")
+        if target.startswith("docs/"):
+            return f"[{title}]({relative(target.removeprefix('docs/'), source_page(path))})"
+        if target in linked():
+            return f"[{title}]({relative(source_page(target), source_page(path))})"
+        return title
+
+    return re.sub(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)", link, text)
+
+
+# Markdown
+
+
+def escaped(text: str) -> str:
+    """Return plain text so that Markdown leaves its characters alone; `code` stays code.
+
+    >>> escaped("dP_ij * [x > 0], `a_b`")
+    'dP\\\\_ij \\\\* \\\\[x &gt; 0\\\\], `a_b`'
+    """
+    parts = re.split(r"(`[^`]+`)", text)
+    for i in range(0, len(parts), 2):
+        plain = parts[i].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        parts[i] = re.sub(r"([\\`*_{}\[\]|~^])", r"\\\1", plain)
+    return "".join(parts)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def relative(target: str, page: str) -> str:
+    """Return a link from one page below docs/ to another."""
+    path, _, anchor = target.partition("#")
+    link = os.path.relpath(path, PurePosixPath(page).parent)
+    return f"{link}#{anchor}" if anchor else link

@@ -1,0 +1,147 @@
+"""The pages written by hand: their code runs, what they say to do works, both languages agree."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+GUIDES = ("index", "start", "tour", "extending", "faq", "roadmap")
+BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+every_guide = pytest.mark.parametrize("name", GUIDES)
+
+
+def page(name: str, language: str = "en") -> str:
+    suffix = "" if language == "en" else f".{language}"
+    return (DOCS / f"{name}{suffix}.md").read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[tuple[str, str]]:
+    """Return (title, body) of the code blocks of one language."""
+    return [(title, body) for kind, title, body in BLOCK.findall(text) if kind == language]
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+@pytest.mark.parametrize("name", ["index", "start", "extending"])
+def test_the_code_of_a_guide_runs(name: str, language: str) -> None:
+    bodies = [body for title, body in blocks(page(name, language), "python") if not title]
+    assert bodies
+    names: dict[str, object] = {"__name__": name}
+    for body in bodies:
+        exec(compile(body, name, "exec"), names)
+
+
+def facts(text: str) -> dict[str, list[str]]:
+    """Return what both languages of a page must share."""
+    code = [re.sub(r" *#.*", "", body) for kind, _, body in BLOCK.findall(text) if kind != "text"]
+    prose = BLOCK.sub("", text)
+    links = [link.replace(".ko.md", ".md") for link in re.findall(r"\]\(([^)]+)\)", prose)]
+    return {
+        "code": code,
+        "headings": re.findall(r"^(#+) ", prose, re.MULTILINE),
+        "links": sorted(links),
+        "names": sorted(re.findall(r"`([^`]+)`", " ".join(prose.split()))),
+    }
+
+
+@every_guide
+def test_both_languages_of_a_guide_have_the_same_parts(name: str) -> None:
+    assert facts(page(name, "en")) == facts(page(name, "ko"))
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Follow "Add a part" in a copy of the package; return the copy's parent."""
+    root = tmp_path_factory.mktemp("extended")
+    shutil.copytree(
+        ROOT / "src" / "pellucid", root / "src" / "pellucid",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )  # fmt: skip
+    for title, body in blocks(page("extending"), "python"):
+        if title:
+            (root / title).write_text(body, encoding="utf-8")
+    changes = blocks(page("extending"), "diff")
+    assert changes
+    for title, body in changes:
+        before = "".join(f"{line[1:]}\n" for line in body.splitlines() if line[0] == " ")
+        after = "".join(f"{line[1:]}\n" for line in body.splitlines())
+        file = root / title
+        text = file.read_text(encoding="utf-8")
+        assert text.count(before) == 1, f"{title} has not exactly one {before!r}"
+        file.write_text(text.replace(before, after), encoding="utf-8")
+    return root
+
+
+def python(root: Path, *arguments: str) -> str:
+    """Run Python on the copy, without compiling anything, and return what it prints."""
+    found = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=root,
+        env={
+            **os.environ, "PYTHONPATH": str(root / "src"), "PELLUCID_KERNELS": "off",
+            "COLUMNS": "160", "PELLUCID_LANG": "en",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout + found.stderr
+    return found.stdout
+
+
+def pellucid(root: Path, *arguments: str) -> str:
+    return python(root, "-m", "pellucid", *arguments)
+
+
+def test_the_new_activation_is_checked(extended: Path) -> None:
+    rows = [line for line in pellucid(extended, "check").splitlines() if "relu_squared" in line]
+    assert [row.split("│")[1].strip() for row in rows] == [
+        "op relu_squared",
+        "op bias_act_dropout (relu_squared)",
+    ]
+    assert all(" ok " in row for row in rows)
+
+
+def test_a_wrong_backward_of_it_fails_both_rows(extended: Path) -> None:
+    file = extended / "src" / "pellucid" / "ops" / "relu_squared.py"
+    right = file.read_text(encoding="utf-8")
+    wrong = right.replace("return 2.0 * saved.positive", "return saved.positive")
+    assert wrong != right
+    file.write_text(wrong, encoding="utf-8")
+    rows = (
+        "from pellucid.check import TOLERANCE, gradient_check, op_cases\n"
+        "cases = [case for case in op_cases() if 'relu_squared' in case.name]\n"
+        "print([max(gradient_check(case.forward, case.inputs)) > TOLERANCE for case in cases])"
+    )
+    assert python(extended, "-c", rows).strip() == "[True, True]"
+    file.write_text(right, encoding="utf-8")
+
+
+def test_the_new_activation_is_drawn(extended: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pellucid(extended, "plot", "activations", "--output", "activations.svg", "--lang", "en")
+    assert "squared ReLU" in (extended / "activations.svg").read_text(encoding="utf-8")
+
+
+def test_the_new_activation_trains(extended: Path) -> None:
+    (command,) = [
+        body.split() for _, body in blocks(page("extending"), "console") if "pellucid train" in body
+    ]
+    pairs = [f"{word}\t{word[::-1]}\n" for word in ("ab", "abc", "bca", "cab", "bac", "cba")]
+    (extended / "pairs.tsv").write_text("source\ttarget\n" + "".join(pairs), encoding="utf-8")
+    small = [
+        "--data.train", "pairs.tsv", "--data.held-out", "0.2", "--model.d-model", "16",
+        "--model.num-attention-heads", "2", "--model.ffn-dim", "16", "--training.steps", "3",
+    ]  # fmt: skip
+    assert "trained to step 3" in pellucid(extended, *command[1:], *small)
+    config = (extended / "runs" / "squared" / "config.toml").read_text(encoding="utf-8")
+    assert 'activation_function = "relu_squared"' in config
+    assert importlib.util.find_spec("pellucid.ops.relu_squared") is None

@@ -1,0 +1,137 @@
+"""The site: it builds strictly, every link leads somewhere, both languages are whole."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import formulas
+import links
+import pytest
+
+for name in ("mkdocs", "material", "mkdocs_static_i18n", "mkdocstrings_handlers"):
+    pytest.importorskip(name, reason=f"{name} is not installed: pip install '.[docs]'")
+docstrings, pages = importlib.import_module("docstrings"), importlib.import_module("pages")
+
+ROOT = Path(__file__).parents[2]
+HANGUL = re.compile("[가-힣]")
+ENGLISH = re.compile(r"\b(?:the|of|to|and|for|in) ")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site as `make docs` does."""
+    folder = tmp_path_factory.mktemp("site")
+    found = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    return folder
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    assert list(links.faults(site)) == []
+
+
+def test_every_page_of_the_menu_is_in_both_languages(site: Path) -> None:
+    english = {path.relative_to(site) for path in site.glob("*.html")}
+    english |= {path.relative_to(site) for path in site.glob("explain/*.html")}
+    for path in english - {Path("404.html")}:
+        assert (site / "ko" / path).exists(), path
+        assert f'href="ko/{path.name}"' in text_of(site / path) or "explain" in path.parts
+
+
+def test_formulas_are_mathematics_in_both_languages(site: Path) -> None:
+    for page in ("explain/softmax.html", "ko/explain/softmax.html"):
+        assert "<mfrac>" in text_of(site / page)
+
+
+def test_source_lines_of_a_step_are_linked(site: Path) -> None:
+    (link,) = re.findall(r'href="([^"]*softmax_py.html#[^"]*)">ops/softmax.py, line', text_of(
+        site / "explain" / "softmax.html"))[:1]  # fmt: skip
+    assert link.startswith("../source/src/pellucid/ops/softmax_py.html#__codelineno-0-")
+
+
+def test_the_search_knows_korean_and_works_from_the_disk(site: Path) -> None:
+    index = json.loads(text_of(site / "search" / "search_index.json"))
+    assert set(index["config"]["lang"]) == {"en", "ko"}
+    found = [entry["location"] for entry in index["docs"] if "소프트맥스" in entry["title"]]
+    assert "ko/explain/softmax.html" in found
+    assert not any(entry["location"].startswith("source/") for entry in index["docs"])
+    assert (site / "search" / "search_index.js").exists()
+    assert "iframe-worker.js" in text_of(site / "index.html")
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    for page in pages.API:
+        reference = text_of(site / "api" / f"{page}.html")
+        for path in pages.public(page).values():
+            assert f'id="{path}"' in reference, path
+
+
+def test_every_text_of_the_korean_pages_has_its_korean() -> None:
+    rows = [row[-1] for section in pages.sections("ko").values() for row in section]
+    assert [row for row in rows if not HANGUL.search(row)] == []
+    for write in (pages.parts, pages.recipes):
+        rows = [line for line in write("ko").splitlines() if line.startswith("| ")]
+        assert [row for row in rows if ENGLISH.search(row)] == []
+
+
+def test_settings_list_every_option_of_train(capsys: pytest.CaptureFixture[str]) -> None:
+    from pellucid.cli.main import main
+
+    main(["train", "g2p-demo", "--help"])
+    offered = set(re.findall(r"--((?:data|model|training|search|evaluation)\.[a-z0-9.-]+)",
+                             capsys.readouterr().out))  # fmt: skip
+    listed = {
+        row[0].strip("`").replace("_", "-") for rows in pages.sections().values() for row in rows
+    }
+    positive = {name.replace(".no-", ".") for name in offered - listed}
+    assert len(offered) > 50
+    assert positive <= listed
+
+
+def test_a_failing_check_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = pages.TOPICS["softmax"]
+    check = topic.checks[0]._replace(error=lambda: 1.0)
+    wrong = type(topic)(**{**vars(topic), "checks": (check,)})
+    with pytest.raises(ValueError, match=r"topic softmax: .* is over"):
+        pages.explained("softmax", wrong, "en")
+
+
+@pytest.mark.parametrize("module", [docstrings, formulas, pages], ids=lambda m: m.__name__)
+def test_examples_of_the_scripts_run(module: object) -> None:
+    found = doctest.testmod(module)  # type: ignore[arg-type]
+    assert (found.failed, found.attempted > 0) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ('<a href="gone.html">', "links to gone.html, which is not there"),
+        ('<a href="#gone">', "the page has no such anchor"),
+        ('<img src="https://example.org/a.png">', "loads https://example.org/a.png"),
+        ('<script src="//example.org/a.js"></script>', "loads //example.org/a.js"),
+        ('<a id="here" href="#here">', None),
+        ('<link rel="canonical" href="https://example.org/">', None),
+    ],
+)
+def test_the_link_check_finds_what_is_wrong(body: str, fault: str | None, tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text(body, encoding="utf-8")
+    found = "; ".join(links.faults(tmp_path))
+    assert fault in found if fault else not found
