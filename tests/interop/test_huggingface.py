@@ -22,7 +22,13 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.interop import families
 from pellucid.interop.families import Foreign
-from pellucid.interop.huggingface import Pretrained, gathered, read_json, read_pretrained
+from pellucid.interop.huggingface import (
+    Pretrained,
+    gathered,
+    read_json,
+    read_pretrained,
+    write_pretrained,
+)
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, Seq2Seq
 from pellucid.models.describe import UnsupportedError
 
@@ -161,6 +167,43 @@ def test_what_is_read_can_be_trained_on() -> None:
             if parameter.grad is not None:
                 parameter.data = parameter.data - parameter.grad
         assert model.loss(Batch(source, text))[0].nats < before.nats
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_read_is_written_again(family: str, tmp_path: Path) -> None:
+    model, _ = read_pretrained(FIXTURES / family, np.float64)
+    noise = np.random.default_rng(3)
+    for parameter in model.parameters():
+        moved = parameter.data + 0.1 * noise.standard_normal(parameter.shape)
+        parameter.data = moved.astype(np.float32).astype(np.float64)
+    write_pretrained(model, FIXTURES / family, tmp_path / "written")
+    again, _ = read_pretrained(tmp_path / "written", np.float64)
+    answers = load_file(FIXTURES / family / "answers.safetensors")
+    logits = run(model, answers)[0]
+    assert_near(run(again, answers)[0], logits, 1e-6)  # Gemma's and T5's norms are rounded again
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    name = json.loads((FIXTURES / family / "config.json").read_text())["architectures"][0]
+    theirs = getattr(transformers, name).from_pretrained(tmp_path / "written").eval()
+    there = np.arange(answers["tokens"].shape[1]) < answers["lengths"][:, None]
+    inputs = {"input_ids": torch.tensor(answers["tokens"])}
+    inputs["attention_mask"] = torch.tensor(there).long()
+    if "target" in answers:
+        inputs["decoder_input_ids"] = torch.tensor(answers["target"])
+    if "segments" in answers:
+        segments = np.zeros(there.shape, np.int64)
+        segments[there] = answers["segments"]
+        inputs["token_type_ids"] = torch.tensor(segments)
+    with torch.no_grad():
+        found = theirs(**inputs).logits[torch.tensor(there)].numpy()
+    assert_near(logits, found, 2e-5)
+
+
+def test_another_model_is_not_written_over_ones_settings(tmp_path: Path) -> None:
+    model, _ = read_pretrained(FIXTURES / "llama")
+    with pytest.raises(UserError, match=r"qwen3: is of another model"):
+        write_pretrained(model, FIXTURES / "qwen3", tmp_path / "written")
+    assert not (tmp_path / "written").exists()
 
 
 @pytest.fixture(scope="module")
