@@ -17,6 +17,7 @@ from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
 from pellucid.models import Seq2Seq
+from pellucid.models.quantize import Arithmetic
 
 Rows = Sequence[Sequence[int]]
 Decode = Callable[[Rows, int, int], list[list[int]]]
@@ -25,8 +26,8 @@ Decode = Callable[[Rows, int, int], list[list[int]]]
 LONGEST = 80
 
 
-def pellucid_engine(model: Seq2Seq) -> Decode:
-    engine = Engine(model)
+def pellucid_engine(model: Seq2Seq, arithmetic: Arithmetic) -> Decode:
+    engine = Engine(model, arithmetic)
 
     def decode(rows: Rows, batch: int, beam: int) -> list[list[int]]:
         config = SearchConfig(beam=beam, max_length=LONGEST, length_penalty=0.0)

@@ -1,7 +1,8 @@
 """Write the measured results into both READMEs and the pages of docs that show them (`PAGES`).
 
 The tables come from results/results.jsonl and results/benchmarks.jsonl, the demo's output from
-results/demo.txt, the lab's tables from results/studies. Everything between `<!-- NAME -->` and
+results/demo.txt, the lab's tables from results/studies, that of faults from results/faults.json.
+Everything between `<!-- NAME -->` and
 `<!-- end NAME -->` is generated; do not edit it by hand.
 
     python scripts/results.py            write the pages
@@ -35,15 +36,18 @@ PAGES = (
     (ROOT / "docs" / "decoding.md", "en", ("decoding",)),
     (ROOT / "docs" / "quality.md", "en", ("results",)),
     (ROOT / "docs" / "findings.md", "en", FINDINGS),
+    (ROOT / "docs" / "robustness.md", "en", ("faults",)),
     (ROOT / "docs" / "speed.ko.md", "ko", ("goals",)),
     (ROOT / "docs" / "decoding.ko.md", "ko", ("decoding",)),
     (ROOT / "docs" / "quality.ko.md", "ko", ("results",)),
     (ROOT / "docs" / "findings.ko.md", "ko", FINDINGS),
+    (ROOT / "docs" / "robustness.ko.md", "ko", ("faults",)),
 )
 """Each page, its language, and the names of its generated blocks."""
 RESULTS = ROOT / "results" / "results.jsonl"
 BENCHMARKS = ROOT / "results" / "benchmarks.jsonl"
 DEMO = ROOT / "results" / "demo.txt"
+FAULTS = ROOT / "results" / "faults.json"
 
 # Column heads, and the format of each column.
 COLUMNS: dict[str, dict[str, str]] = {
@@ -287,8 +291,8 @@ PEERS = {
 def decoding_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
     """Return a Markdown table of generated tokens per second, compared with other engines."""
     lines = [
-        f"| | Pellucid | {' | '.join(PEERS.values())} |",
-        "|---|---:" + "|---:" * len(PEERS) + "|",
+        f"| | Pellucid | Pellucid int8 | {' | '.join(PEERS.values())} |",
+        "|---|---:|---:" + "|---:" * len(PEERS) + "|",
     ]
     for row in rows:
         if row["benchmark"] == "decoding":
@@ -296,14 +300,21 @@ def decoding_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
             cells = [
                 f"{search}, batch size {row['batch']}",
                 f"{row['tokens_per_s']['pellucid'][1]:,.0f}",
+                _rate(row, "pellucid_int8", row.get("int8_ratio_to_int8")),
+                *(_rate(row, peer, row["ratio_to"][peer]) for peer in PEERS),
             ]
-            for peer in PEERS:
-                low, middle, high = row["ratio_to"][peer]
-                rate = row["tokens_per_s"][peer][1]
-                cells.append(f"{rate:,.0f}: {middle:.2f} ({low:.2f}–{high:.2f})")
             lines.append(f"| {' | '.join(cells)} |")
     table = "\n".join(lines)
-    return korean_block(table, ("Pellucid", *PEERS.values())) if language == "ko" else table
+    names = ("Pellucid", "Pellucid int8", *PEERS.values())
+    return korean_block(table, names) if language == "ko" else table
+
+
+def _rate(row: Mapping[str, Any], engine: str, ratio: Sequence[float] | None) -> str:
+    """Return an engine's tokens per second and a ratio; older rows lack some."""
+    if ratio is None:
+        return "not measured"
+    low, middle, high = ratio
+    return f"{row['tokens_per_s'][engine][1]:,.0f}: {middle:.2f} ({low:.2f}–{high:.2f})"
 
 
 def study_text(name: str, language: str) -> str:
@@ -360,6 +371,28 @@ def decimals(value: float) -> str:
     ('39.4', '0.334')
     """
     return f"{value:.1f}" if value >= 10 else f"{value:.3f}"
+
+
+def faults_table(campaigns: Mapping[str, Any]) -> str:
+    """Return what became of every case of benchmarks/faults, a row for each kind of case."""
+    rows = ["| campaign | kind | what became of it | failures |", "|---|---|---|---:|"]
+    for record in campaigns.values():
+        head = f"{record['units']:,} {record['unit']}{'' if record['units'] == 1 else 's'}"
+        for kind, counts in record["counts"].items():
+            right = {became: n for became, n in counts.items() if not became[:1].isupper()}
+            became = ", ".join(f"{n:,} {became}" for became, n in right.items())
+            rows.append(
+                f"| {head} | {kind} | {became} | {sum(counts.values()) - sum(right.values())} |"
+            )
+            head = ""
+    told = [f"{figure}." for record in campaigns.values() for figure in record["figures"]]
+    slowest = {name: r["slowest_cpu_s"] for name, r in campaigns.items() if r["slowest_cpu_s"]}
+    told.append(
+        "Most processor time of one command: "
+        + ", ".join(f"{seconds:.1f} s ({name})" for name, seconds in slowest.items())
+        + "."
+    )
+    return "\n".join([*rows, "", *told])
 
 
 def cell(name: str, value: Any, language: str) -> str:
@@ -433,6 +466,8 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
                 block = goals_table(benchmarks, measured, language)
             case "decoding":
                 block = decoding_table(benchmarks, language)
+            case "faults":
+                block = faults_table(json.loads(FAULTS.read_bytes()))
             case "curves":
                 block = curves_table(language)
             case "demo":

@@ -2,6 +2,11 @@
 
 import sys
 
+from pellucid.core.attempts import is_over
+
+if is_over():
+    sys.exit(1)  # before anything else is imported
+
 from pellucid.cli.main import main
 
 sys.exit(main())

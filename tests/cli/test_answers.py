@@ -109,10 +109,28 @@ def test_lines_that_come_one_by_one_compile_the_model_once(
     trained = speaking()
     stream = io.BytesIO("\n".join(TEXTS).encode())
     monkeypatch.setattr(generate, "_lines_of", lambda file: stream)
-    assert generate._answer(trained, (), None, scores=False, as_json=False) == 0
+    assert generate._answer(trained, (), None, scores=False, as_json=False, strict=False) == 0
     assert len(compiled) == 1
     reported = capsys.readouterr().out.splitlines()
     assert reported == trained.best(TEXTS)
+
+
+@pytest.mark.parametrize("window", [1, 2, 512])
+def test_strict_ends_at_the_first_line_that_cannot_be_answered(
+    window: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lines, "WINDOW", window)
+    given = [b"hello", b"\xff", b"there", b"\xff"]
+    expected = speaking().best(["hello", "there"])
+    for strict, answered in (
+        (False, [expected[0], "", expected[1], ""]),
+        (True, [expected[0], ""]),
+    ):
+        stream = io.BytesIO(b"\n".join(given))
+        monkeypatch.setattr(generate, "_lines_of", lambda file, stream=stream: stream)
+        options: Any = {"scores": False, "as_json": False, "strict": strict}
+        assert generate._answer(speaking(), (), None, **options) == 1
+        assert capsys.readouterr().out.splitlines() == answered
 
 
 def test_an_answer_with_tabs_or_line_breaks_is_one_field() -> None:

@@ -109,6 +109,9 @@ def test_what_a_bert_cannot_fill_is_named_and_the_rest_goes_on(place: Path) -> N
     done = pellucid("generate", run, stdin=lines)
     failed(done, 1, "line 1: no [MASK] to fill", "line 3: 41 tokens", "line 4: not UTF-8")
     assert [bool(line) for line in done.stdout.splitlines()] == [False, True, False, False]
+    strict = pellucid("generate", run, "--strict", "a[MASK]", "abc", "a[MASK]")
+    failed(strict, 1, "text 2: no [MASK] to fill")
+    assert [bool(line) for line in strict.stdout.splitlines()] == [True, False]
     as_json = pellucid("generate", run, "--json", stdin=lines).stdout.splitlines()
     assert ["error" in json.loads(line) for line in as_json] == [True, False, True, True]
     failed(pellucid("generate", run, "a[MASK]", "--best", "0"), 2, "best must be at least 1")

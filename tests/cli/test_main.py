@@ -20,7 +20,9 @@ import pytest
 import pellucid as pellucid_package
 from pellucid.cli.commands import COMMANDS
 from pellucid.cli.main import main
+from pellucid.core.errors import UserError
 from pellucid.evaluation.metrics import SCORES
+from pellucid.serve.models import load_models
 from pellucid.training.events import TIME_FIELDS
 
 Done = subprocess.CompletedProcess[str]
@@ -531,6 +533,52 @@ class TestStopping:
         for arguments in (("--resume", run), ("tiny.toml", *self.ARGUMENTS, "--run", whole)):
             failed(pellucid("train", *arguments, cwd=place), 0)
         assert self.metrics(whole) == self.metrics(run)
+
+
+def test_every_command_that_loads_a_model_takes_a_changed_one_if_told_to(
+    place: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    search = tmp_path / "runs" / "tiny" / "model" / "generation_config.json"
+    settings = json.loads(search.read_text(encoding="utf-8"))
+    search.write_text(json.dumps(settings | {"max_length": 3}), encoding="utf-8")
+    run = "runs/tiny"
+    for words, stdin in (
+        (("generate", run, "abc"), ""),
+        (("evaluate", run), ""),
+        (("view", run, "abc"), ""),
+        (("chat", "--recipe", "tiny.toml", "--run", run), "abc\n"),
+        (("quantize", run, "small"), ""),
+    ):
+        failed(pellucid(*words, cwd=tmp_path, stdin=stdin), 1, "generation_config.json: was chang")
+        failed(pellucid(*words, "--no-accept-changes", cwd=tmp_path, stdin=stdin), 1, "was changed")
+        done = pellucid(*words, "--accept-changes", cwd=tmp_path, stdin=stdin)
+        assert done.returncode == 0, (words, done.stderr)
+    export = ("export", run, "exported", "--to", "onnx")
+    failed(pellucid(*export, cwd=tmp_path), 1, "was changed")
+    assert "was changed" not in pellucid(*export, "--accept-changes", cwd=tmp_path).stderr
+    with pytest.raises(UserError, match="was changed"):
+        load_models({"it": tmp_path / run})
+    assert load_models({"it": tmp_path / run}, accept_changes=True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="devices and pipes of POSIX")
+def test_what_never_ends_is_refused(place: Path, tmp_path: Path) -> None:
+    for name in ("zero.toml", "zero.tsv"):
+        (tmp_path / name).symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.toml")
+    for toml in (tmp_path / "zero.toml", tmp_path / "pipe.toml"):
+        for words in (("train",), ("lab", "run")):
+            failed(pellucid(*words, toml, cwd=tmp_path), 1, f"{toml}: is a pipe or a device")
+    for words in (
+        ("--data.train", "zero.tsv"),
+        ("--data.train", "words.tsv", "--data.valid", "zero.tsv"),
+    ):
+        (tmp_path / "words.tsv").write_text(pairs(9), encoding="utf-8")
+        done = pellucid("train", place / "tiny.toml", *words, cwd=tmp_path)
+        failed(done, 1, "zero.tsv: is a device")
+    done = pellucid("generate", place / "runs" / "tiny", "--file", "/dev/zero")
+    failed(done, 1, "line 1: more than 16,777,216 bytes")
 
 
 def test_special_tokens_are_those_of_the_tokenizer(place: Path, tmp_path: Path) -> None:

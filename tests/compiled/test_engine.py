@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pellucid.generation import (
     search,
 )
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
+from pellucid.models.quantize import dequantize, quantize
 
 V = 37
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -112,9 +114,12 @@ def test_search_finds_what_the_plain_search_finds(
             )
 
 
+@pytest.mark.parametrize("arithmetic", ["float32", "int8"])
 @pytest.mark.parametrize(("make", "settings"), [(seq2seq, {"norm": "pre"}), (language, {})])
-def test_bits_do_not_depend_on_the_batch(make: Any, settings: dict[str, Any]) -> None:
-    engine, every = compile_model(make(**settings)), sources(n=131)
+def test_bits_do_not_depend_on_the_batch(
+    make: Any, settings: dict[str, Any], arithmetic: Any
+) -> None:
+    engine, every = compile_model(make(**settings), arithmetic), sources(n=131)
     config = SearchConfig(beam=3, best=3, max_length=13)
     together = search(engine, Packed.of(every), config)
     for i in (0, 5, 77, 130):
@@ -275,3 +280,45 @@ def test_of_two_equal_tokens_the_lower_is_generated(beam: int) -> None:
     firsts = {token for answers in found for token in answers[0].tokens}
     assert 4 in firsts
     assert not {5, V - 1} & firsts
+
+
+def rounded(model: Any) -> Any:
+    """Return the model with its matrices rounded to int8 and back."""
+    model.load_state_dict(dequantize(quantize(model.state_dict(), "int8")))
+    return model
+
+
+def round_inputs(x: np.ndarray) -> np.ndarray:
+    """Return rows as an int8 product reads them."""
+    x = x.reshape(-1, x.shape[-1])
+    step = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
+    return np.asarray(np.rint(x / np.where(step > 0, step, np.float32(1))) * step)
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [(language, {}), *((seq2seq, VARIANTS[name]) for name in ("article 003", "article 004"))],
+)
+def test_int8_steps_match_the_model_with_rounded_inputs(
+    make: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most do; some differ, because noise of 10⁻⁷ can round an input to the next integer."""
+    model = rounded(make(**settings))
+    engine, source, tokens = compile_model(model, "int8"), Packed.of(sources()), np.full(17, 1)
+    found, _ = engine.step(engine.start(source), tokens)
+    with reference():
+        unrounded, _ = model.step(model.start(source), tokens)
+        monkeypatch.setattr(sys.modules["pellucid.ops.linear"], "_rows", round_inputs)
+        expected, _ = model.step(model.start(source), tokens)
+    error, effect = np.abs(found - expected), np.abs(unrounded - expected)
+    assert np.median(error) < 1e-5
+    assert error.mean() < 0.2 * effect.mean()
+
+
+def test_int8_multiplies_the_weights_that_were_stored() -> None:
+    model = seq2seq(tie_embeddings="none")
+    stored = quantize(model.state_dict(), "int8")
+    inputs = compile_model(rounded(model), "int8").packed.target
+    np.testing.assert_array_equal(inputs.tokens, stored["target.tokens.weight"])
+    scales = stored["target.tokens.weight.int8_scale"].ravel()
+    np.testing.assert_allclose(inputs.token_scales, scales, rtol=2**-23)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -172,9 +173,17 @@ def test_the_extremes_of_the_rate() -> None:
     assert keep_mask(Rng(1), shape, 1 - 1e-12).mean() < 1e-3
 
 
+@pytest.mark.parametrize(
+    ("seed", "error"),
+    [(-1, ValueError), (1.5, TypeError), ("3", TypeError), (None, TypeError), (np.nan, TypeError)],
+)
+def test_a_seed_that_is_none_is_refused_at_once(seed: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="seed must be"):
+        Rng(seed)
+
+
 def test_the_seed_counts_modulo_two_to_the_32() -> None:
     assert Rng(2**32 + 5).site_key() == Rng(5).site_key()
-    assert Rng(-1).site_key() == Rng(2**32 - 1).site_key()
 
 
 def test_packed_and_padded_draw_the_same_bits() -> None:

@@ -171,3 +171,14 @@ def test_a_scale_whose_square_is_not_finite_is_named(folder: Path) -> None:
     file.write_text(json.dumps(settings | {"attention_scale": 1e300}), encoding="utf-8")
     with pytest.raises(UserError, match=r"attention_scale must be at most 9.2e\+18"):
         load_model(folder)
+
+
+def test_a_model_stored_in_int8_generates_in_int8(folder: Path, tmp_path: Path) -> None:
+    whole = load_model(folder)
+    save_model(tmp_path / "small", whole, "", "int8")
+    small = load_model(tmp_path / "small")
+    for trained, dtype in ((whole, np.float32), (small, np.int8)):
+        speaker: Any = trained.speaker()  # type: ignore[attr-defined]
+        assert speaker.packed.target.tokens.dtype == dtype
+    save_model(tmp_path / "widened", small, "", "float32")
+    assert load_model(tmp_path / "widened").arithmetic == "float32"  # type: ignore[attr-defined]

@@ -33,6 +33,12 @@ VARIANTS: list[dict[str, Any]] = [
     {"positions": "alibi", "sliding_window": 2, "attention_softcap": 1.5},
     {"positions": "rotary", "rope_theta": 50.0, "num_key_value_heads": 1, "qk_norm": True},
     {"positions": "rotary", "rope_factor": 4.0},
+    {
+        "positions": "relative",
+        "relative_attention_num_buckets": 4,
+        "relative_attention_max_distance": 5,
+        "sliding_window": 3,
+    },
 ]
 every_variant = pytest.mark.parametrize(
     "variant", VARIANTS, ids=lambda v: ", ".join(f"{k} {x}" for k, x in v.items())

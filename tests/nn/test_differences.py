@@ -516,6 +516,55 @@ def not_a_number_in_torch(torch: Any) -> None:
     assert (x.grad == 1).all()
 
 
+@ours("complex numbers")
+def complex_numbers() -> None:
+    x = np.ones((N, E), np.complex64)
+    for call in (
+        lambda: nn.Linear(E, L, dtype=np.complex64),
+        lambda: nn.Dropout(0.0)(x),
+        lambda: functional.silu(x),
+    ):
+        with pytest.raises(TypeError, match="float32 or float64, got complex64"):
+            call()
+
+
+@torchs("complex numbers")
+def complex_numbers_in_torch(torch: Any) -> None:
+    x = torch.ones((N, E), dtype=torch.complex64)
+    for layer in (torch.nn.Linear(E, L, dtype=x.dtype), torch.nn.Dropout(0.0), torch.nn.SiLU()):
+        assert layer(x).dtype == x.dtype
+
+
+@ours("epsilon")
+def epsilon() -> None:
+    for eps in (-1e-5, float("nan")):
+        with pytest.raises(ValueError, match="eps must be at least 0"):
+            nn.LayerNorm(E, eps)
+
+
+@torchs("epsilon")
+def epsilon_in_torch(torch: Any) -> None:
+    assert torch.nn.LayerNorm(E, eps=-1.0)(torch.ones(N, E)).isnan().all()
+
+
+@ours("factors")
+def factors() -> None:
+    for value in (float("nan"), float("inf"), 1e30):
+        with pytest.raises(ValueError, match="negative_slope must be"):
+            nn.LeakyReLU(value)
+        with pytest.raises(ValueError, match="scale must be"):
+            functional.scaled_dot_product_attention(*[array(L, E)] * 3, scale=value)
+
+
+@torchs("factors")
+def factors_in_torch(torch: Any) -> None:
+    assert torch.nn.LeakyReLU(float("nan"))(-torch.ones(N)).isnan().all()
+    q = torch.ones(1, L, E)
+    assert (
+        torch.nn.functional.scaled_dot_product_attention(q, q, q, scale=float("nan")).isnan().all()
+    )
+
+
 @ours("row of -inf")
 def row_of_minus_inf() -> None:
     x = np.array([[-np.inf, -np.inf], [0.0, 0.0]])

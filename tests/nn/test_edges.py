@@ -67,13 +67,34 @@ def test_layer_norm_of_long_rows_is_near_float64(width: int, mean: float) -> Non
         assert np.abs(ours - right).max() <= allowed
 
 
+@pytest.mark.parametrize("mean", [0.0, 100.0])
+def test_layer_norm_of_long_rows_is_as_near_as_torchs(mean: float) -> None:
+    torch = pytest.importorskip("torch")
+    g, width = np.random.default_rng(0), 2**18
+    x = (g.standard_normal((2, width)) + mean).astype(np.float32)
+    dy = g.standard_normal(x.shape).astype(np.float32)
+
+    def theirs(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+        tensor = torch.tensor(x.astype(dtype), requires_grad=True)
+        y = torch.nn.functional.layer_norm(tensor, (width,))
+        y.backward(torch.tensor(dy.astype(dtype)))
+        return y.detach().numpy(), tensor.grad.numpy()
+
+    y, backward = F.layer_norm.forward(x, (width,))
+    for ours, torchs, exact in zip(
+        (y, backward(dy)[0]), theirs(np.float32), theirs(np.float64), strict=True
+    ):
+        allowed = 1.5 * np.abs(torchs - exact).max()
+        assert np.abs(ours - exact).max() <= allowed + 2 * np.spacing(np.float32(1))
+
+
 @pytest.mark.parametrize(("width", "planned"), [(2**14, True), (2**14 + 1, False)])
 def test_long_rows_are_normalised_by_the_page(width: int, planned: bool) -> None:
     plan = kernels.plan(ops.layer_norm, (np.ones((2, width), np.float32),), {})
     assert (plan is not None) == planned
 
 
-NUMBERS = [np.complex64, np.complex128, object, np.longdouble]
+NUMBERS = [np.complex64, np.complex128, object, np.longdouble, bool, "U3", "M8[s]", "V4"]
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
@@ -93,7 +114,30 @@ def test_numbers_that_no_derivative_is_for_are_refused(call: Any, dtype: Any) ->
     if np.dtype(dtype) == np.float64:
         pytest.skip("a long double is a float64 here")
     with pytest.raises(TypeError, match="float32 or float64, got"):
-        call(np.ones((3, 4)).astype(dtype))
+        call(np.ones((3, 4), np.int64).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
+@pytest.mark.parametrize("f", [F.softmax, F.log_softmax])
+def test_small_integers_are_computed_in_float64(f: Any, dtype: Any) -> None:
+    x = np.ones((3, 3000), dtype)  # in float16 the exponentials would sum to 2048
+    for g in (lambda x: f(x, -1), nn.SiLU()):
+        np.testing.assert_array_equal(g(x), g(x.astype(np.float64)), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("layers", "error"), [(-1, ValueError), (1.5, TypeError), ("2", TypeError)]
+)
+def test_a_number_of_layers_that_is_none_is_refused(layers: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 5), layers)
+
+
+@pytest.mark.parametrize("sizes", [(-1, 3), (3, -1), (1.5, 3)])
+@pytest.mark.parametrize("kind", [nn.Linear, nn.Embedding])
+def test_a_size_below_zero_is_refused_by_name(kind: Any, sizes: tuple[Any, Any]) -> None:
+    with pytest.raises((ValueError, TypeError), match="sizes of a parameter"):
+        kind(*sizes)
 
 
 @pytest.mark.parametrize("eps", [-1e-5, float("nan")])

@@ -178,3 +178,49 @@ def test_layers_keep_nothing() -> None:
     src, tgt, _ = inputs()
     m(src, tgt, recorder=nn.Recorder())
     assert {name: sorted(vars(module)) for name, module in m.modules()} == before
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_rows_of_every_residual_step_and_their_gradients(norm_first: bool) -> None:
+    """x, y and their gradients, of the step and of its sublayer, as the maths says."""
+    layer = nn.TransformerDecoderLayer(
+        E, 2, 11, norm_first=norm_first, batch_first=True, dtype=np.float64
+    ).eval()
+    g = np.random.default_rng(4)
+    x, memory, dy = (g.standard_normal((1, n, E)) for n in (S, 3, S))
+    recorder = nn.Recorder()
+    y, backward = layer.forward(x, memory, recorder=recorder)
+    assert all(seen.dy is None and seen.dx is None for seen in recorder.rows.values())
+    dx, _ = backward(dy)
+    rows = recorder.rows
+    assert sorted(rows) == [f"{i}{part}" for i in range(3) for part in ("", ".sublayer")]
+    np.testing.assert_array_equal(rows["0"].x, x[0])
+    np.testing.assert_array_equal(rows["2"].y, y[0])
+    np.testing.assert_allclose(rows["2"].dy, dy[0])
+    np.testing.assert_allclose(rows["0"].dx, dx[0])
+    norms = (layer.norm1, layer.norm2, layer.norm3)
+    for i, norm in enumerate(norms):
+        step, sublayer = rows[str(i)], rows[f"{i}.sublayer"]
+        if norm_first:
+            np.testing.assert_allclose(sublayer.x, norm(step.x))
+            np.testing.assert_allclose(step.y, step.x + sublayer.y)
+            np.testing.assert_allclose(sublayer.dy, step.dy)
+        else:
+            np.testing.assert_array_equal(sublayer.x, step.x)
+            np.testing.assert_allclose(step.y, norm(step.x + sublayer.y))
+            np.testing.assert_allclose(step.dx, sublayer.dx + sublayer.dy)
+        if i:
+            np.testing.assert_array_equal(step.x, rows[str(i - 1)].y)
+            np.testing.assert_allclose(step.dx, rows[str(i - 1)].dy)
+
+
+def test_rows_of_a_stack_have_the_full_names_of_its_parts() -> None:
+    m, (src, tgt, _) = model().eval(), inputs()
+    recorder = nn.Recorder()
+    m(src, tgt, recorder=recorder)
+    assert {"encoder.layers.0.0.sublayer", "decoder.layers.0.2", "decoder.norm"} <= set(
+        recorder.rows
+    )
+    np.testing.assert_array_equal(
+        recorder.rows["encoder.norm"].x, recorder.rows["encoder.layers.1.1"].y
+    )

@@ -6,6 +6,14 @@ import importlib.util
 
 collect_ignore = (
     []
-    if all(map(importlib.util.find_spec, ("starlette", "uvicorn")))
-    else ["test_app.py", "test_clients.py", "test_page.py", "test_stop.py"]
+    if all(map(importlib.util.find_spec, ("httptools", "starlette", "uvicorn")))
+    else [
+        "test_app.py",
+        "test_clients.py",
+        "test_faults.py",
+        "test_page.py",
+        "test_reload.py",
+        "test_stop.py",
+        "test_view.py",
+    ]
 )

@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import Request, urlopen
 
 import pytest
-from tests.serve.servers import PIPELINES, Running, running
+from tests.serve.servers import PIPELINES, Running, ask, running
 
-from pellucid.serve.service import Limits
+from pellucid.serve.connection import Connection
+from pellucid.serve.limits import Limits
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
     with running(Limits(body=2000, body_seconds=0.3, seconds=5, tokens=4000)) as server:
         yield server
-
-
-def ask(
-    server: Running, path: str, body: Any = None, **headers: str
-) -> tuple[int, dict[str, str], Any]:
-    """Return status, headers and body; a body that is no bytes is sent as JSON."""
-    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    request = Request(server.url + path, data, {"Content-Type": "application/json", **headers})
-    try:
-        response = urlopen(request, timeout=10)
-    except HTTPError as error:
-        response = error
-    with response:
-        raw = response.read()
-    kind = response.headers["Content-Type"]
-    return response.status, response.headers, json.loads(raw) if "json" in kind else raw.decode()
 
 
 def chat(text: str, model: str = "chat", **settings: Any) -> dict[str, Any]:
@@ -105,21 +88,6 @@ def test_unknown_paths_and_methods_are_refused_in_the_format_of_the_path(server:
     assert (status, answer) == (405, {"error": "this path has no such method"})
 
 
-def test_raw_garbage_never_gives_a_server_error(server: Running) -> None:
-    draw = random.Random(0)
-    whole = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\n"
-    whole += json.dumps({"model": "chat", "prompt": "hello"}).encode()
-    for _ in range(300):
-        sent = bytearray(whole)
-        for _ in range(draw.randint(1, 9)):
-            sent[draw.randrange(len(sent))] = draw.randrange(256)
-        with socket.create_connection(("127.0.0.1", server.port), 5) as raw:
-            raw.sendall(sent[: draw.randint(1, len(sent))])
-            raw.shutdown(socket.SHUT_WR)
-            assert not re.match(rb"HTTP/1.1 5", raw.recv(100)), bytes(sent)
-    assert works(server)
-
-
 def test_a_client_that_hangs_up_stops_costing(server: Running) -> None:
     for stream in (False, True):
         before = server.service.worker.tokens
@@ -183,7 +151,7 @@ def test_a_failure_of_the_server_is_logged_without_the_text(
 
     caplog.set_level(logging.INFO, "pellucid")
     # the command `serve`, where an earlier test ran it here, sends these lines elsewhere
-    monkeypatch.setattr(logging.getLogger("pellucid.serve.app"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("pellucid.serve"), "propagate", True)
     with monkeypatch.context() as patch:
         patch.setattr(server.service.models["chat"].batcher.speaker, "start", fail)  # type: ignore[union-attr]
         status, _, answer = ask(server, "/v1/chat/completions", chat("비밀"))
@@ -245,3 +213,67 @@ def test_the_openapi_document_lists_every_path(server: Running) -> None:
     schema = chat_body["content"]["application/json"]["schema"]
     assert schema["required"] == ["model", "messages"]
     assert schema["properties"]["temperature"]["maximum"] == 2
+
+
+def begun(server: Running, sent: bytes = b"") -> socket.socket:
+    """Open a connection and send some bytes."""
+    opened = socket.create_connection(("127.0.0.1", server.port), 20)
+    opened.sendall(sent)
+    return opened
+
+
+def rest(opened: socket.socket) -> bytes:
+    """Return what comes until the server closes the connection."""
+    received = b""
+    with opened:
+        try:
+            while part := opened.recv(65536):
+                received += part
+        except ConnectionError:
+            pass
+    return received
+
+
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def test_headers_that_come_too_slowly_or_never_end_close_the_connection() -> None:
+    with running(Limits(head_seconds=0.3)) as server:
+        assert rest(begun(server)) == b""
+        assert rest(begun(server, GET)).startswith(b"HTTP/1.1 408")
+        assert rest(begun(server, GET + b"\r\n" + GET)).startswith(b"HTTP/1.1 200")
+    with running(Limits(head=2000)) as server:
+        assert rest(begun(server, GET + b"X: " + b"y" * 3000)).startswith(b"HTTP/1.1 431")
+        assert works(server)
+
+
+def test_the_idlest_connections_make_room_for_others() -> None:
+    with running(Limits(connections=20)) as server:
+        idle = [begun(server, GET) for _ in range(50)]
+        assert works(server)
+        assert until(lambda: len(server.server.server_state.connections) <= 20)
+        assert [rest(opened) for opened in idle[:30]] == [b""] * 30
+        idle[-1].sendall(b"\r\n")
+        assert idle[-1].recv(100).startswith(b"HTTP/1.1 200")
+        for opened in idle[30:]:
+            opened.close()
+
+
+def test_a_client_that_does_not_read_its_answers_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost = threading.Event()
+    forget = Connection.connection_lost
+
+    def noted(connection: Connection, error: Exception | None) -> None:
+        forget(connection, error)
+        lost.set()
+
+    monkeypatch.setattr(Connection, "connection_lost", noted)
+    with running(Limits(seconds=0.1, body_seconds=0.1, read_seconds=0.1)) as server:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", server.port))
+            deaf.sendall((GET.replace(b"/health", b"/openapi.json") + b"\r\n") * 1000)
+            assert lost.wait(20)
+        assert works(server)

@@ -12,7 +12,8 @@ from pellucid.evaluation.loss import held_out_loss
 from pellucid.models import Seq2Seq
 from pellucid.training.config import OptimizerConfig, TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer
-from pellucid.training.step import DivergedError, split, train_step
+from pellucid.training.parts import split
+from pellucid.training.step import DivergedError, train_step
 
 FREE = replace(TRAIN, optimizer=OptimizerConfig(clip=float("inf")))
 

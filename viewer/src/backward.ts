@@ -4,9 +4,10 @@
 import { allowed } from "./attention.ts";
 import type { Matrix, Moved } from "./attention.ts";
 import { signedIndex } from "./colours.ts";
-import { el, markup, number, token } from "./dom.ts";
+import { el, markup, number, signed } from "./dom.ts";
 import { equations } from "./equations.ts";
 import { explained } from "./glossary.ts";
+import { lossTable } from "./loss.ts";
 import { pixels } from "./matrix.ts";
 import type { Model } from "./model.ts";
 import { unpackHead } from "./record.ts";
@@ -14,6 +15,7 @@ import type { Rows } from "./record.ts";
 import type { State } from "./store.ts";
 import { strip } from "./strips.ts";
 import { t } from "./text.ts";
+import { Through } from "./through.ts";
 
 const STEP = 1e-4;
 /** Terms of a sum that are written out. */
@@ -42,7 +44,8 @@ export class Backward {
     this.entry.addEventListener("change", () => store.set({ entry: this.entry.selectedIndex }));
     const choice = (name: string, select: HTMLSelectElement) =>
       el("span", { class: "together" }, el("label", { for: select.id }, name), select);
-    this.root = el(
+    const through = new Through(model, (name) => code(model, name));
+    const attention = el(
       "div",
       { class: "steps" },
       el(
@@ -60,8 +63,11 @@ export class Backward {
       ),
       el("div", { class: "backward-steps" }, ...NAMES.map((name) => this.card(name))),
     );
+    this.root = el("div", { class: "steps" }, through.chooser, attention, through.root);
     store.listen((state, changed) => {
-      if (state.tab === "backward") this.update(changed);
+      if (state.tab !== "backward") return;
+      attention.hidden = state.through !== null;
+      if (state.through === null) this.update(changed);
     });
   }
 
@@ -74,27 +80,8 @@ export class Backward {
       el("h3", {}, title!),
       el("div", { class: "equation" }, markup(equations[name]())),
       el("p", { class: "hint" }, ...explained(meaning!)),
-      this.code(name),
+      code(this.model, name),
       this.bodies[name],
-    );
-  }
-
-  /** The lines of Pellucid that compute a step, comments set apart. */
-  private code(name: Name): HTMLElement | null {
-    const lines = this.model.record.code?.[name];
-    if (!lines) return null;
-    return el(
-      "figure",
-      { class: "code" },
-      ...lines.flatMap(([file, fn, line, text], n) => {
-        const [statement, comment] = text.split(/(?=#)/);
-        const before = lines[n - 1];
-        const same = before !== undefined && before[1] === fn;
-        return [
-          same ? null : el("figcaption", {}, `pellucid/${file}:${line} ${fn}`),
-          el("code", {}, statement!, el("span", { class: "comment" }, comment ?? "")),
-        ].filter((part) => part !== null);
-      }),
     );
   }
 
@@ -124,44 +111,12 @@ export class Backward {
     this.entry.replaceChildren(...entries);
   }
 
-  /** dℓ = p − y of the token that the query predicts, else of the token chosen in Generation. */
   private showLoss(): void {
     const { record, state, head } = this.model;
     const own = record.steps.find(({ place }) => place === state.query);
-    const step = (head.map.queries === "target" || this.model.guesses) && own
-      ? own
-      : record.steps[state.step]!;
-    const rows = step.candidates.slice(0, 5).map(([text, kind, p]) => ({
-      label: [text, kind] as const,
-      p,
-      y: Number(text === step.label[0] && p === step.probability),
-    }));
-    if (rows.every(({ y }) => y === 0)) {
-      rows.push({ label: [step.label[0], step.label[1]], p: step.probability, y: 1 });
-    }
-    const loss = (p: number, y: number, moved: number) =>
-      Math.log1p(p * Math.expm1(moved)) - y * moved;
+    const predicts = head.map.queries === "target" || this.model.guesses;
     this.bodies.dlogits.replaceChildren(
-      el(
-        "table",
-        { class: "losses" },
-        el("thead", {}, el("tr", {}, ...t.lossTable.map((name) => el("th", { scope: "col" }, name)))),
-        el(
-          "tbody",
-          {},
-          ...rows.map(({ label, p, y }) =>
-            el(
-              "tr",
-              {},
-              el("th", { scope: "row" }, token([...label])),
-              el("td", {}, number(p)),
-              el("td", {}, String(y)),
-              el("td", { class: "by-hand" }, number(p - y)),
-              el("td", {}, number((loss(p, y, STEP) - loss(p, y, -STEP)) / (2 * STEP))),
-            ),
-          ),
-        ),
-      ),
+      lossTable(predicts && own ? own : record.steps[state.step]!),
     );
   }
 
@@ -311,6 +266,25 @@ export class Backward {
   }
 }
 
+/** The lines of Pellucid that compute a step, comments set apart. */
+function code(model: Model, name: string): HTMLElement | null {
+  const lines = model.record.code?.[name];
+  if (!lines) return null;
+  return el(
+    "figure",
+    { class: "code" },
+    ...lines.flatMap(([file, fn, line, text], n) => {
+      const [statement, comment] = text.split(/(?=#)/);
+      const before = lines[n - 1];
+      const same = before !== undefined && before[1] === fn;
+      return [
+        same ? null : el("figcaption", {}, `pellucid/${file}:${line} ${fn}`),
+        el("code", {}, statement!, el("span", { class: "comment" }, comment ?? "")),
+      ].filter((part) => part !== null);
+    }),
+  );
+}
+
 function gradientLine(name: string, terms: string, value: number): string {
   return `${name} = ${terms} = ${number(value)}`;
 }
@@ -346,9 +320,4 @@ function sumOf(pairs: [number, number][]): string {
   const shown = sorted.slice(0, TERMS).map(([a, b]) => `${signed(a)}·${signed(b)}`);
   const rest = pairs.length - shown.length;
   return [...shown, ...(rest > 0 ? [t.moreTerms(rest)] : [])].join(" + ");
-}
-
-/** A number in a product or a difference: one below zero in brackets. */
-function signed(x: number): string {
-  return x < 0 ? `(${number(x)})` : number(x);
 }

@@ -75,6 +75,11 @@ export function number(x: number): string {
   return text.replaceAll("-", "−");
 }
 
+/** A number in a product or a difference: one below zero in brackets. */
+export function signed(x: number): string {
+  return x < 0 ? `(${number(x)})` : number(x);
+}
+
 export function percent(p: number): string {
   if (p >= 0.9995) return "100 %";
   return p >= 0.001 ? `${(100 * p).toFixed(1)} %` : p > 0 ? "< 0.1 %" : "0 %";

@@ -10,6 +10,16 @@ const sub = (name: string, index: string) =>
 const ij = mi("i") + mi("j");
 const transposed = `<msup><mi>K</mi><mo>⊤</mo></msup>`;
 
+const mn = (number: number) => `<mn>${number}</mn>`;
+const projection = (name: string) => `<msubsup><mi>W</mi><mi>${name}</mi><mo>⊤</mo></msubsup>`;
+/** A weight (out, in) as a linear layer multiplies by it. */
+const weight = (index: number) => `<msubsup><mi>W</mi><mn>${index}</mn><mo>⊤</mo></msubsup>`;
+const plain = `<msup><mi>W</mi><mo>⊤</mo></msup>`;
+const hat = `<mover><mi>x</mi><mo>^</mo></mover>`;
+const mean = (...names: string[]) =>
+  `<mi>m</mi><mo>(</mo>${names.map((n) => (n.startsWith("<") ? n : mi(n))).join("<mo>⊙</mo>")}<mo>)</mo>`;
+const rowSum = `<munder><mo>∑</mo><mi>t</mi></munder>`;
+
 export const equations = {
   scores: () => math(mi("S") + mo("=") + mi("Q") + transposed),
   scaled: () => math(mi("A") + mo("=") + mi("c") + mi("S")),
@@ -32,6 +42,85 @@ export const equations = {
       `<msup><mi>e</mi>${sub("a", mi("i") + mi("s"))}</msup></mrow></mfrac>`,
   ),
   output: () => math(mi("Z") + mo("=") + mi("W") + mi("V")),
+  embedding: () => math(mi("t") + mo("=") + mi("s") + mo("·") + sub("E", mi("id"))),
+  positions: () => math(mi("p") + mo("=") + sub("P", mi("i"))),
+  segments: () => math(mi("g")),
+  sum: () => math(sub("x", mn(0)) + mo("=") + mi("t") + mo("+") + mi("p")),
+  layer_norm: () =>
+    math(
+      mi("n") +
+        mo("=") +
+        mi("γ") +
+        mo("⊙") +
+        `<mfrac><mrow>${mi("x") + mo("−") + mi("μ")}</mrow>` +
+        `<msqrt><msup><mi>σ</mi><mn>2</mn></msup><mo>+</mo><mi>ε</mi></msqrt></mfrac>` +
+        mo("+") +
+        mi("β"),
+    ),
+  rms_norm: () =>
+    math(
+      mi("n") +
+        mo("=") +
+        mi("γ") +
+        mo("⊙") +
+        `<mfrac><mi>x</mi><msqrt><mi>m</mi><mo>(</mo><msup><mi>x</mi><mn>2</mn></msup><mo>)</mo>` +
+        `<mo>+</mo><mi>ε</mi></msqrt></mfrac>`,
+    ),
+  queries: () => math(mi("Q") + mo("=") + mi("x") + projection("Q")),
+  keys: () => math(mi("K") + mo("=") + mi("x") + projection("K")),
+  values: () => math(mi("V") + mo("=") + mi("x") + projection("V")),
+  attended: () => math(mi("A") + mo("=") + mi("c") + mi("Q") + transposed),
+  heads: () => math(mi("Z") + mo("=") + mi("W") + mi("V")),
+  projection: () =>
+    math(mi("y") + mo("=") + `<mtext>concat</mtext><mo>(</mo>${sub("Z", mi("h"))}<mo>)</mo>` + projection("O")),
+  feed_forward: () =>
+    math(
+      mi("y") +
+        mo("=") +
+        mi("φ") +
+        mo("(") +
+        mi("x") +
+        weight(1) +
+        mo("+") +
+        sub("b", mn(1)) +
+        mo(")") +
+        weight(2) +
+        mo("+") +
+        sub("b", mn(2)),
+    ),
+  residual: () => math(mi("x") + mo("←") + mi("x") + mo("+") + mi("y")),
+  transform: () => math(mi("n") + mo("=") + "<mtext>norm</mtext>" + mo("(") + mi("φ") + mo("(") + mi("x") + plain + mo(")") + mo(")")),
+  logits: (bias: boolean) =>
+    math(mi("ℓ") + mo("=") + mi("x") + plain + (bias ? mo("+") + mi("b") : "")),
+  "norm.g": () => math(mi("g") + mo("=") + mi("dn") + mo("⊙") + mi("γ")),
+  "layer_norm.dx": () =>
+    math(
+      mi("dx") +
+        mo("=") +
+        `<mfrac><mrow>${mi("g") + mo("−") + mean("g") + mo("−") + hat + mean("g", hat)}</mrow>` +
+        `<msqrt><msup><mi>σ</mi><mn>2</mn></msup><mo>+</mo><mi>ε</mi></msqrt></mfrac>`,
+    ),
+  "rms_norm.dx": () =>
+    math(
+      mi("dx") +
+        mo("=") +
+        `<mfrac><mrow>${mi("g") + mo("−") + hat + mean("g", hat)}</mrow>` +
+        `<msqrt><mi>m</mi><mo>(</mo><msup><mi>x</mi><mn>2</mn></msup><mo>)</mo><mo>+</mo>` +
+        `<mi>ε</mi></msqrt></mfrac>`,
+    ),
+  "norm.dweight": () => math(mi("dγ") + mo("=") + rowSum + mi("dn") + mo("⊙") + hat),
+  "norm.dbias": () => math(mi("dβ") + mo("=") + rowSum + mi("dn")),
+  "feed_forward.da": () => math(mi("da") + mo("=") + mi("dy") + sub("W", mn(2))),
+  "feed_forward.dh": () => math(mi("dh") + mo("=") + mi("da") + mo("⊙") + `<msup><mi>φ</mi><mo>′</mo></msup>` + mo("(") + mi("h") + mo(")")),
+  "feed_forward.dx": () => math(mi("dx") + mo("=") + mi("dh") + sub("W", mn(1))),
+  "feed_forward.dW1": () => math(sub("dW", mn(1)) + mo("=") + rowSum + `<msubsup><mi>dh</mi><mi>t</mi><mo>⊤</mo></msubsup>` + sub("x", mi("t"))),
+  "output.dlog_p": () => math(mi("dlog") + mi("p") + mo("=") + mo("−") + mi("y")),
+  "output.dlogits": () =>
+    math(
+      mi("dℓ") + mo("=") + mi("dlog") + mi("p") + mo("−") + mi("p") +
+        `<mo>∑</mo>` + mi("dlog") + mi("p") + mo("=") + mi("p") + mo("−") + mi("y"),
+    ),
+  "output.dx": () => math(mi("dx") + mo("=") + mi("dℓ") + mi("W")),
   dlogits: () => math(mi("dℓ") + mo("=") + mi("p") + mo("−") + mi("y")),
   dZ: () => math(mi("dZ") + mo("=") + mi("dY") + `<msub><mi>W</mi><mi>O</mi></msub>`),
   dV: () => math(mi("dV") + mo("=") + `<msup><mi>W</mi><mo>⊤</mo></msup>` + mi("dZ")),

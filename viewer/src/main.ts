@@ -6,6 +6,7 @@ import { Generation } from "./generation.ts";
 import { glossary } from "./glossary.ts";
 import { Grid } from "./grid.ts";
 import { Large } from "./large.ts";
+import { Live } from "./live.ts";
 import { DARK, Model } from "./model.ts";
 import type { Kind, PageRecord } from "./record.ts";
 import { ScalePanel } from "./scale.ts";
@@ -13,9 +14,10 @@ import { Steps } from "./steps.ts";
 import type { State, Tab } from "./store.ts";
 import { preferred, speak, t } from "./text.ts";
 import { Tour } from "./tour.ts";
+import { Whole } from "./whole.ts";
 
 const FORMAT = 2;
-const TABS: Tab[] = ["attention", "steps", "backward", "generation"];
+const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation"];
 const THEMES: State["theme"][] = ["auto", "light", "dark"];
 
 function header(model: Model, tour: Tour): HTMLElement {
@@ -78,7 +80,9 @@ function header(model: Model, tour: Tour): HTMLElement {
 
 function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement {
   const { store } = model;
-  const buttons = TABS.map((tab) =>
+  // Records of earlier versions lack the whole model.
+  const shown = TABS.filter((tab) => tab !== "whole" || model.parts.length > 0);
+  const buttons = shown.map((tab) =>
     el(
       "button",
       {
@@ -92,7 +96,8 @@ function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement 
     ),
   );
   const update = () => {
-    TABS.forEach((tab, i) => {
+    panels.whole.hidden = true;
+    shown.forEach((tab, i) => {
       const chosen = tab === model.state.tab;
       buttons[i]!.setAttribute("aria-selected", String(chosen));
       buttons[i]!.tabIndex = chosen ? 0 : -1;
@@ -105,8 +110,8 @@ function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement 
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    const to = clamp(TABS.indexOf(model.state.tab) + step, TABS.length);
-    store.set({ tab: TABS[to]! });
+    const to = clamp(shown.indexOf(model.state.tab) + step, shown.length);
+    store.set({ tab: shown[to]! });
     buttons[to]!.focus();
   });
   store.listen((_, changed) => {
@@ -160,7 +165,7 @@ function choices(model: Model): HTMLElement {
   );
 }
 
-/** Build the page; done again for another language. */
+/** Build the page; done again for another language, and for another record. */
 function show(record: PageRecord, state: State): void {
   speak(state.language);
   const app = document.getElementById("app")!;
@@ -174,6 +179,7 @@ function show(record: PageRecord, state: State): void {
       ...inside,
     );
   const panels = {
+    whole: panel("whole", new Whole(model).root),
     attention: panel("attention", large.root),
     steps: panel("steps", steps.root),
     backward: panel("backward", new Backward(model).root),
@@ -183,6 +189,7 @@ function show(record: PageRecord, state: State): void {
   const tour = new Tour(model);
   app.replaceChildren(
     header(model, tour),
+    live?.form(() => model.state) ?? "",
     el("nav", { "aria-label": t.viewsAndHeads }, tabs(model, panels), choices(model)),
     el(
       "main",
@@ -190,14 +197,13 @@ function show(record: PageRecord, state: State): void {
       el("aside", { "aria-label": t.headsAndScale }, grid.root, scale.controls, scale.effect),
       el("div", { class: "panels" }, ...Object.values(panels)),
     ),
-    el("footer", {}, t.footer(record.off.toExponential(0))),
+    el("footer", {}, `${t.footer(record.off.toExponential(0))} ${live ? t.asks : t.offline}`),
     tour.root,
     glossary(),
   );
   model.store.redraw();
   DARK.onchange = () => model.chooseTheme(model.state.theme);
-  // For scripts and tests: the numbers behind the pictures.
-  Object.assign(globalThis, { pellucid: { record, model } });
+  globalThis.pellucid = { record, model };
 }
 
 function start(record: PageRecord): void {
@@ -206,7 +212,28 @@ function start(record: PageRecord): void {
     return;
   }
   speak(preferred(record.language));
-  document.getElementById("app")!.append(el("p", { class: "note" }, t.nothing));
+  document
+    .getElementById("app")!
+    .append(live?.form(() => null) ?? "", el("p", { class: "note" }, t.nothing));
 }
 
+/** Show the record of another text in the tab, theme and language of the one before. */
+function load(record: PageRecord): void {
+  const before = globalThis.pellucid?.model.state;
+  if (!before || record.format !== FORMAT || record.maps.length === 0) {
+    document.getElementById("app")!.replaceChildren();
+    start(record);
+    return;
+  }
+  const { tab, theme, language, form, beside } = before;
+  show(record, { ...Model.opening(record), tab, theme, language, form, beside });
+  document.title = record.title;
+}
+
+declare global {
+  // For scripts and tests: the numbers behind the pictures.
+  var pellucid: { record: PageRecord; model: Model } | undefined;
+}
+
+const live = Live.here(load);
 start(JSON.parse(document.getElementById("record")!.textContent!) as PageRecord);

@@ -6,7 +6,7 @@ import type { Colours } from "./colours.ts";
 import { headsOf } from "./heads.ts";
 import type { Head } from "./heads.ts";
 import { kindsOf, layersOf } from "./record.ts";
-import type { Kind, Label, PageRecord } from "./record.ts";
+import type { Kind, Label, PageRecord, Part, Side } from "./record.ts";
 import { Store } from "./store.ts";
 import type { State } from "./store.ts";
 import { preferred, t } from "./text.ts";
@@ -39,9 +39,15 @@ export class Model {
     const kinds = kindsOf(record);
     const kind = kinds[kinds.length - 1]!;
     const last = { kind, layer: layersOf(record, kind).length - 1, head: 0, query: 0, key: 0 };
+    const opens = record.opens ?? last;
+    const map = layersOf(record, opens.kind)[opens.layer]!.name;
+    const part = record.parts?.findIndex((one) => one.map === map && one.role === "softmax");
     return {
       tab: "attention",
-      ...(record.opens ?? last),
+      ...opens,
+      other: 0,
+      part: Math.max(0, part ?? 0),
+      through: null,
       entry: 0,
       scale: null,
       form: "matrix",
@@ -123,6 +129,46 @@ export class Model {
       query: Math.min(query, first.q.shape[1] - 1),
       key: Math.min(key, first.k.shape[1] - 1),
     });
+  }
+
+  /** The chosen token of each side. */
+  get tokens(): { [side in Side]: number } {
+    const { query, key, other } = this.state;
+    const { queries, keys } = this.head.map;
+    return { source: other, target: other, [keys]: key, [queries]: query };
+  }
+
+  chooseToken(side: Side, token: number): void {
+    const { queries, keys } = this.head.map;
+    const name = side === queries ? "query" : side === keys ? "key" : "other";
+    this.store.set({ [name]: token });
+  }
+
+  /** Put a part of the whole model in view, and the attention that it belongs to. */
+  choosePart(part: number): void {
+    const { map } = this.parts[part]!;
+    const found = this.record.maps.find(({ name }) => name === map);
+    if (!found) {
+      this.store.set({ part });
+      return;
+    }
+    const { tokens } = this;
+    const { kind, layer, queries, keys } = found;
+    const same = queries === keys;
+    this.store.set({
+      part,
+      kind,
+      layer: layer - 1,
+      head: Math.min(this.state.head, found.q.shape[0] - 1),
+      entry: Math.min(this.state.entry, found.q.shape[2] - 1),
+      query: tokens[queries],
+      key: tokens[keys],
+      other: same ? tokens[queries === "source" ? "target" : "source"] : 0,
+    });
+  }
+
+  get parts(): Part[] {
+    return this.record.parts ?? [];
   }
 
   chooseHead(layer: number, head: number): void {

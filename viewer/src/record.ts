@@ -65,6 +65,67 @@ export interface Step {
   candidates: Candidate[];
 }
 
+export type Role =
+  | "embedding"
+  | "positions"
+  | "segments"
+  | "sum"
+  | "norm"
+  | "queries"
+  | "keys"
+  | "values"
+  | "scores"
+  | "softmax"
+  | "heads"
+  | "projection"
+  | "feed_forward"
+  | "residual"
+  | "transform"
+  | "output";
+
+/** One step of the forward pass. Rows are of the tokens that the record kept. */
+export interface Part {
+  role: Role;
+  stack: "encoder" | "decoder";
+  side: Side;
+  layer: number | null;
+  block: number | null;
+  kind: string;
+  shape: [letter: string, size: number][];
+  tensors: [name: string, shape: number[], sameAs: string][];
+  factor: number | null;
+  map: string;
+  rows?: PackedArray;
+  drows?: PackedArray;
+  /** The length of every row: (1, 1, tokens). */
+  rows_norms?: PackedArray;
+  drows_norms?: PackedArray;
+}
+
+/** One step of the backward pass through a part, computed when the record was made. */
+export interface Derived {
+  name: string;
+  gradient: PackedArray | null;
+  entry: number[];
+  value: number;
+  difference: number;
+  terms: [number, number][];
+  rest: number;
+  numbers: number[];
+}
+
+export interface Derivation {
+  role: Role;
+  kind: string;
+  stack: "encoder" | "decoder";
+  side: Side;
+  row: number;
+  name: string;
+  layer: number | null;
+  block: number | null;
+  steps: Derived[];
+}
+
 export interface PageRecord {
   format: number;
   title: string;
@@ -88,6 +149,12 @@ export interface PageRecord {
   check?: Check | null;
   /** `model` and `notes` in Korean. */
   korean?: { model: string; notes: string[] };
+  /** The whole forward pass, and the tokens whose rows it has. */
+  parts?: Part[];
+  kept?: { [side in Side]: number[] };
+  derivations?: Derivation[];
+  /** What a derivation's finite difference moved a number by. */
+  moved?: number;
 }
 
 /** Rows of numbers of one head: element (i, j) is values[i * width + j]. */

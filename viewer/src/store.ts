@@ -3,7 +3,7 @@
 import type { Kind } from "./record.ts";
 import type { Language } from "./text.ts";
 
-export type Tab = "attention" | "steps" | "backward" | "generation";
+export type Tab = "whole" | "attention" | "steps" | "backward" | "generation";
 export type Beside = "weights" | "scores" | "change";
 
 /** Cell width in pixels, or large enough to read, or the whole map in view. */
@@ -17,6 +17,12 @@ export interface State {
   head: number;
   query: number;
   key: number;
+  /** The chosen token of the side that the attention in view does not read. */
+  other: number;
+  /** The part of the whole model in view, from 0. */
+  part: number;
+  /** The derivation that Backward shows; null: the attention in view. */
+  through: number | null;
   /** An entry of a head's vectors, from 0. */
   entry: number;
   /** What scores are multiplied by; null: by the model's own scale. */

@@ -1,8 +1,9 @@
 // One score as the sum of products that it is, and the output of one query.
 
 import { css, signedIndex } from "./colours.ts";
-import type { Table } from "./colours.ts";
+import type { Colours, Table } from "./colours.ts";
 import { el, number } from "./dom.ts";
+import { pixels } from "./matrix.ts";
 import type { Model } from "./model.ts";
 import { t } from "./text.ts";
 
@@ -58,17 +59,54 @@ export class Strips {
 /** Entries of a vector in one block; blocks go on in the next line where there is no room. */
 const BLOCK = 4;
 
+/** Vectors up to this width are written out. */
+const WRITTEN = 64;
+/** Entries in a line of the picture of a wider vector, and how many are written below it. */
+const LINE = 64;
+const LARGEST = 6;
+
+/** Vectors written out, or as pictures with their largest entries where they are wide. */
+export function vectors(
+  { signed, masked }: Colours,
+  rows: [name: string, values: Float32Array][],
+  marked?: number,
+): HTMLElement {
+  if (rows.every(([, values]) => values.length <= WRITTEN)) return strip(signed, rows, marked);
+  return el("div", {}, ...rows.map(([name, values]) => wide(signed, masked, name, values)));
+}
+
+function wide(shades: Table, masked: number, name: string, values: Float32Array): HTMLElement {
+  const rows = Math.ceil(values.length / LINE);
+  const padded = new Float32Array(rows * LINE);
+  padded.set(values);
+  const most = values.reduce((largest, x) => Math.max(largest, Math.abs(x)), 0);
+  const canvas = el("canvas", { class: "wide", "aria-hidden": "true" });
+  const matrix = { values: padded, rows, columns: LINE };
+  pixels(canvas, matrix, false, shades, masked, (x) => signedIndex(x, most));
+  const order = Array.from(values.keys()).sort(
+    (a, b) => Math.abs(values[b]!) - Math.abs(values[a]!),
+  );
+  const shown = order.slice(0, LARGEST).map((i) => `[${i + 1}] ${number(values[i]!)}`);
+  return el(
+    "div",
+    { class: "wide-vector" },
+    el("p", {}, el("b", {}, name), ` ${t.largest(values.length)} ${shown.join("  ")}`),
+    canvas,
+  );
+}
+
 /** Write vectors one under the other, entry by entry, each shaded by its own largest. */
 export function strip(
   shades: Table,
   vectors: [name: string, values: Float32Array][],
+  marked?: number,
 ): HTMLElement {
   const most = vectors.map(([, values]) =>
     values.reduce((largest, x) => Math.max(largest, Math.abs(x)), 0),
   );
   const row = ([name, values]: [string, Float32Array], n: number, start: number) => {
-    const cells = Array.from(values.subarray(start, start + BLOCK), (x) => {
-      const cell = el("td", {}, number(x));
+    const cells = Array.from(values.subarray(start, start + BLOCK), (x, i) => {
+      const cell = el("td", { class: start + i === marked ? "marked" : undefined }, number(x));
       cell.style.setProperty("--shade", css(shades[signedIndex(x, most[n]!)]!));
       return cell;
     });

@@ -25,6 +25,7 @@ const en = {
   viewsAndHeads: "Views and heads",
   headsAndScale: "Heads and scale",
   tabs: {
+    whole: "Model",
     attention: "Attention",
     steps: "Step by step",
     backward: "Backward",
@@ -38,7 +39,27 @@ const en = {
   nothing: "This file holds no attention that this page can show.",
   footer: (off: string) =>
     "Computed on this page from the queries, keys and values of the model; weights differ from " +
-    `the library’s by at most ${off}. This file makes no network request.`,
+    `the library’s by at most ${off}.`,
+  offline: "This file makes no network request.",
+  asks: "It asks its own server for records, and nobody else for anything.",
+  live: {
+    name: "Type and see",
+    text: "Text",
+    model: "model",
+    beam: "beam",
+    temperature: "temperature",
+    show: "Show",
+    wait: "Running the model …",
+    failed: (status: number) => `The server answered with status ${status}.`,
+    unreachable: "The server does not answer. Is `pellucid serve` still running?",
+    kinds: {
+      translate: "The model translates your text. Temperature above 0 draws the answer at random.",
+      chat: "The model answers your text. Temperature above 0 draws the answer at random.",
+      pronounce: "The model pronounces a word. Temperature above 0 draws the answer at random.",
+      continue: "The model continues your text. Temperature above 0 draws it at random.",
+      fill: "Write [MASK] where the model should guess.",
+    } as { [kind: string]: string },
+  },
 
   tour: {
     name: "Tour",
@@ -147,6 +168,7 @@ const en = {
   axes: "rows: queries, columns: keys",
   subtitle: (name: string, entropy: string, count: string, keys: number) =>
     `${name} · entropy ${entropy} nats, as if it attended to ${count} of ${keys} keys`,
+  token: (i: number, token: string) => `token ${i} “${token}”`,
   query: (i: number, token: string) => `query ${i} “${token}”`,
   key: (j: number, token: string) => `key ${j} “${token}”`,
   predicting: (token: string) => `, predicting “${token}”,`,
@@ -207,6 +229,60 @@ const en = {
   concatenated:
     "The outputs of all heads are concatenated and multiplied by W_O; that is the layer’s output.",
 
+  whole: {
+    name: "The whole model",
+    hint:
+      "Every part that a token passes through, in order. ‖·‖ is the length of the chosen token’s " +
+      "row after that part. Choose a token and a part to see its shape, parameters and numbers.",
+    tokens: { source: "Tokens of the encoder", target: "Tokens of the decoder" },
+    stacks: { encoder: "Encoder", decoder: "Decoder" },
+    layer: (n: number) => `Layer ${n}`,
+    layerNorm: (norm: string) => `‖x‖ after it: ${norm}`,
+    before: "Before the layers",
+    after: "After the layers",
+    feedForward: "Feed-forward",
+    shape: (letters: string, sizes: string) => `Returns (${letters}) = ${sizes}`,
+    times: (factor: string) => `Multiplied by ${factor}.`,
+    scale: (factor: string) => `c = ${factor}.`,
+    given: "in",
+    returned: "out",
+    norms: "‖row‖ of every token",
+    gradientNorms: "‖∂L/∂row‖ of every token",
+    noRows: "This part adds no rows.",
+    onlyNorms: (tokens: string) =>
+      `To keep this file small it has the rows of these tokens only: ${tokens}. Lengths are of all.`,
+    ofHead: (head: number) => `Head ${head}`,
+    moreKeys: (n: number) => `… ${n} more keys`,
+    predictsNothing: "No expected token follows this one, so no probability was recorded.",
+    expects: (token: string, loss: string) => `Expected: “${token}”, −log p = ${loss} nats.`,
+    remarks: {
+      sinusoidal: "Sines and cosines of the position, not learned.",
+      learned: "A learned table has one row for each position.",
+      rotary: "Positions are rotary: nothing is added here; queries and keys are rotated instead.",
+      causal: "Keys after the query are masked.",
+      swiglu: "Gated: half of the hidden numbers multiply the other half.",
+    } as { [kind: string]: string },
+    parts: {
+      embedding: ["Embedding", "Each token is looked up: its row of a table."],
+      positions: ["Position", "Attention has no order of its own, so each place adds a row."],
+      segments: ["Segment", "The row of the segment that the token belongs to."],
+      sum: ["x₀", "The sum: the row that enters the first layer."],
+      norm: ["Norm", "Every row is brought to the same spread, then scaled by γ."],
+      queries: ["W_Q", "What the token asks for, for every head."],
+      keys: ["W_K", "What the tokens offer to be found by."],
+      values: ["W_V", "What the tokens hand on when attended to."],
+      scores: ["Scores", "Each query times each key, scaled."],
+      softmax: ["Softmax", "Scores become weights: each row adds up to 1."],
+      heads: ["W V", "Each head mixes the values by its weights."],
+      projection: ["W_O", "The outputs of all heads, side by side, projected back to the width of a row."],
+      feed_forward: ["Feed-forward", "Two linear layers with an activation between them, for each token alone."],
+      residual: ["+ residual", "What the sublayer returned is added to what it was given."],
+      transform: ["Transform", "One more layer before the tokens are predicted."],
+      output: ["Logits", "A score for every token of the vocabulary; softmax turns them into probabilities."],
+    },
+  },
+  largest: (n: number) => `(${n} numbers; the largest:)`,
+
   backwardTitle: (head: string) => `${head}: the backward pass`,
   backwardHint: (loss: string) =>
     `dX means ∂L/∂X, with L = Σ −log p = ${loss} nats. The steps undo the forward pass in reverse ` +
@@ -237,6 +313,32 @@ const en = {
   lossTable: ["token", "p", "y", "dℓ = p − y", "finite difference"],
   inputRow: (row: string) => `dx of ${row}`,
   ourCode: "our code",
+
+  through: {
+    choose: "Backward through",
+    place: "which one",
+    attention: "Attention",
+    roles: { norm: "Norm", feed_forward: "Feed-forward", output: "Loss" } as { [role: string]: string },
+    title: (name: string, where: string) => `${name}${where}: the backward pass`,
+    hint: (row: string, step: string) =>
+      `Gradients of ${row}. Each number is compared with a finite difference of Σ dy ⊙ y (of the ` +
+      `loss itself for logits), made in float64 when this was recorded, with ε = ${step}.`,
+    difference: (value: string) => `finite difference: ${value}`,
+    steps: {
+      "norm.g": ["1 Scale γ", "y = γ ⊙ x̂ + β, so the gradient of x̂ is dn times γ."],
+      "norm.dx": ["2 Input", "Moving one x also moves the mean and the spread of its row: two averages are taken away."],
+      "norm.dweight": ["3 γ", "γ is shared by all rows, so its gradient is a sum over them."],
+      "norm.dbias": ["4 β", "β is added to every row, so its gradient is the sum of all dn."],
+      "feed_forward.da": ["1 After the activation", "The gradient arrives through the second layer, W₂."],
+      "feed_forward.dh": ["2 Activation", "Each number is multiplied by the slope of the activation there."],
+      "feed_forward.dx": ["3 Input", "Back through the first layer, W₁."],
+      "feed_forward.dW1": ["4 Weights of the first layer", "Every row adds its share: this is what the optimizer steps along."],
+      "output.dlog_p": ["1 Cross-entropy", "The loss is −log p of the expected token alone, so only its entry has a gradient: −1."],
+      "output.dlogits": ["2 Softmax", "Probabilities add up to 1: raising one lowers the others. What remains is p − y."],
+      "output.dx": ["3 Output layer", "Each token of the vocabulary sends its dℓ back along its row of W."],
+    } as { [step: string]: [string, string] },
+    wide: (size: number) => `${size} numbers, too many to keep here`,
+  },
 
   answerTokens: "Tokens of the answer; arrow keys move",
   guessedTokens: "Tokens guessed; arrow keys move",
@@ -295,7 +397,13 @@ const ko: Text = {
   views: "보기",
   viewsAndHeads: "보기와 헤드",
   headsAndScale: "헤드와 스케일",
-  tabs: { attention: "어텐션", steps: "단계별 계산", backward: "역전파", generation: "생성" },
+  tabs: {
+    whole: "모델",
+    attention: "어텐션",
+    steps: "단계별 계산",
+    backward: "역전파",
+    generation: "생성",
+  },
   guesses: "빈칸 예측",
   kindOfAttention: "어텐션 종류",
   layer: "층",
@@ -304,7 +412,27 @@ const ko: Text = {
   nothing: "이 파일에는 보여 줄 어텐션이 없습니다.",
   footer: (off) =>
     "모델의 쿼리, 키, 값으로 이 페이지에서 직접 계산했습니다. 라이브러리의 가중치와의 차이는 최대 " +
-    `${off}입니다. 이 파일은 네트워크에 접속하지 않습니다.`,
+    `${off}입니다.`,
+  offline: "이 파일은 네트워크에 접속하지 않습니다.",
+  asks: "기록을 만들 때 이 페이지의 서버에만 요청합니다.",
+  live: {
+    name: "직접 입력해 보기",
+    text: "글",
+    model: "모델",
+    beam: "빔",
+    temperature: "온도",
+    show: "보기",
+    wait: "모델을 실행하는 중입니다 …",
+    failed: (status) => `서버가 상태 ${status}(으)로 답했습니다.`,
+    unreachable: "서버가 응답하지 않습니다. `pellucid serve`가 실행 중인지 확인하세요.",
+    kinds: {
+      translate: "모델이 글을 번역합니다. 온도가 0보다 크면 답을 무작위로 뽑습니다.",
+      chat: "모델이 글에 답합니다. 온도가 0보다 크면 답을 무작위로 뽑습니다.",
+      pronounce: "모델이 단어의 발음을 적습니다. 온도가 0보다 크면 답을 무작위로 뽑습니다.",
+      continue: "모델이 글을 이어 씁니다. 온도가 0보다 크면 무작위로 뽑습니다.",
+      fill: "모델이 맞힐 자리에 [MASK]를 쓰세요.",
+    },
+  },
 
   tour: {
     name: "둘러보기",
@@ -406,6 +534,7 @@ const ko: Text = {
   axes: "행: 쿼리, 열: 키",
   subtitle: (name, entropy, count, keys) =>
     `${name} · 엔트로피 ${entropy} nat, 키 ${keys}개 중 ${count}개에 집중하는 것과 같습니다`,
+  token: (i, token) => `토큰 ${i} “${token}”`,
   query: (i, token) => `쿼리 ${i} “${token}”`,
   key: (j, token) => `키 ${j} “${token}”`,
   predicting: (token) => `(“${token}” 예측)`,
@@ -465,6 +594,60 @@ const ko: Text = {
   outputOf: (query) => `“${query}”의 출력: 값에 가중치를 곱해 더합니다`,
   concatenated: "모든 헤드의 출력을 이어 붙이고 W_O를 곱하면 이 층의 출력이 됩니다.",
 
+  whole: {
+    name: "모델 전체",
+    hint:
+      "토큰이 지나가는 모든 단계를 순서대로 보여 줍니다. ‖·‖는 그 단계를 지난 뒤 선택한 토큰의 행의 " +
+      "길이(노름)입니다. 토큰과 단계를 고르면 모양, 파라미터, 실제 값이 보입니다.",
+    tokens: { source: "인코더의 토큰", target: "디코더의 토큰" },
+    stacks: { encoder: "인코더", decoder: "디코더" },
+    layer: (n) => `${n}층`,
+    layerNorm: (norm) => `이 층을 지난 ‖x‖: ${norm}`,
+    before: "층에 들어가기 전",
+    after: "층을 지난 뒤",
+    feedForward: "피드포워드",
+    shape: (letters, sizes) => `출력 (${letters}) = ${sizes}`,
+    times: (factor) => `${factor}을(를) 곱합니다.`,
+    scale: (factor) => `c = ${factor}입니다.`,
+    given: "입력",
+    returned: "출력",
+    norms: "모든 토큰의 ‖행‖",
+    gradientNorms: "모든 토큰의 ‖∂L/∂행‖",
+    noRows: "이 단계에서 더하는 행은 없습니다.",
+    onlyNorms: (tokens) =>
+      `파일을 작게 유지하려고 다음 토큰의 행만 담았습니다: ${tokens}. 길이는 모든 토큰의 값이 있습니다.`,
+    ofHead: (head) => `${head}번 헤드`,
+    moreKeys: (n) => `… 키 ${n}개 더`,
+    predictsNothing: "이 토큰 다음에는 정답 토큰이 없어 확률을 기록하지 않았습니다.",
+    expects: (token, loss) => `정답: “${token}”, −log p = ${loss} nat.`,
+    remarks: {
+      sinusoidal: "위치의 사인과 코사인이며 학습하지 않습니다.",
+      learned: "위치마다 한 행이 있는, 학습한 표입니다.",
+      rotary: "회전 위치 인코딩이라 여기서는 아무것도 더하지 않고, 쿼리와 키를 회전합니다.",
+      causal: "쿼리보다 뒤에 있는 키는 가립니다.",
+      swiglu: "게이트 방식: 은닉 값의 절반이 나머지 절반에 곱해집니다.",
+    },
+    parts: {
+      embedding: ["임베딩", "토큰마다 표에서 한 행을 찾아옵니다."],
+      positions: ["위치", "어텐션에는 순서가 없으므로 자리마다 다른 행을 더합니다."],
+      segments: ["세그먼트", "토큰이 속한 세그먼트의 행입니다."],
+      sum: ["x₀", "더한 결과이며, 첫 층에 들어가는 행입니다."],
+      norm: ["정규화", "모든 행을 같은 크기로 맞춘 다음 γ를 곱합니다."],
+      queries: ["W_Q", "토큰이 찾는 것으로, 헤드마다 있습니다."],
+      keys: ["W_K", "토큰이 자신을 찾을 수 있도록 내놓는 것입니다."],
+      values: ["W_V", "다른 토큰이 집중할 때 건네주는 것입니다."],
+      scores: ["점수", "쿼리와 키를 모두 짝지어 곱하고 스케일합니다."],
+      softmax: ["소프트맥스", "점수가 가중치로 바뀝니다. 각 행의 합은 1입니다."],
+      heads: ["W V", "헤드마다 값을 가중치대로 섞습니다."],
+      projection: ["W_O", "모든 헤드의 출력을 이어 붙여 행의 너비로 되돌립니다."],
+      feed_forward: ["피드포워드", "선형 층 둘과 그 사이의 활성화 함수를 토큰마다 따로 적용합니다."],
+      residual: ["+ 잔차", "하위 층의 출력을 입력에 더합니다."],
+      transform: ["변환", "토큰을 예측하기 전에 거치는 층입니다."],
+      output: ["로짓", "어휘의 모든 토큰에 점수를 매깁니다. 소프트맥스가 확률로 바꿉니다."],
+    },
+  },
+  largest: (n) => `(숫자 ${n}개, 가장 큰 것:)`,
+
   backwardTitle: (head) => `${head}: 역전파`,
   backwardHint: (loss) =>
     `dX는 ∂L/∂X이고 L = Σ −log p = ${loss} nat입니다. 순전파의 단계를 거꾸로 되짚으며, 모델의 스케일을 ` +
@@ -495,6 +678,32 @@ const ko: Text = {
   lossTable: ["토큰", "p", "y", "dℓ = p − y", "유한 차분"],
   inputRow: (row) => `${row}의 dx`,
   ourCode: "실제 코드",
+
+  through: {
+    choose: "역전파 대상",
+    place: "위치",
+    attention: "어텐션",
+    roles: { norm: "정규화", feed_forward: "피드포워드", output: "손실" },
+    title: (name, where) => `${name}${where}: 역전파`,
+    hint: (row, step) =>
+      `${row}의 기울기입니다. 숫자마다 Σ dy ⊙ y(로짓에서는 손실)의 유한 차분과 비교합니다. 유한 차분은 ` +
+      `기록할 때 float64로 구했고 ε = ${step}입니다.`,
+    difference: (value) => `유한 차분: ${value}`,
+    steps: {
+      "norm.g": ["1 스케일 γ", "y = γ ⊙ x̂ + β이므로 x̂의 기울기는 dn에 γ를 곱한 것입니다."],
+      "norm.dx": ["2 입력", "x 하나가 움직이면 그 행의 평균과 표준편차도 움직이므로 두 평균을 뺍니다."],
+      "norm.dweight": ["3 γ", "γ는 모든 행이 함께 쓰므로 기울기를 모두 더합니다."],
+      "norm.dbias": ["4 β", "β는 모든 행에 더해지므로 기울기는 dn의 합입니다."],
+      "feed_forward.da": ["1 활성화 뒤", "두 번째 층 W₂를 거쳐 기울기가 들어옵니다."],
+      "feed_forward.dh": ["2 활성화 함수", "숫자마다 그 자리에서의 활성화 함수의 기울기를 곱합니다."],
+      "feed_forward.dx": ["3 입력", "첫 번째 층 W₁을 거꾸로 지납니다."],
+      "feed_forward.dW1": ["4 첫 번째 층의 가중치", "모든 행의 몫을 더합니다. 최적화기는 이 방향으로 움직입니다."],
+      "output.dlog_p": ["1 교차 엔트로피", "손실은 정답 토큰의 −log p뿐이므로 그 성분에만 기울기 −1이 있습니다."],
+      "output.dlogits": ["2 소프트맥스", "확률의 합은 1이므로 하나가 오르면 나머지는 내립니다. 남는 것은 p − y입니다."],
+      "output.dx": ["3 출력층", "어휘의 토큰마다 자신의 dℓ을 W의 행을 따라 돌려보냅니다."],
+    },
+    wide: (size) => `숫자 ${size}개라서 여기에 담지 않았습니다`,
+  },
 
   answerTokens: "답의 토큰, 방향키로 이동",
   guessedTokens: "예측한 토큰, 방향키로 이동",

@@ -4,7 +4,8 @@ import { TEXTS } from "../src/text.ts";
 import type { Text } from "../src/text.ts";
 
 /** What needs no translation: symbols, and the name of the other language. */
-const SAME = /^(languageName|keyHelp\..*\.0|columns\.1|seconds\.(weights|scores)\.0|lossTable\.[123])$/;
+const SAME =
+  /^(languageName|keyHelp\..*\.0|columns\.1|seconds\.(weights|scores)\.0|lossTable\.[123]|whole\.parts\.(sum|queries|keys|values|heads|projection)\.0|through\.steps\.norm\.d(weight|bias)\.0)$/;
 
 /** Every text of a table by its path; functions are called with marks in place of their values. */
 function flatten(value: unknown, path: string, out: Map<string, string>): Map<string, string> {

@@ -28,13 +28,14 @@ def answer_window(
     *,
     scores: bool,
     as_json: bool,
+    strict: bool = False,
     decoder: Callable[[], Decodes] | None = None,
 ) -> bool:
     """Print the answers to numbered texts, in order; return whether all were answered.
 
     A text that is too long is answered in parts, sentence by sentence. One that cannot be answered
     gives an empty line (with JSON: its error) and a message, and the next ones are answered.
-    `decoder` returns the compiled model, kept for several windows.
+    With `strict` they are not. `decoder` returns the compiled model, kept for several windows.
     """
     errors: dict[int, UserError] = {}
     pieces: list[str] = []
@@ -55,6 +56,9 @@ def answer_window(
         pieces += parts
         # Each part of a text is sampled by its own number; the first part by the text's.
         numbers += [(number - 1 + place * 2**24) % 2**32 for place in range(len(parts))]
+        if strict and errors:
+            window = window[: len(spans)]
+            break
     answers = trained.answers(pieces, numbers, decoder)
     for (number, text), span in zip(window, spans, strict=True):
         if as_json:

@@ -12,7 +12,7 @@ import tyro
 from pellucid.cli.answers import converse
 from pellucid.cli.console import Output, Progress, counted
 from pellucid.cli.language import tr
-from pellucid.cli.options import SamplingOptions, parse, value_of
+from pellucid.cli.options import SamplingOptions, accepts_changes, parse, value_of
 from pellucid.cli.train import run_folder
 from pellucid.core.errors import UsageError
 from pellucid.families import family_of
@@ -31,7 +31,8 @@ def run(arguments: list[str]) -> int:
     folder = run_folder(named, arguments)
     begun = (folder / "config.toml").is_file()
     config = load_recipe(str(folder) if begun else named)
-    trained: Any = load_model(folder) if (folder / "model" / CONFIG).is_file() else None
+    made = (folder / "model" / CONFIG).is_file()
+    trained: Any = load_model(folder, accepts_changes(arguments)) if made else None
     if not family_of(trained or config.model).generates:
         raise UsageError(CANNOT_TALK.format(folder if begun else named))
     saved = trained.search if trained else config.search
@@ -41,6 +42,7 @@ def run(arguments: list[str]) -> int:
         recipe: str = RECIPE,
         run: Path = folder,
         minutes: float | None = None,
+        accept_changes: bool = False,  # was read above, with the model
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
         sampling: Annotated[SamplingOptions, tyro.conf.arg(name="")] = SamplingOptions(),  # noqa: B008
     ) -> int:
@@ -53,6 +55,7 @@ def run(arguments: list[str]) -> int:
             recipe: What to train: chatbot-ko, or chatbot-ko-article, the full size of article 003.
             run: The run folder.
             minutes: Training time of a new run; unset: that of the recipe.
+            accept_changes: Take a model whose files were changed after it was saved.
         """
         how = sampling.config(search)  # an error in it is reported before minutes of training
         if minutes is not None and (trained or begun):

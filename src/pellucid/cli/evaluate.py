@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from pellucid.cli.options import asks_help, parse, split_name
+from pellucid.cli.options import accepts_changes, asks_help, parse, split_name
+from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.pairs import Splits, TextPair
@@ -34,7 +35,7 @@ def run(arguments: list[str]) -> int:
     if name is None and not asks_help(rest):
         raise UsageError("which model? Use `pellucid evaluate RUN [OPTIONS]`, the run first")
     path = Path(name or "")
-    trained: Any = load_model(path) if name is not None else None
+    trained: Any = load_model(path, accepts_changes(rest)) if name is not None else None
     saved = getattr(trained, "search", SearchConfig())
 
     def evaluate(
@@ -42,7 +43,9 @@ def run(arguments: list[str]) -> int:
         data: tuple[Path, ...] = (),
         columns: tuple[str, str] | None = None,
         metric: MetricName | None = None,
+        device: str = CPU,
         json: bool = False,
+        accept_changes: bool = False,  # was read above, with the model
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
     ) -> int:
         """Score a trained model: loss and, if a metric is set, error rates or BLEU.
@@ -62,9 +65,12 @@ def run(arguments: list[str]) -> int:
             metric: Decode every source and score the answers; error_rates: edits per code point
                 (PER) and outputs with any edit (WER); bleu: BLEU and chrF by sacreBLEU; unset: the
                 metric of the run.
+            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
             json: Print the scores as one line of JSON.
+            accept_changes: Take a model whose files were changed after it was saved.
         """
         assert trained is not None
+        place(trained.model, device)
         config = _settings_of(trained, path, data, metric)
         decodes = family_of(trained).data == "pairs" and config.evaluation.metric != "none"
         if search != saved and not decodes:

@@ -18,6 +18,7 @@ def export(
     *,
     to: Literal["ctranslate2", "onnx"],
     weights: Quantization = "float32",
+    accept_changes: bool = False,
 ) -> int:
     """Write a trained encoder-decoder for another engine, with its tokenizers.
 
@@ -29,8 +30,9 @@ def export(
         to: ctranslate2: a folder for ctranslate2.Translator; onnx: encoder.onnx, and decoder.onnx
             with its key/value cache.
         weights: float32, or for CTranslate2 int8: a quarter of the bytes.
+        accept_changes: Take a model whose files were changed after it was saved.
     """
-    trained = load_model(model)
+    trained = load_model(model, accept_changes)
     write = family_of(trained).export.get(to)
     if write is None:
         raise UserError(

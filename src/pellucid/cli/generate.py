@@ -15,7 +15,8 @@ import tyro
 from pellucid.cli.answers import answer_window, converse, typed
 from pellucid.cli.language import tr
 from pellucid.cli.lines import Line, decoded, given, standard_input, windows
-from pellucid.cli.options import SamplingOptions, asks_help, parse, split_name
+from pellucid.cli.options import SamplingOptions, accepts_changes, asks_help, parse, split_name
+from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.families import family_of
 from pellucid.families.folder import load_model
@@ -31,7 +32,7 @@ def run(arguments: list[str]) -> int:
         raise UsageError("which model? Use `pellucid generate MODEL [TEXT ...]`")
     if name is None:
         return parse(_generate(None), "generate MODEL", rest)
-    trained: Any = load_model(Path(name))
+    trained: Any = load_model(Path(name), accepts_changes(rest))
     command = _generate if family_of(trained).generates else _fill
     return parse(command(trained), f"generate {name}", rest)
 
@@ -49,7 +50,10 @@ def _generate(trained: Any) -> Callable[..., int]:
         file: Path | None = None,
         prefix: str = "",
         scores: bool = False,
+        device: str = CPU,
         json: bool = False,
+        strict: bool = False,
+        accept_changes: bool = False,  # was read above, with the model
     ) -> int:
         """Answer texts with a trained model, given as its folder or its run folder.
 
@@ -62,19 +66,23 @@ def _generate(trained: Any) -> Callable[..., int]:
         searching for the likeliest.
 
         A text that cannot be answered gives an empty line (with --json its error) and a message;
-        the others are answered, and the exit code is 1.
+        the others are answered, and the exit code is 1. With --strict it is the last.
 
         Args:
             text: What to answer; quote a text with spaces.
             file: Answer the lines of this file.
             prefix: What every answer must begin with; an empty text still has an empty answer.
             scores: Print each answer's log-probability before it.
+            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
             json: Print one JSON object a line: tokens, scores and alignment.
+            strict: End at the first text that cannot be answered.
+            accept_changes: Take a model whose files were changed after it was saved.
         """
+        place(trained.model, device)
         asked = replace(trained, search=search, sampling=sampling.config(search), prefix=prefix)
         if not text and file is None and sys.stdin.isatty() and not json:
             return converse(asked, scores)
-        return _answer(asked, text, file, scores=scores, as_json=json)
+        return _answer(asked, text, file, scores=scores, as_json=json, strict=strict)
 
     return generate
 
@@ -86,6 +94,7 @@ def _answer(
     *,
     scores: bool,
     as_json: bool,
+    strict: bool,
 ) -> int:
     if texts and file is not None:
         raise UsageError("give texts or --file, not both")
@@ -94,8 +103,10 @@ def _answer(
     failed = False
     for window in batches:
         failed |= not answer_window(
-            trained, window, unit, scores=scores, as_json=as_json, decoder=decoder
+            trained, window, unit, scores=scores, as_json=as_json, strict=strict, decoder=decoder
         )
+        if strict and failed:
+            break
     return int(failed)
 
 
@@ -118,7 +129,10 @@ def _fill(trained: MaskedLMPipeline) -> Callable[..., int]:
         *,
         file: Path | None = None,
         best: int = 5,
+        device: str = CPU,
         json: bool = False,
+        strict: bool = False,
+        accept_changes: bool = False,  # was read above, with the model
     ) -> int:
         """Fill each [MASK] of a text: the likeliest tokens, with probabilities.
 
@@ -127,30 +141,39 @@ def _fill(trained: MaskedLMPipeline) -> Callable[..., int]:
         input; at a terminal a prompt opens.
 
         A text that cannot be filled gives an empty line (with --json its error) and a message; the
-        others are filled, and the exit code is 1.
+        others are filled, and the exit code is 1. With --strict it is the last.
 
         Args:
             text: Text with [MASK] in it; quote a text with spaces.
             file: Fill the lines of this file.
             best: How many tokens to print for each mask.
+            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
             json: Print one JSON object for each text: the tokens of each mask, and the text filled.
+            strict: End at the first text that cannot be filled.
+            accept_changes: Take a model whose files were changed after it was saved.
         """
+        place(trained.model, device)
         if best < 1:
             raise UsageError(f"--best must be at least 1, got {best}")
         if text:
             if file is not None:
                 raise UsageError("give texts or --file, not both")
-            return _fill_texts(trained, given(text), "text", best, json)
+            return _fill_texts(trained, given(text), "text", best, json, strict)
         if file is None and sys.stdin.isatty() and not json:
             return _fill_at_prompt(trained, best)
         with _lines_of(file) as stream:
-            return _fill_texts(trained, decoded(stream), "line", best, json)
+            return _fill_texts(trained, decoded(stream), "line", best, json, strict)
 
     return generate
 
 
 def _fill_texts(
-    trained: MaskedLMPipeline, lines: Iterable[Line], unit: str, best: int, as_json: bool
+    trained: MaskedLMPipeline,
+    lines: Iterable[Line],
+    unit: str,
+    best: int,
+    as_json: bool,
+    strict: bool,
 ) -> int:
     """Print the likeliest tokens for the masks of numbered texts; return the exit code."""
     failed = False
@@ -170,6 +193,8 @@ def _fill_texts(
         else:
             print("\n".join(map(_written, blanks)))
         sys.stdout.flush()
+        if strict and failed:
+            break
     return int(failed)
 
 

@@ -14,17 +14,21 @@ from typing import BinaryIO
 from pellucid.core.errors import UserError
 
 WINDOW = 512
+LONGEST = 2**24  # bytes of a line; a stream without line ends is refused before memory is full
 PATIENCE = 0.02  # seconds that a window stays open for the next line
 
 Line = tuple[int, str | UserError]
 
 
-def decoded(stream: Iterable[bytes]) -> Iterator[Line]:
+def decoded(stream: BinaryIO) -> Iterator[Line]:
     """Yield (number from 1, text) of each line, with an error instead of a text that is not UTF-8.
 
-    A byte order mark before the first line is dropped.
+    A byte order mark before the first line is dropped. Raises `UserError` at a line longer than
+    any text.
     """
-    for number, line in enumerate(stream, 1):
+    for number, line in enumerate(iter(lambda: stream.readline(LONGEST), b""), 1):
+        if len(line) == LONGEST:
+            raise UserError(f"line {number}: more than {LONGEST:,} bytes; expected a text a line")
         if number == 1:
             line = line.removeprefix(BOM_UTF8)
         try:

@@ -174,6 +174,17 @@ def value_of(arguments: Sequence[str], option: str) -> str | None:
     return found
 
 
+def accepts_changes(arguments: Sequence[str]) -> bool:
+    """Return whether --accept-changes is among the options, before the others can be read.
+
+    >>> accepts_changes(["--accept-changes"]), accepts_changes(["--", "--accept-changes"])
+    (True, False)
+    """
+    typed = [word.replace("_", "-") for word in before_text(arguments)]
+    either = [word for word in typed if word in ("--accept-changes", "--no-accept-changes")]
+    return either[-1:] == ["--accept-changes"]
+
+
 @dataclass(frozen=True)
 class SamplingOptions:
     """Sampling instead of search; any of these turns it on."""

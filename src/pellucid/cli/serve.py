@@ -8,8 +8,9 @@ from pathlib import Path
 
 from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError, optional
+from pellucid.core.files import MOST_BYTES, check_file
 
-SEPARATE = "pellucid serve needs starlette and uvicorn"
+SEPARATE = "pellucid serve needs starlette, uvicorn and httptools"
 
 
 def run(arguments: list[str]) -> int:
@@ -26,13 +27,14 @@ def run(arguments: list[str]) -> int:
         max_tokens: int = 1024,
         max_seconds: float = 60.0,
         max_waiting: int = 256,
+        accept_changes: bool = False,
     ) -> int:
         """Serve trained models over HTTP, with the OpenAI and LibreTranslate conventions.
 
         Each MODEL is a model folder or a run folder, served under the folder's name; NAME=FOLDER
         gives another. A model whose name has two language codes, as de-en, translates from the
         first into the second. Only this machine can reach the server, unless --host says otherwise.
-        SIGTERM and Ctrl-C stop it once every request is answered.
+        SIGTERM and Ctrl-C stop it once every request is answered; SIGHUP loads the models anew.
 
         Args:
             model: Models to serve.
@@ -43,16 +45,18 @@ def run(arguments: list[str]) -> int:
             max_tokens: Longest answer, in tokens.
             max_seconds: Longest time a request may take, in seconds.
             max_waiting: Most requests that may wait; more are refused (429).
+            accept_changes: Take models whose files were changed after they were saved.
         """
         if not model:
             raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
-        for name in ("starlette", "uvicorn"):
+        for name in ("httptools", "starlette", "uvicorn"):
             optional(name, SEPARATE, extra="serve")
-        from pellucid.serve.app import application
-        from pellucid.serve.models import load_models, named_folders
+        from pellucid.serve.app import Application
+        from pellucid.serve.limits import Limits
+        from pellucid.serve.models import load_models, named_folders, reload_models
         from pellucid.serve.server import LOOPBACK, address, listen
         from pellucid.serve.server import serve as run_server
-        from pellucid.serve.service import Limits, Service
+        from pellucid.serve.service import Service
         from pellucid.serve.worker import Worker
 
         if min(rows, max_tokens, max_waiting) < 1 or not max_seconds > 0:
@@ -61,7 +65,7 @@ def run(arguments: list[str]) -> int:
         folders = named_folders(model)
         bound = listen(host, port)
         with bound:
-            models = load_models(folders, rows)
+            models = load_models(folders, rows, accept_changes)
             service = Service(
                 models,
                 Worker(max_waiting),
@@ -71,7 +75,12 @@ def run(arguments: list[str]) -> int:
             )
             _log_requests()
             print(f"serving {', '.join(models)} at {address(bound)}", flush=True)
-            run_server(application(service), service, bound)
+            run_server(
+                Application(service),
+                service,
+                bound,
+                load=lambda before: reload_models(folders, before, rows, accept_changes),
+            )
         print("stopped: every request was answered", flush=True)
         return 0
 
@@ -81,6 +90,7 @@ def run(arguments: list[str]) -> int:
 def _keys(path: Path) -> list[str]:
     """Return the keys in a file. Raises `UserError` if there are none."""
     try:
+        check_file(path, MOST_BYTES, pipes=True)
         keys = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
@@ -92,8 +102,9 @@ def _keys(path: Path) -> list[str]:
 
 
 def _log_requests() -> None:
-    """Write a line of JSON on standard error for every request."""
-    log = logging.getLogger("pellucid.serve.app")
+    """Write a line of JSON on standard error for every request and every model loaded anew."""
+    logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False  # not written
+    log = logging.getLogger("pellucid.serve")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.addHandler(handler)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from pellucid.cli.console import Output
-from pellucid.cli.options import parse, split_name
+from pellucid.cli.options import accepts_changes, parse, split_name
 from pellucid.core.errors import UsageError
 from pellucid.core.language import Language
 from pellucid.families import family_of
@@ -28,7 +28,7 @@ def run(arguments: list[str]) -> int:
     name, rest = split_name(arguments)
     if not arguments:
         raise UsageError(USE)
-    trained = load_model(Path(name)) if name is not None else None
+    trained = load_model(Path(name), accepts_changes(rest)) if name is not None else None
     saved = getattr(trained, "search", SearchConfig())
 
     def view(
@@ -42,6 +42,7 @@ def run(arguments: list[str]) -> int:
         head: int | None = None,
         lang: Language | None = None,
         open: bool = False,
+        accept_changes: bool = False,  # was read above, with the model
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
     ) -> int:
         """Draw a trained model's attention while it reads a text and generates its answer.
@@ -59,6 +60,7 @@ def run(arguments: list[str]) -> int:
             head: Head to draw, from 1; unset: the mean in the terminal, all in a figure.
             lang: Language of the page; unset: that of the browser. The page has a switch, too.
             open: Open the page in the browser.
+            accept_changes: Take a model whose files were changed after it was saved.
         """
         try:
             for path in output:

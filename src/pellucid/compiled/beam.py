@@ -7,9 +7,11 @@ rank above the worst answer returned.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from pellucid.compiled.blocks import spread_bias, times
+from pellucid.compiled.products import Products
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
 from pellucid.kernels.backend.matmul import WIDTH
@@ -22,25 +24,31 @@ _ZERO = _f(0.0)
 _LOWEST = _f(-3e38)
 
 
-@inner()
-def log_probabilities(x, width, w, output, log_p):
-    """Write log p (m, padded V) of rows x; what pads V has a bias so low that its p is 0."""
-    m, wide = log_p.shape
-    spread_bias(log_p, wide, w, output.bias)
-    times(x, width, w, output.weight, log_p, wide // WIDTH)
-    for i in range(m):
-        here = i * wide
-        tops = full(_LOWEST)
-        for j in range(0, wide, LANES):
-            z = load(log_p, here + j)
-            tops = choose(z > tops, z, tops)
-        top = highest(tops)
-        sums = full(_ZERO)
-        for j in range(0, wide, LANES):
-            sums = sums + exp(load(log_p, here + j) - top)
-        log_sum = _f(np.log(total(sums)))
-        for j in range(0, wide, LANES):
-            store(log_p, here + j, (load(log_p, here + j) - top) - log_sum)
+def log_probabilities_with(products: Products) -> Any:
+    """Return `log_probabilities` for an arithmetic."""
+    round_, fill = products.round, products.fill
+
+    @inner()
+    def log_probabilities(x, rounded, width, w, output, log_p):
+        """Write log p (m, padded V) of rows x; what pads V has a bias so low that its p is 0."""
+        m, wide = log_p.shape
+        round_(x, width, rounded)
+        fill(x, rounded, width, w, output.weight, output.bias, log_p, wide // WIDTH)
+        for i in range(m):
+            here = i * wide
+            tops = full(_LOWEST)
+            for j in range(0, wide, LANES):
+                z = load(log_p, here + j)
+                tops = choose(z > tops, z, tops)
+            top = highest(tops)
+            sums = full(_ZERO)
+            for j in range(0, wide, LANES):
+                sums = sums + exp(load(log_p, here + j) - top)
+            log_sum = _f(np.log(total(sums)))
+            for j in range(0, wide, LANES):
+                store(log_p, here + j, (load(log_p, here + j) - top) - log_sum)
+
+    return log_probabilities
 
 
 @inner()

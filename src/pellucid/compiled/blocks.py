@@ -4,9 +4,10 @@ One product at a time costs little here and everything between them costs much, 
 one piece of compiled code, and it runs on one thread: other sentences are on the others.
 
 1.  A stack is a table, `program`: a line for each block says where its weights are.
-2.  Every product is a chain of multiply-adds over k for each number by itself (`tile.product`), and
-    a row meets its own norm, heads and keys only. So the bits of a row do not depend on the batch:
-    a sentence gets the same bits alone and among others.
+2.  Every product is a chain of multiply-adds over k for each number by itself (`tile.product`), or
+    an exact sum of integers (`int8.product`), and a row meets its own norm, heads and keys only. So
+    the bits of a row do not depend on the batch: a sentence gets the same bits alone and among
+    others.
 3.  A row's keys are named by number. Hypotheses that branch share the keys of their common tokens,
     and no key is ever copied when a beam changes its order.
 
@@ -19,11 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pellucid.compiled.products import Products, Rounded
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp, inverse_root
-from pellucid.kernels.backend.matmul import DEPTH, HEIGHT, WIDTH
+from pellucid.kernels.backend.matmul import HEIGHT, WIDTH
 from pellucid.kernels.backend.simd import LANES, full, get, load, store, total
-from pellucid.kernels.backend.tile import padded, product
+from pellucid.kernels.backend.tile import padded
 
 SELF, MEMORY, FEED_FORWARD = range(3)
 # The columns of a program: the kind of block, where its arrays begin in w (the norm's weight, its
@@ -47,39 +49,8 @@ class Scratch(NamedTuple):
     """(1, padded keys) of one row."""
     where: Any
     """(keys,): where each key of one row begins."""
-
-
-@inner()
-def times(a, k, w, at, c, panels):
-    """Add A[:, :k] W to C[:, : panels · WIDTH]; W is in panels from `at`."""
-    m, a_row, c_row = len(a), a.shape[1], c.shape[1]
-    for first in range(0, m, HEIGHT):
-        height = min(HEIGHT, m - first)
-        for start in range(0, k, DEPTH):
-            depth = min(DEPTH, k - start)
-            for panel in range(panels):
-                product(
-                    height, WIDTH, depth, a, first * a_row + start, a_row, 1,
-                    w, at + (panel * k + start) * WIDTH, WIDTH,
-                    c, first * c_row + panel * WIDTH, c_row, True,
-                )  # fmt: skip
-
-
-@inner()
-def spread_bias(c, n, w, at):
-    """Set every row of C[:, :n] to a bias."""
-    for i in range(len(c)):
-        for j in range(0, n, LANES):
-            store(c, i * c.shape[1] + j, load(w, at + j))
-
-
-@inner()
-def add_bias(c, w, at):
-    """Add a bias to C."""
-    for i in range(len(c)):
-        for j in range(0, c.shape[1], LANES):
-            here = i * c.shape[1] + j
-            store(c, here, load(c, here) + load(w, at + j))
+    rounded: Rounded
+    """What a product reads in int8."""
 
 
 @inner()
@@ -135,22 +106,32 @@ def attend(q, q_at, keys, where, apart, count, scale, heads, width, scores, out,
             store(out, out_at + here + c, mean * factor)
 
 
-@inner()
-def scratch(stack, rows, keys):
-    """Return arrays for `rows` rows that attend to at most `keys` keys."""
-    span = stack.heads * stack.head_width
-    wide = max((3 * span + WIDTH - 1) // WIDTH * WIDTH, stack.padded_ffn)
-    return Scratch(
-        np.empty((rows, stack.padded_width), np.float32),
-        np.empty((rows, wide), np.float32),
-        np.empty((rows, span), np.float32),
-        np.empty((1, padded(keys)), np.float32),
-        np.empty(keys, np.int64),
-    )
+def scratch_with(products: Products) -> Any:
+    """Return `scratch` for an arithmetic."""
+
+    @inner()
+    def scratch(stack, rows, keys):
+        """Return arrays for `rows` rows that attend to at most `keys` keys."""
+        span = stack.heads * stack.head_width
+        wide = max((3 * span + WIDTH - 1) // WIDTH * WIDTH, stack.padded_ffn)
+        return Scratch(
+            np.empty((rows, stack.padded_width), np.float32),
+            np.empty((rows, wide), np.float32),
+            np.empty((rows, span), np.float32),
+            np.empty((1, padded(keys)), np.float32),
+            np.empty(keys, np.int64),
+            products.scratch(rows, max(stack.padded_width, stack.padded_ffn, span)),
+        )
+
+    return scratch
 
 
-def run_blocks_with(value: Any) -> Any:
-    """Return `run_blocks` for an activation, `value` of a number, so that its loop vectorises."""
+def run_blocks_with(value: Any, products: Products) -> Any:
+    """Return `run_blocks` for an arithmetic and an activation, `value` of a number.
+
+    Both are compiled in, so that loops vectorise.
+    """
+    round_, fill, add = products.round, products.fill, products.add
 
     @inner()
     def activate(h, n):
@@ -174,30 +155,31 @@ def run_blocks_with(value: Any) -> Any:
         span = heads * width
         y, h, context = between.normed[:m], between.products[:m], between.contexts[:m]
         scores, where, counts = between.scores, between.where, visible.counts
+        rounded = between.rounded
         h_row = h.shape[1]
         for b in range(len(stack.program)):
             line = stack.program[b]
             kind, norm = line[KIND], line[NORM]
             if pre:
-                norm_rows(x, e, w, norm, stack.eps, y)
+                norm_rows(x, e, w.floats, norm, stack.eps, y)
             else:
                 for i in range(m):
                     for j in range(0, row, LANES):
                         store(y, i * row + j, load(x, i * row + j))
-            add_bias(x, w, line[OUT_BIAS])
             if kind == FEED_FORWARD:
                 for first in range(0, m, HEIGHT):
                     end = min(first + HEIGHT, m)
-                    some = h[: end - first]
-                    spread_bias(some, f_row, w, line[IN_BIAS])
-                    times(y[first:end], e, w, line[IN], some, f_row // WIDTH)
+                    into, some = y[first:end], h[: end - first]
+                    round_(into, e, rounded)
+                    fill(into, rounded, e, w, line[IN], line[IN_BIAS], some, f_row // WIDTH)
                     activate(some, f)
-                    times(some, f, w, line[OUT], x[first:end], row // WIDTH)
+                    round_(some, f, rounded)
+                    add(some, rounded, f, w, line[OUT], line[OUT_BIAS], x[first:end], row // WIDTH)
             else:
                 wide = 3 * span if kind == SELF else span
-                wide = (wide + WIDTH - 1) // WIDTH * WIDTH
-                spread_bias(h, wide, w, line[IN_BIAS])
-                times(y, e, w, line[IN], h, wide // WIDTH)
+                wide = (wide + WIDTH - 1) // WIDTH
+                round_(y, e, rounded)
+                fill(y, rounded, e, w, line[IN], line[IN_BIAS], h, wide)
                 keys = h
                 if kind == MEMORY:
                     keys = memory.rows
@@ -225,24 +207,31 @@ def run_blocks_with(value: Any) -> Any:
                         h, i * h_row, keys, where, span, count, stack.scale, heads, width,
                         scores, context, i * span,
                     )  # fmt: skip
-                times(context, span, w, line[OUT], x, row // WIDTH)
+                round_(context, span, rounded)
+                add(context, rounded, span, w, line[OUT], line[OUT_BIAS], x, row // WIDTH)
             if not pre:
-                norm_rows(x, e, w, norm, stack.eps, x)
+                norm_rows(x, e, w.floats, norm, stack.eps, x)
         if stack.final_norm >= 0:
-            norm_rows(x, e, w, stack.final_norm, stack.eps, x)
+            norm_rows(x, e, w.floats, stack.final_norm, stack.eps, x)
 
     return run_blocks
 
 
-@inner()
-def embed(tokens, positions, inputs, width, x):
-    """Write token_factor · token + position_factor · position to x (m, padded E)."""
-    by_token, by_position = inputs.token_factor, inputs.position_factor
-    for i in range(len(x)):
-        for j in range(width):
-            x[i, j] = (
-                inputs.tokens[tokens[i], j] * by_token
-                + inputs.positions[positions[i], j] * by_position
-            )
-        for j in range(width, x.shape[1]):
-            x[i, j] = _ZERO
+def embed_with(products: Products) -> Any:
+    """Return `embed` for an arithmetic."""
+    token = products.token
+
+    @inner()
+    def embed(tokens, positions, inputs, width, x):
+        """Write token_factor · token + position_factor · position to x (m, padded E)."""
+        by_token, by_position = inputs.token_factor, inputs.position_factor
+        for i in range(len(x)):
+            for j in range(width):
+                x[i, j] = (
+                    token(inputs, tokens[i], j) * by_token
+                    + inputs.positions[positions[i], j] * by_position
+                )
+            for j in range(width, x.shape[1]):
+                x[i, j] = _ZERO
+
+    return embed

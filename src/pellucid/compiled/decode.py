@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.compiled.beam import ROW_BATCH, advance, keep, likeliest, log_probabilities
-from pellucid.compiled.blocks import embed, run_blocks_with, scratch, spread_bias, times
+from pellucid.compiled.beam import ROW_BATCH, advance, keep, likeliest, log_probabilities_with
+from pellucid.compiled.blocks import embed_with, run_blocks_with, scratch_with
+from pellucid.compiled.products import PRODUCTS
 from pellucid.compiled.records import (
     ANSWERS,
     BEAM,
@@ -34,6 +35,7 @@ from pellucid.compiled.records import (
 )
 from pellucid.kernels.backend.compile import Kernel, inner, kernel
 from pellucid.kernels.backend.matmul import WIDTH
+from pellucid.models.quantize import Arithmetic
 from pellucid.ops.activations import ACTIVATIONS
 
 
@@ -56,7 +58,7 @@ def _hypotheses(rows):
 
 
 class Kernels(NamedTuple):
-    """The kernels of models with one activation; each is compiled when it is first called."""
+    """The kernels of one activation and arithmetic; each is compiled when it is first called."""
 
     encode: Kernel
     step: Kernel
@@ -64,10 +66,13 @@ class Kernels(NamedTuple):
 
 
 @cache
-def kernels_of(activation: str) -> Kernels:
-    """Return the kernels that have an activation compiled in."""
+def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
+    """Return the kernels that have an activation and an arithmetic compiled in."""
     module = importlib.import_module(f"pellucid.kernels.{ACTIVATIONS[activation].kernel}")
-    run_blocks = run_blocks_with(module.value)
+    products = PRODUCTS[arithmetic]
+    round_, fill = products.round, products.fill
+    run_blocks, embed = run_blocks_with(module.value, products), embed_with(products)
+    scratch, log_probabilities = scratch_with(products), log_probabilities_with(products)
 
     @inner()
     def encode_rows(model, source, rows):
@@ -82,16 +87,16 @@ def kernels_of(activation: str) -> Kernels:
             longest = max(longest, length)
             for i in range(starts[n], starts[n + 1]):
                 spans[i, 0], spans[i, 1], counts[i] = starts[n], length, length
-        nothing = np.empty((1, 1), np.float32)
+        nothing, between = np.empty((1, 1), np.float32), scratch(stack, u, longest)
         run_blocks(
-            stack, w, x, scratch(stack, u, longest),
+            stack, w, x, between,
             Keys(nothing, none, none), Visible(spans, counts, spans), Memory(nothing, none),
         )  # fmt: skip
-        wide = rows.shape[1]
+        round_(x, stack.width, between.rounded)
         for layer in range(len(model.memory)):
+            at, bias = model.memory[layer, 0], model.memory[layer, 1]
             out = rows[layer * u : (layer + 1) * u]
-            spread_bias(out, wide, w, model.memory[layer, 1])
-            times(x, stack.width, w, model.memory[layer, 0], out, wide // WIDTH)
+            fill(x, between.rounded, stack.width, w, at, bias, out, out.shape[1] // WIDTH)
 
     def encode(model, source, rows):
         """Write the encoder's output as keys and values of every decoder layer.
@@ -112,10 +117,11 @@ def kernels_of(activation: str) -> Kernels:
         for i in range(m):
             longest = max(longest, visible.counts[i], visible.sources[i, 1])
         embed(tokens, positions, model.target, stack.width, x)
-        run_blocks(stack, model.w, x, scratch(stack, m, longest), own, visible, memory)
+        between = scratch(stack, m, longest)
+        run_blocks(stack, model.w, x, between, own, visible, memory)
         for first in range(0, len(log_p), ROW_BATCH):
-            end = min(first + ROW_BATCH, m)
-            log_probabilities(x[first:end], stack.width, model.w, model.output, log_p[first:end])
+            some, out = x[first : first + ROW_BATCH], log_p[first : first + ROW_BATCH]
+            log_probabilities(some, between.rounded, stack.width, model.w, model.output, out)
 
     def search(model, source, prompt, beam, answers):
         """Find the best answers of N inputs, by the rules of `generation.search`."""
@@ -140,7 +146,7 @@ def kernels_of(activation: str) -> Kernels:
             for j in range(prompt.counts[i]):
                 names[i, j] = prompt.names[i, j]
         x = np.empty((most, stack.padded_width), np.float32)
-        log_p = np.empty((ROW_BATCH, model.output.padded), np.float32)
+        log_p = np.empty((min(ROW_BATCH, most), model.output.padded), np.float32)
         between = scratch(stack, most, max(longest, read))
         candidates = Candidates(
             np.empty((most, 2 * beam.size), np.float32), np.empty((most, 2 * beam.size), np.int64)
@@ -170,7 +176,7 @@ def kernels_of(activation: str) -> Kernels:
             for first in range(0, m, ROW_BATCH):
                 end = min(first + ROW_BATCH, m)
                 some = log_p[: end - first]
-                log_probabilities(x[first:end], stack.width, w, model.output, some)
+                log_probabilities(x[first:end], between.rounded, stack.width, w, model.output, some)
                 for i in range(first, end):
                     owner, total = current.owners[i], current.totals[i]
                     if generated < beam.limits[owner]:
@@ -201,9 +207,11 @@ def kernels_of(activation: str) -> Kernels:
                     at -= 1
 
     for f in (encode, step, search):
-        f.__qualname__ = f"{f.__name__}.{activation}"  # the kernel's name in the cache
+        # the kernel's name in the cache
+        f.__qualname__ = f"{f.__name__}.{activation}.{arithmetic}"
+    of = MODEL[arithmetic]
     return Kernels(
-        kernel((MODEL, SOURCE, MEMORY.types[0]))(encode),
-        kernel((MODEL, ROWS, ROWS, KEYS, VISIBLE, MEMORY, LOG_P))(step),
-        kernel((MODEL, SOURCE, PROMPT, BEAM, ANSWERS))(search),
+        kernel((of, SOURCE, MEMORY.types[0]))(encode),
+        kernel((of, ROWS, ROWS, KEYS, VISIBLE, MEMORY, LOG_P))(step),
+        kernel((of, SOURCE, PROMPT, BEAM, ANSWERS))(search),
     )

@@ -18,6 +18,7 @@ from pellucid.core.batch import Packed
 from pellucid.generation.model import Decodes, limits_of
 from pellucid.generation.search import Hypothesis, SearchConfig, penalty
 from pellucid.kernels.backend import threads
+from pellucid.models.quantize import Arithmetic
 
 Array = np.ndarray
 
@@ -133,17 +134,20 @@ class EngineState:
 class Engine:
     """A float32 model with a decoder, as it is now; generates what the model does, faster.
 
+    In int8 arithmetic every product rounds its two factors (`kernels.backend.int8`), so the numbers
+    are near the model's, not the same.
+
     It offers `start`, `step` and `select` like a model, and `search`, which answers a whole batch
     without returning to Python between tokens.
 
     Raises `UnsupportedError` for a model that the kernels do not compute.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, arithmetic: Arithmetic = "float32") -> None:
         self.model: Decodes = model
         self.config = model.config
-        self.packed, activation = pack(model)
-        self.kernels = kernels_of(activation)
+        self.packed, activation = pack(model, arithmetic)
+        self.kernels = kernels_of(activation, arithmetic)
         self.width = 2 * self.packed.decoder.heads * self.packed.decoder.head_width
 
     @property

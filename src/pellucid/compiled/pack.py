@@ -1,7 +1,8 @@
 """A model's weights as the decoding kernels read them, packed from its description.
 
-Matrices are in panels (`kernels.backend.matmul`), vectors padded to them, one after another in one
-long array. It is a copy: a model that is trained further needs a new one.
+Matrices are in panels (`kernels.backend.matmul`, or `.int8`), vectors padded to them, one after
+another in one long array of each dtype. It is a copy: a model that is trained further needs a new
+one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from numba import typeof
 
 from pellucid import nn
 from pellucid.compiled.blocks import FEED_FORWARD, MEMORY, SELF
-from pellucid.compiled.records import MODEL, PackedInputs, PackedModel, PackedOutput, PackedStack
+from pellucid.compiled.records import (
+    MODEL,
+    PackedInputs,
+    PackedModel,
+    PackedOutput,
+    PackedStack,
+    PackedWeights,
+)
+from pellucid.kernels.backend import int8
 from pellucid.kernels.backend.matmul import WIDTH, panels
 from pellucid.kernels.backend.simd import LANES
 from pellucid.models.describe import (
@@ -34,6 +43,7 @@ from pellucid.models.describe import (
     position_table,
     projections,
 )
+from pellucid.models.quantize import Arithmetic, int8_rows
 from pellucid.ops.activations import ACTIVATIONS
 
 Array = np.ndarray
@@ -43,16 +53,19 @@ _ACTIVATIONS = [
 ]
 READER = Reader("Compiled decoding", {**GENERATIVE, FeedForward: {"activation": _ACTIVATIONS}})
 
-_LINE = 16  # floats in a line of the processor's cache
+_LINE = 64  # bytes in a line of the processor's cache
 _NO_TOKEN = -1e30
 
 
-def pack(model: nn.Module) -> tuple[PackedModel, str]:
+def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
     """Pack the float32 weights of a model that has a decoder; return them and its activation.
+
+    For int8 every matrix is rounded as `models.quantize` does, which changes none that was stored
+    in int8.
 
     Raises `UnsupportedError` for a model that the kernels do not compute.
     """
-    records, weights = describe(model), _Weights(model.state_dict())
+    records, weights = describe(model), _Weights(model.state_dict(), arithmetic)
     decoder, encoder = (READER.stack(records, name) for name in ("decoder", "encoder"))
     if decoder is None:
         raise UnsupportedError("Compiled decoding needs a decoder; this model has none")
@@ -79,8 +92,9 @@ def pack(model: nn.Module) -> tuple[PackedModel, str]:
         target,
         PackedOutput(*at, len(weight), _up(len(weight), WIDTH)),
     )
-    if (found := tuple(map(typeof, made))) != tuple(MODEL.types):
-        raise TypeError(f"expected a packed model of {MODEL.types}, got {found}")
+    expected = tuple(MODEL[arithmetic].types)
+    if (found := tuple(map(typeof, made))) != expected:
+        raise TypeError(f"expected a packed model of {expected}, got {found}")
     networks = [part for part in parts(records) if isinstance(part, FeedForward)]
     return made, _the("activation", (network.activation for network in networks), "relu")
 
@@ -90,8 +104,12 @@ def _up(n: int, to: int) -> int:
 
 
 def _inputs(stack: Stack, weights: _Weights) -> PackedInputs:
+    tokens, scales = weights.state[stack.tokens.table.name], np.empty(0, np.float32)
+    if weights.arithmetic == "int8":
+        tokens, scales = int8_rows(tokens)
     return PackedInputs(
-        weights.state[stack.tokens.table.name],
+        tokens,
+        scales.ravel(),
         position_table(stack.positions, weights.state, np.float32),
         np.float32(stack.tokens.factor),
         np.float32(stack.positions.factor),
@@ -112,21 +130,13 @@ def _the(name: str, values: Iterable[Any], default: Any) -> Any:
 class _Weights:
     """Collects what is packed; every method returns where it begins."""
 
-    def __init__(self, state: Mapping[str, Array]) -> None:
-        self.state = state
-        self._parts: list[Array] = []
-        self._end = 0
+    def __init__(self, state: Mapping[str, Array], arithmetic: Arithmetic) -> None:
+        self.state, self.arithmetic = state, arithmetic
+        self._floats, self._bytes = _Row(np.float32), _Row(np.uint8)
 
-    def joined(self) -> Array:
-        """Return everything as one array (1, all) that begins at a line of the cache."""
-        raw = np.empty(self._end + _LINE, np.float32)
-        skip = -(raw.ctypes.data // raw.itemsize) % _LINE
-        w = raw[skip : skip + self._end]
-        at = 0
-        for part in self._parts:
-            w[at : at + part.size] = part.ravel()
-            at += part.size
-        return w.reshape(1, -1)
+    def joined(self) -> PackedWeights:
+        """Return everything."""
+        return PackedWeights(self._floats.joined(), self._bytes.joined())
 
     def stack(self, stack: Stack) -> PackedStack:
         """Pack a stack's blocks, in order, and its final norm."""
@@ -161,10 +171,15 @@ class _Weights:
 
     def product(self, weight: Array, bias: Array | None, fill: float = 0.0) -> tuple[int, int]:
         """Pack x Wᵀ + b: W and b. `fill` pads the bias to whole panels."""
-        at = self._add(panels(weight.T))
-        padded = np.full(_up(len(weight), WIDTH), fill, np.float32)
-        padded[: len(weight)] = 0.0 if bias is None else bias
-        return at, self._add(padded)
+        n = len(weight)
+        padded = np.full(_up(n, WIDTH), fill, np.float32)
+        padded[:n] = 0.0 if bias is None else bias
+        if self.arithmetic == "float32":
+            return self._floats.add(panels(weight.T)), self._floats.add(padded)
+        rows, scales = int8_rows(weight)
+        both = np.stack([padded, np.zeros_like(padded)])
+        both[1, :n] = scales.ravel()
+        return self._bytes.add(int8.panels(rows)), self._floats.add(both)
 
     def keys_values(self, attention: Attention) -> tuple[int, int]:
         """Pack what projects the encoder's rows to a layer's keys and values."""
@@ -214,10 +229,30 @@ class _Weights:
         both[0, : len(weight)] = weight
         if norm.bias is not None:
             both[1, : len(weight)] = self.state[norm.bias.name]
-        return self._add(both)
+        return self._floats.add(both)
 
-    def _add(self, part: Array) -> int:
+
+class _Row:
+    """Arrays of one dtype, one after another."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._dtype, self._parts, self._end = np.dtype(dtype), list[Array](), 0
+
+    def add(self, part: Array) -> int:
+        """Append an array; return where it begins."""
         at = self._end
         self._parts.append(part)
         self._end += part.size
         return at
+
+    def joined(self) -> Array:
+        """Return everything as one array (1, all) that begins at a line of the cache."""
+        line = _LINE // self._dtype.itemsize
+        raw = np.empty(self._end + line, self._dtype)
+        skip = -(raw.ctypes.data // self._dtype.itemsize) % line
+        row = raw[skip : skip + self._end]
+        at = 0
+        for part in self._parts:
+            row[at : at + part.size] = part.ravel()
+            at += part.size
+        return row.reshape(1, -1)

@@ -1,8 +1,8 @@
 """What the decoding kernels are given: named records of arrays and numbers, and their Numba types.
 
-Weights are in one long array `w` (1, all); records say where in it things begin. Matrices are in
-panels of WIDTH columns (`kernels.backend.matmul`), so that widths come twice: as they are, and
-padded to whole panels.
+Weights are in one long array (1, all) of each dtype; records say where in it things begin. Matrices
+are in panels of WIDTH columns (`kernels.backend.matmul`, or `.int8`), so that widths come twice: as
+they are, and padded to whole panels.
 """
 
 from __future__ import annotations
@@ -14,6 +14,15 @@ from numba import types
 from numba.extending import typeof_impl
 
 Array = np.ndarray
+
+
+class PackedWeights(NamedTuple):
+    """All weights of a model."""
+
+    floats: Array
+    """(1, all) float32: biases, norms, the scales of int8 matrices, float32 matrices."""
+    bytes: Array
+    """(1, all) uint8: int8 matrices."""
 
 
 class PackedStack(NamedTuple):
@@ -33,7 +42,7 @@ class PackedStack(NamedTuple):
     """Padded to whole vectors."""
     pre_norm: int
     final_norm: int
-    """Where the final norm begins in `w`; −1 without one."""
+    """Where the final norm begins; −1 without one."""
     scale: Any
     """What q · k is multiplied by."""
     eps: Any
@@ -43,13 +52,15 @@ class PackedInputs(NamedTuple):
     """Token and position vectors with their factors."""
 
     tokens: Array
+    token_scales: Array
+    """(V,): what each row of int8 tokens is multiplied by; (0,) if they are float32."""
     positions: Array
     token_factor: Any
     position_factor: Any
 
 
 class PackedOutput(NamedTuple):
-    """Where the output layer is in `w`, and its sizes."""
+    """Where the output layer is, and its sizes."""
 
     weight: int
     bias: int
@@ -61,12 +72,12 @@ class PackedModel(NamedTuple):
     """All that the kernels know of a model. Without an encoder its fields repeat the decoder's."""
 
     has_encoder: bool
-    w: Array
+    w: PackedWeights
     encoder: PackedStack
     source: PackedInputs
     memory: Array
     """(layers, 2) int64: where the projections of the encoder's rows to every decoder layer's keys
-    and values are in `w`, weights and biases; (0, 2) without an encoder."""
+    and values are, weights and biases; (0, 2) without an encoder."""
     decoder: PackedStack
     target: PackedInputs
     output: PackedOutput
@@ -185,11 +196,19 @@ def _record(kind: type, *fields: Any) -> Any:
 
 
 _STACK = _record(PackedStack, _table, *[_i8] * 9, _f4, _f4)
-_INPUTS = _record(PackedInputs, _floats, _floats, _f4, _f4)
 _OUTPUT = _record(PackedOutput, *[_i8] * 4)
-MODEL = _record(
-    PackedModel, types.boolean, _floats, _STACK, _INPUTS, _table, _STACK, _INPUTS, _OUTPUT
-)
+_WEIGHTS = _record(PackedWeights, _floats, types.uint8[:, ::1])
+
+
+def _model(tokens: Any) -> Any:
+    inputs = _record(PackedInputs, tokens[:, ::1], _f4[::1], _floats, _f4, _f4)
+    return _record(
+        PackedModel, types.boolean, _WEIGHTS, _STACK, inputs, _table, _STACK, inputs, _OUTPUT
+    )
+
+
+MODEL = {"float32": _model(_f4), "int8": _model(types.int8)}
+"""The type of a packed model, by its arithmetic."""
 SOURCE = _record(Source, *[_numbers] * 3)
 KEYS = _record(Keys, _floats, _i8, _i8)
 VISIBLE = _record(Visible, _table, _numbers, _table)
@@ -206,4 +225,4 @@ def _typeof_model(model: PackedModel, _: Any) -> Any:
 
     `pack` checks the fields, once.
     """
-    return MODEL
+    return MODEL[str(model.target.tokens.dtype)]

@@ -62,22 +62,27 @@ def like(values: np.ndarray, x: Array) -> Array:
 def to_host(x: Array) -> np.ndarray:
     """Return an array of any library as NumPy's; NumPy's own is returned as it is.
 
+    NumPy has no bfloat16, so that a tensor of it becomes float32.
+
     >>> to_host(np.ones(2))
     array([1., 1.])
     """
     if isinstance(x, np.ndarray):
         return x
-    x = x.detach().cpu() if array_api_compat.is_torch_array(x) else x
+    if array_api_compat.is_torch_array(x):
+        x = x.detach().cpu()
+        x = x.float() if str(x.dtype) == "torch.bfloat16" else x
     return np.asarray(x.get() if array_api_compat.is_cupy_array(x) else x)
 
 
 def host_dtype(x: Array) -> Any:
-    """Return NumPy's dtype of the same name as that of an array of any library.
+    """Return NumPy's dtype of the same name as that of an array of any library, as `to_host` does.
 
     >>> host_dtype(np.ones(1, np.float32))
     dtype('float32')
     """
-    return np.dtype(str(x.dtype).rpartition(".")[2])
+    name = str(x.dtype).rpartition(".")[2]
+    return np.dtype("float32" if name == "bfloat16" else name)
 
 
 def locked(x: Array) -> Array:
@@ -110,23 +115,36 @@ def own_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def widened(x: Array) -> Array:
-    """Return float16 as float32, any other dtype as it is.
+def real(x: Array) -> Array:
+    """Return integers as float64, any other dtype as it is.
 
-    float16 ends at 65504: a square of 256, or a coefficient of a polynomial, is beyond it.
+    NumPy's exp of int8 is float16, whose sums stop growing at 2048.
+
+    >>> real(np.ones(2, np.int8)).dtype
+    dtype('float64')
+    """
+    xp = namespace(x)
+    return xp.astype(x, xp.float64) if xp.isdtype(x.dtype, "integral") else x
+
+
+def widened(x: Array) -> Array:
+    """Return float16 and bfloat16 as float32, any other dtype as it is.
+
+    float16 ends at 65504: a square of 256, or a coefficient of a polynomial, is beyond it. bfloat16
+    has 8 bits, too few for a sum.
     """
     return namespace(x).astype(x, namespace(x).float32) if _is_half(x) else x
 
 
 def narrowed(y: Array, x: Array) -> Array:
-    """Return y in float16 if `x` is, else as it is, undoing `widened`."""
+    """Return y in the dtype of x if that is one of 16 bits, else as it is, undoing `widened`."""
     xp = namespace(x)
-    return xp.astype(xp.asarray(y), xp.float16) if _is_half(x) else y
+    return xp.astype(xp.asarray(y), x.dtype) if _is_half(x) else y
 
 
 def _is_half(x: Array) -> bool:
-    half = getattr(namespace(x), "float16", None)  # the standard does not know it
-    return half is not None and bool(x.dtype == half)
+    halves = (getattr(namespace(x), name, None) for name in ("float16", "bfloat16"))
+    return any(half is not None and x.dtype == half for half in halves)  # the standard has neither
 
 
 def scatter_add(index: Array, updates: Array, rows: int) -> Array:

@@ -43,16 +43,26 @@ def read_file(path: Path, most: int | None = None) -> bytes:
     could block for ever or never end.
     """
     try:
-        found = path.stat()
-        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-            raise UserError(f"{path}: is a pipe or a device; expected a file")
-        if most is not None and found.st_size > most:
-            raise UserError(f"{path}: has {found.st_size} bytes; expected at most {most}")
+        check_file(path, most)
         return path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except MemoryError:
-        raise UserError(f"{path}: has {found.st_size} bytes, more than the memory holds") from None
+        size = path.stat().st_size
+        raise UserError(f"{path}: has {size} bytes, more than the memory holds") from None
+
+
+def check_file(path: Path, most: int | None = None, *, pipes: bool = False) -> None:
+    """Raise `UserError` for a device, a pipe unless `pipes`, and a file of more than `most` bytes.
+
+    A pipe could block for ever, a device never end. Raises `OSError` when there is no such file.
+    """
+    found = path.stat()
+    kinds = (stat.S_ISREG, stat.S_ISDIR, *((stat.S_ISFIFO,) if pipes else ()))
+    if not any(is_kind(found.st_mode) for is_kind in kinds):
+        raise UserError(f"{path}: is a {'' if pipes else 'pipe or a '}device; expected a file")
+    if most is not None and found.st_size > most:
+        raise UserError(f"{path}: has {found.st_size} bytes; expected at most {most}")
 
 
 def checksums(files: Mapping[str, bytes]) -> bytes:

@@ -50,8 +50,9 @@ class Rng:
     """A source of random bits that is a value: using it changes nothing.
 
     `fold(i)` gives the child for part i of a layer; a parent hands each of its parts its own.
-    `seed` counts modulo 2³². `rows` names the rows (uint32, broadcastable to `x.shape[:-1]`);
-    without it they are counted in the order of the array, as the positions of one example.
+    `seed` is at least 0 and counts modulo 2³². `rows` names the rows (uint32, broadcastable to
+    `x.shape[:-1]`); without it they are counted in the order of the array, as the positions of one
+    example.
 
     >>> Rng(0).fold(1) == Rng(0).fold(1), Rng(0).fold(1) == Rng(0).fold(2)
     (True, False)
@@ -60,6 +61,15 @@ class Rng:
     seed: int
     key: int = 0
     rows: UInt32Array | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `TypeError` for a seed that is no integer, `ValueError` for one below 0."""
+        try:
+            below = operator.index(self.seed) < 0
+        except TypeError:
+            raise TypeError(f"seed must be an integer, got {self.seed!r}") from None
+        if below:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
 
     def fold(self, i: int) -> Rng:
         """Return the source for site `i` below this one."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from pellucid.core.errors import UsageError
+from pellucid.core.files import MOST_BYTES, check_file
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file. Raises `UsageError` naming the file when it cannot be read."""
     try:
+        check_file(path, MOST_BYTES)
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Notepad writes a mark
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None

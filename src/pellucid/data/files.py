@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.files import check_file
 from pellucid.core.settings import nearest
 from pellucid.data.pairs import Splits, TextPair, split_by_hash
 
@@ -162,6 +163,7 @@ def _format(path: Path) -> str:
 
 def _read_bytes(path: Path) -> bytes:
     try:
+        check_file(path, pipes=True)  # a shell's <(command) is a pipe
         data = path.read_bytes()
         return gzip.decompress(data) if path.suffix == ".gz" else data
     except FileNotFoundError:

@@ -167,6 +167,11 @@ class Tokenizer:
             text = read_file(path, MOST_BYTES).decode("utf-8")
         except UnicodeDecodeError:
             raise UserError(f"{path}: is damaged (not UTF-8); copy it again") from None
+        return Tokenizer.of_json(text, path)
+
+    @staticmethod
+    def of_json(text: str, path: Path = Path("tokenizer.json")) -> Tokenizer:
+        """Return the tokenizer of a text that `to_json` gave; errors name `path`."""
         try:
             kind = _kind_of(json.loads(text))
         except (ValueError, RecursionError):

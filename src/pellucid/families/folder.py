@@ -34,7 +34,13 @@ from pellucid.interop.huggingface import (
     read_tokenizers,
 )
 from pellucid.models.config import StackConfig
-from pellucid.models.quantize import QuantizeError, WeightFormat, dequantize, quantize
+from pellucid.models.quantize import (
+    Arithmetic,
+    QuantizeError,
+    WeightFormat,
+    dequantize,
+    quantize,
+)
 from pellucid.models.sizes import size_faults
 from pellucid.nn import Module, StateError
 from pellucid.pipelines import Pipeline
@@ -128,7 +134,7 @@ def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:
     for i, size in enumerate(sizes):
         tokenizer, path = (tokenizers * 2)[i], (paths * 2)[i]
         _check_tokenizer(tokenizer, path, size, made_with[i])
-    state = _read_state(folder / WEIGHTS)
+    state, arithmetic = _read_state(folder / WEIGHTS)
     if faults := size_faults(config, state):
         raise UserError(
             f"{folder / CONFIG}: does not fit {WEIGHTS}: {'; '.join(faults)}; one of them is "
@@ -143,6 +149,8 @@ def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:
         read = [CONFIG, WEIGHTS, *(path.name for path in paths)]
         _check_unchanged(folder, [*read, GENERATION] if family.generates else read)
     trained: Pipeline = family.assemble(model.eval(), tokenizers, search)
+    if family.generates:
+        trained = replace(cast("GenerationPipeline", trained), arithmetic=arithmetic)
     return trained
 
 
@@ -200,15 +208,17 @@ def _check_unchanged(folder: Path, names: list[str]) -> None:
     if changed is not None:
         raise UserError(
             f"{folder / changed}: was changed after the model was saved (its digest is not the one "
-            f"in {SUMS}); copy the folder again, or, if the change is meant, write a new one: "
-            f"pellucid quantize {shlex.quote(str(folder))} FOLDER --weights float32 "
-            "--accept-changes"
+            f"in {SUMS}); copy the folder again, or, if the change is meant, add --accept-changes "
+            "(in Python accept_changes=True)"
         )
 
 
-def _read_state(path: Path) -> dict[str, np.ndarray]:
+def _read_state(path: Path) -> tuple[dict[str, np.ndarray], Arithmetic]:
+    """Return the weights as float32, and what they are to be multiplied as."""
+    stored = read_weights(path)
+    whole = all(array.dtype != np.int8 for array in stored.values())
     try:
-        return dequantize(read_weights(path))
+        return dequantize(stored), "float32" if whole else "int8"
     except QuantizeError as error:
         raise UserError(f"{path}: {error}") from None
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+from safetensors.numpy import save
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.core.files import MOST_BYTES, read_file
+from pellucid.core.files import MOST_BYTES, read_file, write_folder_atomically
 from pellucid.core.weights import check_weights, read_weights
 from pellucid.data.tokenizers import TokenizerLike
 from pellucid.generation import SearchConfig
@@ -57,8 +58,8 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
 
     The model's outputs are those of `transformers` in eval mode: a `CausalLM` for GPT-2, Llama,
     Mistral, Qwen 2 and 3 and Gemma; a `MaskedLM` for BERT, RoBERTa, DistilBERT and ELECTRA, without
-    its head where the file has none; a `Seq2Seq` for BART, Marian and Pegasus. The parameters get
-    `dtype`, in place of the file's.
+    its head where the file has none; a `Seq2Seq` for BART, Marian, Pegasus and T5. The parameters
+    get `dtype`, in place of the file's.
 
     Raises `UserError` naming the file that is missing, damaged, of another family, or does not fit
     the others, and a weight that is not finite.
@@ -200,7 +201,9 @@ def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
     array = parts[0] if len(parts) == 1 else np.concatenate(parts)
     array = (array.T if theirs.transposed else array)[theirs.skip :]
     array = array[0] if theirs.first else array
-    return array.astype(np.float64) + theirs.plus if theirs.plus else array
+    if (theirs.times, theirs.plus) == (1.0, 0.0):
+        return array
+    return array.astype(np.float64) * theirs.times + theirs.plus
 
 
 def _left_over(
@@ -223,3 +226,53 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{path}: is damaged (not a JSON object); copy it again")
     return values
+
+
+def write_pretrained(model: CausalLM | MaskedLM | Seq2Seq, like: Path | str, folder: Path) -> None:
+    """Write a model that was read from the folder `like`, with its present weights, as Hugging
+    Face has it: `transformers` and `pellucid.load` read it again, to the same logits.
+
+    Arrays of `like` that the model does not have are copied, and so are its settings and
+    tokenizers. Weights are written in float32; an older `folder` is replaced. Raises `UserError`
+    when `like` holds another model.
+    """
+    like = Path(like)
+    theirs = Foreign(read_json(like / CONFIG), like / CONFIG)
+    family = FAMILIES.get(str(theirs.values.get("model_type")))
+    if family is None:
+        raise theirs.fault("is not of a family that is read here")
+    tensors = {name: np.array(x, np.float32) for name, x in _tensors(like, like).items()}
+    bare = _named_as_bare(tensors, family)
+    written = dict(zip(bare, tensors, strict=True))  # by their names without a prefix
+    state = {name: np.asarray(x, np.float64) for name, x in model.state_dict().items()}
+    sources = family.sources(model.config, theirs, tuple(bare))
+    if faults := [name for name in sources.keys() ^ state.keys() if name in state]:
+        raise UserError(f"{like}: is of another model, without {', '.join(sorted(faults))}")
+    for name, source in sources.items():
+        rows, start = _their_rows(state[name], source), 0
+        for part in source.names:
+            whole = tensors[written[part]]
+            end = start + whole.shape[1 if source.transposed else 0] - source.skip
+            piece = rows[start:end]
+            piece = piece.T if source.transposed else piece
+            if piece.shape != whole[source.skip :].shape:
+                raise UserError(f"{like}: is of another model: {part} is {whole.shape}")
+            tensors[written[part]] = np.concatenate([whole[: source.skip], piece]).astype(
+                np.float32
+            )
+            start = end
+    contents = {WEIGHTS: save(tensors, {"format": "pt"})}
+    values = {**theirs.values, "dtype": "float32"}
+    values.pop("torch_dtype", None)
+    contents[CONFIG] = json.dumps(values, indent=2, ensure_ascii=False).encode()
+    further = {TOKENIZER, GENERATION, VOCABULARY, *SPM, "tokenizer_config.json"}
+    for path in like.iterdir():
+        if path.name in further:
+            contents[path.name] = read_file(path, MOST_BYTES)
+    write_folder_atomically(folder, contents)
+
+
+def _their_rows(array: Array, source: Theirs) -> Array:
+    """Undo `gathered`'s arithmetic: their rows, (out, …), one part under the other."""
+    array = (array - source.plus) / source.times
+    return array[None] if source.first else array

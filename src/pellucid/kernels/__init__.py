@@ -1,4 +1,4 @@
-"""Fused implementations of pages of `ops`, for NumPy's float32 on a CPU.
+"""Fused implementations of pages of `ops`, for NumPy's float32 on a CPU; `torch` has torch's own.
 
 `kernels/<name>.py` has `plan`, with the signature of the page `ops.<name>`: it checks the arguments
 and returns a function without arguments that computes (y, backward), or None where it declines.
@@ -18,6 +18,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+import array_api_compat
 import numpy as np
 
 from pellucid.core.vjp import Run, register_kernels
@@ -36,7 +37,7 @@ FUSED = frozenset(
         "packed_attention",
     }
 )
-"""The pages that have a kernel."""
+"""The pages that have a kernel, in either family."""
 
 _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")
 
@@ -63,14 +64,28 @@ def enabled() -> bool:
 
 @register_kernels
 def plan(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Run | None:
-    """Plan a call of an ops function on NumPy's arrays; other arrays are another family's."""
-    if f.__name__ not in FUSED or not isinstance(args[0], np.ndarray) or not _enabled.get():
+    """Plan a call of an ops function by the family of kernels that its first array is for."""
+    if f.__name__ not in FUSED or not _enabled.get():
         return None
-    planned: Run | None = _load(f.__name__).plan(*args, **options)
+    family = family_of(args[0])
+    if family is None:
+        return None
+    planned: Run | None = _load(f"{family}.{f.__name__}").plan(*args, **options)
     return planned
 
 
+def family_of(x: Any) -> str | None:
+    """Return the package of kernels for an array: NumPy's, torch's, or None for any other.
+
+    >>> family_of(np.ones(1))
+    'pellucid.kernels'
+    """
+    if isinstance(x, np.ndarray):
+        return __name__
+    return f"{__name__}.torch" if array_api_compat.is_torch_array(x) else None
+
+
 @cache
-def _load(name: str) -> ModuleType:
+def _load(module: str) -> ModuleType:
     with compiling:
-        return importlib.import_module(f"pellucid.kernels.{name}")
+        return importlib.import_module(module)

@@ -27,6 +27,7 @@ from pellucid.kernels.backend.rows import (
     is_vector,
     read_only,
     row_tasks,
+    sum_tasks,
 )
 from pellucid.ops.activations import ACTIVATIONS
 
@@ -56,12 +57,11 @@ def plan(
     if bits is None:
         return None
     rows, b, shape = as_rows(x), as_vector(bias, x.shape[-1], 0.0), x.shape
-    tasks = row_tasks(*rows.shape)
     from_output = hasattr(_module(activation), "gradient_from_output")
 
     def run() -> tuple[Array, Any]:
         y = np.empty_like(rows)
-        _forward(activation)(tasks, rows, b, *bits, y)
+        _forward(activation)(row_tasks(*rows.shape), rows, b, *bits, y)
         # what backward reads
         kept = (y, bits.scale) if from_output else (rows, b, *bits)
         differentiate = (_backward_from_output if from_output else _backward)(activation)
@@ -69,6 +69,7 @@ def plan(
         def backward(dy: Array) -> tuple[Array, Array | None]:
             """Return dx and dbias."""
             dy_rows = gradient_rows(dy, shape)
+            tasks = sum_tasks(*rows.shape)
             dx, sums = np.empty_like(dy_rows), np.zeros((tasks, shape[-1]), np.float32)
             differentiate(tasks, dy_rows, *kept, dx, sums)
             return dx.reshape(shape), None if bias is None else sums.sum(axis=0)

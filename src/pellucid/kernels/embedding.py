@@ -16,7 +16,7 @@ from pellucid.kernels.backend.rows import gradient_rows, writeable
 from pellucid.ops.embedding import embedding
 
 Array = np.ndarray
-_COLUMNS = 64  # of a table, worth a separate task
+_COLUMNS = 16  # of a table, for a task: a line of the cache
 
 
 def plan(index: Array, weight: Array, padding_idx: int | None = None) -> Run | None:
@@ -40,7 +40,8 @@ def plan(index: Array, weight: Array, padding_idx: int | None = None) -> Run | N
             """Return dweight."""
             updates = gradient_rows(dy, (*index.shape, width))
             dweight = np.zeros((rows, width), np.float32)
-            tasks = threads.task_count(width, _COLUMNS, most=4)
+            # every task reads the whole index, so that there are no more of them than threads
+            tasks = threads.task_count(width, _COLUMNS, most=max(4, threads.count()))
             _add(tasks, flat, updates, skipped, dweight)
             return dweight
 

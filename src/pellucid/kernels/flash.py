@@ -133,7 +133,9 @@ def _bounds(spans: Spans, heads: int, width: int) -> Array:
     total = np.cumsum(np.repeat((spans.lengths + 1) * (spans.sources + 1), heads))
     if not len(total):
         return np.zeros(2, np.int64)
-    tasks = threads.task_count(int(total[-1]) * width, _WORK, most=min(8, len(total)))
+    tasks = threads.task_count(
+        int(total[-1]) * width, _WORK, most=min(threads.most_tasks(), len(total))
+    )
     inside = np.searchsorted(total, total[-1] * np.arange(1, tasks) / tasks)
     return np.array([0, *inside, len(total)], np.int64)
 

@@ -20,6 +20,7 @@ from pellucid.kernels.backend.math import exp
 from pellucid.kernels.backend.matmul import HEIGHT, multiply, multiply_rows, panels
 from pellucid.kernels.backend.rows import is_rows, is_vector, writeable
 from pellucid.kernels.backend.simd import LANES, choose, full, highest, load, store, total
+from pellucid.kernels.backend.tile import ROWS
 
 Array = np.ndarray
 _f = np.float32
@@ -27,7 +28,7 @@ _NOTHING = np.empty(0, np.float32)
 # Logits held at a time. A chunk adds to the whole of dW, so it has many rows; an allocation of over
 # 32 MB would be returned to the system and cleared by it each time.
 _HELD = 7_500_000
-_SLICE = HEIGHT  # rows of logits that one task takes through all three steps
+_SLICE = HEIGHT  # rows of logits, at most, that one task takes through all three steps
 
 
 def plan(
@@ -95,8 +96,9 @@ def _with_gradients(
     for begin in range(0, rows, held):
         chunk = slice(begin, begin + held)
         dlogits = logits[: len(x[chunk])]
+        tasks = max(-(-len(dlogits) // _SLICE), min(threads.count(), len(dlogits) // ROWS))
         _chunk(
-            -(-len(dlogits) // _SLICE), x[chunk], to_logits, to_dx, bias, target[chunk],
+            tasks, x[chunk], to_logits, to_dx, bias, target[chunk],
             ignore_index, smoothing, dlogits, losses[chunk], dx[chunk],
         )  # fmt: skip
         multiply(dlogits.T, panels(x[chunk]), dweight, add=begin > 0, sums=sums)
@@ -108,10 +110,11 @@ def _with_gradients(
 def _chunk(
     task, tasks, x, to_logits, to_dx, bias, target, ignore_index, smoothing, logits, losses, dx
 ):
-    begin, end = task * _SLICE, min((task + 1) * _SLICE, len(x))
-    multiply_rows(x, to_logits, logits, bias, False, dx[0, :0], begin, end)
+    begin, end = threads.slice_of(task, tasks, len(x))
+    nothing = dx[0, :0]
+    multiply_rows(x, to_logits, logits, bias, False, nothing, begin, end, 0, len(to_logits))
     _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end)
-    multiply_rows(logits, to_dx, dx, dx[0, :0], False, dx[0, :0], begin, end)
+    multiply_rows(logits, to_dx, dx, nothing, False, nothing, begin, end, 0, len(to_dx))
 
 
 @inner()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.files import MOST_BYTES, check_file
 from pellucid.core.settings import from_mapping, nearest, read_toml
 from pellucid.lab.measures import MEASURES
 from pellucid.lab.study import FORMAT, Change, Plan, Study
@@ -110,6 +111,7 @@ def _check_table(values: Any, where: str, example: str) -> None:
 
 def _read_tokenizer(file: Path, plan: Plan) -> str:
     try:
+        check_file(file, MOST_BYTES)
         text = file.read_text(encoding="utf-8")
         file_tokenizers(text, plan.frame_source)
     except OSError as error:

@@ -12,7 +12,7 @@ from pellucid.core.rng import Rng
 from pellucid.models.config import CausalLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
-from pellucid.models.layers import EncoderLayer, norm_of
+from pellucid.models.layers import EncoderLayer, norm_of, share_relative_bias
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.models.state import State, decode_step
 from pellucid.nn.module import Forward, single_use
@@ -42,6 +42,7 @@ class CausalLM(nn.Module):
             norm_of(config, dtype) if config.final_norm else None,
         )
         self.output = output_layer(config, self.embed.tokens, dtype)
+        share_relative_bias(self.decoder)
         choose_inits(config, self.decoder)
         self.initialise(seed)
 

@@ -34,6 +34,8 @@ ADDED = {
     "qkv_bias": None,
     "parallel_blocks": False,
     "embedding_norm": False,
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
     "rope_theta": 10000.0,
     "rope_factor": 1.0,
     "rope_low_freq_factor": None,
@@ -102,7 +104,12 @@ class StackConfig:
     """Feed-forward networks after attention in every layer."""
     positions: PositionScheme = "sinusoidal"
     """How a token's position is known: the paper's fixed table, a learned table, queries and keys
-    rotated by their positions, or scores that fall with the distance (ALiBi)."""
+    rotated by their positions, scores that fall with the distance (ALiBi), or learned scores of
+    distances, which the layers of a stack share (T5)."""
+    relative_attention_num_buckets: int = 32
+    """Ranges of distances that have a learned score each."""
+    relative_attention_max_distance: int = 128
+    """Distances beyond share one."""
     rope_theta: float = 10000.0
     """The base of the angles of rotary positions."""
     rope_factor: float = 1.0
@@ -186,6 +193,13 @@ class StackConfig:
             )
         if self.attention_softcap is not None and self.attention_softcap <= 0:
             raise UsageError(f"attention_softcap must be above 0, got {self.attention_softcap}")
+        self._at_least(4, "relative_attention_num_buckets")
+        if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
+            raise UsageError(
+                "relative_attention_max_distance must be above half of "
+                f"relative_attention_num_buckets; got {self.relative_attention_max_distance} and "
+                f"{self.relative_attention_num_buckets}"
+            )
         if self.rope_theta <= 1:
             raise UsageError(f"rope_theta must be above 1, got {self.rope_theta}")
         if self.rope_factor <= 0:

@@ -126,6 +126,9 @@ class Attention(Record):
     """The scores stay within (−c, c)."""
     window: int | None = None
     """How far a row sees."""
+    relative_bias: Tensor | None = None
+    """A table (buckets, H) of what distances add to the scores; one for the whole stack."""
+    relative_longest: int = 128
     dropout: float = 0.0
     """Dropout of the attention weights, in training."""
 
@@ -342,6 +345,13 @@ class _Builder:
     ) -> Attention:
         c = self.config
         heads = self._tensor(f"{name}.head_scale", "num_attention_heads")
+        relative = over == "self" and POSITIONS[c.positions].relative
+        table = self._tensor(
+            f"{name}.relative_bias", "relative_attention_num_buckets", "num_attention_heads"
+        )
+        first = f"{shape.name}.layers.0.self_attn"
+        if name != first:
+            table = table._replace(same_as=f"{first}.relative_bias")
         width = c.num_attention_heads * c.head_width
         out: str | int = "d_model" if width == c.d_model else width
         qkv_bias = _or(c.qkv_bias, c.linear_bias)
@@ -376,6 +386,8 @@ class _Builder:
             k_norm=k_norm if c.qk_norm else None,
             softcap=c.attention_softcap,
             window=c.sliding_window if over == "self" else None,
+            relative_bias=table if relative else None,
+            relative_longest=c.relative_attention_max_distance if relative else 128,
             dropout=_or(c.attention_dropout, c.dropout),
         )
 

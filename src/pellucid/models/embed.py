@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pellucid import nn, ops
-from pellucid.core.array import Array, like
+from pellucid.core.array import Array, host, like, namespace
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import dispatch
 from pellucid.models.config import StackConfig
@@ -38,6 +38,7 @@ class Embed(nn.Module):
             self.positions.init_with(table_init(config.position_init, e))
         elif scheme.table is not None:
             self.table = scheme.table(longest, e).astype(dtype)
+        self._moved: tuple[Any, Array] | None = None
         p = config.embedding_dropout
         self.dropout = nn.Dropout(config.dropout if p is None else p)
         self.norm: Norm | None = None
@@ -83,7 +84,7 @@ class Embed(nn.Module):
             rows, positions_backward = self.positions.forward(at)
             x = x + rows * p
         elif self.table is not None:
-            x = x + ops.embedding(at, like(self.table, weight))[0] * p
+            x = x + ops.embedding(at, self._table_like(weight))[0] * p
 
         @single_use
         def backward(dx: Array) -> None:
@@ -92,6 +93,17 @@ class Embed(nn.Module):
                 positions_backward(dx * p)
 
         return x, backward
+
+    def _table_like(self, weight: Array) -> Array:
+        """Return the fixed table where the weights are and in their dtype; it is moved once."""
+        assert self.table is not None
+        if isinstance(weight, host.ndarray):
+            return self.table
+        kind = type(weight), weight.device, weight.dtype
+        if self._moved is None or self._moved[0] != kind:
+            there = like(self.table, weight)
+            self._moved = kind, namespace(there).astype(there, weight.dtype, copy=False)
+        return self._moved[1]
 
     @property
     def places(self) -> Array:

@@ -9,7 +9,7 @@ from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
 from pellucid.nn.blocks import Block, feed_forward, gates_of, parallel
 from pellucid.nn.layers import Norm
-from pellucid.nn.variant import Variant
+from pellucid.nn.variant import Relative, Variant
 
 
 class FeedForward(nn.Module):
@@ -74,9 +74,26 @@ def variant_of(config: StackConfig) -> Variant:
         softcap=config.attention_softcap,
         window=config.sliding_window,
         distance_bias=scheme.distance_bias,
+        relative=Relative(
+            config.relative_attention_num_buckets, config.relative_attention_max_distance
+        )
+        if scheme.relative
+        else None,
         rotate=scheme.rotate,
         angles=config.angles,
     )
+
+
+def share_relative_bias(*stacks: nn.Module) -> None:
+    """Let the layers of each stack use one table of distances, where they have one."""
+    for stack in stacks:
+        found = [
+            module
+            for _, module in stack.modules()
+            if isinstance(module, nn.MultiheadAttention) and module.relative_bias is not None
+        ]
+        for attention in found[1:]:
+            attention.relative_bias = found[0].relative_bias
 
 
 def attention_of(config: StackConfig, variant: Variant, dtype: Any) -> nn.MultiheadAttention:

@@ -23,7 +23,7 @@ from pellucid.core.vjp import dispatch
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits, table_init
-from pellucid.models.layers import EncoderLayer, norm_of
+from pellucid.models.layers import EncoderLayer, norm_of, share_relative_bias
 from pellucid.models.masking import mask_tokens
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.nn.module import Forward, single_use
@@ -114,6 +114,7 @@ class MaskedLM(nn.Module):
         if config.head:
             self.head = MaskedHead(config, dtype)
             self.output = output_layer(config, self.embed.tokens, dtype)
+        share_relative_bias(self.encoder)
         choose_inits(config, self.encoder, *([self.head] if self.head else []))
         self.initialise(seed)
 
@@ -168,7 +169,10 @@ class MaskedLM(nn.Module):
         """Return (logits (T, V) of each token itself, backward). `inference` is as in `rows`."""
         head, output = self._predictor()
         rows, rows_backward = self.rows(text, segments, rng, recorder, inference)
-        y, head_backward = head.forward(rows)
+        headed = head.forward(rows)
+        if recorder is not None:
+            headed = recorder.watch("head", rows, headed)
+        y, head_backward = headed
         logits, output_backward = output.forward(y)
 
         @single_use

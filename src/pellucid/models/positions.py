@@ -20,6 +20,7 @@ class Positions:
     learned: a learned table's rows are added to the tokens' rows.
     rotate: an op (x (T, H, D), positions (T,), angles) -> y (T, H, D) for queries and keys.
     distance_bias: (query position − key position, H) -> what is added to the scores.
+    relative: a learned number for every head and range of distances is added to the scores.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Positions:
     learned: bool = False
     rotate: Callable[..., tuple[Any, Any]] | None = None
     distance_bias: Callable[[Array, int], Array] | None = None
+    relative: bool = False
 
 
 def _halves(length: int, width: int) -> Array:
@@ -43,5 +45,6 @@ POSITIONS: dict[str, Positions] = {
         Positions("learned", learned=True),
         Positions("rotary", rotate=ops.rotary),
         Positions("alibi", distance_bias=ops.alibi),
+        Positions("relative", relative=True),
     )
 }

@@ -1,4 +1,8 @@
-"""Weights in fewer bytes: float16, or int8 with a scale for each row. Arithmetic stays float32."""
+"""Weights in fewer bytes: float16, or int8 with a scale for each row.
+
+Compiled decoding multiplies int8 weights as they are (`kernels.backend.int8`); everything else
+computes with the float32 numbers that they stand for.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from pellucid.core.errors import UserError
 Array = np.ndarray
 
 WeightFormat = Literal["float32", "float16", "int8"]
+Arithmetic = Literal["float32", "int8"]
+"""What compiled decoding multiplies."""
 SCALE = ".int8_scale"
 
 
@@ -52,12 +58,20 @@ def _quantized(name: str, array: Array, weights: WeightFormat) -> tuple[Array, A
             )
         return half, None
     if weights == "int8" and array.ndim == 2:
-        scale = np.abs(array).max(axis=1, keepdims=True, initial=0).astype(np.float32) / np.float32(
-            127
-        )
-        safe = np.where(scale > 0, scale, np.float32(1))  # a row of zeros stays one
-        return np.rint(array / safe).astype(np.int8), scale
+        return int8_rows(array)
     return array.astype(np.float32, copy=False), None
+
+
+def int8_rows(w: Array) -> tuple[Array, Array]:
+    """Return round(w / s) in int8, and s = max|w| / 127 of every row, (rows, 1) float32.
+
+    >>> int8_rows(np.float32([[1, -0.5], [0, 0]]))[0]
+    array([[127, -64],
+           [  0,   0]], dtype=int8)
+    """
+    scale = np.abs(w).max(axis=1, keepdims=True, initial=0).astype(np.float32) / np.float32(127)
+    safe = np.where(scale > 0, scale, np.float32(1))  # a row of zeros stays one
+    return np.rint(w / safe).astype(np.int8), scale
 
 
 def dequantize(stored: Mapping[str, Array]) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from pellucid.core.rng import Rng
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
-from pellucid.models.layers import DecoderLayer, EncoderLayer, norm_of
+from pellucid.models.layers import DecoderLayer, EncoderLayer, norm_of, share_relative_bias
 from pellucid.models.output import LossSum, output_loss
 from pellucid.models.state import State, decode_step
 from pellucid.nn.init import xavier_uniform
@@ -54,6 +54,7 @@ class Seq2Seq(nn.Module):
             self.output.weight = self.target.tokens.weight
         if config.tie_embeddings == "all":
             self.source.tokens.weight = self.target.tokens.weight
+        share_relative_bias(self.encoder, self.decoder)
         choose_inits(config, self.encoder, self.decoder)
         self.initialise(seed)
 

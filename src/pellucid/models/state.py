@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pellucid import nn, ops
-from pellucid.core.array import Array, host
+from pellucid.core.array import Array, host, widened
 from pellucid.core.batch import one_length
 from pellucid.models.embed import Embed
 from pellucid.nn.transformer import Stack
@@ -47,5 +47,5 @@ def decode_step(
             path="decoder",
         ),
     )
-    log_p, _ = ops.log_softmax(output(rows))
+    log_p, _ = ops.log_softmax(widened(output(rows)))
     return log_p, State(cache, state.positions + 1, state.memory)

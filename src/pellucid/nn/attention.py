@@ -23,12 +23,13 @@ from pellucid.core.vjp import check_gradient, dispatch
 from pellucid.nn.arrange import Arrangement, check_attention_inputs
 from pellucid.nn.context import Context, KeysValues, cached_mask
 from pellucid.nn.function import active_dropout, check_finite, check_probability
-from pellucid.nn.init import constant, xavier_normal, xavier_uniform, zeros
+from pellucid.nn.init import constant, normal, xavier_normal, xavier_uniform, zeros
 from pellucid.nn.layers import Linear, Norm
 from pellucid.nn.masks import both, combine, with_free_keys
 from pellucid.nn.module import Forward, Module, Parameter, single_use
 from pellucid.nn.recorder import Recorder, record
-from pellucid.nn.variant import PAPER, Variant
+from pellucid.nn.variant import PAPER, Variant, distances
+from pellucid.ops.attention import score_gradient
 
 Backward = Callable[..., Any]
 Heads = tuple[Array, Array, Array]
@@ -133,6 +134,10 @@ class MultiheadAttention(Module):
         self.in_proj_bias = Parameter((q + 2 * kv,), zeros, dtype) if qkv_bias else None
         self.bias_k = Parameter((1, 1, embed_dim), xavier_normal, dtype) if add_bias_kv else None
         self.bias_v = Parameter((1, 1, embed_dim), xavier_normal, dtype) if add_bias_kv else None
+        self.relative_bias: Parameter | None = None
+        if variant.relative is not None:
+            table = (variant.relative.buckets, num_heads)
+            self.relative_bias = Parameter(table, normal(embed_dim**-0.5), dtype)
         self.head_scale: Parameter | None = None
         if isinstance(scale, str):
             self.head_scale = Parameter((num_heads,), constant(self.head_dim**-0.5), dtype)
@@ -231,7 +236,10 @@ class MultiheadAttention(Module):
         added = self.variant.score_mask(context.cu_seqlens, cu_k, self.num_heads, host_dtype(x))
         if added is not None:
             mask = like(added if mask is None else both(added, to_host(mask)), x)
-        (y, _), attend_backward = self._attend((q, k, v), cu_k, mask, causal, context)
+        mask, bias_backward = self._biased(mask, cu_k, context, q)
+        (y, _), attend_backward = self._attend(
+            (q, k, v), cu_k, mask, causal, context, bias_backward=bias_backward
+        )
 
         @single_use
         def backward(dy: Array) -> tuple[Array, None]:
@@ -280,10 +288,12 @@ class MultiheadAttention(Module):
         causal: bool,
         context: Context,
         need_weights: bool = False,
+        bias_backward: Callable[[Array], None] | None = None,
     ) -> Forward:
         """Attend and project out; return ((y (T, E), weights (N, H, L, S) or None), backward).
 
-        `backward(dy, dweights=None)` returns dq, dk, dv.
+        `backward(dy, dweights=None)` returns dq, dk, dv, and gives `bias_backward` the gradient of
+        the mask.
         """
         q, k, v = heads
         unscaled, cu_q = q, context.cu_seqlens
@@ -306,7 +316,8 @@ class MultiheadAttention(Module):
             options["softcap"] = self.variant.softcap
         k, v, share_backward = self._shared(k, v)
         weights, seen, recorder = None, None, context.recorder
-        if need_weights or recorder is not None:  # only the page itself has the probabilities
+        # only the page itself has the probabilities and the gradient of a mask
+        if need_weights or recorder is not None or bias_backward is not None:
             z, saved = ops.packed_attention(q, k, v, cu_q, cu_k, **options)
             z_backward: Backward = partial(_page_backward, saved)
             weights = saved.attention.weights
@@ -325,6 +336,8 @@ class MultiheadAttention(Module):
             also = () if dweights is None else (dweights,)
             if seen is not None:
                 seen.take_gradients(_padded_heads(dz, cu_q), saved.attention, *also)
+            if bias_backward is not None:
+                bias_backward(score_gradient(_padded_heads(dz, cu_q), saved.attention, *also)[1])
             dq, dk, dv = z_backward(dz, *also)
             dk, dv = share_backward(dk, dv)
             if extra:
@@ -350,6 +363,33 @@ class MultiheadAttention(Module):
             dispatch(rotate, x, positions, self.variant.angles) for x in (q, k)
         )
         return q, k, lambda dq, dk: (q_backward(dq), k_backward(dk))
+
+    def _biased(
+        self, mask: Array | None, cu_k: Array, context: Context, q: Array
+    ) -> tuple[Array | None, Callable[[Array], None] | None]:
+        """Add the learned scores of distances to a mask; return it and its backward."""
+        if self.relative_bias is None or self.variant.relative is None:
+            return mask, None
+        xp, table = namespace(q), self.relative_bias
+        buckets = ops.relative_buckets(
+            distances(context.cu_seqlens, cu_k), *self.variant.relative, not context.causal
+        )
+        rows, table_backward = dispatch(ops.embedding, like(buckets, q), table.data)
+        bias = xp.permute_dims(rows, (0, 3, 1, 2))
+        if mask is None:
+            both_masks = bias
+        elif mask.dtype == xp.bool:
+            both_masks = xp.where(mask, xp.asarray(-float("inf"), dtype=bias.dtype), bias)
+        else:
+            both_masks = mask + bias
+
+        def backward(dscores: Array) -> None:
+            each = xp.permute_dims(dscores, (0, 2, 3, 1))
+            if each.shape[0] != buckets.shape[0]:
+                each = xp.sum(each, axis=0, keepdims=True)
+            table.accumulate(table_backward(each))
+
+        return both_masks, backward
 
     def _shared(self, k: Array, v: Array) -> tuple[Array, Array, Backward]:
         """Give every query head its keys and values, where several share one head of them."""

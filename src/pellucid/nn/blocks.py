@@ -20,6 +20,7 @@ from pellucid.nn.differences import rule
 from pellucid.nn.function import Function, active_dropout
 from pellucid.nn.layers import Dropout, Linear, Norm
 from pellucid.nn.module import Forward, Module, single_use
+from pellucid.nn.recorder import Recorder
 from pellucid.ops.activations import ACTIVATIONS
 
 Sublayer = Callable[[Array, Context], tuple[Array, Callable[[Array], tuple[Array, Array | None]]]]
@@ -45,7 +46,13 @@ def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, context: Con
     step = _pre_norm if norm_first else _post_norm
     backwards, shape = [], x.shape
     for i, block in enumerate(blocks):
-        x, back = step(x, block, context.part(block.name, site=i))
+        part = context.part(block.name, site=i)
+        if context.recorder is None:
+            x, back = step(x, block, part)
+        else:
+            path = context.part(str(i)).path
+            watched = _watched(block, context.recorder, path)
+            x, back = context.recorder.watch(path, x, step(x, watched, part))
         backwards.append(back)
 
     @single_use
@@ -91,6 +98,15 @@ def unwind(backwards: list[Callable[..., Any]], dy: Array) -> tuple[Array, Array
         if more is not None:
             dmemory = more if dmemory is None else dmemory + more
     return dy, dmemory
+
+
+def _watched(block: Block, recorder: Recorder, path: str) -> Block:
+    """Return the block with a sublayer whose rows are recorded."""
+
+    def sublayer(x: Array, context: Context) -> Forward:
+        return recorder.watch(f"{path}.sublayer", x, block.sublayer(x, context))
+
+    return block._replace(sublayer=sublayer)
 
 
 def _post_norm(x: Array, block: Block, context: Context) -> Forward:

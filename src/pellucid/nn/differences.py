@@ -144,6 +144,26 @@ TABLE = (
         "float32; weights stored in float16 are converted when they are loaded.",
     ),
     Difference(
+        "complex numbers",
+        "every class and function",
+        "Linear, Dropout and SiLU accept complex parameters and arrays.",
+        "It is a TypeError, as for everything that is neither float32, float64 nor an integer: the "
+        "derivatives here are of real functions.",
+    ),
+    Difference(
+        "epsilon",
+        "LayerNorm, layers, stacks, Transformer",
+        "Any eps; one below 0 gives NaN where the variance is less than its size.",
+        "An eps below 0 or NaN is a ValueError.",
+    ),
+    Difference(
+        "factors",
+        "LeakyReLU, leaky_relu, scaled_dot_product_attention",
+        "Any negative_slope and scale, NaN and infinity too.",
+        "One that is not finite, or too large for its square to be finite in float32, is a "
+        "ValueError.",
+    ),
+    Difference(
         "nothing to mask",
         "MultiheadAttention, layers, stacks",
         "A mask over 0 sequences or 0 keys raises RuntimeError on some code paths.",

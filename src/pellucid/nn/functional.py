@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pellucid import ops
-from pellucid.core.array import Array, host, like, namespace, to_host
+from pellucid.core.array import Array, host, like, namespace, real, to_host
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import check_gradient
 from pellucid.nn.differences import rule
@@ -80,7 +80,7 @@ def gelu(input: Array, approximate: str = "none") -> Forward:
 def silu(input: Array, inplace: bool = False) -> Forward:
     """Return x σ(x). See `ops.silu`."""
     refuse_inplace(inplace)
-    return apply(ops.silu, input)
+    return apply(ops.silu, real(input))
 
 
 @Function
@@ -104,7 +104,7 @@ def _along(f: Callable[..., tuple[Any, Any]], input: Array, dim: int) -> Forward
     shape, axes, xp = input.shape, input.ndim, namespace(input)
     if not -axes <= dim < axes:
         raise ValueError(f"dim must be an axis of input, which has shape {shape}; got {dim}")
-    y, back = apply(f, xp.moveaxis(input, dim, -1))
+    y, back = apply(f, xp.moveaxis(real(input), dim, -1))
 
     @single_use
     def backward(dy: Array) -> Array:

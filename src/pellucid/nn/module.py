@@ -28,7 +28,7 @@ class StateError(UserError, KeyError):
 
 
 def refuse_dtype(dtype: Any) -> None:
-    """Raise `TypeError` for float16, and for numbers that no derivative here is written for."""
+    """Raise `TypeError` for float16, and for what is neither a real number nor an integer."""
     kind: Any = type(dtype)
     _refuse(kind, dtype)
 
@@ -39,7 +39,7 @@ def _refuse(_: Any, dtype: Any) -> None:
     name = str(dtype).rpartition(".")[2]
     if name == "float16":
         raise TypeError(f"float16: {rule('float16')}")
-    if name.startswith(("complex", "object", "float128", "float96", "longdouble")):
+    if not name.startswith(("int", "uint")) and name not in ("float32", "float64", "bfloat16"):
         raise TypeError(
             f"expected float32 or float64, got {name}; convert it with .astype(np.float32)"
         )
@@ -58,17 +58,36 @@ class Parameter(Buffer):
 
     `init(generator, shape)` initialises it. `requires_grad = False` freezes it: gradients
     are not kept, and an optimiser leaves a parameter without a gradient as it is. `fixed_row` is a
-    row of a table that gets no gradient, whichever layer uses the table. Raises `TypeError` for
-    float16, complex numbers, objects and long doubles.
+    row of a table that gets no gradient, whichever layer uses the table. `master`, if set, is the
+    array that is learnt and saved, and `data` a copy of it in a narrower dtype, to compute with.
+    Raises `TypeError` for float16 and what is no real number, `ValueError` for a size that is none.
     """
 
     def __init__(self, shape: tuple[int, ...], init: Init, dtype: Any = float32) -> None:
+        refuse_dtype(host.dtype(dtype))
+        if not all(isinstance(size, (int, host.integer)) and size >= 0 for size in shape):
+            raise ValueError(
+                "the sizes of a parameter must be whole numbers of at least 0, got "
+                + ", ".join(map(str, shape))
+            )
         super().__init__(host.zeros(shape, dtype))
-        refuse_dtype(self.data.dtype)
         self.init = init
         self.grad: Array | None = None
+        self.master: Array | None = None
         self.requires_grad = True
         self.fixed_row: int | None = None
+        self.reached: Callable[[Parameter], None] | None = None
+        """Called after each gradient that was added, with this parameter."""
+
+    @property
+    def learnt(self) -> Array:
+        """The array that is learnt and saved."""
+        return self.data if self.master is None else self.master
+
+    def narrow(self, dtype: Any) -> None:
+        """Compute with a copy in this dtype of the array's library from now on."""
+        self.master = self.learnt
+        self.data = namespace(self.master).astype(self.master, dtype)
 
     def accumulate(self, gradient: Array | None) -> None:
         """Add a gradient to those that came before: the only place in the code that does.
@@ -81,10 +100,14 @@ class Parameter(Buffer):
         check_gradient(gradient, self.shape, "its parameter")
         if self.fixed_row is not None:
             xp = namespace(gradient)
-            fixed = like((host.arange(self.shape[0]) == self.fixed_row)[:, None], gradient)
-            gradient = xp.where(fixed, xp.zeros_like(gradient), gradient)
+            rows = xp.arange(self.shape[0], device=gradient.device)[:, None]
+            gradient = xp.where(rows == self.fixed_row, xp.zeros_like(gradient), gradient)
+        if self.master is not None:  # gradients of several parts are summed in its dtype
+            gradient = namespace(gradient).astype(gradient, self.master.dtype, copy=False)
         with _accumulating:
             self.grad = gradient if self.grad is None else self.grad + gradient
+        if self.reached is not None:
+            self.reached(self)
 
 
 class single_use:  # noqa: N801 - reads as what it marks: `@single_use def backward(dy)`
@@ -190,21 +213,28 @@ class Module:
     def to(self, like_this: Array) -> Self:
         """Move every array to the library and the device of `like_this`; dtypes stay.
 
-        Gradients are dropped. The same layers then compute in that library.
+        Gradients are dropped. The same layers then compute in that library. A parameter that was
+        narrowed is as wide again as what is learnt of it.
 
         >>> import numpy as np
         >>> from pellucid import nn
         >>> layer = nn.Linear(3, 2).to(np.ones(1))
         """
         for _, value in self._state():
-            value.data = like(to_host(value.data).copy(), like_this)
+            value.data = like(to_host(_kept(value)).copy(), like_this)
             if isinstance(value, Parameter):
-                value.grad = None
+                value.grad = value.master = None
+        return self
+
+    def narrow(self, dtype: Any) -> Self:
+        """Compute in a narrower dtype of the arrays' library; what is learnt keeps its own."""
+        for parameter in self.parameters():
+            parameter.narrow(dtype)
         return self
 
     def state_dict(self) -> dict[str, Array]:
         """Return every parameter's array under torch's key. They are the arrays, not copies."""
-        return {name: value.data for name, value in self._state()}
+        return {name: _kept(value) for name, value in self._state()}
 
     def load_state_dict(self, mapping: Mapping[str, Array], strict: bool = True) -> Incompatible:
         """Copy the arrays of `mapping` into the parameters; dtypes are converted to the module's.
@@ -243,7 +273,16 @@ def _assign(buffer: Buffer, value: Array) -> None:
         buffer.data = host.array(value, old.dtype, order="C")
     else:
         xp = namespace(old)
-        buffer.data = xp.astype(like(host.array(value, order="C"), old), old.dtype)
+        there, kept = like(host.array(value, order="C"), old), _kept(buffer)
+        buffer.data = xp.astype(there, kept.dtype)
+        if kept is not old and isinstance(buffer, Parameter):
+            buffer.master = None
+            buffer.narrow(old.dtype)
+
+
+def _kept(buffer: Buffer) -> Array:
+    """Return the array that a state dict holds."""
+    return buffer.learnt if isinstance(buffer, Parameter) else buffer.data
 
 
 class Incompatible(NamedTuple):

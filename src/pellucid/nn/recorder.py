@@ -1,8 +1,10 @@
-"""Looking in: a recorder handed down with a call keeps the attention maps and their gradients."""
+"""Looking in: a recorder handed down with a call keeps attention maps, rows, and gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pellucid.core.array import Array, locked
 from pellucid.ops.attention import Saved, score_gradient
@@ -45,12 +47,26 @@ class AttentionMap:
 
 
 @dataclass
+class Rows:
+    """What one part of a model was given and what it returned, rows (T, E)."""
+
+    x: Array
+    y: Array
+    dx: Array | None = None
+    """Gradient of `x` through this part alone; set by the backward pass, like `dy`."""
+    dy: Array | None = None
+
+
+@dataclass
 class Recorder:
-    """Collects one `AttentionMap` per attention layer, by the layer's full name.
+    """Collects one `AttentionMap` per attention layer, by the layer's full name, and `Rows`.
 
     Pass it to a call; layers keep nothing themselves. Attention that is recorded runs the reference
     page, whose probabilities exist; without a recorder they never need to. A layer that runs twice
     under one recorder leaves its last map.
+
+    `rows` has every residual step by the layer's name and the step's number, "layers.0.1", its
+    sublayer as "layers.0.1.sublayer", and a stack's last norm as "norm".
 
     >>> import numpy as np
     >>> from pellucid import nn
@@ -58,14 +74,35 @@ class Recorder:
     >>> y = layer(np.ones((3, 5, 8), np.float32), recorder=recorder)
     >>> recorder.maps["self_attn"].weights.shape
     (5, 2, 3, 3)
+    >>> sorted(recorder.rows)
+    ['0', '0.sublayer', '1', '1.sublayer']
     """
 
     maps: dict[str, AttentionMap] = field(default_factory=dict)
     prefix: str = ""
+    rows: dict[str, Rows] = field(default_factory=dict)
 
     def inside(self, name: str) -> Recorder:
-        """Return a recorder for the part `name`, which writes to the same maps."""
-        return Recorder(self.maps, f"{self.prefix}.{name}" if self.prefix else name)
+        """Return a recorder for the part `name`, which writes to the same maps and rows."""
+        return Recorder(self.maps, f"{self.prefix}.{name}" if self.prefix else name, self.rows)
+
+    def watch(
+        self, path: str, x: Array, forward: tuple[Array, Callable[..., Any]]
+    ) -> tuple[Array, Callable[..., Any]]:
+        """Keep what a part made of rows x; return its (y, backward), which sets the gradients.
+
+        backward(dy) returns dx, alone or first of a tuple.
+        """
+        y, part_backward = forward
+        seen = Rows(locked(x), locked(y))
+        self.rows[".".join(filter(None, (self.prefix, path)))] = seen
+
+        def backward(dy: Array) -> Any:
+            dx = part_backward(dy)
+            seen.dx, seen.dy = locked(dx[0] if isinstance(dx, tuple) else dx), locked(dy)
+            return dx
+
+        return y, backward
 
 
 def record(

@@ -7,6 +7,7 @@ result back; it computes nothing itself.
 from __future__ import annotations
 
 import copy
+import operator
 from typing import Any, Literal
 
 from pellucid.core.array import Array, float32, host_dtype, namespace
@@ -168,6 +169,7 @@ class Stack(Module):
     """`num_layers` copies of a layer, one after another, and a norm or none at the end."""
 
     def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
+        num_layers = operator.index(num_layers)
         if num_layers < 0:
             raise ValueError(f"num_layers must be at least 0, got {num_layers}")
         self.layers = ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
@@ -182,7 +184,10 @@ class Stack(Module):
             backwards.append(back)
         norm_backward = None
         if self.norm is not None:
-            x, norm_backward = self.norm.forward(x)
+            normed = self.norm.forward(x)
+            if context.recorder is not None:
+                normed = context.recorder.watch(context.part("norm").path, x, normed)
+            x, norm_backward = normed
 
         @single_use
         def backward(dy: Array) -> tuple[Array, Array | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pellucid.core.array import Array, host
 from pellucid.nn.function import check_finite
@@ -14,6 +14,13 @@ Rotate = Callable[..., tuple[Any, Any]]
 """An op (x (T, H, D), positions (T,), angles) -> y (T, H, D)."""
 DistanceBias = Callable[[Array, int], Array]
 """(query position − key position (…, L, S), H) -> what is added to the scores (…, H, L, S)."""
+
+
+class Relative(NamedTuple):
+    """How distances share the rows of a table: `ops.relative_buckets`."""
+
+    buckets: int = 32
+    longest: int = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +47,8 @@ class Variant:
     """A query sees keys less than so many positions away (Mistral)."""
     distance_bias: DistanceBias | None = None
     """Added to the scores by distance: ALiBi."""
+    relative: Relative | None = None
+    """A learned number for every head and distance is added to the scores (T5)."""
     rotate: Rotate | None = None
     """Queries and keys are turned by their positions."""
     angles: Angles = PLAIN
@@ -59,7 +68,7 @@ class Variant:
 
     def of_memory(self) -> Variant:
         """Return the variant of cross-attention, whose keys have no distance from the queries."""
-        return replace(self, window=None, distance_bias=None, rotate=None)
+        return replace(self, window=None, distance_bias=None, relative=None, rotate=None)
 
     def score_mask(self, cu_q: Array, cu_k: Array, heads: int, dtype: Any) -> Array | None:
         """Return what window and distances do to the scores: (N or 1, H or 1, L, S), or None.
@@ -75,12 +84,7 @@ class Variant:
         """
         if self.window is None and self.distance_bias is None:
             return None
-        queries, keys = host.diff(cu_q), host.diff(cu_k)
-        earlier = host.unique(keys - queries) if len(queries) else host.zeros(1, int)
-        earlier = earlier if len(earlier) == 1 else keys - queries
-        query = earlier[:, None] + host.arange(int(queries.max(initial=0)))
-        distance = query[:, :, None] - host.arange(int(keys.max(initial=0)))
-        bias = None
+        distance, bias = distances(cu_q, cu_k), None
         if self.distance_bias is not None:
             bias = self.distance_bias(distance, heads).astype(dtype)
         if self.window is None:
@@ -91,3 +95,20 @@ class Variant:
 
 PAPER = Variant()
 """Vaswani et al. 2017, and torch.nn.MultiheadAttention."""
+
+
+def distances(cu_q: Array, cu_k: Array) -> Array:
+    """Return query position − key position, (N, L, S), or (1, L, S) where all sequences agree.
+
+    The queries of a sequence are the last of its keys.
+
+    >>> import numpy as np
+    >>> distances(np.array([0, 1]), np.array([0, 3]))
+    array([[[2, 1, 0]]])
+    """
+    queries, keys = host.diff(cu_q), host.diff(cu_k)
+    earlier = host.unique(keys - queries) if len(queries) else host.zeros(1, int)
+    earlier = earlier if len(earlier) == 1 else keys - queries
+    query = earlier[:, None] + host.arange(int(queries.max(initial=0)))
+    found: Array = query[:, :, None] - host.arange(int(keys.max(initial=0)))
+    return found

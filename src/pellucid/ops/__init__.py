@@ -20,6 +20,7 @@ from pellucid.ops.leaky_relu import leaky_relu, leaky_relu_backward
 from pellucid.ops.linear import linear, linear_backward
 from pellucid.ops.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_backward
 from pellucid.ops.packed_attention import packed_attention, packed_attention_backward
+from pellucid.ops.relative_buckets import relative_buckets
 from pellucid.ops.relu import relu, relu_backward
 from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
 from pellucid.ops.rotary import rotary, rotary_backward
@@ -61,6 +62,7 @@ __all__ = [
     "log_softmax_backward",
     "packed_attention",
     "packed_attention_backward",
+    "relative_buckets",
     "relu",
     "relu_backward",
     "rms_norm",

@@ -13,6 +13,7 @@ from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
 from pellucid.data.tokenizers import TokenizerLike
 from pellucid.generation import Decodes, SampleConfig, SearchConfig, sample, sample_stream, search
+from pellucid.models.quantize import Arithmetic
 
 TEXTS_AT_ONCE = 128
 
@@ -65,6 +66,8 @@ class GenerationPipeline(ABC):
     """When set, answers are sampled instead of searched for."""
     prefix: str = ""
     """What every answer begins with, except the empty one to an empty text."""
+    arithmetic: Arithmetic = "float32"
+    """What compiled decoding multiplies; int8 for a model that was stored in it."""
 
     def __post_init__(self) -> None:
         if self.prefix and (unknown := self.target.unknown_characters([self.prefix])):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pellucid import ops
+from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
 from pellucid.data.tokenizers import TokenizerLike
 from pellucid.generation import Decodes, compile_model
@@ -102,17 +103,17 @@ class CausalLMPipeline(GenerationPipeline):
         text = Packed.of([[*opening, *answer]])
         rows, _ = self.model.rows(text, recorder=recorder, inference=True)
         asked = slice(len(opening) - 1, None)
-        log_p, _ = ops.log_softmax(self.model.output(rows[asked]))
+        log_p, _ = ops.log_softmax(to_host(self.model.output(rows[asked])))
         weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)
         if recorder.maps:
-            seen = list(recorder.maps.values())[-1].weights[0].mean(axis=0)
+            seen = to_host(list(recorder.maps.values())[-1].weights)[0].mean(axis=0)
             weights = seen[asked, len(opening) - len(source) : len(opening)]
         eos = self.model.config.eos_token_id
         return Reading(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
 
     def speaker(self) -> Continuing:
         """Return what search and sampling decode with, compiled once for many texts."""
-        return Continuing(compile_model(self.model))
+        return Continuing(compile_model(self.model, self.arithmetic))
 
     def opening(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that are read of a text."""

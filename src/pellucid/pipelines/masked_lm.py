@@ -62,7 +62,7 @@ class MaskedLMPipeline:
         if not places:
             raise UserError(f"no {MASK} to fill: write it where a token is to be predicted")
         whole = Packed.of([[config.bos_token_id, *ids, config.eos_token_id]])
-        rows = self.model(whole, inference=True)
+        rows = to_host(self.model(whole, inference=True))
         p = np.exp(ops.log_softmax(rows[np.array(places) + 1])[0])
         order = np.argsort(-p, axis=1, kind="stable")[:, :best]
         pieces = text.split(MASK)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pellucid import ops
+from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import Decodes, compile_model
@@ -51,16 +52,16 @@ class Seq2SeqPipeline(GenerationPipeline):
         recorder = Recorder()
         batch = Batch(Packed.of([source]), Packed.of([[bos, *answer, eos]]))
         rows, _ = self.model.decode_rows(batch, recorder=recorder, inference=True)
-        log_p, _ = ops.log_softmax(self.model.output(rows))
+        log_p, _ = ops.log_softmax(to_host(self.model.output(rows)))
         layers = [name for name in recorder.maps if name.endswith("multihead_attn")]
         weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)
         if layers:
-            weights = np.asarray(recorder.maps[layers[-1]].weights)[0].mean(axis=0)
+            weights = to_host(recorder.maps[layers[-1]].weights)[0].mean(axis=0)
         return Reading(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
 
     def speaker(self) -> Decodes:
         """Return what search and sampling decode with, compiled once for many texts."""
-        return compile_model(self.model)
+        return compile_model(self.model, self.arithmetic)
 
     def opening(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that the encoder reads."""

@@ -5,24 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Router
+from starlette.types import Message, Receive, Scope, Send
 
 from pellucid import __version__
 from pellucid.core.errors import UserError
-from pellucid.serve import libretranslate, openai
+from pellucid.serve import libretranslate, openai, pages, view
 from pellucid.serve.fields import Field, RequestError
+from pellucid.serve.fill import FILL, fill
+from pellucid.serve.recorder import RECORD
 from pellucid.serve.service import Exchange, Service, until_gone
 from pellucid.serve.worker import BusyError, Ticket
 
@@ -39,31 +37,14 @@ class Endpoint(NamedTuple):
     methods: tuple[str, ...]
     work: Work
     fields: Sequence[Field] = ()
-    """Of the body of a POST."""
+    """Of the body of a POST, of the address of a GET."""
     open: bool = False
     """Whether it needs no API key."""
 
     @property
     def forms(self) -> bool:
         """Whether a body may be a form."""
-        return not self.path.startswith("/v1/")
-
-    @property
-    def error_body(self) -> ErrorBody:
-        """How its errors are written."""
-        return libretranslate.error_body if self.forms else openai.error_body
-
-
-async def page(exchange: Exchange) -> Response:
-    """GET /: a page to type into."""
-    nonce = secrets.token_urlsafe(16)
-    policy = (
-        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; "
-        "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
-        "form-action 'none'"
-    )
-    text = PAGE.read_text(encoding="utf-8").replace("NONCE", nonce)
-    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+        return self.path in LIBRETRANSLATES
 
 
 async def health(exchange: Exchange) -> Response:
@@ -94,16 +75,23 @@ async def openapi(exchange: Exchange) -> Response:
     """GET /openapi.json: this API's description."""
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
-        about = " ".join((endpoint.work.__doc__ or "").split())
+        about = " ".join((endpoint.work.__doc__ or "").split()).partition(": ")[2]
+        about = about[:1].upper() + about[1:]
         for method in endpoint.methods:
             entry: dict[str, Any] = {
                 "summary": about,
                 "responses": {"200": {"description": "The answer"}, **_ERRORS},
             }
+            parameters: list[dict[str, Any]] = [
+                {"name": field.name, "in": "query", "schema": field.schema}
+                for field in (endpoint.fields if method == "GET" else ())
+            ]
             if "{name" in endpoint.path:
-                entry["parameters"] = [
+                parameters.append(
                     {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-                ]
+                )
+            if parameters:
+                entry["parameters"] = parameters
             if method == "POST" and endpoint.fields:
                 schema = {
                     "type": "object",
@@ -116,8 +104,7 @@ async def openapi(exchange: Exchange) -> Response:
                 entry["requestBody"] = {"required": True, "content": content}
             if not endpoint.open:
                 entry["security"] = [{}, {"key": []}]
-            path = endpoint.path.replace(":path", "")
-            paths.setdefault(path, {})[method.lower()] = entry
+            paths.setdefault(endpoint.path, {})[method.lower()] = entry
     return JSONResponse(
         {
             "openapi": "3.1.0",
@@ -137,114 +124,57 @@ _ERRORS = {
     }.items()
 }  # fmt: skip
 
-PAGE = Path(__file__).with_name("page.html")
+PROBES = ("/health", "/ready", "/metrics")
+MODELS = "/v1/models/"
+OTHER_SITES = (b"cross-site", b"same-site")
+"""What browsers say of a request that a page elsewhere makes."""
+LIBRETRANSLATES = ("/translate", "/detect", "/languages")
 
 ENDPOINTS = (
-    Endpoint("/", ("GET",), page, open=True),
+    Endpoint("/", ("GET",), pages.front, open=True),
+    Endpoint("/view", ("GET",), view.page, view.ADDRESS),
+    Endpoint("/view/record", ("POST",), view.record, RECORD),
     Endpoint("/health", ("GET",), health, open=True),
     Endpoint("/ready", ("GET",), ready, open=True),
     Endpoint("/metrics", ("GET",), metrics),
+    Endpoint("/docs", ("GET",), pages.docs, open=True),
     Endpoint("/openapi.json", ("GET",), openapi, open=True),
     Endpoint("/v1/models", ("GET",), openai.models),
-    Endpoint("/v1/models/{name:path}", ("GET",), openai.models),
+    Endpoint(f"{MODELS}{{name}}", ("GET",), openai.models),
     Endpoint("/v1/chat/completions", ("POST",), openai.chat, openai.CHAT),
     Endpoint("/v1/completions", ("POST",), openai.completions, openai.COMPLETIONS),
     Endpoint("/v1/embeddings", ("POST",), openai.embeddings, openai.EMBEDDINGS),
+    Endpoint("/fill", ("POST",), fill, FILL),
     Endpoint("/translate", ("POST",), libretranslate.translate, libretranslate.TRANSLATE),
     Endpoint("/detect", ("POST",), libretranslate.detect_language, libretranslate.DETECT),
     Endpoint("/languages", ("GET",), libretranslate.languages),
 )
 
 
-def application(service: Service) -> ASGIApp:
-    """Return the application; its model thread runs from startup to shutdown."""
+class Application:
+    """Answers requests: finds the endpoint, counts and logs; it is an ASGI application.
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        service.worker.start()
-        yield
-        service.stopping = True
-        await asyncio.to_thread(service.worker.stop)
-
-    routes = [
-        Route(endpoint.path, _call(service, endpoint), methods=list(endpoint.methods))
-        for endpoint in ENDPOINTS
-    ]
-    app = Starlette(
-        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_error}
-    )
-    app.router.redirect_slashes = False
-    return Around(app, service)
-
-
-def _call(service: Service, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-    """Return what answers a request, or writes why not."""
-
-    async def call(request: Request) -> Response:
-        exchange = Exchange(service, request)
-        headers: dict[str, str] = {}
-        try:
-            if request.method == "POST":
-                await exchange.read_body(endpoint.forms)
-            if not endpoint.open:
-                exchange.authorise()
-            async with asyncio.timeout(service.limits.seconds):
-                answer = await until_gone(exchange, endpoint.work(exchange))
-            return answer or Response(status_code=499)  # the client has gone: nobody reads this
-        except RequestError as error:
-            status, message, field = error.status, error.message, error.field
-        except UserError as error:
-            status, message, field = 400, str(error), None
-        except BusyError as error:
-            status, message, field = 429, str(error), None
-            headers["Retry-After"] = "1"
-        except TimeoutError:
-            status, message, field = 504, "the answer took too long", None
-        except Exception as error:
-            exchange.failed(error)
-            status, message, field = 500, "the server failed; its log says where", None
-        if status in (408, 413):
-            headers["Connection"] = "close"  # the rest of the body is not read
-        return Written(endpoint.error_body(status, message, field), status, headers)
-
-    return call
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    """Write what Starlette itself refuses: an unknown path, or a method."""
-    status = getattr(error, "status_code", 500)
-    message = {404: "there is no such path", 405: "this path has no such method"}.get(status, "")
-    openais = request.url.path.startswith("/v1/")
-    body = (openai if openais else libretranslate).error_body(status, message, None)
-    return Written(body, status, getattr(error, "headers", None))
-
-
-class Written(JSONResponse):
-    """JSON in ASCII: a message may repeat what is no text."""
-
-    def render(self, content: Any) -> bytes:
-        """Return the body."""
-        return json.dumps(content).encode()
-
-
-class Around:
-    """What happens round every request: the host is checked, and it is counted and logged.
-
-    When a request ends in any way, its jobs are cancelled.
+    A request's jobs are cancelled when it ends in any way. The model's thread runs from startup to
+    shutdown.
     """
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self.app, self.service = app, service
-        self.paths = {endpoint.path for endpoint in ENDPOINTS}
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.endpoints: dict[str, dict[str, Endpoint]] = {}
+        for endpoint in ENDPOINTS:
+            methods = [*endpoint.methods, *(["HEAD"] if "GET" in endpoint.methods else [])]
+            self.endpoints[endpoint.path] = dict.fromkeys(methods, endpoint)
+        self._lifespan = Router(lifespan=self._run)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            await self._lifespan(scope, receive, send)
             return
         began = asyncio.get_running_loop().time()
         tickets: list[Ticket] = []
         scope["state"] = {**scope.get("state", {}), "began": began, "tickets": tickets}
+        path = _known_path(scope, self.endpoints)
         status = 499
 
         async def sent(message: Message) -> None:
@@ -253,32 +183,44 @@ class Around:
                 status = message["status"]
             await send(message)
 
+        exchange = Exchange(self.service, Request(scope, receive))
         try:
-            if self._known_host(scope):
-                await self.app(scope, receive, sent)
-            else:
-                body = {"error": "this server goes by another name; see --host"}
-                await Written(body, 421)(scope, receive, sent)
+            response = self._refused(scope, path) or await answer(
+                exchange, self.endpoints[path][scope["method"]]
+            )
+            await response(scope, receive, sent)
+        except Exception as error:  # while it was sent: its beginning cannot be taken back
+            exchange.failed(error)
         finally:
             for ticket in tickets:
                 ticket.cancel()
-            seconds = asyncio.get_running_loop().time() - began
-            path = scope["path"] if scope["path"] in self.paths else "other"
-            self.service.metrics.requests[path, status] += 1
-            self.service.metrics.seconds.add(path, seconds)
-            record = {
-                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                "method": scope["method"] if scope["method"] in ("GET", "POST") else "other",
-                "path": path,
-                "status": status,
-                "seconds": round(seconds, 4),
-                "answers": len(tickets),
-                "tokens": sum(len(ticket.job.answer) for ticket in tickets),
-            }
-            probes = ("/health", "/ready", "/metrics")
-            _log.log(logging.DEBUG if path in probes else logging.INFO, "%s", json.dumps(record))
+            self._note(scope["method"], path, status, began, tickets)
 
-    def _known_host(self, scope: Scope) -> bool:
+    @asynccontextmanager
+    async def _run(self, app: Router) -> AsyncIterator[None]:
+        self.service.worker.start()
+        yield
+        self.service.stopping = True
+        await asyncio.to_thread(self.service.recorder.stop)
+        await asyncio.to_thread(self.service.worker.stop)
+
+    def _refused(self, scope: Scope, path: str) -> Response | None:
+        """Return the answer to a request that no endpoint gets."""
+        headers = dict(scope["headers"])
+        if not self._known_host(headers):
+            status, message = 421, "this server goes by another name; see --host"
+        elif path not in self.endpoints:
+            status, message = 404, "there is no such path"
+        elif scope["method"] not in self.endpoints[path]:
+            status, message = 405, "this path has no such method"
+        elif scope["method"] == "POST" and headers.get(b"sec-fetch-site") in OTHER_SITES:
+            status, message = 403, "a page of another site may not ask this server"
+        else:
+            return None
+        allowed = {"Allow": ", ".join(self.endpoints[path])} if status == 405 else None
+        return Written(_error_body(path)(status, message, None), status, allowed)
+
+    def _known_host(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether the request calls the server by a name of its own.
 
         Without this, a page on the web could reach a server on this machine through a name of its
@@ -286,8 +228,82 @@ class Around:
         """
         if not self.service.hosts:
             return True
-        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-        return _without_port(host) in self.service.hosts
+        return _without_port(headers.get(b"host", b"").decode("latin-1")) in self.service.hosts
+
+    def _note(
+        self, method: str, path: str, status: int, began: float, tickets: Sequence[Ticket]
+    ) -> None:
+        """Count and log a request that has ended."""
+        seconds = asyncio.get_running_loop().time() - began
+        path = path if path in self.endpoints else "other"
+        self.service.metrics.requests[path, status] += 1
+        self.service.metrics.seconds.add(path, seconds)
+        level = logging.DEBUG if path in PROBES else logging.INFO
+        if not _log.isEnabledFor(level):
+            return
+        record = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "method": method if method in ("GET", "POST") else "other",
+            "path": path,
+            "status": status,
+            "seconds": round(seconds, 4),
+            "answers": len(tickets),
+            "tokens": sum(len(ticket.job.answer) for ticket in tickets),
+        }
+        _log.log(level, "%s", json.dumps(record))
+
+
+async def answer(exchange: Exchange, endpoint: Endpoint) -> Response:
+    """Return an endpoint's answer, or why there is none."""
+    limits = exchange.service.limits
+    headers: dict[str, str] = {}
+    try:
+        if exchange.request.method == "POST":
+            await exchange.read_body(endpoint.forms)
+        if not endpoint.open:
+            exchange.authorise()
+        async with asyncio.timeout(limits.seconds):
+            made = await until_gone(exchange, endpoint.work(exchange))
+        return made or Response(status_code=499)  # the client has gone: nobody reads this
+    except RequestError as error:
+        status, message, field = error.status, error.message, error.field
+    except UserError as error:
+        status, message, field = 400, str(error), None
+    except BusyError as error:
+        status, message, field = 429, str(error), None
+        headers["Retry-After"] = "1"
+    except TimeoutError:
+        status, message, field = 504, "the answer took too long", None
+    except Exception as error:
+        exchange.failed(error)
+        status, message, field = 500, "the server failed; its log says where", None
+    if status in (408, 413):
+        headers["Connection"] = "close"  # the rest of the body is not read
+    if status == 401 and endpoint.path == "/view":
+        headers["WWW-Authenticate"] = 'Basic realm="Pellucid: any name, and an API key"'
+    return Written(_error_body(endpoint.path)(status, message, field), status, headers)
+
+
+def _known_path(scope: Scope, endpoints: Mapping[str, Any]) -> str:
+    """Return a request's path; of one with a model's name in it, the endpoint's."""
+    path: str = scope["path"]
+    if path not in endpoints and path.startswith(MODELS):
+        scope["path_params"] = {"name": path.removeprefix(MODELS)}
+        return f"{MODELS}{{name}}"
+    return path
+
+
+def _error_body(path: str) -> ErrorBody:
+    """Return how the errors of a path are written."""
+    return libretranslate.error_body if path in LIBRETRANSLATES else openai.error_body
+
+
+class Written(JSONResponse):
+    """JSON in ASCII: a message may repeat what is no text."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content).encode()
 
 
 def _without_port(host: str) -> str:

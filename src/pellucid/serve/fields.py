@@ -36,6 +36,7 @@ class Field(NamedTuple):
         kinds: Mapping[str, Any] = {
             "text or list": {"anyOf": [text, {"type": "array", "items": text}]},
             "array": {"type": "array", "items": {"type": "object"}},
+            "integers": {"type": "array", "items": {"type": "integer"}},
         }
         kind = kinds.get(self.type, {"type": self.type})
         return {
@@ -54,6 +55,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "object": (dict,),
     "array": (list,),
+    "integers": (list,),
     "text or list": (str, list),
 }
 
@@ -76,6 +78,8 @@ def _value(value: Any, field: Field) -> Any:
         fits = False
     if field.type == "text or list" and isinstance(value, list):
         fits = all(isinstance(item, str) for item in value)
+    if field.type == "integers" and fits:
+        fits = all(type(item) is int for item in value)
     if not fits:
         raise RequestError(
             400, f"{field.name} must be a {field.type}, got {_short(value)}", field.name
@@ -100,7 +104,8 @@ def from_json(raw: bytes) -> dict[str, Any]:
     """Return the object in a JSON body. Raises `RequestError` for anything else."""
     try:
         body = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
-        json.dumps(body, ensure_ascii=False).encode("utf-8")  # half of a surrogate pair: no text
+        if b"\\u" in raw:  # half of a surrogate pair is no text
+            json.dumps(body, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
         raise RequestError(400, "the body is not JSON in UTF-8") from None
     if not isinstance(body, dict):

@@ -39,7 +39,7 @@ def _translators(exchange: Exchange) -> dict[tuple[str, str], Served]:
 
 
 async def languages(exchange: Exchange) -> Response:
-    """GET or POST /languages."""
+    """GET /languages: what can be translated into what."""
     pairs = _translators(exchange)
     codes = sorted({code for pair in pairs for code in pair})
     return JSONResponse(
@@ -55,7 +55,7 @@ async def languages(exchange: Exchange) -> Response:
 
 
 async def detect_language(exchange: Exchange) -> Response:
-    """POST /detect."""
+    """POST /detect: the languages that a text may be written in."""
     text = read(exchange.body, DETECT)["q"]
     return JSONResponse(_detected(exchange, text))
 
@@ -68,7 +68,7 @@ def _detected(exchange: Exchange, text: str) -> list[dict[str, Any]]:
 
 
 async def translate(exchange: Exchange) -> Response:
-    """POST /translate."""
+    """POST /translate: texts in another language."""
     asked = read(exchange.body, TRANSLATE)
     if asked["format"] not in (None, "text"):
         raise RequestError(400, "format must be text", "format")

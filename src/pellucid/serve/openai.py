@@ -75,7 +75,7 @@ def error_body(status: int, message: str, field: str | None) -> dict[str, Any]:
 
 
 async def models(exchange: Exchange) -> Response:
-    """GET /v1/models, and /v1/models/NAME."""
+    """GET /v1/models, and /v1/models/NAME: the models, or one."""
     name = exchange.request.path_params.get("name")
     served = exchange.service.models
     if name is None:
@@ -93,11 +93,13 @@ def _card(served: Served) -> dict[str, Any]:
         "created": served.created,
         "owned_by": "pellucid",
         "task": served.family.task,
+        "use": served.use if served.example else None,
+        "languages": served.languages,
     }
 
 
 async def chat(exchange: Exchange) -> Response:
-    """POST /v1/chat/completions."""
+    """POST /v1/chat/completions: an answer to the last user message."""
     asked = _read(exchange, CHAT)
 
     def choice(text: str | None, index: int, reason: str | None, streamed: bool) -> dict[str, Any]:
@@ -113,7 +115,7 @@ async def chat(exchange: Exchange) -> Response:
 
 
 async def completions(exchange: Exchange) -> Response:
-    """POST /v1/completions."""
+    """POST /v1/completions: an answer to a text, or what follows it."""
     asked = _read(exchange, COMPLETIONS)
 
     def choice(text: str | None, index: int, reason: str | None, streamed: bool) -> dict[str, Any]:
@@ -125,7 +127,7 @@ async def completions(exchange: Exchange) -> Response:
 
 
 async def embeddings(exchange: Exchange) -> Response:
-    """POST /v1/embeddings."""
+    """POST /v1/embeddings: a vector for each text."""
     asked = _read(exchange, EMBEDDINGS)
     served = exchange.service.model(asked["model"], "embed")
     texts = [asked["input"]] if isinstance(asked["input"], str) else asked["input"]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from pellucid.core.errors import UserError
+from pellucid.serve.connection import Connection, State
+from pellucid.serve.models import Served
 from pellucid.serve.service import Service
+
+Load = Callable[[Mapping[str, Served]], Mapping[str, Served]]
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -51,7 +56,7 @@ def address(bound: socket.socket) -> str:
 class Server(uvicorn.Server):
     """uvicorn's server, which SIGTERM and SIGINT let finish what runs; a second SIGINT does not."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: Service, load: Load | None = None) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -59,10 +64,14 @@ class Server(uvicorn.Server):
             lifespan="on",
             server_header=False,
             ws="none",
-            h11_max_incomplete_event_size=65536,
+            log_level="error",
+            http=Connection,
         )
         super().__init__(config)
-        self.service = service
+        self.server_state = State(service.limits)
+        self.service, self.load = service, load
+        self._reloading: asyncio.Task[None] | None = None
+        self._again = False
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -72,11 +81,37 @@ class Server(uvicorn.Server):
             return
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = [signal.signal(number, self._stop) for number in numbers]
+        loop = asyncio.get_running_loop()
+        if self.load is not None and sys.platform != "win32":
+            loop.add_signal_handler(signal.SIGHUP, self.reload)
         try:
             yield
         finally:
+            if self.load is not None and sys.platform != "win32":
+                loop.remove_signal_handler(signal.SIGHUP)
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
+
+    def reload(self) -> None:
+        """Load the models anew, next to the requests; call it on the event loop.
+
+        Those that have begun are answered by the model that they began with.
+        """
+        if self._reloading is not None:
+            self._again = True  # what changed after this load began is loaded, too
+        else:
+            self._reloading = asyncio.create_task(self._reload())
+
+    async def _reload(self) -> None:
+        assert self.load is not None
+        try:
+            while not self.should_exit:
+                self._again = False
+                self.service.models = await asyncio.to_thread(self.load, self.service.models)
+                if not self._again:
+                    return
+        finally:
+            self._reloading = None
 
     def _stop(self, number: int, _: object) -> None:
         self.service.stopping = True
@@ -90,9 +125,13 @@ def serve(
     service: Service,
     bound: socket.socket,
     started: Callable[[Server], object] = lambda server: None,
+    load: Load | None = None,
 ) -> None:
-    """Answer requests until a signal comes; `started` may set the server's `should_exit`, too."""
-    server = Server(app, service)
+    """Answer requests until a signal comes; `started` may set the server's `should_exit`, too.
+
+    load: returns the models anew, given those there are; SIGHUP calls it.
+    """
+    server = Server(app, service, load)
     started(server)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)

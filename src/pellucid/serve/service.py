@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.serve.fields import RequestError, from_form, from_json
+from pellucid.serve.limits import Limits
 from pellucid.serve.metrics import Metrics
 from pellucid.serve.models import Served
+from pellucid.serve.recorder import Recorder
 from pellucid.serve.worker import Ticket, Worker
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one request may ask for, and all together."""
-
-    body: int = 262_144
-    """Bytes of a request's body."""
-    body_seconds: float = 10.0
-    """Seconds in which a body must have arrived."""
-    tokens: int = 1024
-    """Tokens of an answer."""
-    seconds: float = 60.0
-    """Seconds in which a request must be answered."""
-    texts: int = 64
-    """Texts, or answers to a text, in one request."""
-    waiting: int = 256
-    """Inputs that may wait, of all clients together."""
 
 
 @dataclass
@@ -54,6 +40,7 @@ class Service:
     hosts: Sequence[str] = ()
     """Names that a request may call this server by; none: any."""
     metrics: Metrics = field(default_factory=Metrics)
+    recorder: Recorder = field(default_factory=Recorder)
     stopping: bool = False
 
     def admits(self, key: str) -> bool:
@@ -74,8 +61,16 @@ class Service:
         return served
 
 
+def _password(credentials: str) -> str:
+    """Return the password in the credentials of HTTP's basic scheme, or ""."""
+    try:
+        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
+
+
 def _does(served: Served, task: str) -> bool:
-    return task == ("generate" if served.family.generates else "embed")
+    return (task == "generate") == served.family.generates
 
 
 @dataclass
@@ -96,8 +91,10 @@ class Exchange:
         """Raise `RequestError` unless the request has one of the server's keys."""
         if not self.service.keys:
             return
-        scheme, _, bearer = self.request.headers.get("authorization", "").partition(" ")
-        key = bearer.strip() if scheme.lower() == "bearer" else self.body.get("api_key", "")
+        scheme, _, given = self.request.headers.get("authorization", "").partition(" ")
+        key = given.strip() if scheme.lower() == "bearer" else self.body.get("api_key", "")
+        if scheme.lower() == "basic":  # what a browser asks its user for
+            key = _password(given.strip())
         if not isinstance(key, str) or not self.service.admits(key):
             raise RequestError(
                 401, "the API key is missing or wrong; send Authorization: Bearer KEY"
@@ -174,14 +171,23 @@ class Exchange:
             pass
 
 
-async def until_gone(exchange: Exchange, work: Any) -> Any:
+async def until_gone(exchange: Exchange, work: Awaitable[T]) -> T | None:
     """Return what a coroutine returns, or None if the client goes first, and the work with it."""
-    tasks = [asyncio.ensure_future(work), asyncio.ensure_future(exchange.gone())]
+    task = asyncio.current_task()
+    assert task is not None
+    watch = asyncio.ensure_future(exchange.gone())
+
+    def stop(_: object) -> None:
+        task.cancel()
+
+    watch.add_done_callback(stop)
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return tasks[0].result() if tasks[0].done() else None
+        return await work
+    except asyncio.CancelledError:
+        if not watch.done():
+            raise
+        task.uncancel()
+        return None
     finally:
-        for task in tasks:
-            if task.cancel():  # False: it has ended
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+        watch.remove_done_callback(stop)
+        watch.cancel()

@@ -28,6 +28,7 @@ from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.schedules import SCHEDULES
 
 BETAS = (0.9, 0.999)
+PARTS = 8  # of a step, where there are several workers and the settings say nothing
 # The choices are the registries' own.
 if TYPE_CHECKING:
     ModelConfig = Any
@@ -222,6 +223,11 @@ class TrainingConfig:
     """Random seed of dropout."""
     accumulate: int = 1
     """Process each batch in this many parts: less memory, the same result to rounding."""
+    parts: int | None = None
+    """Compute a step in this many parts, whose gradients are added in one fixed tree, and divide
+    them among the workers: the result does not depend, to the last bit, on how many workers there
+    are, at most one for each part. A part is then processed in `accumulate` parts. Unset: without
+    the tree for one process, 8 for several."""
     loss_normalisation: Literal["token", "sentence", "sum"] = "token"
     """What a step's summed loss is divided by: its target tokens, its sentences, or nothing."""
     label_smoothing: float = 0.0
@@ -251,7 +257,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
-        for name in ("steps", "epochs", "minutes", "checkpoint_every", "patience"):
+        for name in ("steps", "epochs", "minutes", "parts", "checkpoint_every", "patience"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"{name} must be above 0 or unset, got {value}")

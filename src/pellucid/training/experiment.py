@@ -9,13 +9,16 @@ import logging
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
+from pellucid.core.device import CPU, Precision, check_device, described, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text
 from pellucid.core.settings import to_mapping
@@ -41,10 +44,11 @@ from pellucid.models.config import ADDED
 from pellucid.models.quantize import WeightFormat
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import model_card, note_quantized
-from pellucid.training.config import DataConfig, RunConfig, TokenizerConfig
+from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.trainer import Trainer, ValidationMetric
+from pellucid.training.workers import Workers
 
 Say = Callable[[Text], None]
 
@@ -117,21 +121,58 @@ def train_run(
     resume: bool = False,
     accept_changes: bool = False,
     weights: WeightFormat = "float32",
+    device: str = CPU,
+    precision: Precision = "float32",
     listeners: Iterable[Listener] = (),
     say: Say = lambda line: None,
+    workers: Workers | None = None,
 ) -> Outcome:
     """Train as `config` says, in a run folder, and write the model folder `model` inside it.
 
-    `say` gets, a line at a time, what was read and how the model scores in the end.
+    `say` gets, a line at a time, what was read and how the model scores in the end. `device` and
+    `precision` are those of `core.device`; they are no settings of the run, which may be resumed on
+    another device. The model that is returned is on the CPU. workers: the processes that train
+    together, each of which calls this with the same arguments; the first one writes the folder, and
+    only its outcome has scores.
 
     Raises `UserError` for what the user can fix; what was saved before is whole. Raises
     `BrokenPipeError` when nobody reads what `say` or a listener prints: a step that was begun is
     then finished and saved, a trained model is written.
     """
+    check_device(device, precision)
+    if device != CPU and config.training.parts is not None:
+        raise UsageError("training.parts divides steps on the CPU; leave it or --device out")
+    workers = workers or Workers()
+    if workers.size > 1 and config.training.parts is None:
+        config = replace(config, training=replace(config.training, parts=PARTS))
+    run = partial(
+        _train_run, config, folder, resume, accept_changes, weights, device, precision, listeners,
+        say, workers,
+    )  # fmt: skip
+    if config.training.parts is None:
+        return run()
+    # BLAS changes the last bits with its number of threads; what is threaded here are the kernels.
+    with threadpool_limits(1, "blas"):
+        return run()
+
+
+def _train_run(
+    config: RunConfig,
+    folder: Path,
+    resume: bool,
+    accept_changes: bool,
+    weights: WeightFormat,
+    device: str,
+    precision: Precision,
+    listeners: Iterable[Listener],
+    say: Say,
+    workers: Workers,
+) -> Outcome:
     metric = METRICS.get(config.evaluation.metric)
     if metric:
         metric.check()  # now, rather than after the training
-    resumed = checkpoint_settings(folder) if resume else None
+    first = workers.rank == 0
+    resumed = checkpoint_settings(folder) if resume and first else None
     if resumed is not None:  # checked before a model is made of them
         # The model has learnt what its tokens mean, so a tokenizer's change cannot be accepted.
         fixed = {"tokenizer": to_mapping(config.tokenizer)}
@@ -140,7 +181,10 @@ def train_run(
     config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
     kept = _kept_tokenizers(folder, config) if resumed is not None else []
     trained, examples, config = prepare(
-        config, pairs, kept, check_data=resume and not accept_changes
+        config,
+        pairs,
+        kept if workers.size == 1 else _shared_tokenizers(config, pairs, kept, workers),
+        check_data=resume and not accept_changes,
     )
     digest = config.data.sha256
     if resumed is not None and not kept and resumed["data"]["sha256"] != digest:
@@ -149,16 +193,28 @@ def train_run(
             "before runs kept their tokenizers, so that what its tokens mean is no longer known; "
             "put the data back, or start a new run in another folder"
         )
-    say(_account(pairs, examples, trained))
+    judged = scoring(config, pairs.valid)
+    compared = {"training data": digest[:12], "validation data": judged["held_out"][:12]}
+    workers.agree("data", compared)
     batches_of(examples, config)  # raises for wrong sizes before there is a folder
-    with RunFolder(
-        folder,
-        _settings(config),
-        resume=resume,
-        accept_changes=accept_changes,
-        further=tokenizer_files(trained),
-        scoring=scoring(config, pairs.valid),
-    ) as run:
+    place(trained.model, device, precision)
+    if first:
+        say(_account(pairs, examples, trained))
+    opened = (
+        RunFolder(
+            folder,
+            _settings(config),
+            resume=resume,
+            accept_changes=accept_changes,
+            further=tokenizer_files(trained),
+            scoring=judged,
+            device=described(device, precision),
+        )
+        if first
+        else nullcontext()
+    )
+    with opened as run:
+        workers.begin()
         trainer = trainer_of(
             trained,
             pairs,
@@ -167,10 +223,13 @@ def train_run(
             run,
             listeners,
             metric=_validation_metric(trained, pairs.valid, config),
-            stopping=_announce_stop,
+            stopping=_announce_stop if first else str,
+            workers=workers,
         )
         with np.errstate(over="ignore", invalid="ignore"):  # the trainer reports it, with the step
             result = trainer.fit()
+        if run is None:
+            return Outcome(trained, pairs, None, result.interrupted)
         if result.interrupted == "SIGPIPE":
             _log.warning(
                 "the output is no longer read; step %d is saved, resume from it: %s",
@@ -178,9 +237,10 @@ def train_run(
                 run.resume_command,
             )
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        scores = None if result.interrupted else final_scores(trained, pairs, config)
+        place(trained.model, CPU)
         if result.interrupted is not None:
             return Outcome(trained, pairs, None, result.interrupted)
-        scores = final_scores(trained, pairs, config)
         made = note_quantized(card(folder, config, scores), weights)
         save_model(folder / "model", trained, made, weights)
         if scores is not None:
@@ -200,6 +260,16 @@ def train_run(
             )
         )
     return Outcome(trained, pairs, scores, None)
+
+
+def _shared_tokenizers(
+    config: RunConfig, pairs: Splits, kept: Sequence[Tokenizer], workers: Workers
+) -> Sequence[Tokenizer]:
+    """Return the first worker's tokenizers, which it keeps from before or learns, on every one."""
+    texts: list[str] = []
+    if workers.rank == 0:
+        texts = [tokenizer.to_json() for tokenizer in kept or _learn_tokenizers(config, pairs)]
+    return [Tokenizer.of_json(text) for text in workers.share(texts, patient=True)]
 
 
 def prepare(
@@ -350,11 +420,12 @@ def trainer_of(
     pairs: Splits,
     examples: Examples,
     config: RunConfig,
-    run: RunFolder,
+    run: RunFolder | None,
     listeners: Iterable[Listener] = (),
     *,
     metric: ValidationMetric | None = None,
     stopping: Callable[[str], object] = lambda name: None,
+    workers: Workers | None = None,
 ) -> Trainer:
     """Return the trainer of a run, on its encoded training pairs and its validation pairs."""
     held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
@@ -367,6 +438,7 @@ def trainer_of(
         run=run,
         listeners=listeners,
         stopping=stopping,
+        workers=workers,
     )
 
 

@@ -22,7 +22,14 @@ import numpy as np
 import tomli_w
 
 from pellucid.core.errors import UserError
-from pellucid.core.files import TEMPORARY, remove_temporary, saving, write_atomically
+from pellucid.core.files import (
+    MOST_BYTES,
+    TEMPORARY,
+    check_file,
+    remove_temporary,
+    saving,
+    write_atomically,
+)
 from pellucid.core.machine import environment
 from pellucid.core.settings import changes, flat
 from pellucid.training.checkpoint import (
@@ -105,6 +112,7 @@ class RunFolder:
         repeated from its config.toml.
     further: files that are written next to config.toml, by name.
     scoring: what held-out scores depend on besides the weights; a setting has its own name.
+    device: what the bits depend on besides this processor's environment, by name.
 
     A run that was stopped before it saved anything may also start again, with other settings.
 
@@ -125,12 +133,13 @@ class RunFolder:
         accept_changes: bool = False,
         further: Mapping[str, bytes] | None = None,
         scoring: Mapping[str, Any] | None = None,
+        device: Mapping[str, str] | None = None,
     ) -> None:
         self.path = path
         self.checkpoints = path / CHECKPOINTS
         self.settings = tomllib.loads(tomli_w.dumps(settings))
         self.further = dict(further or {})
-        self.environment = environment()
+        self.environment = {**environment(), **(device or {})}
         self.checkpoint: Checkpoint | None = None
         self.changed = False
         self.rescored = False
@@ -282,6 +291,7 @@ def read_settings(path: Path) -> dict[str, Any] | None:
     """
     file = path / CONFIG
     try:
+        check_file(file, MOST_BYTES)
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None

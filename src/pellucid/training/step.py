@@ -1,14 +1,15 @@
 """One step of training.
 
-A batch is processed in one or several parts, and their gradients of the *summed* loss add up. One
-factor at the end holds the clipping and what the loss is divided by, so the parts give the result
-of the whole to rounding. Dropout is keyed by (seed, step) and the example's number in the batch.
+A batch is processed in one or several parts, on one or several workers, and their gradients of the
+*summed* loss add up. One factor at the end holds the clipping and what the loss is divided by, so
+the parts give the result of the whole to rounding. Dropout is keyed by (seed, step) and the
+example's number in the batch: it does not depend on the parts either.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,8 @@ from pellucid.models.output import LossSum
 from pellucid.nn.module import Parameter
 from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer, clip_factor
+from pellucid.training.optimizers.sharded import ShardedOptimizer
+from pellucid.training.parts import split
 from pellucid.training.state import Tally
 
 
@@ -62,30 +65,19 @@ class Trainable(Protocol):
         """Switch dropout off."""
 
 
-def split(batch: Batch, parts: int) -> list[Batch]:
-    """Split a batch into at most `parts` batches of whole pairs, which keep their example numbers.
-
-    >>> from pellucid.core.batch import Packed
-    >>> batch = Batch(Packed.of([[5], [6, 7], [8]]), Packed.of([[1, 2], [1, 3, 2], [1, 2]]))
-    >>> [part.source.examples.tolist() for part in split(batch, 2)]
-    [[0, 1], [2]]
-    """
-    if parts == 1:
-        return [batch]
-    groups = np.array_split(np.arange(len(batch)), min(parts, len(batch)))
-    return [Batch(batch.source.select(g), batch.target.select(g)) for g in groups]
-
-
 def train_step(
     model: Trainable,
-    optimizer: ModelOptimizer,
+    optimizer: ModelOptimizer | ShardedOptimizer,
     batch: Batch,
     config: TrainingConfig,
     *,
     step: int,
     lr: float,
+    note: Sequence[float] = (),
 ) -> tuple[Tally, float]:
     """Take one step; return its sums and the gradient's norm before clipping.
+
+    note: what a sharded optimizer tells other workers on the way.
 
     Raises `DivergedError`, with the parameters unchanged, when the loss or the gradient is not
     finite.
@@ -93,11 +85,13 @@ def train_step(
     rng = Rng(config.seed).fold(step)
     optimizer.zero_grad()
     tally = Tally(sentences=len(batch), useful_tokens=batch.useful_tokens, steps=1)
-    for part in split(batch, config.accumulate):
-        loss, backward = model.loss(part, rng, config.label_smoothing)
+    if isinstance(optimizer, ShardedOptimizer):
+        losses = _losses_of_parts(model, optimizer, batch, config, rng, note)
+    else:
+        losses = [_add_gradients(model, split(batch, config.accumulate), config, rng)]
+    for loss in losses:
         if not math.isfinite(loss.nats):
             raise DivergedError(f"the loss is {loss.nats}", step, lr)
-        backward(1.0)
         tally.nats += loss.nats
         tally.target_tokens += loss.tokens
     divisor = {"token": tally.target_tokens, "sentence": tally.sentences, "sum": 1}
@@ -112,3 +106,41 @@ def train_step(
     optimizer.step(lr, scale * factor)
     tally.clipped = int(factor < 1.0)
     return tally, norm
+
+
+def _add_gradients(
+    model: Trainable, pieces: Sequence[Batch], config: TrainingConfig, rng: Rng
+) -> LossSum:
+    """Add the gradients of the summed loss of several batches; return that sum.
+
+    It ends at the first loss that is not finite, and without that batch's gradients.
+    """
+    nats, tokens = 0.0, 0
+    for piece in pieces:
+        loss, backward = model.loss(piece, rng, config.label_smoothing)
+        nats += loss.nats
+        tokens += loss.tokens
+        if not math.isfinite(nats):
+            break
+        backward(1.0)
+    return LossSum(nats, tokens)
+
+
+def _losses_of_parts(
+    model: Trainable,
+    optimizer: ShardedOptimizer,
+    batch: Batch,
+    config: TrainingConfig,
+    rng: Rng,
+    note: Sequence[float],
+) -> list[LossSum]:
+    """Add the gradients of this worker's parts; return the losses of all workers' parts.
+
+    A small batch has fewer parts than the settings say: the last ones are then empty.
+    """
+    parts = split(batch, optimizer.tree[1])
+    for number in optimizer.parts:
+        pieces = split(parts[number], config.accumulate) if number < len(parts) else []
+        optimizer.begin(number, max(len(pieces), 1))
+        optimizer.end(number, _add_gradients(model, pieces, config, rng))
+    return optimizer.exchange(note)

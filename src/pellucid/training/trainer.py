@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
+from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, check_weights
-from pellucid.evaluation.loss import held_out_loss
+from pellucid.evaluation.loss import held_out_loss, loss_sum, mean_loss
 from pellucid.nn import StateError
 from pellucid.training.checkpoint import WEIGHTS, checkpoint_path, read_checkpoint
-from pellucid.training.config import TrainingConfig
+from pellucid.training.config import PARTS, TrainingConfig
 from pellucid.training.events import (
     Chosen,
     Ended,
@@ -30,17 +33,21 @@ from pellucid.training.events import (
     Validated,
 )
 from pellucid.training.optimizers.model import ModelOptimizer
+from pellucid.training.optimizers.sharded import ShardedOptimizer
 from pellucid.training.run import RunFolder
 from pellucid.training.schedules import SCHEDULES
-from pellucid.training.signals import stop_on_signals
+from pellucid.training.signals import StopRequest, stop_on_signals
 from pellucid.training.state import Tally, TrainerState, reason_to_stop, share_used, total_steps
 from pellucid.training.step import DivergedError, Trainable, train_step
+from pellucid.training.workers import Workers
 
 logger = logging.getLogger(__name__)
 
 # A loss this far above the first one, and above that of guessing evenly among 160,000 tokens, has
 # diverged. It is a running mean, so that one bad batch does not end a run.
 EXPLODED, EXPLODED_NATS, RUNNING = 3.0, 12.0, 0.9
+STOPS = ("", "SIGINT", "SIGTERM", "SIGPIPE")
+"""What ends training early; workers tell each other the number."""
 
 
 class TrainingData(Protocol):
@@ -71,10 +78,11 @@ class Trainer:
     returns further scores by name. run: where checkpoints and metrics go, begun by `fit`; if it was
     resumed, training continues from its checkpoint. Without a run nothing is saved, and the model
     keeps its last weights. stopping: called with the signal that ends training, before the step is
-    finished (see `stop_on_signals`).
+    finished (see `stop_on_signals`). workers: the processes that train the model together; each
+    has a trainer of the same model, data and settings, and only the first one a run and listeners.
 
-    Raises `UsageError` when the settings name no end, when there is nothing to train on, or when
-    the score to monitor will not be there.
+    Raises `UsageError` when the settings name no end, when there is nothing to train on, when a
+    step has fewer parts than there are workers, or when the score to monitor will not be there.
     """
 
     def __init__(
@@ -88,6 +96,7 @@ class Trainer:
         run: RunFolder | None = None,
         listeners: Iterable[Listener] = (),
         stopping: Callable[[str], object] = lambda name: None,
+        workers: Workers | None = None,
     ) -> None:
         offered = {"loss"} if validation else set[str]()
         if metric and config.monitor != "loss":
@@ -97,16 +106,20 @@ class Trainer:
         self.validation, self.metric = validation, metric
         self.listeners: list[Listener] = list(listeners)
         self.stopping = stopping
+        self.workers = workers or Workers()
         self._unheard = False
-        self.optimizer = ModelOptimizer(model.named_parameters(), config.optimizer)
+        checkpoint = None if run is None else run.checkpoint
         self.state = TrainerState()
-        if run is not None and run.checkpoint is not None:
-            self.state = TrainerState.from_json(run.checkpoint.state["trainer"])
+        if checkpoint is not None:
+            self.state = TrainerState.from_json(checkpoint.state["trainer"])
             try:
-                model.load_state_dict(run.checkpoint.weights)
+                model.load_state_dict(checkpoint.weights)
             except StateError as error:
                 raise _other_model(error) from None
-            self.optimizer.load_state_dict(run.checkpoint.optimizer)
+        self.optimizer = optimizer_of(model, config, self.workers)
+        if self.workers.share(checkpoint is not None):
+            self.optimizer.load_state_dict({} if checkpoint is None else checkpoint.optimizer)
+        self.state = TrainerState.from_json(self.workers.share(self.state.as_json()))
         self._epoch = self.state.epoch
         self._batches = batches.epoch(self._epoch)
         if not len(self._batches):
@@ -116,7 +129,7 @@ class Trainer:
             self.state.batch, self.state.pass_ = 0, Tally()
             self._batches = batches.epoch(self._epoch)
         self._began = time.monotonic() - self.state.seconds
-        self._resumed_at = self.state.seconds
+        self._resumed_at = self._agreed = self.state.seconds
         if run is not None and run.changed:  # a run that was over may have been given more to do
             self.state.stopped = self._end_of_budget()
         if run is not None and run.rescored and self.state.stopped is None:
@@ -125,6 +138,7 @@ class Trainer:
             self.state.not_improved = 0
         if run is not None and run.changed and self.state.stopped is None:
             self.state.stopped = self._out_of_patience()
+        self.state = TrainerState.from_json(self.workers.share(self.state.as_json()))
         self._resumed_share = self._share()
 
     def fit(self) -> Result:
@@ -142,17 +156,19 @@ class Trainer:
         state, config = self.state, self.config
         if self.run is not None:
             self.run.begin()
-        parameters = sum(p.data.size for _, p in self.model.named_parameters())
+        parameters = sum(math.prod(p.shape) for _, p in self.model.named_parameters())
         self._tell(Started, parameters, config.steps, config.epochs, config.minutes)
         self.model.train()
         with stop_on_signals(self.stopping) as request:
             while state.stopped is None:
-                self._step()
-                # A run that is over needs no reader; but a signal during its last validation ends
-                # it before the scoring.
-                unheard = self._unheard and state.stopped is None
-                if (signal := request.signal or ("SIGPIPE" if unheard else None)) is not None:
-                    return self._interrupted(signal)
+                told = self._step(request)
+                if self.workers.size == 1:
+                    # A run that is over needs no reader; but a signal during its last validation
+                    # ends it before the scoring.
+                    unheard = self._unheard and state.stopped is None
+                    told = request.signal or unheard * "SIGPIPE"
+                if told:
+                    return self._interrupted(told)
         if self.run is not None:
             self.run.keep(self._kept())  # a kill after the last was written may have left others
         self._tell(Ended, state.stopped, self.seconds, state.best_step, state.best_score)
@@ -162,12 +178,13 @@ class Trainer:
 
     @property
     def seconds(self) -> float:
-        """Seconds of training so far, resumed parts included."""
-        return time.monotonic() - self._began
+        """Seconds of training so far, resumed parts included; of several workers, the first's."""
+        return time.monotonic() - self._began if self.workers.size == 1 else self._agreed
 
     # A step, and what falls due after it. The checkpoint comes last: it holds all the rest.
 
-    def _step(self) -> None:
+    def _step(self, request: StopRequest) -> str:
+        """Take a step; return the name of the signal that any of several workers has, or ""."""
         state, config = self.state, self.config
         began = time.monotonic()
         if self._epoch != state.epoch:
@@ -180,7 +197,12 @@ class Trainer:
             config,
             step=state.step + 1,
             lr=lr,
+            note=(began - self._began, STOPS.index(request.signal or self._unheard * "SIGPIPE")),
         )
+        told = 0
+        if isinstance(self.optimizer, ShardedOptimizer):
+            self._agreed = float(self.optimizer.notes[0, 0])
+            told = int(self.optimizer.notes[:, 1].max())
         tally.seconds = time.monotonic() - began
         self._advance(tally)
         self._check_loss(tally.loss, lr)
@@ -201,6 +223,7 @@ class Trainer:
         if validate or (every is not None and state.step % every == 0):
             state.checkpoints = [*state.checkpoints, state.step][-config.checkpoints_kept :]
             self._save()
+        return STOPS[told]
 
     def _advance(self, tally: Tally) -> None:
         state = self.state
@@ -244,7 +267,7 @@ class Trainer:
     def _validate(self) -> None:
         state, config = self.state, self.config
         began = time.monotonic()
-        loss, scores = self._score()
+        loss, scores = self._score_together()
         offered = {"loss": loss, **scores} if loss is not None else scores
         config.check(offered)
         score = offered[config.monitor]
@@ -264,6 +287,29 @@ class Trainer:
         self.model.eval()
         loss = held_out_loss(self.model, self.validation) if self.validation else None
         scores = {k: float(v) for k, v in self.metric(self.model).items()} if self.metric else {}
+        return self._finite(loss, scores)
+
+    def _score_together(self) -> tuple[float | None, dict[str, float]]:
+        """`_score` by all workers: the loss divided among them, the rest by the first one."""
+        workers = self.workers
+        self.model.eval()
+        loss = None
+        if self.validation:
+            each = -(-len(self.validation) // workers.size)
+            own = np.zeros((each, 2))
+            for i, at in enumerate(range(workers.rank, len(self.validation), workers.size)):
+                own[i] = loss_sum(self.model, self.validation[at])
+            rows = workers.rows(own, patient=True).swapaxes(0, 1).reshape(-1, 2)
+            loss = mean_loss(rows[: len(self.validation)].tolist())
+        scores: dict[str, float] = {}
+        if self.metric and workers.rank == 0:
+            scores = {k: float(v) for k, v in self.metric(self.model).items()}
+        return self._finite(loss, workers.share(scores, patient=True))
+
+    def _finite(
+        self, loss: float | None, scores: dict[str, float]
+    ) -> tuple[float | None, dict[str, float]]:
+        """Return scores once they are known to be finite, and the model to train mode."""
         self.model.train()
         if not all(map(math.isfinite, [*scores.values(), 0.0 if loss is None else loss])):
             raise DivergedError(
@@ -276,20 +322,23 @@ class Trainer:
     # Saving, and the weights to leave with
 
     def _save(self) -> None:
-        if self.run is None:
+        if self.run is None and self.workers.size == 1:
             return
         state = self.state
-        weights = self.model.state_dict()
+        weights = {name: to_host(x) for name, x in self.model.state_dict().items()}
         try:
             check_weights(weights, "its weights")
         except UserError as error:  # a step may diverge though its loss was finite
             lr = self._learning_rate(max(state.step, 1))
             raise DivergedError(str(error), state.step, lr) from None
+        optimizer = self.optimizer.state_dict()
         state.seconds = self.seconds
+        if self.run is None:
+            return
         path = self.run.save(
             state.step,
             weights,
-            self.optimizer.state_dict(),
+            optimizer,
             state.as_json(),
             self._kept(),
         )
@@ -374,6 +423,17 @@ class Trainer:
             except BrokenPipeError:  # the reader of what it prints has gone
                 self.listeners.remove(listener)
                 self._unheard = True
+
+
+def optimizer_of(
+    model: Trainable, config: TrainingConfig, workers: Workers
+) -> ModelOptimizer | ShardedOptimizer:
+    """Return the optimizer of a model for the parts of a step that its settings ask for."""
+    if config.parts is None and workers.size == 1:
+        return ModelOptimizer(model.named_parameters(), config.optimizer)
+    return ShardedOptimizer(
+        model.named_parameters(), config.optimizer, parts=config.parts or PARTS, workers=workers
+    )
 
 
 def _other_model(error: StateError) -> UserError:

@@ -7,6 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 
 import pellucid
 from pellucid import nn, ops
+from pellucid.ops.activations import ACTIVATIONS
 from pellucid.view.capture import Captured
 from pellucid.view.record import Cell, Check
 
@@ -34,26 +36,71 @@ class CodeLine(NamedTuple):
     text: str
 
 
-STEPS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
-    "dZ": ((ops.linear_backward, "dx"),),
-    "dV": ((ops.attention_backward, "dv"),),
-    "dW": ((ops.attention_backward, "dw"),),
-    "dA": ((ops.attention_backward, "da"), (ops.softmax_backward, "return")),
-    "dQ": ((ops.attention_backward, "dq"),),
-    "dK": ((ops.attention_backward, "dk"),),
-    "dx": ((ops.linear_backward, "dx"),),
-    "dlogits": ((ops.cross_entropy_backward, "return"), (ops.log_softmax_backward, "return")),
+class Place(NamedTuple):
+    """The statements of a function that assign one variable; "return" names its returns."""
+
+    function: Callable[..., Any]
+    name: str
+    which: slice = slice(0, 1)
+    """Which of them, in their order."""
+
+
+STEPS: dict[str, tuple[Place, ...]] = {
+    "dZ": (Place(ops.linear_backward, "dx"),),
+    "dV": (Place(ops.attention_backward, "dv"),),
+    "dW": (Place(ops.attention_backward, "dw"),),
+    "dA": (Place(ops.attention_backward, "da"), Place(ops.softmax_backward, "return")),
+    "dQ": (Place(ops.attention_backward, "dq"),),
+    "dK": (Place(ops.attention_backward, "dk"),),
+    "dx": (Place(ops.linear_backward, "dx"),),
+    "dlogits": (
+        Place(ops.cross_entropy_backward, "return"),
+        Place(ops.log_softmax_backward, "return"),
+    ),
+    "layer_norm.g": (Place(ops.layer_norm_backward, "g", slice(1, 2)),),
+    "layer_norm.dx": tuple(
+        Place(ops.layer_norm_backward, name) for name in ("mean_g", "mean_gx", "dx")
+    ),
+    "layer_norm.dweight": (Place(ops.layer_norm_backward, "dweight", slice(1, 2)),),
+    "layer_norm.dbias": (Place(ops.layer_norm_backward, "dbias"),),
+    "rms_norm.g": (Place(ops.rms_norm_backward, "g", slice(1, 2)),),
+    "rms_norm.dx": tuple(Place(ops.rms_norm_backward, name) for name in ("mean_gx", "dx")),
+    "rms_norm.dweight": (Place(ops.rms_norm_backward, "dweight", slice(1, 2)),),
+    "feed_forward.da": (Place(ops.linear_backward, "dx"),),
+    "feed_forward.dh": (Place(ops.bias_act_dropout_backward, "dx"),),
+    "feed_forward.dx": (Place(ops.linear_backward, "dx"),),
+    "feed_forward.dW1": (Place(ops.linear_backward, "dweight"),),
+    "output.dlog_p": (Place(ops.cross_entropy_backward, "dlog_p"),),
+    "output.dlogits": (Place(ops.log_softmax_backward, "return"),),
+    "output.dx": (Place(ops.linear_backward, "dx"),),
+    "activation.gelu": (Place(ops.gelu_backward, "return"),),
+    "activation.gelu_tanh": tuple(
+        Place(ops.gelu_backward, name, slice(1, 2) if name == "return" else slice(0, 1))
+        for name in ("t", "slope", "return")
+    ),
+    "activation.swiglu": tuple(Place(ops.swiglu_backward, name) for name in ("da", "return")),
 }
-"""The functions and the variables (or "return") that each step of the page is computed by."""
+STEPS |= {
+    f"activation.{name}": (Place(activation.op.backward, "return"),)
+    for name, activation in ACTIVATIONS.items()
+    if f"activation.{name}" not in STEPS
+}
+"""What computes each step of the page; steps of a norm begin with its name."""
 
 
+@cache
 def code() -> dict[str, list[CodeLine]]:
-    """Return the source lines of every step: the first statement for each of its variables.
+    """Return the source lines of every step.
 
     Raises `LookupError` when a function no longer has the variable that `STEPS` names.
     """
     return {
-        step: [line for function, name in places for line in statements(function, name)[0]]
+        step: [
+            line
+            for function, name, which in places
+            for statement in statements(function, name)[which]
+            for line in statement
+        ]
         for step, places in STEPS.items()
     }
 
@@ -66,7 +113,8 @@ def statements(function: Callable[..., Any], *names: str) -> list[list[CodeLine]
     Raises `LookupError` when the function has no statement for one of the names.
     """
     source, first = inspect.getsourcelines(function)
-    file = Path(inspect.getsourcefile(function) or "").relative_to(PACKAGE).as_posix()
+    path = Path(inspect.getsourcefile(function) or "")
+    file = path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else path.name
     found: list[list[CodeLine]] = []
     missing = set(names)
     for node in ast.walk(ast.parse(textwrap.dedent("".join(source)))):

@@ -13,7 +13,7 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.masked_lm import MaskedLM
 from pellucid.models.seq2seq import Seq2Seq
-from pellucid.nn.recorder import AttentionMap, Recorder
+from pellucid.nn.recorder import AttentionMap, Recorder, Rows
 from pellucid.view.record import KINDS, Candidate, Kind, Map, Step
 from pellucid.view.tokens import Label, Vocabulary
 
@@ -46,6 +46,8 @@ class Captured(NamedTuple):
     """Σ −log p of the expected tokens, in nats."""
     logits: Array
     """(L, V): row l predicts the token after token l of the last stack."""
+    rows: dict[str, Rows]
+    """What every part returned, and its gradient, by the part's name."""
 
 
 def capture_pair(
@@ -74,7 +76,7 @@ def capture_pair(
             expected,
             (lambda dlogits: rows_backward(output_backward(dlogits))) if maps else None,
         )
-    return Captured(maps_of(recorder, model), loss, logits)
+    return _captured(recorder, model, loss, logits)
 
 
 def capture_text(
@@ -94,10 +96,15 @@ def capture_text(
     with kernels.reference():
         if isinstance(model, MaskedLM) and model.head is None:
             rows, _ = model.rows(Packed.of([text]), recorder=recorder)
-            return Captured(maps_of(recorder, model), 0.0, rows)
+            return _captured(recorder, model, 0.0, rows)
         logits, backward = model.forward(Packed.of([text]), recorder=recorder)
         loss = _loss(logits, places, expected, backward if maps else None)
-    return Captured(maps_of(recorder, model), loss, logits)
+    return _captured(recorder, model, loss, logits)
+
+
+def _captured(recorder: Recorder | None, model: nn.Module, loss: float, logits: Array) -> Captured:
+    rows = {} if recorder is None else recorder.rows
+    return Captured(maps_of(recorder, model), loss, logits, rows)
 
 
 def _loss(

@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import logging
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -13,15 +14,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid import ops
+from pellucid.view import derive
 from pellucid.view.backward import code
-from pellucid.view.record import KINDS, Cell, Check, Language, Map, Record, select_cell
+from pellucid.view.record import (
+    KINDS,
+    Cell,
+    Check,
+    Derivation,
+    Language,
+    Map,
+    Part,
+    Record,
+    Side,
+    select_cell,
+)
 
 Array = np.ndarray
+SIDES: tuple[Side, ...] = ("source", "target")
 
 FORMAT = 2
 LARGEST = 15_000_000
 """Bytes that a page should stay under: most mail servers accept such an attachment."""
 TITLE, RECORD = "<!--title-->", "/*record*/"
+POLICY, DATA = "default-src 'none';", '<script id="record" type="application/json">'
+"""Where the template says what may be loaded, and where its data begins."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +62,11 @@ PRECISIONS = (
 )
 """Finest first; a page takes the first that keeps it small enough."""
 INPUT_BITS = 24
-"""Bits of the gradients of the layers' inputs, which a page has where there is room."""
+"""Bits of rows, and of the gradients of the layers' inputs, which a page has where it has room."""
+ROWS = 2_000_000
+"""Bytes of a page that the rows of the forward pass take at most."""
+WIDEST = 4096
+"""Numbers of the widest gradient of a derivation that a page has."""
 
 
 def page(record: Record, cell: Cell | None = None, language: Language | None = None) -> str:
@@ -56,16 +76,49 @@ def page(record: Record, cell: Cell | None = None, language: Language | None = N
     Numbers are kept to float32's precision where the file stays under 15 MB, else coarser; the
     page says by how much its weights are off.
     """
-    head, tail = _template().split(RECORD)
-    text = json.dumps(
-        as_json(record, cell, language), ensure_ascii=False, separators=(",", ":"), allow_nan=False
-    )
-    # In a script element only "<" could end it, or begin a comment; JSON may write it as \u003c.
-    title = html.escape(record.title)
-    whole = head.replace(TITLE, title) + text.replace("<", "\\u003c") + tail
+    whole = _page(record.title, dumps(as_json(record, cell, language)))
     if len(whole) > LARGEST:
         _log.warning("the page is %.1f MB, too large for many mailboxes", len(whole) / 1e6)
     return whole
+
+
+def live_page(title: str, record: str, live: Mapping[str, Any]) -> str:
+    """Return the page that `pellucid serve` answers with: it may ask its server for records.
+
+    record: JSON of the record that it opens with; live: what the server has, which the page reads
+    in its element `live`.
+    """
+    whole = _page(title, record)
+    for place, put in (
+        (POLICY, f"{POLICY} connect-src 'self';"),
+        (
+            DATA,
+            f'<script id="live" type="application/json">{_escaped(dumps(live))}</script>\n{DATA}',
+        ),
+    ):
+        head, tail = whole.split(place, 1)
+        whole = head + put + tail
+    return whole
+
+
+def script_of(page: str) -> str:
+    """Return the page's script, by whose digest a server can allow it alone."""
+    return page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
+
+
+def dumps(value: Any) -> str:
+    """Return JSON as pages and servers write it: short, and never NaN."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _page(title: str, record: str) -> str:
+    head, tail = _template().split(RECORD)
+    return head.replace(TITLE, html.escape(title)) + _escaped(record) + tail
+
+
+def _escaped(text: str) -> str:
+    """Keep JSON inside its script element: only "<" could end it, or begin a comment."""
+    return text.replace("<", "\\u003c")
 
 
 def as_json(
@@ -93,6 +146,9 @@ def as_json(
         "target": [list(label) for label in record.target],
         "off": max((_off(m, precision) for m in record.maps), default=0.0),
         "maps": _maps(record, precision, cell),
+        **_strip(record, precision, cell),
+        "derivations": [_derivation(derivation) for derivation in record.derivations],
+        "moved": derive.STEP,
         "steps": [
             {
                 "label": list(step.label),
@@ -118,7 +174,85 @@ def _size(record: Record, precision: Precision) -> int:
     """Estimate the bytes of a page without the gradients of the layers' inputs."""
     numbers = sum((m.q.size + m.k.size) // 2 for m in record.maps)
     rest = len(_template()) + 200 * (len(record.tree) + 10 * len(record.steps))
+    rest += sum(_token_size(record, side) for side in SIDES)
+    rest += 4 * sum(min(s.gradient.size, WIDEST) for d in record.derivations for s in d.steps)
     return precision.size(numbers) + rest
+
+
+def _token_size(record: Record, side: Side) -> int:
+    """Return the characters that the rows of one token take, and their gradients."""
+    parts = [part for part in record.parts if part.side == side]
+    arrays = [x for part in parts for x in (part.rows, part.drows) if x is not None]
+    return INPUT_BITS // 6 * sum(int(x.shape[1]) for x in arrays)
+
+
+def _strip(record: Record, precision: Precision, cell: Cell | None) -> dict[str, Any]:
+    """Return the parts: norms of all rows, and as many rows as there is room for.
+
+    Rows that are left out are those furthest from the cell that the page opens on.
+    """
+    if cell is None or not record.parts:
+        return {}
+    queries, keys = KINDS[cell.kind]
+    opened = {keys: cell.key, queries: cell.query}
+    room = min(ROWS, (LARGEST - _size(record, precision)) // 2)
+    needed = sum(len(record.side(side)) * _token_size(record, side) for side in SIDES)
+    kept: dict[Side, list[int]] = {}
+    for side in SIDES:
+        tokens = range(len(record.side(side)))
+        count = max(1, len(tokens) * room // max(needed, 1))
+        near = sorted(tokens, key=lambda token: abs(token - opened.get(side, 0)))
+        kept[side] = sorted(near[:count])
+    return {"kept": kept, "parts": [_part(part, kept[part.side]) for part in record.parts]}
+
+
+def _part(part: Part, kept: list[int]) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "role": part.role,
+        "stack": part.stack,
+        "side": part.side,
+        "layer": part.layer,
+        "block": part.block,
+        "kind": part.kind,
+        "shape": [list(axis) for axis in part.shape],
+        "tensors": [[name, list(shape), shared] for name, shape, shared in part.tensors],
+        "factor": part.factor,
+        "map": part.map,
+    }
+    for name, rows in (("rows", part.rows), ("drows", part.drows)):
+        if rows is not None:
+            norms = np.linalg.norm(np.asarray(rows, np.float64), axis=1)
+            values[name] = as_text(rows[kept][:, None], INPUT_BITS)
+            values[f"{name}_norms"] = as_text(norms[None, None], INPUT_BITS)
+    return values
+
+
+def _derivation(derivation: Derivation) -> dict[str, Any]:
+    return {
+        "role": derivation.role,
+        "kind": derivation.kind,
+        "stack": derivation.stack,
+        "side": derivation.side,
+        "row": derivation.row,
+        "name": derivation.name,
+        "layer": derivation.layer,
+        "block": derivation.block,
+        "steps": [
+            {
+                "name": step.name,
+                "gradient": as_text(step.gradient[None, None], INPUT_BITS)
+                if step.gradient.size <= WIDEST
+                else None,
+                "entry": list(step.entry),
+                "value": step.value,
+                "difference": step.difference,
+                "terms": [list(term) for term in step.terms],
+                "rest": step.rest,
+                "numbers": list(step.numbers),
+            }
+            for step in derivation.steps
+        ],
+    }
 
 
 def _check(check: Check) -> dict[str, Any]:

@@ -145,6 +145,76 @@ class Node(NamedTuple):
     """1 for the last token of the best answer, 2 of the second; 0 for all others."""
 
 
+Role = Literal[
+    "embedding", "positions", "segments", "sum", "norm", "queries", "keys", "values", "scores",
+    "softmax", "heads", "projection", "feed_forward", "residual", "transform", "output",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One step of the model's forward pass, and the rows that it returned."""
+
+    role: Role
+    stack: str
+    side: Side
+    """The sequence that its rows are of."""
+    layer: int | None = None
+    """Counted from 0; None outside the layers."""
+    block: int | None = None
+    """The residual step of the layer, from 0."""
+    kind: str = ""
+    """What the description calls it: "rms_norm", "swiglu", "rotary"."""
+    shape: tuple[tuple[str, int], ...]
+    """Of what it returns: the letter and the size of each axis."""
+    tensors: tuple[tuple[str, tuple[int, ...], str], ...] = ()
+    """Its parameters: name, shape, and the name of the parameter it shares its array with."""
+    factor: float | None = None
+    """What it multiplies by."""
+    map: str = ""
+    """The attention layer that it is a part of, by its full name."""
+    rows: Array | None = None
+    """(T, n); None where the map has them."""
+    drows: Array | None = None
+    """Their gradient."""
+
+
+class Derived(NamedTuple):
+    """One step of a backward pass: its gradient, and how one number of it comes about."""
+
+    name: str
+    gradient: Array
+    """Of the row in view (n,), or of a parameter."""
+    entry: tuple[int, ...]
+    """Where in the gradient the number is; a weight's has two indices."""
+    value: float
+    difference: float
+    """The finite difference of the same number."""
+    terms: tuple[tuple[float, float], ...] = ()
+    """The largest products of the sum that the number is."""
+    rest: int = 0
+    """How many products there are besides."""
+    numbers: tuple[float, ...] = ()
+    """What its equation has in its place, where it is no sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derivation:
+    """The backward pass through one part for one row, step by step."""
+
+    role: Role
+    kind: str
+    stack: str
+    side: Side
+    row: int
+    """Counted from 0."""
+    name: str
+    """Its first parameter."""
+    steps: tuple[Derived, ...]
+    layer: int | None = None
+    block: int | None = None
+
+
 @dataclass(frozen=True)
 class Record:
     """Everything that a picture of one sentence is drawn from.
@@ -165,6 +235,10 @@ class Record:
     check: Check | None = None
     notes: tuple[Text, ...] = ()
     """Unknown characters, an answer that did not end."""
+    parts: tuple[Part, ...] = ()
+    """The whole forward pass, in order."""
+    derivations: tuple[Derivation, ...] = ()
+    """The backward pass through the parts that are no attention, from the loss to the input."""
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,9 +17,11 @@ from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.view.backward import check_loss
 from pellucid.view.capture import Captured, capture_pair, capture_text, steps_of, undisturbed
+from pellucid.view.derive import derive
 from pellucid.view.picture import Picture
-from pellucid.view.record import Record, Text, select_cell
+from pellucid.view.record import KINDS, Record, Side, Text, select_cell
 from pellucid.view.search_tree import search_tree
+from pellucid.view.strip import parts_of
 from pellucid.view.tokens import UNKNOWNS, Input, Vocabulary, legible, specials_of
 
 MASK = "[MASK]"
@@ -119,6 +121,11 @@ def trace_seq2seq(
         tree=tree,
         notes=tuple(notes),
     )
+    texts: dict[Side, Sequence[int]] = {
+        "source": source_ids,
+        "target": [config.bos_token_id, *target_ids],
+    }
+    record = _followed(record, model, seen, texts, dict(enumerate(expected)))
     return _checked(record, model, run)
 
 
@@ -177,6 +184,8 @@ def trace_causal_lm(
         tree=tree,
         notes=notes,
     )
+    asked = dict(zip(places, expected, strict=True))
+    record = _followed(record, model, seen, {"target": [*opening, *generated]}, asked)
     return _checked(record, model, run)
 
 
@@ -242,6 +251,7 @@ def trace_masked_lm(
         steps=steps_of(seen.logits, expected, places, vocabulary),
         notes=tuple(notes),
     )
+    record = _followed(record, model, seen, {"source": text}, filled)
     return _checked(record, model, run) if expected else record
 
 
@@ -256,6 +266,25 @@ def _all_answers(search: SearchConfig | None, pipeline: Any) -> SearchConfig:
     """The search given, else the model's own; it returns as many answers as its beam holds."""
     search = search or (SearchConfig() if pipeline is None else pipeline.search)
     return replace(search, best=search.beam)
+
+
+def _followed(
+    record: Record,
+    model: nn.Module,
+    seen: Captured,
+    texts: Mapping[Side, Sequence[int]],
+    expected: Mapping[int, int],
+) -> Record:
+    """Add every part of the forward pass, and the backward pass of those that are no attention."""
+    if not record.maps:
+        return record
+    parts = parts_of(model, seen.rows, texts)
+    cell = select_cell(record)
+    queries, keys = KINDS[cell.kind]
+    rows = {keys: cell.key, queries: cell.query}
+    eps = model.config.layer_norm_eps  # type: ignore[attr-defined]
+    derivations = derive(parts, model.state_dict(), eps, rows, seen.logits, expected)
+    return replace(record, parts=parts, derivations=derivations)
 
 
 def _checked(record: Record, model: nn.Module, run: Callable[..., Captured]) -> Record:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.core.batch import Batch, Packed
+from pellucid.core.device import CPU, Precision, place
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.models.describe import describe
 from pellucid.models.sizes import forward_operations
@@ -52,9 +53,12 @@ def random_ids(length: int, vocabulary: int = V) -> tuple[np.ndarray, np.ndarray
     return draw(3, vocabulary, (N, length)), draw(3, vocabulary, (N, length + 1))
 
 
-def pellucid_trainer(config: Seq2SeqConfig) -> Callable[[Batch], float]:
+def pellucid_trainer(
+    config: Seq2SeqConfig, device: str = CPU, precision: Precision = "float32"
+) -> Callable[[Batch], float]:
     """Return what trains one step on a batch and gives the mean loss."""
     model, settings, done = Seq2Seq(config), TrainingConfig(steps=1), 0
+    place(model, device, precision)
     optimizer = ModelOptimizer(model.named_parameters(), settings.optimizer)
 
     def train(batch: Batch) -> float:

@@ -69,14 +69,16 @@ def torch_seq2seq(config: Seq2SeqConfig) -> tuple[Any, Callable[[Any, Any, Any],
             nn.init.xavier_uniform_(parameter)
 
     def rows(side: str, ids: Any) -> Any:
-        at = torch.arange(ids.shape[1])
+        at = torch.arange(ids.shape[1], device=ids.device)
         return parts["dropout"](parts[side](ids) * e**0.5 + parts[f"{side}_positions"](at))
 
     def forward(source: Any, target: Any, padding: Any) -> Any:
         y = parts["transformer"](
             rows("source", source),
             rows("target", target),
-            tgt_mask=nn.Transformer.generate_square_subsequent_mask(target.shape[1]),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(
+                target.shape[1], device=target.device
+            ),
             src_key_padding_mask=padding,
             memory_key_padding_mask=padding,
             tgt_is_causal=True,
@@ -90,15 +92,23 @@ class TorchTrainer:
     """One training step: cross-entropy, backward, clipping at 1, Adam (fused).
 
     `compiled` runs the model's forward and backward through torch.compile. Token `pad` is padding.
+    `narrow` computes under torch's autocast to bfloat16.
     """
 
     def __init__(
-        self, config: Seq2SeqConfig, threads: int, compiled: bool = False, pad: int = 0
+        self,
+        config: Seq2SeqConfig,
+        threads: int,
+        compiled: bool = False,
+        pad: int = 0,
+        device: str = "cpu",
+        narrow: bool = False,
     ) -> None:
         self._torch = torch = importlib.import_module("torch")
         torch.set_num_threads(threads)
         self.parts, forward = torch_seq2seq(config)
-        self.parts.train()
+        self.parts.train().to(device)
+        self._device, self._narrow = torch.device(device), narrow
         self._call = torch.compile(forward) if compiled else forward
         self._pad = pad
         self._parameters = [p for p in self.parts.parameters() if p.requires_grad]
@@ -107,12 +117,13 @@ class TorchTrainer:
     def step(self, source: np.ndarray, target: np.ndarray) -> float:
         """Train on padded ids (N, S) and (N, L + 1); return the mean loss."""
         torch = self._torch
-        x, y = torch.from_numpy(source), torch.from_numpy(target)
-        padding = x == self._pad
-        logits = self._call(x, y[:, :-1], padding if bool(padding.any()) else None)
-        loss = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), y[:, 1:].flatten(), ignore_index=self._pad
-        )
+        x, y = (torch.from_numpy(ids).to(self._device) for ids in (source, target))
+        padding = x == self._pad if (source == self._pad).any() else None
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._narrow):
+            logits = self._call(x, y[:, :-1], padding)
+            loss = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), y[:, 1:].flatten(), ignore_index=self._pad
+            )
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0, foreach=True)

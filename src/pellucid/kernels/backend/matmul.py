@@ -20,10 +20,9 @@ import numpy as np
 
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
-from pellucid.kernels.backend.simd import LANES, get, put
+from pellucid.kernels.backend.simd import LANES, WIDTH, get, put
 from pellucid.kernels.backend.tile import ROWS, product
 
-WIDTH = 2 * LANES
 DEPTH, HEIGHT = 256, 96
 _WORK = 1 << 19  # multiply-adds worth a separate task
 _COPIED = 1 << 12  # numbers copied, likewise
@@ -54,9 +53,14 @@ def multiply(
     A has its numbers next to each other along one of its two axes, C along its rows. `sums` (m,)
     gets the sums of A's rows if A is a transposed array: its blocks are copied anyway.
     """
-    tasks = min(threads.task_count(len(a) * packed.size, _WORK), threads.task_count(len(a), ROWS))
+    work = len(a) * packed.size
+    rows = min(threads.task_count(work, _WORK), threads.task_count(len(a), ROWS))
+    # Where there are too few rows for the threads, the panels are divided among the tasks too.
+    columns = threads.task_count(work // rows, _WORK, most=-(-threads.count() // rows))
+    columns = min(columns, max(len(packed), 1))
     _multiply(
-        tasks,
+        rows * columns,
+        columns,
         a,
         packed,
         c,
@@ -88,20 +92,24 @@ def _pack(task, tasks, b, packed):
                 packed[panel, i * WIDTH + j] = _f(0.0)
 
 
-@threads.parallel("f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1]")
-def _multiply(task, tasks, a, packed, c, bias, add, sums):
-    begin, end = threads.slice_of(task, tasks, len(a))
-    multiply_rows(a, packed, c, bias, add, sums, begin, end)
+@threads.parallel("i8,f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1]")
+def _multiply(task, tasks, columns, a, packed, c, bias, add, sums):
+    begin, end = threads.slice_of(task // columns, tasks // columns, len(a))
+    left, right = threads.slice_of(task % columns, columns, len(packed))
+    multiply_rows(a, packed, c, bias, add, sums, begin, end, left, right)
 
 
-@inner(signature="void(f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1],i8,i8)")
-def multiply_rows(a, packed, c, bias, add, sums, begin, end):
-    """Do rows begin … end of `multiply`; an empty `bias` or `sums` is none."""
+@inner(signature="void(f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1],i8,i8,i8,i8)")
+def multiply_rows(a, packed, c, bias, add, sums, begin, end, left, right):
+    """Do rows begin … end of `multiply` in panels left … right; empty `bias` or `sums` are none.
+
+    Every element is one chain of multiply-adds, so its bits do not depend on how C is divided.
+    """
     k, n = a.shape[1], c.shape[1]
     block = np.empty((DEPTH, HEIGHT), np.float32)
     edge = np.empty((HEIGHT, WIDTH), np.float32)
     a_row, a_step, c_row = a.strides[0] // 4, a.strides[1] // 4, c.strides[0] // 4
-    biased, summed = bias.shape[0] > 0, sums.shape[0] > 0
+    biased, summed = bias.shape[0] > 0, sums.shape[0] > 0 and left == 0
     partial = np.empty(HEIGHT, np.float32)
     for first in range(begin, end, HEIGHT):
         height = min(HEIGHT, end - first)
@@ -120,7 +128,7 @@ def multiply_rows(a, packed, c, bias, add, sums, begin, end):
                 for i in range(height if summed else 0):
                     sums[first + i] = partial[i] + (_f(0.0) if start == 0 else sums[first + i])
                 x, x_at, x_row, x_step = block, 0, 1, HEIGHT
-            for panel in range(len(packed)):
+            for panel in range(left, right):
                 c_at, used = first * c_row + panel * WIDTH, min(WIDTH, n - panel * WIDTH)
                 for i in range(height if biased and start == 0 else 0):
                     for j in range(used):

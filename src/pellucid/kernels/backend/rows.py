@@ -13,6 +13,7 @@ from pellucid.kernels.backend import threads
 
 Array = np.ndarray
 _NUMBERS = 1 << 14  # numbers worth a separate task
+_SUMS = 16  # partial sums of one kernel at most
 
 
 class Bits(NamedTuple):
@@ -105,5 +106,14 @@ def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | Non
 
 
 def row_tasks(rows: int, width: int) -> int:
-    """Return how many tasks to make of rows of this width."""
-    return threads.task_count(rows * width, _NUMBERS, most=min(16, rows))
+    """Return how many tasks to make of rows of this width, each writing to its own rows alone."""
+    most = max(_SUMS, threads.most_tasks())
+    return threads.task_count(rows * width, _NUMBERS, most=min(most, rows))
+
+
+def sum_tasks(rows: int, width: int) -> int:
+    """Return how many tasks to make of rows that are summed too, a partial sum in each task.
+
+    The number decides the bits, so that it depends on the shape alone.
+    """
+    return threads.task_count(rows * width, _NUMBERS, most=min(_SUMS, rows))

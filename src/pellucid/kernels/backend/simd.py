@@ -23,7 +23,10 @@ from numba.np.arrayobj import make_array
 # What code is compiled for. LLVM keeps its own vectors at 256 bits on Intel's processors; ours,
 # whose width is explicit, it keeps.
 _triple, _processor, _features = cpu_target.target_context.codegen().magic_tuple()
-LANES = 16 if "+avx512f" in _features.split(",") else 8
+FEATURES = frozenset(_features.split(","))
+LANES = 16 if "+avx512f" in FEATURES else 8
+WIDTH = 2 * LANES
+"""Columns of a panel, the part of a matrix that one pass of a product reads."""
 
 _i32 = ir.IntType(32)
 

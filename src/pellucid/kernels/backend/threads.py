@@ -26,6 +26,7 @@ from pellucid.kernels.backend.thread_pool import WORDS, run_tasks, this_call, wo
 _PATIENCE = 20_000
 _LINE = 8  # 64-bit words in a cache line
 _ALL = -1  # in the place of a task: all of them
+_FEW = 8  # tasks: a thread that comes late to a kernel still finds some
 
 
 def available() -> int:
@@ -45,7 +46,8 @@ class _Pool:
     def __init__(self) -> None:
         self._words = np.zeros(WORDS + _LINE, np.int64)
         self.address = -(-self._words.ctypes.data // (8 * _LINE)) * (8 * _LINE)
-        workers = available() - 1
+        self.threads = available()
+        workers = self.threads - 1
         self._wakers: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(workers)]
         self._asleep = [False] * workers
         for i in range(workers):
@@ -61,6 +63,8 @@ class _Pool:
 
     def wake(self) -> None:
         """Wake every sleeping worker; it joins this call or the next."""
+        if True not in self._asleep:  # with many workers the loop would cost more than a kernel
+            return
         for i, asleep in enumerate(self._asleep):
             if asleep:
                 self._asleep[i] = False
@@ -133,13 +137,29 @@ def parallel(*arguments: Any) -> Callable[[Callable[..., Any]], ParallelKernel]:
     return lambda f: ParallelKernel(f, signature)
 
 
-def task_count(work: int, smallest: int, most: int = 8) -> int:
+def count() -> int:
+    """Return how many threads kernels run on, the caller's among them."""
+    return available() if _pool is None else _pool.threads
+
+
+def most_tasks() -> int:
+    """Return how many tasks are worth making: two for each thread, and at least 8.
+
+    Only for kernels whose tasks write apart from each other. Where partial sums are added, their
+    number decides the bits, and must not depend on the threads.
+    """
+    return max(_FEW, 2 * count())
+
+
+def task_count(work: int, smallest: int, most: int | None = None) -> int:
     """Return how many tasks to make: at most `most`, none with less than `smallest` work.
+
+    Unless it is given, `most` is `most_tasks()`.
 
     >>> task_count(10, 4)
     2
     """
-    return max(1, min(most, work // smallest))
+    return max(1, min(most_tasks() if most is None else most, work // smallest))
 
 
 @inner()

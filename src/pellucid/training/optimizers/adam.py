@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
+from pellucid.core.array import Array, namespace
 from pellucid.training.optimizers.optimizer import Optimizer
-
-Array = np.ndarray
 
 
 class Moments(NamedTuple):
@@ -41,6 +38,7 @@ def adam(
     Any shape and dtype, the same of all four. Nothing is written into an argument.
     Source: Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019 for the decoupled decay.
 
+    >>> import numpy as np
     >>> zero = Moments(np.zeros(1), np.zeros(1))
     >>> adam(np.ones(1), np.array([5.0]), zero, step=1, lr=0.1)[0].round(6)
     array([0.9])
@@ -53,7 +51,7 @@ def adam(
     m, v = moments
     exp_avg = m + (gradient - m) * (1 - beta1)  # 1
     exp_avg_sq = beta2 * v + (1 - beta2) * (gradient * gradient)  # 2
-    root = np.sqrt(exp_avg_sq) / math.sqrt(1 - beta2**step) + eps  # 3
+    root = namespace(theta).sqrt(exp_avg_sq) / math.sqrt(1 - beta2**step) + eps  # 3
     theta = theta - (lr / (1 - beta1**step)) * (exp_avg / root)
     return theta, Moments(exp_avg, exp_avg_sq)
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from pellucid.core.array import Array, namespace
 from pellucid.training.optimizers.optimizer import Optimizer
-
-Array = np.ndarray
 
 
 def lion(
@@ -28,12 +25,13 @@ def lion(
     Any shape and dtype, the same of all. `step` is not used: there is no bias to correct. It suits
     a learning rate 3 to 10 times smaller than Adam's. Source: Chen et al. 2023, algorithm 2.
 
+    >>> import numpy as np
     >>> lion(np.ones(2), np.array([5.0, -0.1]), (np.zeros(2),), step=1, lr=0.1)[0]
     array([0.9, 1.1])
     """
     beta1, beta2 = betas
     (m,) = states
-    u = np.sign(beta1 * m + (1 - beta1) * gradient)  # 1
+    u = namespace(theta).sign(beta1 * m + (1 - beta1) * gradient)  # 1
     theta = theta - lr * (u + weight_decay * theta)  # 2
     return theta, (beta2 * m + (1 - beta2) * gradient,)  # 3
 

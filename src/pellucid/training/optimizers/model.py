@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pellucid import kernels
+from pellucid.core.array import Array, like, namespace, to_host
 from pellucid.core.errors import UserError
 from pellucid.core.vjp import check_gradient
 from pellucid.nn.module import Parameter
 from pellucid.training.config import OptimizerConfig
 from pellucid.training.optimizers import OPTIMIZERS
-
-Array = np.ndarray
 
 
 def global_norm(gradients: Iterable[Array]) -> float:
@@ -36,7 +35,7 @@ def global_norm(gradients: Iterable[Array]) -> float:
     if (run := _plan("global_norm", arrays)) is not None:
         return math.sqrt(run())
     total = 0.0
-    for g in arrays:
+    for g in map(to_host, arrays):
         # einsum runs on one thread without BLAS, so the order does not depend on thread counts.
         flat = np.ravel(g)
         total += float(np.einsum("i,i->", flat, flat, dtype=np.float64))
@@ -45,6 +44,8 @@ def global_norm(gradients: Iterable[Array]) -> float:
 
 def _whole(x: Array, dtype: Any) -> Array:
     """Return x in one piece of writeable memory, a copy only where it is not."""
+    if not isinstance(x, np.ndarray):
+        return namespace(x).astype(x, dtype, copy=False)
     if x.dtype == dtype and x.flags.c_contiguous and x.flags.writeable:
         return x
     return np.require(x, dtype, ["C", "W"])
@@ -72,10 +73,11 @@ class _Slot:
     def tensors(self) -> tuple[Array, ...]:
         """Return (θ, gradient, states …), all of θ's dtype, θ and the gradient in one piece."""
         parameter = self.parameter
-        parameter.data = _whole(parameter.data, parameter.data.dtype)
+        if parameter.master is None:
+            parameter.data = _whole(parameter.data, parameter.data.dtype)
         assert parameter.grad is not None  # only parameters with a gradient are stepped
-        gradient = _whole(parameter.grad, parameter.data.dtype)
-        return (parameter.data, gradient, *self.states)
+        theta = parameter.learnt
+        return (theta, _whole(parameter.grad, theta.dtype), *self.states)
 
 
 class ModelOptimizer:
@@ -101,7 +103,7 @@ class ModelOptimizer:
         for name, parameter in dict(parameters).items():
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                self._slots[name] = _Slot(parameter, self.optimizer.initial(parameter.data))
+                self._slots[name] = _Slot(parameter, self.optimizer.initial(parameter.learnt))
 
     def norm(self) -> float:
         """Return the global norm of the gradients that there are."""
@@ -113,7 +115,8 @@ class ModelOptimizer:
         return [
             name
             for name, slot in self._slots.items()
-            if slot.parameter.grad is not None and not np.isfinite(slot.parameter.grad).all()
+            if slot.parameter.grad is not None
+            and not np.isfinite(to_host(slot.parameter.grad)).all()
         ]
 
     def step(self, lr: float, scale: float = 1.0) -> None:
@@ -133,11 +136,14 @@ class ModelOptimizer:
         for slot in self._slots.values():
             if slot.parameter.grad is not None:
                 slot.step += 1
-                by_dtype.setdefault(slot.parameter.data.dtype, []).append(slot)
+                by_dtype.setdefault(slot.parameter.learnt.dtype, []).append(slot)
         # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
         options = {"lr": float(lr), **self.config.settings(), **self.optimizer.options}
         for slots in by_dtype.values():
             self._step(slots, float(scale), options)
+            for slot in slots:
+                if slot.parameter.master is not None:
+                    slot.parameter.narrow(slot.parameter.data.dtype)
 
     def _step(self, slots: list[_Slot], scale: float, options: dict[str, Any]) -> None:
         tensors = [slot.tensors() for slot in slots]
@@ -161,39 +167,56 @@ class ModelOptimizer:
             slot.parameter.grad = None
 
     def state_dict(self) -> dict[str, Array]:
-        """Return the state as named arrays: STATE.NAME for each of its states, and step.NAME."""
+        """Return the state as named arrays: STATE.NAME for each of its states, and step.NAME.
+
+        They are NumPy's, wherever the parameters are.
+        """
         state: dict[str, Array] = {}
         for name, slot in self._slots.items():
             for kept, array in zip(self.optimizer.states, slot.states, strict=True):
-                state[f"{kept}.{name}"] = array
+                state[f"{kept}.{name}"] = to_host(array)
             state[f"step.{name}"] = np.array(slot.step, np.int64)
         return state
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
         """Take over a state; raises `UserError` naming every array that does not fit."""
-        own = self.state_dict()
-        errors = [f"{name}: missing" for name in own.keys() - state.keys()]
-        errors += [f"{name}: unexpected" for name in state.keys() - own.keys()]
-        errors += [
-            f"{name}: expected {own[name].dtype}{own[name].shape}, got {a.dtype}{a.shape}"
-            for name, a in state.items()
-            if name in own and (a.shape != own[name].shape or a.dtype != own[name].dtype)
-        ]
-        if errors:
-            listed = "\n  ".join(sorted(errors))
-            raise UserError(
-                f"the optimizer's state is of another model or optimizer than {self.config.name}:"
-                f"\n  {listed}"
-            )
+        check_state(self.state_dict(), state, self.config.name)
         for name, slot in self._slots.items():
-            slot.states = tuple(np.array(state[f"{s}.{name}"]) for s in self.optimizer.states)
+            slot.states = tuple(
+                like(np.array(state[f"{s}.{name}"]), slot.parameter.learnt)
+                for s in self.optimizer.states
+            )
             slot.step = int(state[f"step.{name}"])
 
 
-def _plan(kernel: str | None, *args: Any, **options: Any) -> Callable[[], Any] | None:
-    """Plan a call of a kernel over whole models; None where it has to be the page."""
-    if kernel is None or not kernels.enabled():
+def check_state(own: Mapping[str, Array], state: Mapping[str, Array], optimizer: str) -> None:
+    """Raise `UserError` naming every array of a state that is not as in `own`."""
+    errors = [f"{name}: missing" for name in own.keys() - state.keys()]
+    errors += [f"{name}: unexpected" for name in state.keys() - own.keys()]
+    errors += [
+        f"{name}: expected {own[name].dtype}{own[name].shape}, got {a.dtype}{a.shape}"
+        for name, a in state.items()
+        if name in own and (a.shape != own[name].shape or a.dtype != own[name].dtype)
+    ]
+    if errors:
+        listed = "\n  ".join(sorted(errors))
+        raise UserError(
+            f"the optimizer's state is of another model or optimizer than {optimizer}:\n  {listed}"
+        )
+
+
+def _plan(
+    kernel: str | None, arrays: Sequence[Any], *args: Any, **options: Any
+) -> Callable[[], Any] | None:
+    """Plan a call of a kernel over whole models; None where it has to be the page.
+
+    arrays: of each parameter, one or a tuple of them; the first tells which kernels take it.
+    """
+    if kernel is None or not kernels.enabled() or not len(arrays):
         return None
-    plan = importlib.import_module(f"pellucid.kernels.{kernel}").plan
-    planned: Callable[[], Any] | None = plan(*args, **options)
+    family = kernels.family_of(arrays[0][0] if isinstance(arrays[0], tuple) else arrays[0])
+    if family is None:
+        return None
+    plan = importlib.import_module(f"{family}.{kernel}").plan
+    planned: Callable[[], Any] | None = plan(arrays, *args, **options)
     return planned

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-Array = np.ndarray
+from pellucid.core.array import Array, namespace
 
 
 @dataclass(frozen=True)
@@ -35,4 +33,4 @@ class Optimizer:
 
     def initial(self, theta: Array) -> tuple[Array, ...]:
         """Return the states before the first step: zeros."""
-        return tuple(np.zeros_like(theta) for _ in self.states)
+        return tuple(namespace(theta).zeros_like(theta) for _ in self.states)

@@ -1,31 +1,18 @@
-"""What damage does: models damaged in many ways, answers from many threads and processes.
-
-    python -m benchmarks.faults [--damages 200] [--seconds 60]
-
-A small model is saved, one file of a copy is damaged, and the copy is loaded and asked. It may be
-refused in words or answer as before; to answer otherwise, to end in another exception or to take
-more than 10 s is a failure. Then 8 threads, and 4 processes each by spawn and by fork, answer with
-one model; every answer must be the same. The exit code is 1 after a failure.
-"""
+"""Models with one damaged file: refused in words, or the same answers."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import multiprocessing
 import os
 import shutil
 import sys
-import tempfile
-import threading
-import time
-from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.faults import children
+from benchmarks.faults.mode import Case
 from safetensors.numpy import load_file, save_file
 
 import pellucid
@@ -39,7 +26,6 @@ from pellucid.pipelines import Seq2SeqPipeline
 TEXTS = ["hello", "there he", "oh", "tree or three"]
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FILES = (WEIGHTS, CONFIG, "tokenizer.json", "generation_config.json", "SHA256SUMS")
-SLOW = 10.0
 
 Damage = Callable[[Path, np.random.Generator], None]
 
@@ -129,83 +115,36 @@ DAMAGES: tuple[Damage, ...] = (
 )  # fmt: skip
 
 
-def outcome(folder: Path, expected: list[str]) -> str:
-    """Load a model and ask it: what became of it."""
-    began = time.perf_counter()
-    try:
-        same = pellucid.load(folder).best(TEXTS) == expected
-        found = "same answers" if same else "OTHER ANSWERS"
-    except UserError:
-        found = "refused"
-    except Exception as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        found = "TRACEBACK"
-    return "SLOW" if time.perf_counter() - began > SLOW else found
+class Models:
+    """Each case damages one file of a model, loads it and asks it."""
 
+    unit = "damaged model"
 
-def damaged_models(folder: Path, count: int) -> bool:
-    """Damage the model `count` times; print a table, return whether nothing failed."""
-    expected, found = pellucid.load(folder).best(TEXTS), Counter[tuple[str, str]]()
-    for i in range(count):
-        damage, draw = DAMAGES[i % len(DAMAGES)], np.random.default_rng(i)
-        copy = folder.with_name("copy")
-        shutil.copytree(folder, copy)
+    def __init__(self, place: Path) -> None:
+        self.folder, self.place = place / "model", place
+        write(self.folder)
+        self.expected = pellucid.load(self.folder).best(TEXTS)
+
+    def __call__(self, number: int) -> Case:
+        """Run one case."""
+        damage, draw = DAMAGES[number % len(DAMAGES)], np.random.default_rng(number)
+        copy = self.place / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.folder, copy)
         damage(copy, draw)
-        became = outcome(copy, expected)
-        if became.isupper():
-            print(f"{damage.__name__}, number {i}: {became}", file=sys.stderr)
-        found[damage.__name__, became] += 1
-        shutil.rmtree(copy)
-    print("| damage | refused | same answers | failures |\n|---|---:|---:|---:|")
-    for name in [damage.__name__ for damage in DAMAGES]:
-        own = Counter({became: n for (of, became), n in found.items() if of == name})
-        good = own["refused"], own["same answers"]
-        print(f"| {name} | {good[0]} | {good[1]} | {own.total() - sum(good)} |")
-    return not any(became.isupper() for _, became in found)
 
+        def ask() -> int:
+            try:
+                print(json.dumps(pellucid.load(copy).best(TEXTS)))
+            except UserError as error:
+                print(error, file=sys.stderr)
+                return 1
+            return 0
 
-def shared_model(folder: Path, seconds: float) -> bool:
-    """Answer from threads and processes; print a line each, return whether all were equal."""
-    trained = pellucid.load(folder)
-    expected = trained.best(TEXTS)
-    counts, ends = [0] * 8, time.monotonic() + seconds
-    wrong: list[int] = []
-
-    def answer(i: int) -> None:
-        while time.monotonic() < ends:
-            counts[i] += 1
-            if trained.best(TEXTS) != expected:
-                wrong.append(i)
-
-    threads = [threading.Thread(target=answer, args=(i,)) for i in range(len(counts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(f"8 threads, {seconds:g} s: {sum(counts)} rounds, {len(wrong)} of them otherwise")
-    right = not wrong
-    for method in ("spawn", "fork"):
-        context = multiprocessing.get_context(method)
-        with ProcessPoolExecutor(4, mp_context=context) as processes:
-            equal = [some == expected for some in processes.map(trained.best, [TEXTS] * 16)]
-        print(f"4 processes by {method}: {len(equal)} rounds, {equal.count(False)} otherwise")
-        right = right and all(equal)
-    return right
-
-
-def main() -> int:
-    """Run the campaign."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--damages", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "model"
-        write(folder)
-        whole = damaged_models(folder, options.damages)
-        equal = shared_model(folder, options.seconds)
-    return int(not (whole and equal))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+        ended = children.run(ask, self.place)
+        became = children.verdict(ended)
+        if became == "done":
+            same = json.loads(ended.out) == self.expected
+            became = "same answers" if same else "OTHER ANSWERS"
+        told = ended.err if became.isupper() else ""
+        return Case(damage.__name__.replace("_", " "), became, seconds=ended.cpu, figures=told)

@@ -1,0 +1,137 @@
+"""Commands in forked children: the imports are paid for once, and nothing a child does stays."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pellucid.cli.main import main
+
+MOST_CPU, MOST_WALL = 10.0, 60.0
+"""Seconds. The machine may be busy, so what counts as a hang is 10 s of the child's own work, or a
+minute in which it does less than that."""
+MOST_MEMORY = 6 * 2**30
+KILLED = 137
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended: its exit code, what it printed, and its seconds."""
+
+    code: int
+    out: str
+    err: str
+    cpu: float
+    wall: float
+    slow: bool
+    """It was stopped after `MOST_CPU` or `MOST_WALL` seconds."""
+
+
+def run(
+    body: Callable[[], int], place: Path, stdin: bytes = b"", most_wall: float = MOST_WALL
+) -> Ended:
+    """Run a function in a forked child whose working folder is `place`; return how it ended.
+
+    A child that takes too long gets SIGINT, as from Ctrl-C, and SIGKILL after as long again.
+    """
+    given, out, err = (place / f".{name}" for name in ("stdin", "stdout", "stderr"))
+    given.write_bytes(stdin)
+    sys.stdout.flush()
+    began, used_before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    child = os.fork()
+    if not child:
+        _in_child(body, place, given, out, err)
+    slow, status = False, 0
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        wall = time.monotonic() - began
+        if ended:
+            break
+        if wall > most_wall + slow * MOST_WALL or _cpu(child) > MOST_CPU * (1 + slow):
+            os.kill(child, signal.SIGKILL if slow else signal.SIGINT)
+            slow = True
+        time.sleep(0.01)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = used.ru_utime + used.ru_stime - used_before.ru_utime - used_before.ru_stime
+    texts = [path.read_bytes().decode("utf-8", "replace") for path in (out, err)]
+    for path in (given, out, err):
+        path.unlink()
+    return Ended(os.waitstatus_to_exitcode(status), *texts, cpu, wall, slow)
+
+
+def command(
+    words: list[str], place: Path, stdin: bytes = b"", most_wall: float = MOST_WALL
+) -> Ended:
+    """Run one command line of Pellucid."""
+    return run(lambda: main(words), place, stdin, most_wall)
+
+
+def start(body: Callable[[], int], place: Path) -> int:
+    """Run a function in a forked child that says nothing; return its number."""
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        nothing = Path(os.devnull)
+        _in_child(body, place, nothing, nothing, place / ".stderr")
+    return child
+
+
+def warm(place: Path, *commands: list[str]) -> None:
+    """Run commands in this process, so that its children find modules and kernels loaded."""
+    with contextlib.chdir(place), contextlib.redirect_stdout(io.StringIO()) as out:
+        for words in commands:
+            if main(words):
+                raise RuntimeError(f"{words} failed: {out.getvalue()}")
+
+
+def _in_child(body: Callable[[], int], place: Path, given: Path, out: Path, err: Path) -> None:
+    code = KILLED
+    try:
+        os.setpgid(0, 0)
+        for path, number, flags in (
+            (given, 0, os.O_RDONLY),
+            (out, 1, os.O_WRONLY | os.O_CREAT),
+            (err, 2, os.O_WRONLY | os.O_CREAT),
+        ):
+            os.dup2(os.open(path, flags, 0o600), number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+        os.chdir(place)
+        code = body()
+        sys.stdout.flush()
+    except BaseException as error:
+        print(f"Traceback: {type(error).__name__}: {error}", file=sys.stderr)
+        code = 1
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _cpu(child: int) -> float:
+    """Return the seconds of processor time of a running child."""
+    try:
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def verdict(ended: Ended) -> str:
+    """Say what became of a command: in capitals what must not happen."""
+    if ended.slow:
+        return "SLOW"
+    if "Traceback" in ended.err or "This is a bug" in ended.err:
+        return "TRACEBACK"
+    if ended.code not in (0, 1, 2):
+        return f"EXIT CODE {ended.code}"
+    return "done" if ended.code == 0 else "refused"

@@ -1,0 +1,85 @@
+"""CTranslate2 behind Pellucid's own HTTP layer, for `benchmarks.serve --peer`.
+
+    python -m benchmarks.serve_peer MODEL --port 0
+
+Requests, queue, limits and thread are those of `pellucid serve`; only the engine is another. It has
+no batch that requests can join, so each round answers all that wait, up to 64, as one batch for
+each processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+
+from pellucid.families.folder import load_model
+from pellucid.generation import SearchConfig
+from pellucid.interop.ctranslate2 import write_ctranslate2
+from pellucid.serve.app import Application
+from pellucid.serve.batcher import Job, Waiting
+from pellucid.serve.models import serve_model
+from pellucid.serve.server import address, listen, serve
+from pellucid.serve.service import Service
+from pellucid.serve.worker import Worker
+
+
+class PeerBatcher:
+    """Answers waiting jobs batch by batch; `serve.batcher.Batcher` as the worker sees it."""
+
+    def __init__(self, pipeline: Any, folder: Path, rows: int = 64) -> None:
+        write_ctranslate2(pipeline.model, pipeline.source, pipeline.target, folder, "float32")
+        self.cores = len(os.sched_getaffinity(0))
+        self.translator = ctranslate2.Translator(
+            str(folder), compute_type="float32", inter_threads=self.cores, intra_threads=1
+        )
+        self.source = pipeline.source.vocabulary
+        self.ids = {name: i for i, name in enumerate(pipeline.target.vocabulary)}
+        self.rows, self.running, self.waiting = rows, 0, Waiting()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not len(self.waiting)
+
+    def round(self) -> int:
+        """Answer what waits."""
+        jobs: list[Job] = []
+        while self.waiting.next() is not None and len(jobs) < self.rows:
+            jobs.append(self.waiting.take())
+        config = jobs[0].config
+        assert isinstance(config, SearchConfig)
+        found = self.translator.translate_batch(
+            [[self.source[i] for i in job.opening] for job in jobs],
+            max_batch_size=max(8, -(-len(jobs) // self.cores)), beam_size=config.beam,
+            max_decoding_length=config.max_length, min_decoding_length=0,
+            length_penalty=config.length_penalty,
+        )  # fmt: skip
+        for job, one in zip(jobs, found, strict=True):
+            job.answer = [self.ids[name] for name in one.hypotheses[0]]
+            job.finished = job.done = True
+            job.notify(job)
+        return sum(len(job.answer) for job in jobs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--port", type=int, default=0)
+    arguments = parser.parse_args()
+    ours = serve_model("model", load_model(arguments.model))
+    with tempfile.TemporaryDirectory() as folder:
+        batcher: Any = PeerBatcher(ours.pipeline, Path(folder) / "model")
+        service = Service({"model": replace(ours, batcher=batcher)}, Worker())
+        bound = listen("127.0.0.1", arguments.port)
+        print(f"serving model at {address(bound)}", flush=True)
+        serve(Application(service), service, bound)
+
+
+if __name__ == "__main__":
+    main()

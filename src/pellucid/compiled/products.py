@@ -1,0 +1,134 @@
+"""The matrix products of compiled decoding, y = x Wᵀ + b: in float32, or with weights in int8.
+
+`round` prepares the rows of x, once for all products that read them; `fill` writes y, `add` adds
+it. In both, a row's bits do not depend on the other rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid.kernels.backend import int8
+from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.matmul import DEPTH, HEIGHT, WIDTH
+from pellucid.kernels.backend.simd import LANES, load, store
+from pellucid.kernels.backend.tile import product
+from pellucid.models.quantize import Arithmetic
+
+_f = np.float32
+
+
+class Rounded(NamedTuple):
+    """Rows rounded to int8, and the scale of each; empty in float32."""
+
+    rows: Any
+    scales: Any
+
+
+class Products(NamedTuple):
+    """The functions of one arithmetic, for kernels to call."""
+
+    scratch: Any
+    """(rows, longest k) -> Rounded, room for as many rows."""
+    round: Any
+    """(x, k, rounded): round X[:, :k], which is zero up to whole panels."""
+    fill: Any
+    """(x, rounded, k, w, at, bias, c, panels): C[:, : panels · WIDTH] = X[:, :k] Wᵀ + b."""
+    add: Any
+    """The same, added to C, whose width is panels · WIDTH."""
+    token: Any
+    """(inputs, token, j) -> a number of the token's vector."""
+
+
+@inner()
+def times(a, k, w, at, c, panels):
+    """Add A[:, :k] W to C[:, : panels · WIDTH]; W is in panels from `at`."""
+    m, a_row, c_row = len(a), a.shape[1], c.shape[1]
+    for first in range(0, m, HEIGHT):
+        height = min(HEIGHT, m - first)
+        for start in range(0, k, DEPTH):
+            depth = min(DEPTH, k - start)
+            for panel in range(panels):
+                product(
+                    height, WIDTH, depth, a, first * a_row + start, a_row, 1,
+                    w, at + (panel * k + start) * WIDTH, WIDTH,
+                    c, first * c_row + panel * WIDTH, c_row, True,
+                )  # fmt: skip
+
+
+@inner()
+def spread_bias(c, n, w, at):
+    """Set every row of C[:, :n] to a bias."""
+    for i in range(len(c)):
+        for j in range(0, n, LANES):
+            store(c, i * c.shape[1] + j, load(w, at + j))
+
+
+@inner()
+def add_bias(c, w, at):
+    """Add a bias to C."""
+    for i in range(len(c)):
+        for j in range(0, c.shape[1], LANES):
+            here = i * c.shape[1] + j
+            store(c, here, load(c, here) + load(w, at + j))
+
+
+@inner()
+def _no_scratch(rows, k):
+    return Rounded(np.empty((0, 0), np.uint8), np.empty(0, np.float32))
+
+
+@inner()
+def _keep(x, k, rounded):
+    pass
+
+
+@inner()
+def _fill(x, rounded, k, w, at, bias, c, panels):
+    spread_bias(c, panels * WIDTH, w.floats, bias)
+    times(x, k, w.floats, at, c, panels)
+
+
+@inner()
+def _add(x, rounded, k, w, at, bias, c, panels):
+    add_bias(c, w.floats, bias)
+    times(x, k, w.floats, at, c, panels)
+
+
+@inner()
+def _token(inputs, token, j):
+    return inputs.tokens[token, j]
+
+
+@inner()
+def _int8_scratch(rows, k):
+    wide = (k + int8.STEP - 1) // int8.STEP * int8.STEP
+    return Rounded(np.empty((rows, wide), np.uint8), np.empty(rows, np.float32))
+
+
+@inner()
+def _int8_round(x, k, rounded):
+    int8.round_rows(x, k, rounded.rows, rounded.scales)
+
+
+@inner()
+def _int8_fill(x, rounded, k, w, at, bias, c, panels):
+    int8.product(rounded.rows, rounded.scales, k, w.bytes, at, panels, w.floats, bias, c, False)
+
+
+@inner()
+def _int8_add(x, rounded, k, w, at, bias, c, panels):
+    int8.product(rounded.rows, rounded.scales, k, w.bytes, at, panels, w.floats, bias, c, True)
+
+
+@inner()
+def _int8_token(inputs, token, j):
+    return _f(inputs.tokens[token, j]) * inputs.token_scales[token]
+
+
+PRODUCTS: dict[Arithmetic, Products] = {
+    "float32": Products(_no_scratch, _keep, _fill, _add, _token),
+    "int8": Products(_int8_scratch, _int8_round, _int8_fill, _int8_add, _int8_token),
+}

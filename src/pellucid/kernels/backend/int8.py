@@ -1,0 +1,329 @@
+"""Products of 8-bit integers: y = x Wᵀ with the weights in int8, and x rounded to int8 row by row.
+
+    q[i, l] = round(x[i, l] · 127 / max|x[i]|)        one scale for each row
+    y[i, j] = (Σₗ q[i, l] w[j, l]) · (s[i] t[j]) + b[j]
+
+s[i] = max|x[i]| / 127, t[j] the scale of the weight's row j. The sum is exact in 32 bits (k up to
+131,072), so its order does not matter: a row's bits depend neither on the other rows nor on how the
+sum is cut, and are the same on every processor. What follows it is not reordered either.
+
+The block is that of `tile`, ROWS × 2 vectors of sums in registers, with four numbers of k in each
+lane. VNNI multiplies and adds them in one instruction (vpdpbusd), whose first factor has no sign: q
+is stored with 128 added, and the sums start at −128 Σₗ w[j, l]. Without VNNI the signs of q move to
+w, |q| w is summed in pairs in 16 bits (2 · 127 · 127 < 2¹⁵, so nothing saturates) and then in 32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.np.arrayobj import make_array
+
+from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.simd import (
+    FEATURES,
+    LANES,
+    WIDTH,
+    choose,
+    floats,
+    full,
+    highest,
+    instruction,
+    load,
+    spread,
+    total,
+)
+
+Array = np.ndarray
+
+GROUP = 4  # numbers of k that share a 32-bit lane
+STEP = 16  # k is padded to whole steps: four groups
+VNNI = ("+avx512vnni" if LANES == 16 else "+avxvnni") in FEATURES
+PAIRS = not VNNI and ("+avx512bw" if LANES == 16 else "+avx2") in FEATURES
+# Sums in registers, and beside them two vectors of weights and what the multiplication needs.
+ROWS = 8 if LANES == 16 else 6 if VNNI else 4
+
+_LARGEST = np.float32(127.0)
+_ROUND = np.float32(12582912.0)  # 1.5 · 2²³: adding it leaves the nearest integer in the low bits
+_TINY = np.float32(1e-30)  # 127 / this is finite
+_ZERO = np.float32(0.0)
+_EXACT: frozenset[str] = frozenset()
+
+_long, _int, _short, _byte = (ir.IntType(bits) for bits in (64, 32, 16, 8))
+_float = ir.FloatType()
+_sums, _floats = ir.VectorType(_int, LANES), floats.llvm
+_bytes, _shorts = ir.VectorType(_byte, GROUP * LANES), ir.VectorType(_short, 2 * LANES)
+
+
+# Packing ------------------------------------------------------------------------------------------
+
+
+def padded(k: int) -> int:
+    """Round up to whole steps."""
+    return -(-k // STEP) * STEP
+
+
+def panels(weight: Array) -> Array:
+    """Copy int8 rows (n, k) into panels: (⌈n / WIDTH⌉, WIDTH · (4 + padded k)) bytes.
+
+    A panel is −128 Σₗ w[j, l] of its columns in int32, then group after group of four numbers of
+    every column.
+    """
+    n, k = weight.shape
+    wide = np.zeros((-(-n // WIDTH) * WIDTH, padded(k)), np.int8)
+    wide[:n, :k] = weight
+    starts = (-128 * wide.sum(axis=1, dtype=np.int32)).reshape(-1, WIDTH)
+    groups = wide.reshape(len(starts), WIDTH, -1, GROUP).transpose(0, 2, 1, 3)
+    return np.concatenate(
+        [starts.view(np.uint8), groups.reshape(len(starts), -1).view(np.uint8)], axis=1
+    )
+
+
+# Rows of x ----------------------------------------------------------------------------------------
+
+
+@instruction
+def _put_bytes(_context, array, at, vector):
+    """Write the low bytes of LANES rounded numbers (see `_ROUND`), as the product reads them."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        array, at, vector = values
+        narrow = ir.VectorType(_byte, LANES)
+        low = builder.trunc(builder.bitcast(vector, _sums), narrow)
+        if VNNI:
+            low = builder.xor(low, ir.Constant(narrow, [-128] * LANES))
+        where = builder.gep(make_array(sig.args[0])(context, builder, array).data, [at])
+        builder.store(low, builder.bitcast(where, narrow.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, floats), emit
+
+
+@inner(_EXACT)
+def round_rows(x, k, bytes_, scales):
+    """Round X[:, :k] to `bytes_` (m, padded k or more) and write the scale of every row.
+
+    X is zero from column k to the next multiple of LANES. A row with inf or NaN gets the scale NaN.
+    """
+    for i in range(len(x)):
+        row, to = i * x.shape[1], i * bytes_.shape[1]
+        top, poison = full(_ZERO), full(_ZERO)
+        for l in range(0, k, LANES):  # noqa: E741 - as in the equations
+            v = load(x, row + l)
+            top = choose(v > top, v, top)
+            top = choose(_ZERO - v > top, _ZERO - v, top)
+            poison = poison + v * _ZERO
+        most = highest(top)
+        factor = _LARGEST / most if most > _TINY else _ZERO
+        scales[i] = most / _LARGEST + total(poison)
+        for l in range(0, k, LANES):  # noqa: E741
+            _put_bytes(bytes_, to + l, load(x, row + l) * factor + _ROUND)
+
+
+# One block ----------------------------------------------------------------------------------------
+
+
+def _call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def _dots(builder: Any, sums: Any, x: Any, w: Any) -> Any:
+    """Emit sums + the products of GROUP numbers in every lane, x and w being vectors of bytes."""
+    if VNNI:
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
+        return _call(builder, name, _sums, sums, *(builder.bitcast(v, _sums) for v in (x, w)))
+    zero = ir.Constant(_bytes, [0] * (GROUP * LANES))
+    if PAIRS:
+        below = builder.icmp_signed("<", x, zero)
+        size = builder.select(below, builder.sub(zero, x), x)
+        if LANES == 8:
+            w = _call(builder, "llvm.x86.avx2.psign.b", _bytes, w, x)
+        else:
+            w = builder.select(below, builder.sub(zero, w), w)
+        first, second = (
+            ("avx2.pmadd.ub.sw", "avx2.pmadd.wd")
+            if LANES == 8
+            else ("avx512.pmaddubs.w.512", "avx512.pmaddw.d.512")
+        )
+        pairs = _call(builder, f"llvm.x86.{first}", _shorts, size, w)
+        ones = ir.Constant(_shorts, [1] * (2 * LANES))
+        return builder.add(sums, _call(builder, f"llvm.x86.{second}", _sums, pairs, ones))
+    wide = ir.VectorType(_int, GROUP * LANES)
+    products = builder.mul(builder.sext(x, wide), builder.sext(w, wide))
+    for i in range(GROUP):
+        kind = ir.VectorType(_int, LANES)
+        every = ir.Constant(kind, [GROUP * lane + i for lane in range(LANES)])
+        part = builder.shuffle_vector(products, ir.Constant(wide, ir.Undefined), every)
+        sums = builder.add(sums, part)
+    return sums
+
+
+def _at(builder: Any, pointer: Any, offset: Any, kind: Any) -> Any:
+    return builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer())
+
+
+def _block(builder: Any, height: int, args: tuple[Any, ...]) -> None:
+    """Emit one block of C: `height` rows of one panel."""
+    x, x_row, s, panel, groups, t, b, c, c_row, add = args
+    # Few rows make few chains of sums, each of which waits for itself: several groups at once.
+    at_once = 4 if height == 1 else 2 if height == 2 else 1
+    cells = [(i, j) for i in range(height) for j in range(2)]
+    x_rows = [builder.gep(x, [builder.mul(x_row, _long(i))]) for i in range(height)]
+    zero = ir.Constant(_sums, [0] * LANES)
+    starts = [
+        builder.load(_at(builder, panel, _long(j * 4 * LANES), _sums), align=4) if VNNI else zero
+        for j in range(2)
+    ]
+    before = builder.block
+    loop, done = builder.append_basic_block("loop"), builder.append_basic_block("done")
+    builder.branch(loop)
+
+    builder.position_at_end(loop)
+    group = builder.phi(_long)
+    group.add_incoming(_long(0), before)
+    sums = []
+    for u in range(at_once):
+        for _, j in cells:
+            phi = builder.phi(_sums)
+            phi.add_incoming(starts[j] if u == 0 else zero, before)
+            sums.append(phi)
+    after = []
+    for u in range(at_once):
+        now = builder.add(group, _long(u))
+        offset = builder.mul(builder.add(now, _long(1)), _long(4 * WIDTH))
+        w = [
+            builder.load(
+                _at(builder, panel, builder.add(offset, _long(j * 4 * LANES)), _bytes), align=4
+            )
+            for j in range(2)
+        ]
+        four = builder.mul(now, _long(GROUP))
+        numbers = [
+            builder.bitcast(
+                spread(builder, builder.load(_at(builder, row, four, _int), align=4)), _bytes
+            )
+            for row in x_rows
+        ]
+        after += [
+            _dots(builder, sums[u * len(cells) + n], numbers[i], w[j])
+            for n, (i, j) in enumerate(cells)
+        ]
+    following = builder.add(group, _long(at_once))
+    group.add_incoming(following, loop)
+    for phi, value in zip(sums, after, strict=True):
+        phi.add_incoming(value, loop)
+    builder.cbranch(builder.icmp_signed("<", following, groups), loop, done)
+
+    builder.position_at_end(done)
+    t_j, b_j = (
+        [builder.load(_at(builder, p, _long(j * LANES), _floats), align=4) for j in range(2)]
+        for p in (t, b)
+    )
+    results = []
+    for n, (i, j) in enumerate(cells):
+        whole = after[n]
+        for u in range(1, at_once):
+            whole = builder.add(whole, after[u * len(cells) + n])
+        s_i = spread(builder, builder.load(builder.gep(s, [_long(i)]), align=4))
+        scaled = builder.fmul(builder.sitofp(whole, _floats), builder.fmul(s_i, t_j[j]))
+        results.append(builder.fadd(scaled, b_j[j]))
+    c_rows = [builder.gep(c, [builder.mul(c_row, _long(i))]) for i in range(height)]
+    with builder.if_else(add) as (adding, fresh):
+        for case, was in ((adding, True), (fresh, False)):
+            with case:
+                for (i, j), value in zip(cells, results, strict=True):
+                    where = _at(builder, c_rows[i], _long(j * LANES), _floats)
+                    if was:
+                        value = builder.fadd(builder.load(where, align=4), value)
+                    builder.store(value, where, align=4)
+
+
+def _block_function(module: Any) -> Any:
+    """Return the function of a module that computes one block of 1 to ROWS rows."""
+    name = "pellucid_int8_block"
+    if name in module.globals:
+        return module.globals[name]
+    octet, number = _byte.as_pointer(), _float.as_pointer()
+    arguments = [_long, octet, _long, number, octet, _long, number, number, number, _long]
+    function = ir.Function(
+        module, ir.FunctionType(ir.VoidType(), [*arguments, ir.IntType(1)]), name
+    )
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    end = function.append_basic_block("end")
+    choice = builder.switch(function.args[0], end)
+    for height in range(1, ROWS + 1):
+        case = builder.append_basic_block(f"rows{height}")
+        choice.add_case(_long(height), case)
+        builder.position_at_end(case)
+        _block(builder, height, tuple(function.args[1:]))
+        builder.branch(end)
+    builder.position_at_end(end)
+    builder.ret_void()
+    return function
+
+
+@instruction
+def _tile(_context, height, x, x_at, s, s_at, packed, at, groups, t, t_at, b_at, c, c_at, add):
+    n = types.intp
+    signature = types.void(n, x, n, s, n, packed, n, n, t, n, n, c, n, types.boolean)
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        height, x, x_at, s, s_at, packed, at, groups, t, t_at, b_at, c, c_at, add = values
+
+        def opened(i: int, array: Any) -> Any:
+            return make_array(sig.args[i])(context, builder, array)
+
+        def row_of(array: Any, item: int) -> Any:
+            strides = builder.extract_value(array.strides, 0)
+            return builder.sdiv(strides, _long(item))
+
+        x, s, packed, t, c = (
+            opened(i, a) for i, a in ((1, x), (3, s), (5, packed), (8, t), (11, c))
+        )
+        builder.call(
+            _block_function(builder.module),
+            [
+                height,
+                builder.bitcast(builder.gep(x.data, [x_at]), _byte.as_pointer()),
+                row_of(x, 1),
+                builder.gep(s.data, [s_at]),
+                builder.bitcast(builder.gep(packed.data, [at]), _byte.as_pointer()),
+                groups,
+                builder.gep(t.data, [t_at]),
+                builder.gep(t.data, [b_at]),
+                builder.gep(c.data, [c_at]),
+                row_of(c, 4),
+                add,
+            ],
+        )
+        return context.get_dummy_value()
+
+    return signature, emit
+
+
+@inner(_EXACT, signature="void(u1[:,::1],f4[::1],i8,u1[:,::1],i8,i8,f4[:,::1],i8,f4[:,:],b1)")
+def product(x, s, k, packed, at, wide, floats_, b_at, c, add):
+    """C[:, : wide · WIDTH] (+)= X Wᵀ + b, from rounded rows; W is in `wide` panels from `at`.
+
+    b begins at `b_at` of `floats_`, and after it the scales of W.
+    """
+    m = len(c)
+    groups = (k + STEP - 1) // STEP * (STEP // GROUP)
+    blocks = (m + ROWS - 1) // ROWS
+    c_row = c.strides[0] // 4
+    for panel in range(wide):
+        row = 0
+        here = at + panel * WIDTH * 4 * (1 + groups)
+        b = b_at + panel * WIDTH
+        for block in range(blocks):
+            height = (m - row + blocks - block - 1) // (blocks - block)
+            _tile(height, x, row * x.shape[1], s, row, packed, here, groups,
+                  floats_, b + wide * WIDTH, b, c, row * c_row + panel * WIDTH, add)  # fmt: skip
+            row += height

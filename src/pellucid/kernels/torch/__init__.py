@@ -1,0 +1,8 @@
+"""The second kernel family: PyTorch's own fused functions, for its tensors on any device.
+
+`kernels/torch/<name>.py` has `plan`, like `kernels/<name>.py`. Forward and backward are native
+functions of torch, called one by one; its autograd has no part in it. A page without a file here,
+or a call that is declined, runs the page of `ops`, on the device as well.
+
+Gradients of parameters that are computed in bfloat16 may come in float32: they are summed so.
+"""

@@ -1,0 +1,79 @@
+"""dropout(activation(x + b)) with torch's activations and their derivatives.
+
+ReLU keeps its output, which the next product keeps anyway; the others keep x + b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional
+
+from pellucid.core.rng import Rng
+from pellucid.core.vjp import Run, check_gradient
+from pellucid.kernels.torch.draws import draws_on, mask_of, masked
+from pellucid.kernels.torch.tensors import are_numbers, sum_of_rows
+
+Tensor = torch.Tensor
+_aten = torch.ops.aten
+
+
+class Native(NamedTuple):
+    """An activation of torch's: value(x) and slope(dy, x) -> dx."""
+
+    value: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor, Tensor], Tensor]
+    of_output: bool = False
+    """Whether slope reads the output, after dropout too, rather than x."""
+
+
+NATIVE = {
+    "relu": Native(torch.relu, lambda dy, y: _aten.threshold_backward(dy, y, 0), of_output=True),
+    "leaky_relu": Native(
+        lambda x: functional.leaky_relu(x, 0.01),
+        lambda dy, x: _aten.leaky_relu_backward(dy, x, 0.01, False),
+    ),
+    "gelu": Native(functional.gelu, lambda dy, x: _aten.gelu_backward(dy, x)),
+    "gelu_tanh": Native(
+        lambda x: functional.gelu(x, approximate="tanh"),
+        lambda dy, x: _aten.gelu_backward(dy, x, approximate="tanh"),
+    ),
+    "silu": Native(functional.silu, lambda dy, x: _aten.silu_backward(dy, x)),
+}
+"""The activations of `ops.activations` that torch has."""
+
+
+def plan(
+    x: Tensor,
+    bias: Tensor | None,
+    *,
+    activation: str = "relu",
+    dropout: float = 0.0,
+    rng: Rng | None = None,
+) -> Run | None:
+    """Plan `ops.bias_act_dropout` for an activation that torch has."""
+    native = NATIVE.get(activation)
+    if native is None or not (
+        are_numbers(x, bias)
+        and (bias is None or bias.shape == x.shape[-1:])
+        and draws_on(x.device, dropout, rng)
+    ):
+        return None
+
+    def run() -> tuple[Tensor, Any]:
+        shifted = x if bias is None else x + bias
+        keep = mask_of(x, dropout, rng)
+        y = masked(native.value(shifted), keep, dropout)
+        kept = y if native.of_output else shifted
+
+        def backward(dy: Tensor) -> tuple[Tensor, Tensor | None]:
+            """Return dx and dbias."""
+            check_gradient(dy, tuple(x.shape))
+            dx = native.slope(masked(dy, keep, dropout), kept)
+            return dx, None if bias is None else sum_of_rows(dx.reshape(-1, dx.shape[-1]))
+
+        return y, backward
+
+    return run

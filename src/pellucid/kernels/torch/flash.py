@@ -1,0 +1,136 @@
+"""torch's fused attention, forward and backward: no score matrix is kept.
+
+On the CPU the padded flash function; dropout, which it does not have, is left to the page. On a GPU
+the functions for sequences of any lengths one after another, which are what packed rows are: the
+memory-efficient one, and for bfloat16 flash attention. Both keep the log-sum-exp of each row. The
+GPU's backward adds in no fixed order, so its last bits vary from run to run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from pellucid.core.rng import Rng
+from pellucid.kernels.torch.draws import seed_of
+from pellucid.kernels.torch.tensors import are_numbers, on_device
+
+Tensor = torch.Tensor
+_aten = torch.ops.aten
+_ALIGNED = 8  # numbers of a head's width that the GPU's functions read together
+_FROM_TOP_LEFT = 1  # the causal mask in which query l sees keys 0 … l
+_WIDEST_FLASH = 256
+_PACKED = ("cuda",)  # the types of device that have functions for packed rows
+
+
+def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether there is a fused attention for heads (…, D) of this dtype, width and device."""
+    if not are_numbers(q, k, v) or min(x.numel() for x in (q, k, v)) == 0:
+        return False
+    if q.shape[-1] != k.shape[-1]:
+        return False
+    if q.device.type == "cpu":
+        return q.shape[-1] == v.shape[-1]
+    aligned = not (q.shape[-1] % _ALIGNED or v.shape[-1] % _ALIGNED)
+    return q.device.type in _PACKED and q.dtype != torch.float64 and aligned
+
+
+def attend_padded(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
+) -> tuple[Tensor, Any]:
+    """Attend on the CPU, (N, H, L, D) to (N, H, S, D); `mask` is added to the scores.
+
+    Returns out (N, H, L, D) and backward(dout) -> dq, dk, dv. Every query needs a key.
+    """
+    out, log_sums = _aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, 0.0, causal, attn_mask=mask, scale=scale
+    )
+
+    def backward(dout: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gradients: tuple[Tensor, Tensor, Tensor] = (
+            _aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                dout, q, k, v, out, log_sums, 0.0, causal, attn_mask=mask, scale=scale
+            )
+        )
+        return gradients
+
+    return out, backward
+
+
+def attend_packed(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_q: np.ndarray,
+    cu_k: np.ndarray,
+    causal: bool,
+    scale: float,
+    dropout: float,
+    rng: Rng | None,
+) -> tuple[Tensor, Any]:
+    """Attend on a GPU, rows (T, H, D) to rows (U, H, D) of the same sequence.
+
+    Returns out (T, H, Dv) and backward(dout) -> dq, dk, dv. Every sequence needs a key.
+    """
+    spans = [on_device(cu, torch.int32, q.device) for cu in (cu_q, cu_k)]
+    longest = [int(np.diff(cu).max()) for cu in (cu_q, cu_k)]
+    dropout = 0.0 if rng is None else dropout
+    if rng is not None and dropout:  # the device's own generator draws, and its state is kept
+        torch.cuda.default_generators[q.device.index or 0].manual_seed(seed_of(rng))
+    # Flash attention's causal mask is aligned at the end of the keys.
+    aligned = not causal or np.array_equal(cu_q, cu_k)
+    if q.dtype == torch.bfloat16 and aligned and q.shape[-1] == v.shape[-1] <= _WIDEST_FLASH:
+        return _flash(q, k, v, spans, longest, causal, scale, dropout)
+    return _efficient(q, k, v, spans, longest, causal, scale, dropout)
+
+
+def _flash(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    spans: list[Tensor],
+    longest: list[int],
+    causal: bool,
+    scale: float,
+    dropout: float,
+) -> tuple[Tensor, Any]:
+    out, log_sums, state, unused, _ = _aten._flash_attention_forward(
+        q, k, v, *spans, *longest, dropout, causal, False, scale=scale
+    )
+
+    def backward(dout: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gradients: tuple[Tensor, Tensor, Tensor] = _aten._flash_attention_backward(
+            dout.contiguous(), q, k, v, out, log_sums, *spans, *longest, dropout, causal,
+            state, unused, scale=scale,
+        )  # fmt: skip
+        return gradients
+
+    return out, backward
+
+
+def _efficient(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    spans: list[Tensor],
+    longest: list[int],
+    causal: bool,
+    scale: float,
+    dropout: float,
+) -> tuple[Tensor, Any]:
+    kind = _FROM_TOP_LEFT if causal else 0
+    heads = [x[None] for x in (q, k, v)]
+    out, log_sums, seed, offset, *_ = _aten._efficient_attention_forward(
+        *heads, None, *spans, *longest, dropout, kind, True, scale=scale
+    )
+
+    def backward(dout: Tensor) -> tuple[Tensor, ...]:
+        gradients = _aten._efficient_attention_backward(
+            dout.contiguous()[None], *heads, None, out, *spans, *longest, log_sums, dropout,
+            seed, offset, kind, False, scale=scale,
+        )  # fmt: skip
+        return tuple(x[0] for x in gradients[:3])
+
+    return out[0], backward

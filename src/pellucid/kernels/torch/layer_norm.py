@@ -1,0 +1,53 @@
+"""Layer normalisation, torch's: in one pass forward, in two backward.
+
+Kept are x, the means and 1 / √(σ² + ε), not x̂. A row whose σ² overflows gives β, where the page
+gives NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pellucid.core.vjp import Run, check_gradient
+from pellucid.kernels.torch.tensors import are_numbers
+
+Tensor = torch.Tensor
+
+
+def plan(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Run | None:
+    """Plan `ops.layer_norm` over rows of at least one number."""
+    if not is_affine(x, weight, bias):
+        return None
+    return lambda: normalise(x, weight, bias, eps)
+
+
+def is_affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Whether x can be normalised with these parameters."""
+    width = tuple(x.shape[-1:])
+    return (
+        are_numbers(x, weight, bias)
+        and x.numel() > 0
+        and all(v is None or tuple(v.shape) == width for v in (weight, bias))
+    )
+
+
+def normalise(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Any]:
+    """Return LayerNorm(x), and backward(dy) -> dx, dweight, dbias."""
+    width = [x.shape[-1]]
+    y, mean, rstd = torch.native_layer_norm(x, width, weight, bias, eps)
+
+    def backward(dy: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        check_gradient(dy, tuple(x.shape))
+        wanted = [True, weight is not None, bias is not None]
+        dx, dweight, dbias = torch.ops.aten.native_layer_norm_backward(
+            dy.contiguous(), x, width, mean, rstd, weight, bias, wanted
+        )
+        return dx, dweight if wanted[1] else None, dbias if wanted[2] else None
+
+    return y, backward

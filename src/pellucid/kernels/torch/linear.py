@@ -1,0 +1,40 @@
+"""x Wᵀ + b in one call of torch's matrix library, the bias added on the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from pellucid.core.vjp import Run, check_gradient
+from pellucid.kernels.torch.tensors import are_numbers, sum_of_rows
+
+Tensor = torch.Tensor
+
+
+def plan(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Run | None:
+    """Plan `ops.linear`; shapes that do not fit are the page's to report."""
+    if not (
+        are_numbers(x, weight, bias)
+        and x.ndim >= 2
+        and weight.ndim == 2
+        and x.shape[-1] == weight.shape[1]
+        and (bias is None or bias.shape == weight.shape[:1])
+    ):
+        return None
+    shape = (*x.shape[:-1], len(weight))
+
+    def run() -> tuple[Tensor, Any]:
+        rows = x.reshape(-1, x.shape[-1])
+
+        def backward(dy: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+            """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
+            check_gradient(dy, shape)
+            dy_rows = dy.reshape(-1, shape[-1])
+            dx = (dy_rows @ weight).reshape(x.shape)
+            return dx, dy_rows.T @ rows, None if bias is None else sum_of_rows(dy_rows)
+
+        return functional.linear(rows, weight, bias).reshape(shape), backward
+
+    return run

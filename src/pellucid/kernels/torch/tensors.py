@@ -1,0 +1,43 @@
+"""Helpers of torch's kernels: what they accept, and sums that stay wide."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+Tensor = torch.Tensor
+
+_NARROW = (torch.bfloat16,)
+_KNOWN = (torch.float32, torch.float64, *_NARROW)
+
+
+def are_numbers(*tensors: Tensor | None) -> bool:
+    """Whether all tensors (None is skipped) are of one floating-point dtype and on one device."""
+    given = [x for x in tensors if x is not None]
+    first = given[0]
+    return first.dtype in _KNOWN and all(
+        isinstance(x, torch.Tensor) and x.dtype == first.dtype and x.device == first.device
+        for x in given
+    )
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that sums over rows have: float32 for bfloat16, else the same."""
+    return torch.float32 if dtype in _NARROW else dtype
+
+
+def sum_of_rows(rows: Tensor) -> Tensor:
+    """Return Σ over the rows (T, F): (F,), in float32 where the rows are bfloat16."""
+    return rows.sum(0, dtype=wide(rows.dtype))
+
+
+def on_device(values: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return small host integers on the device; every layer of a step asks for the same ones."""
+    return _uploaded(values.astype(np.int64, copy=False).tobytes(), dtype, str(device))
+
+
+@lru_cache(maxsize=16)
+def _uploaded(values: bytes, dtype: torch.dtype, device: str) -> Tensor:
+    return torch.tensor(np.frombuffer(values, np.int64).copy(), dtype=dtype, device=device)

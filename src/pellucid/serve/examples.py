@@ -1,0 +1,59 @@
+"""What people do with a model, and a text that it can read: told from its tokenizers and name."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pellucid.core.errors import UserError
+from pellucid.families import ModelFamily
+from pellucid.pipelines.masked_lm import MASK
+
+Use = Literal["translate", "chat", "pronounce", "continue", "fill"]
+
+SENTENCES = {
+    "ko": "오늘 기분이 어때?",
+    "de": "Ein Hund läuft durch den Schnee.",
+    "en": "A dog runs through the snow.",
+    "fr": "Un chien court dans la neige.",
+}
+WORD = "transparent"
+HOLES = {"ko": f"오늘 {MASK}이 좋아요", "en": f"A dog runs {MASK} the snow."}
+PHONETIC = "ə"
+
+
+def use_of(pipeline: Any, family: ModelFamily, languages: tuple[str, str] | None) -> Use:
+    """Return what a model is for.
+
+    One that reads words without spaces and writes phonetic letters pronounces; one with a pair of
+    languages in its name translates.
+    """
+    if family.task != "answer":
+        return family.task
+    if languages is not None:
+        return "translate"
+    spaceless = bool(pipeline.source.unknown_characters([" "]))
+    phonetic = not pipeline.target.unknown_characters([PHONETIC])
+    return "pronounce" if spaceless and phonetic else "chat"
+
+
+def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> str:
+    """Return a short text in a language that the model was most likely trained on.
+
+    It is the one with the fewest unknown characters, then with the fewest tokens a byte: tokenizers
+    are short on what they were trained with. Without a tokenizer there is none: "".
+    """
+    if use == "pronounce":
+        return WORD
+    if languages is not None and languages[0] in SENTENCES:
+        return SENTENCES[languages[0]]
+    tokenizer = pipeline.tokenizer if use == "fill" else pipeline.source
+
+    def cost(text: str) -> tuple[int, float]:
+        plain = text.replace(MASK, "")
+        unknown = sum(tokenizer.unknown_characters([plain]).values())
+        return unknown, len(tokenizer.encode(plain)) / len(plain.encode())
+
+    try:
+        return min((HOLES if use == "fill" else SENTENCES).values(), key=cost)
+    except UserError:
+        return ""

@@ -1,0 +1,35 @@
+"""What requests may ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may ask for, and all together."""
+
+    body: int = 262_144
+    """Bytes of a request's body."""
+    body_seconds: float = 10.0
+    """Seconds in which a body must have arrived."""
+    head: int = 65_536
+    """Bytes of a request's headers."""
+    head_seconds: float = 10.0
+    """Seconds in which a request's headers must have arrived, the wait for it included."""
+    connections: int = 4096
+    """Open connections; the one that has waited longest for a request makes room for another."""
+    tokens: int = 1024
+    """Tokens of an answer."""
+    seconds: float = 60.0
+    """Seconds in which a request must be answered."""
+    read_seconds: float = 30.0
+    """Seconds in which its client must have read the answer, once it is made."""
+    texts: int = 64
+    """Texts, or answers to a text, in one request."""
+    waiting: int = 256
+    """Inputs that may wait, of all clients together."""
+    view_tokens: int = 256
+    """Tokens of a text whose record is made."""
+    view_answer: int = 128
+    """Tokens of the answer in a record."""

@@ -1,0 +1,314 @@
+"""Workers that exchange numbers through PyTorch's `torch.distributed`, with gloo; `[scale]`.
+
+`torchrun` (or whatever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT) starts the processes.
+Arrays are NumPy's, and PyTorch sends them from where they are.
+
+When a worker fails, it leaves its error in the store that all of them reach. The others find their
+connections closed, look there, and all end; one of them, the first if it can, says why. Where
+torchrun restarts the workers, a worker that died is replaced, and the run goes on from its newest
+checkpoint; after an error there is nothing to go on with, and the replacements end at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from pellucid.core.attempts import end_all_attempts
+from pellucid.core.errors import UserError, optional
+from pellucid.core.machine import environment, processor, processors
+from pellucid.training.workers import LostWorkerError, Wait, Workers
+
+Array = np.ndarray
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+RESTARTS, MOST_RESTARTS = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
+RUN = "TORCHELASTIC_RUN_ID"
+TIMEOUT = 600.0
+AGES = timedelta(days=365)  # for what takes as long as it takes: decoding held-out texts
+GRACE = 3.0  # seconds that workers have to say what became of them
+SAME = ("pellucid", "numpy", "numba", "kernels")  # the rest changes results in their last bits only
+
+
+class SilentExit(SystemExit):
+    """The end of a worker whose error another one reports."""
+
+
+class TorchWorkers(Workers):
+    """One of several workers, of a process group that is made in `store`.
+
+    timeout: seconds to wait for another worker's numbers. further: how many restarts of all
+    workers there were before.
+    """
+
+    def __init__(
+        self, store: Any, rank: int, size: int, *, timeout: float = TIMEOUT, restarts: int = 0
+    ) -> None:
+        super().__init__()
+        self._torch = torch = require_torch()
+        self._dist = dist = torch.distributed
+        self.rank, self.size, self.timeout = rank, size, timeout
+        self._whole = store
+        self._store = dist.PrefixStore(f"attempt {restarts}", store)
+        self._groups: dict[bool, Any] = {}
+        with self._connecting():
+            self.begun = restarts > 0 and store.check(["begun"])
+            for patient, limit in ((False, timedelta(seconds=timeout)), (True, AGES)):
+                prefixed = dist.PrefixStore(f"patient {patient}", self._store)
+                self._groups[patient] = dist.ProcessGroupGloo(prefixed, rank, size, limit)
+
+    # Exchanges
+
+    def deal(self, send: Array, sent: Sequence[int], receive: Array, got: Sequence[int]) -> Wait:
+        """Begin an all-to-all; see `Workers`."""
+        self.sent += (sum(sent) - sent[self.rank]) * send.itemsize
+        return self._begin(
+            lambda group, dist: group.alltoall_base(
+                self._tensor(receive),
+                self._tensor(send),
+                list(got),
+                list(sent),
+                dist.AllToAllOptions(),
+            ),
+            (send, receive),
+        )
+
+    def collect(self, whole: Array, own: Array) -> Wait:
+        """Begin an all-gather; see `Workers`."""
+        self.sent += own.nbytes * (self.size - 1)
+        rows = [self._tensor(row) for row in whole.reshape(self.size, -1)]
+        return self._begin(
+            lambda group, _: group.allgather([rows], [self._tensor(own)]), (whole, own)
+        )
+
+    def rows(self, own: Array, *, patient: bool = False) -> Array:
+        """Return the vectors of all workers as rows; see `Workers`."""
+        whole = np.empty((self.size, *own.shape), own.dtype)
+        self.sent += own.nbytes * (self.size - 1)
+        tensors = [self._tensor(row) for row in whole]
+        self._begin(
+            lambda group, _: group.allgather([tensors], [self._tensor(own)]), (own,), patient
+        )()
+        return whole
+
+    def broadcast(self, array: Array) -> None:
+        """Give every worker the first one's numbers, in place."""
+        self._broadcast(array, patient=False)
+
+    def _broadcast(self, array: Array, patient: bool) -> None:
+        options = self._dist.BroadcastOptions()
+        options.rootRank = 0
+        self._begin(
+            lambda group, _: group.broadcast([self._tensor(array)], options), (array,), patient
+        )()
+
+    def share(self, value: Any, *, patient: bool = False) -> Any:
+        """Return the first worker's value; see `Workers`."""
+        text = np.frombuffer(json.dumps(value).encode() if self.rank == 0 else b"", np.uint8).copy()
+        size = np.array([len(text)], np.int64)
+        self._broadcast(size, patient)
+        text = text if self.rank == 0 else np.empty(int(size[0]), np.uint8)
+        self._broadcast(text, patient)
+        return json.loads(text.tobytes())
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the values of all workers."""
+        text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        sizes = self.rows(np.array([len(text)], np.int64), patient=True)[:, 0]
+        padded = np.zeros(int(sizes.max()), np.uint8)
+        padded[: len(text)] = text
+        rows = self.rows(padded, patient=True)
+        return [json.loads(row[:n].tobytes()) for row, n in zip(rows, sizes, strict=True)]
+
+    def _tensor(self, array: Array) -> Any:
+        return self._torch.from_numpy(array)
+
+    def _begin(
+        self, call: Callable[[Any, Any], Any], kept: tuple[Array, ...], patient: bool = False
+    ) -> Wait:
+        """Begin an exchange; the arrays it reads and writes are kept until it has ended."""
+        with self._connecting():
+            work = call(self._groups[patient], self._dist)
+
+        def wait(_: tuple[Array, ...] = kept) -> None:
+            with self._connecting():
+                work.wait()
+
+        return wait
+
+    @contextmanager
+    def _connecting(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:  # all that gloo and the store raise
+            raise LostWorkerError(str(error)) from None
+
+    # The end of one is the end of all
+
+    def begin(self) -> None:
+        """Note that the run has begun."""
+        if self.rank == 0:
+            self._whole.set("begun", "yes")
+
+    def close(self) -> None:
+        """Close the connections, so that the others notice; numbers on their way are lost."""
+        self._groups = {}
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            with suppress(RuntimeError):
+                self._store.set("done", "yes")
+            self.close()
+            return
+        if isinstance(error, SilentExit):
+            return
+        # What stops the others may send a signal here before there is a message.
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        lost = isinstance(error, LostWorkerError)
+        reason = self._reason(str(error)) if lost else self._own_reason(error)
+        if reason is None:  # the others had nothing left to do
+            raise SilentExit(0)
+        if not self._speaks():
+            raise SilentExit(reason["code"])
+        if lost:
+            raise UserError(reason["text"]) from None
+
+    def _own_reason(self, error: BaseException) -> dict[str, Any]:
+        text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        reason = {"text": f"worker {self.rank}: {text}", "code": 1}
+        with suppress(RuntimeError):
+            # The first error counts: others may follow from it.
+            self._store.compare_set("error", "", json.dumps(reason))
+            self._end_all()
+        self.close()
+        return reason
+
+    def _reason(self, found: str) -> dict[str, Any] | None:
+        """Find out why a connection was lost; None: a worker ended as it should."""
+        hangs = "imed out" in found
+        try:
+            self._store.set(f"here {self.rank}", "yes")
+            self.close()
+            ends = time.monotonic() + GRACE
+            here: list[int] = []
+            while time.monotonic() < ends and len(here) < self.size:
+                if self._store.check(["error"]):
+                    return dict(json.loads(self._store.get("error")))
+                if self._store.check(["done"]):
+                    return None
+                here = [r for r in range(self.size) if self._store.check([f"here {r}"])]
+                time.sleep(0.05)
+            missing = [str(r) for r in range(self.size) if r not in here]
+            if hangs:
+                self._end_all()
+        except RuntimeError:  # the store is gone too
+            missing = []
+        named = f"worker{'s' * (len(missing) > 1)} {', '.join(missing)}" if missing else "a worker"
+        what = f"did not answer for {self.timeout:g} s" if hangs else "died"
+        left = int(os.environ.get(MOST_RESTARTS, 0)) > int(os.environ.get(RESTARTS, 0))
+        then = (
+            "all start again from the newest checkpoint"
+            if left and not hangs
+            else "all have ended, and what was saved is whole: resume the run"
+        )
+        return {"text": f"{named} of {self.size} {what}; {then}", "code": 1}
+
+    def _end_all(self) -> None:
+        """Let nobody start these workers again."""
+        end_all_attempts()  # on this machine, quickly
+        self._whole.set("over", "yes")
+
+    def _speaks(self) -> bool:
+        """Whether this worker is the one that reports an error: the first, if it is there."""
+        with suppress(RuntimeError):
+            ends = time.monotonic() + (0 if self.rank == 0 else GRACE + 2 + 0.1 * self.rank)
+            while time.monotonic() < ends:
+                if self._store.check(["said"]):
+                    return False
+                time.sleep(0.05)
+            return int(self._store.add("said", 1)) == 1
+        return self.rank < 2
+
+
+def require_torch() -> Any:
+    """Return PyTorch. Raises `UserError` saying how to install it."""
+    torch = optional("torch", "training with several workers needs PyTorch", extra="scale")
+    optional("torch.distributed", "this PyTorch is built without torch.distributed")
+    if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
+        raise UserError("this PyTorch has no gloo, which workers exchange numbers with")
+    return torch
+
+
+def started_as_worker(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process was started as one of several workers.
+
+    >>> started_as_worker({"RANK": "0"})
+    False
+    """
+    return all(name in environ for name in VARIABLES)
+
+
+def join(timeout: float = TIMEOUT) -> Workers:
+    """Return this process's place among the workers that it was started with.
+
+    The threads of a machine's workers are divided among them, unless PELLUCID_THREADS is set.
+
+    Raises `UserError` when they cannot be reached.
+    """
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    os.environ.setdefault("PELLUCID_THREADS", str(max(1, processors() // here)))
+    torch = require_torch()
+    from torch.distributed.rendezvous import rendezvous
+
+    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    except (RuntimeError, ValueError, OSError) as error:
+        if "EADDRINUSE" in str(error):
+            raise UserError(
+                f"{address} is in use by another process; give another MASTER_PORT, or 0 to "
+                "torchrun, which then takes a free one"
+            ) from None
+        raise UserError(
+            f"no connection to the other workers at {address} within {timeout:g} s; start all of "
+            "them, and check the address and the network"
+        ) from None
+    store = torch.distributed.PrefixStore(f"pellucid {os.environ.get(RUN, '')}", store)
+    restarts = int(os.environ.get(RESTARTS, 0))
+    if restarts and store.check(["over"]):
+        raise SilentExit(1)
+    try:
+        return TorchWorkers(store, rank, size, timeout=timeout, restarts=restarts)
+    except LostWorkerError as error:
+        raise UserError(
+            f"worker {rank} of {size} did not reach the others within {timeout:g} s; were all "
+            f"started, and can they reach each other? GLOO_SOCKET_IFNAME names the network "
+            f"interface ({error})"
+        ) from None
+
+
+def check_alike(workers: Workers, arguments: Sequence[str]) -> list[str]:
+    """Raise `UserError` unless all workers run the same software with the same arguments.
+
+    Returns what differs between their machines, which changes the last bits of results.
+    """
+    found = {**environment(), "processor": processor()}
+    workers.agree("software", {name: found[name] for name in SAME})
+    workers.agree("arguments", {"arguments": list(arguments)})
+    others = {k: v for k, v in found.items() if k not in (*SAME, "blas threads")}
+    machines = workers.gather(others)
+    return sorted(
+        f"{name}: {machines[0].get(name)} and {other.get(name)}"
+        for name in others
+        for other in machines[1:]
+        if other.get(name) != machines[0].get(name)
+    )

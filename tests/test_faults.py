@@ -1,0 +1,37 @@
+"""A few cases of every campaign of benchmarks/faults, in a process of its own, which forks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc")
+def test_a_few_cases_of_every_campaign(tmp_path: Path) -> None:
+    modes = ("crashes", "corpora", "commands", "models")
+    command = [
+        "-m",
+        "benchmarks.faults",
+        *modes,
+        "--cases",
+        "4",
+        "--file",
+        tmp_path / "faults.json",
+    ]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}", "PELLUCID_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], cwd=ROOT, env=environment, capture_output=True,
+        text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = json.loads((tmp_path / "faults.json").read_text(encoding="utf-8"))
+    assert {name: record["cases"] for name, record in records.items()} == dict.fromkeys(modes, 4)
+    became = [what for counts in records["crashes"]["counts"].values() for what in counts]
+    assert set(became) == {"same bits"}
