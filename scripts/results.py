@@ -41,6 +41,7 @@ PAGES = (
     (ROOT / "docs" / "decoding.ko.md", "ko", ("decoding",)),
     (ROOT / "docs" / "quality.ko.md", "ko", ("results",)),
     (ROOT / "docs" / "findings.ko.md", "ko", FINDINGS),
+    (ROOT / "docs" / "robustness.ko.md", "ko", ("faults",)),
 )
 """Each page, its language, and the names of its generated blocks."""
 RESULTS = ROOT / "results" / "results.jsonl"
@@ -304,7 +305,8 @@ def decoding_table(rows: Sequence[Mapping[str, Any]], language: str) -> str:
             ]
             lines.append(f"| {' | '.join(cells)} |")
     table = "\n".join(lines)
-    return korean_block(table, ("Pellucid", *PEERS.values())) if language == "ko" else table
+    names = ("Pellucid", "Pellucid int8", *PEERS.values())
+    return korean_block(table, names) if language == "ko" else table
 
 
 def _rate(row: Mapping[str, Any], engine: str, ratio: Sequence[float] | None) -> str:
