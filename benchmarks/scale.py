@@ -85,9 +85,11 @@ def pellucid_side(parts: int | None, length: int) -> Iterator[dict[str, float]]:
             optimizer.early = early
         step += 1
         sent, waited, began = workers.sent, workers.waited, time.perf_counter()
+        cpu = time.process_time()
         train_step(model, optimizer, batch, config, step=step, lr=5e-4)
         yield {
             "seconds": time.perf_counter() - began,
+            "cpu": time.process_time() - cpu,
             "sent": workers.sent - sent,
             "waited": workers.waited - waited,
             "parameters": numbers,
@@ -117,9 +119,9 @@ def torch_side(length: int) -> Iterator[dict[str, float]]:
         trainer._call = torch.nn.parallel.DistributedDataParallel(Whole())
     while True:
         yield {}
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         trainer.step(source, target)
-        yield {"seconds": time.perf_counter() - began, "sent": 0, "waited": 0, "parameters": 0}
+        yield {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu}
 
 
 def serve(side: str, parts: int, length: int) -> None:
@@ -173,9 +175,10 @@ class Side:
             process.stdin.flush()
         return [json.loads(p.stdout.readline()) for p in self.processes]  # type: ignore[union-attr]
 
-    def seconds(self, how: str = "early") -> float:
-        """Do one step; return the seconds of the slowest worker."""
-        return max(found["seconds"] for found in self.step(how))
+    def times(self) -> tuple[float, float]:
+        """Do one step; return the seconds of the slowest worker, and those of all processors."""
+        found = self.step()
+        return max(one["seconds"] for one in found), sum(one["cpu"] for one in found)
 
     def close(self) -> None:
         """End the processes."""
@@ -205,28 +208,30 @@ def speed(rounds: int, length: int) -> dict[str, Any]:
     }
     try:
         for side in list(sides.values()) * 2:
-            side.seconds()
-        times = {name: [] for name in sides}  # type: dict[str, list[float]]
+            side.step()
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
         for _ in range(rounds):
             for name, side in sides.items():
-                times[name].append(side.seconds())
+                times[name].append(side.times())
         exchanged = sides["2 x 1 thread, 2 parts"].step()
     finally:
         for side in sides.values():
             side.close()
 
-    def ratio(above: str, below: str) -> list[float]:
-        return quartiles(np.array(times[above]) / np.array(times[below]), 3)
+    def ratio(above: str, below: str) -> dict[str, list[float]]:
+        both = np.array(times[above]) / np.array(times[below])
+        return {"time": quartiles(both[:, 0], 3), "processor time": quartiles(both[:, 1], 3)}
 
     least = 2 * 4 * exchanged[0]["parameters"] * (2 - 1) / 2
     return {
-        "ms a step": {n: quartiles(np.array(t) * 1e3) for n, t in times.items()},
-        "two workers against one process": {
+        "ms a step": {n: quartiles(np.array(t)[:, 0] * 1e3) for n, t in times.items()},
+        "processor ms a step": {n: quartiles(np.array(t)[:, 1] * 1e3) for n, t in times.items()},
+        "two workers' speed, one process = 1": {
             "2 parts": ratio("1 x 2 threads", "2 x 1 thread, 2 parts"),
             "8 parts": ratio("1 x 2 threads", "2 x 1 thread, 8 parts"),
             "torch DDP": ratio("torch 1 x 2 threads", "torch DDP 2 x 1 thread"),
         },
-        "against torch": {
+        "speed, torch = 1": {
             "one process": ratio("torch 1 x 2 threads", "1 x 2 threads"),
             "two workers": ratio("torch DDP 2 x 1 thread", "2 x 1 thread, 2 parts"),
         },
@@ -289,7 +294,7 @@ def namespaces(relay: Relay | None = None) -> Iterator[list[list[str]]]:
             place = [own, "peer", other] if relay else [f"{own}/24"]
             for command in (
                 ["link", "set", end, "name", "scale"],
-                ["link", "set", "scale", "mtu", "60000"],
+                ["link", "set", "scale", "mtu", "30000"],
                 ["addr", "add", *place, "dev", "scale"],
                 ["link", "set", "scale", "up"],
                 ["link", "set", "lo", "up"],
@@ -408,9 +413,9 @@ encoder_layers = 1
 decoder_layers = 1
 max_position_embeddings = 19
 [training]
-steps = 6000
+steps = 3000
 parts = 8
-validate_every = 6000
+validate_every = 3000
 validate_unit = "steps"
 checkpoint_every = 10
 log_every = 1000
@@ -438,22 +443,27 @@ def kills(count: int, seed: int) -> bool:
             if len(workers) < 2:
                 time.sleep(0.05)
                 continue
-            time.sleep(draw.random() * 8)  # from before they have met to many checkpoints later
+            if done % 4 == 0:  # some while they start, the others some time after a checkpoint
+                time.sleep(draw.random() * 4)
+            else:
+                before = newest(folder)
+                while newest(folder) == before and main.poll() is None:
+                    time.sleep(0.01)
+                time.sleep(draw.random() * 0.5)
             target = draw.choice(workers)
             try:
                 os.kill(target, signal.SIGKILL)
             except ProcessLookupError:
                 continue
             done += 1
-            at = sorted(p.name for p in (folder / "two/checkpoints").glob("step-*"))[-1:]
-            print(f"kill {done}: worker {workers.index(target)}, newest {at}", flush=True)
+            print(f"kill {done}: worker {workers.index(target)}, {newest(folder)}", flush=True)
             while main.poll() is None and set(children(main.pid)) & set(workers):
                 time.sleep(0.05)
         code = main.wait()
         print(f"{done} kills; the run ended with {code}", flush=True)
         subprocess.run([*command, "one"], cwd=folder, env=environment, check=True,
                        stdout=subprocess.DEVNULL)  # fmt: skip
-        last = Path("checkpoints") / "step-00006000"
+        last = Path("checkpoints") / "step-00003000"
         same = code == 0 and all(
             (folder / "one" / last / name).read_bytes()
             == (folder / "two" / last / name).read_bytes()
@@ -463,6 +473,11 @@ def kills(count: int, seed: int) -> bool:
         if code:
             print((folder / "log").read_text()[-2000:])
     return same and done == count
+
+
+def newest(folder: Path) -> str:
+    """Return the name of the run's newest checkpoint, or that there is none."""
+    return max((p.name for p in (folder / "two/checkpoints").glob("step-*")), default="none yet")
 
 
 def children(parent: int) -> list[int]:
