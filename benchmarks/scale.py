@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py [--rounds 5] [--length 50] [--keep]     speed, bytes, networks
     python benchmarks/scale.py --kills 20                              kills
+    python benchmarks/scale.py --predict 0.42                          the cost model's table
 
 Speed: article 003's model on one batch of 64 pairs. One process with two threads, two workers with
 one thread each, and PyTorch in both ways (DistributedDataParallel over gloo) take turns, a step at
@@ -56,6 +57,7 @@ SHAPES = {
     "1 Gbit/s, 10 ms": (1e9, 1e-2),
 }
 """Bits a second and seconds of delay, each way."""
+CORES = 2  # of the machine that --predict's seconds are of
 ENDS = ("10.77.0.1", "10.77.0.2")
 
 
@@ -359,8 +361,51 @@ def networks(rounds: int, length: int) -> dict[str, Any]:
     return results
 
 
-ROUNDS = 3
-"""Exchanges in a row in a step of two workers: slices, losses and norm, parameters."""
+# The cost model of docs/scale.md
+
+
+def exchange(numbers: float, workers: int, rate: float, delay: float) -> tuple[float, float]:
+    """Return the seconds of the slices' all-to-all, and those of what comes after it.
+
+    rate: bits a second; delay: seconds, one way. An exchange of gloo begins with a request, so it
+    takes two delays; an all-gather is a ring of n − 1 of them: losses and norm, then parameters.
+    """
+    half = 32 * numbers * (workers - 1) / workers / rate
+    return half + 2 * delay, half + 2 * (workers - 1) * 2 * delay
+
+
+def predicted(
+    cpu: float, numbers: float, workers: int, threads: int, rate: float, delay: float
+) -> tuple[float, float]:
+    """Return the seconds of a step of `cpu` processor seconds, and the workers' efficiency.
+
+    Every worker has one part, and backward, two thirds of it, hides the all-to-all.
+    """
+    alone = cpu / workers / threads
+    slices, rest = exchange(numbers, workers, rate, delay)
+    seconds = alone + max(0.0, slices - alone * 2 / 3) + rest
+    return seconds, alone / seconds
+
+
+def prediction(cpu: float, numbers: float, threads: int) -> str:
+    """Return a table: the efficiency for some numbers of workers and networks.
+
+    The first column's step is as large for any number of workers, the second's grows with it.
+    """
+    lines = [
+        "| workers | network | same batch | batch grows with the workers |",
+        "|---:|---|---:|---:|",
+    ]
+    for workers in (2, 8, 64, 1024):
+        for name, rate, delay in (
+            ("1 Gbit/s, 0.1 ms", 1e9, 1e-4),
+            ("10 Gbit/s, 0.05 ms", 1e10, 5e-5),
+            ("100 Gbit/s, 0.01 ms", 1e11, 1e-5),
+        ):
+            same = predicted(cpu, numbers, workers, threads, rate, delay)[1]
+            grown = predicted(cpu * workers, numbers, workers, threads, rate, delay)[1]
+            lines.append(f"| {workers:,} | {name} | {same:.0%} | {grown:.0%} |")
+    return "\n".join(lines)
 
 
 def one_network(
@@ -379,17 +424,17 @@ def one_network(
                 found.setdefault(f"{how} {key}", []).append(value)
     sent = (transmitted(prefix) - before) / (2 * rounds)
     early, late = (np.array(found[f"{how} waited"]) for how in ("early", "late"))
-    predicted = 8 * 4 * workers[0]["parameters"] / rate + 2 * ROUNDS * delay if rate else None
+    model = sum(exchange(workers[0]["parameters"], 2, rate, delay)) if rate else None
     return {
         **{f"{key} (ms)": quartiles(np.array(value) * 1e3) for key, value in found.items()},
         "share hidden": quartiles(1 - early / late, 3),
         "bytes that left the first worker, a step": round(sent),
         **(
             {
-                "model, late (ms)": round(predicted * 1e3, 1),
-                "model's error": quartiles(predicted / late - 1, 3),
+                "model, late (ms)": round(model * 1e3, 1),
+                "model's error": quartiles(model / late - 1, 3),
             }
-            if predicted
+            if model
             else {}
         ),
     }
@@ -501,6 +546,10 @@ def main() -> int:
     parser.add_argument("--length", type=int, default=50)
     parser.add_argument("--keep", action="store_true", help="append to results/benchmarks.jsonl")
     parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--only", choices=("speed", "networks"))
+    parser.add_argument(
+        "--predict", type=float, help="print the cost model for a step of so many seconds alone"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--parts", type=int, default=0, help=argparse.SUPPRESS)
@@ -510,11 +559,20 @@ def main() -> int:
         return 0
     if options.kills:
         return int(not kills(options.kills, options.seed))
+    if options.predict:
+        numbers = sum(p.data.size for p in Seq2Seq(article_config()).parameters())
+        print(f"{numbers:,} parameters, {options.predict} s on {CORES} threads a worker")
+        print(prediction(options.predict * CORES, numbers, CORES))
+        return 0
     result = {
         "benchmark": "scale", "length": options.length, "rounds": options.rounds,
-        "machine": machine(), "speed": speed(options.rounds, options.length),
+        "machine": machine(),
     }  # fmt: skip
-    if os.name == "posix" and shutil.which("tc") and shutil.which("ip") and os.geteuid() == 0:
+    if options.only != "networks":
+        result["speed"] = speed(options.rounds, options.length)
+    if options.only == "speed":
+        pass
+    elif os.name == "posix" and shutil.which("tc") and shutil.which("ip") and os.geteuid() == 0:
         result["networks"] = networks(options.rounds, options.length)
     else:
         print("networks are left out: they need root, ip and tc", file=sys.stderr)
