@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py [--rounds 5] [--length 50] [--keep]     speed, bytes, networks
     python benchmarks/scale.py --kills 20                              kills
+    python benchmarks/scale.py --predict 0.42                          the cost model's table
 
 Speed: article 003's model on one batch of 64 pairs. One process with two threads, two workers with
 one thread each, and PyTorch in both ways (DistributedDataParallel over gloo) take turns, a step at
@@ -56,6 +57,7 @@ SHAPES = {
     "1 Gbit/s, 10 ms": (1e9, 1e-2),
 }
 """Bits a second and seconds of delay, each way."""
+CORES = 2  # of the machine that --predict's seconds are of
 ENDS = ("10.77.0.1", "10.77.0.2")
 
 
@@ -85,9 +87,11 @@ def pellucid_side(parts: int | None, length: int) -> Iterator[dict[str, float]]:
             optimizer.early = early
         step += 1
         sent, waited, began = workers.sent, workers.waited, time.perf_counter()
+        cpu = time.process_time()
         train_step(model, optimizer, batch, config, step=step, lr=5e-4)
         yield {
             "seconds": time.perf_counter() - began,
+            "cpu": time.process_time() - cpu,
             "sent": workers.sent - sent,
             "waited": workers.waited - waited,
             "parameters": numbers,
@@ -117,9 +121,9 @@ def torch_side(length: int) -> Iterator[dict[str, float]]:
         trainer._call = torch.nn.parallel.DistributedDataParallel(Whole())
     while True:
         yield {}
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         trainer.step(source, target)
-        yield {"seconds": time.perf_counter() - began, "sent": 0, "waited": 0, "parameters": 0}
+        yield {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu}
 
 
 def serve(side: str, parts: int, length: int) -> None:
@@ -173,9 +177,10 @@ class Side:
             process.stdin.flush()
         return [json.loads(p.stdout.readline()) for p in self.processes]  # type: ignore[union-attr]
 
-    def seconds(self, how: str = "early") -> float:
-        """Do one step; return the seconds of the slowest worker."""
-        return max(found["seconds"] for found in self.step(how))
+    def times(self) -> tuple[float, float]:
+        """Do one step; return the seconds of the slowest worker, and those of all processors."""
+        found = self.step()
+        return max(one["seconds"] for one in found), sum(one["cpu"] for one in found)
 
     def close(self) -> None:
         """End the processes."""
@@ -205,28 +210,30 @@ def speed(rounds: int, length: int) -> dict[str, Any]:
     }
     try:
         for side in list(sides.values()) * 2:
-            side.seconds()
-        times = {name: [] for name in sides}  # type: dict[str, list[float]]
+            side.step()
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
         for _ in range(rounds):
             for name, side in sides.items():
-                times[name].append(side.seconds())
+                times[name].append(side.times())
         exchanged = sides["2 x 1 thread, 2 parts"].step()
     finally:
         for side in sides.values():
             side.close()
 
-    def ratio(above: str, below: str) -> list[float]:
-        return quartiles(np.array(times[above]) / np.array(times[below]), 3)
+    def ratio(above: str, below: str) -> dict[str, list[float]]:
+        both = np.array(times[above]) / np.array(times[below])
+        return {"time": quartiles(both[:, 0], 3), "processor time": quartiles(both[:, 1], 3)}
 
     least = 2 * 4 * exchanged[0]["parameters"] * (2 - 1) / 2
     return {
-        "ms a step": {n: quartiles(np.array(t) * 1e3) for n, t in times.items()},
-        "two workers against one process": {
+        "ms a step": {n: quartiles(np.array(t)[:, 0] * 1e3) for n, t in times.items()},
+        "processor ms a step": {n: quartiles(np.array(t)[:, 1] * 1e3) for n, t in times.items()},
+        "two workers' speed, one process = 1": {
             "2 parts": ratio("1 x 2 threads", "2 x 1 thread, 2 parts"),
             "8 parts": ratio("1 x 2 threads", "2 x 1 thread, 8 parts"),
             "torch DDP": ratio("torch 1 x 2 threads", "torch DDP 2 x 1 thread"),
         },
-        "against torch": {
+        "speed, torch = 1": {
             "one process": ratio("torch 1 x 2 threads", "1 x 2 threads"),
             "two workers": ratio("torch DDP 2 x 1 thread", "2 x 1 thread, 2 parts"),
         },
@@ -289,7 +296,7 @@ def namespaces(relay: Relay | None = None) -> Iterator[list[list[str]]]:
             place = [own, "peer", other] if relay else [f"{own}/24"]
             for command in (
                 ["link", "set", end, "name", "scale"],
-                ["link", "set", "scale", "mtu", "60000"],
+                ["link", "set", "scale", "mtu", "30000"],
                 ["addr", "add", *place, "dev", "scale"],
                 ["link", "set", "scale", "up"],
                 ["link", "set", "lo", "up"],
@@ -354,8 +361,51 @@ def networks(rounds: int, length: int) -> dict[str, Any]:
     return results
 
 
-ROUNDS = 3
-"""Exchanges in a row in a step of two workers: slices, losses and norm, parameters."""
+# The cost model of docs/scale.md
+
+
+def exchange(numbers: float, workers: int, rate: float, delay: float) -> tuple[float, float]:
+    """Return the seconds of the slices' all-to-all, and those of what comes after it.
+
+    rate: bits a second; delay: seconds, one way. An exchange of gloo begins with a request, so it
+    takes two delays; an all-gather is a ring of n − 1 of them: losses and norm, then parameters.
+    """
+    half = 32 * numbers * (workers - 1) / workers / rate
+    return half + 2 * delay, half + 2 * (workers - 1) * 2 * delay
+
+
+def predicted(
+    cpu: float, numbers: float, workers: int, threads: int, rate: float, delay: float
+) -> tuple[float, float]:
+    """Return the seconds of a step of `cpu` processor seconds, and the workers' efficiency.
+
+    Every worker has one part, and backward, two thirds of it, hides the all-to-all.
+    """
+    alone = cpu / workers / threads
+    slices, rest = exchange(numbers, workers, rate, delay)
+    seconds = alone + max(0.0, slices - alone * 2 / 3) + rest
+    return seconds, alone / seconds
+
+
+def prediction(cpu: float, numbers: float, threads: int) -> str:
+    """Return a table: the efficiency for some numbers of workers and networks.
+
+    The first column's step is as large for any number of workers, the second's grows with it.
+    """
+    lines = [
+        "| workers | network | same batch | batch grows with the workers |",
+        "|---:|---|---:|---:|",
+    ]
+    for workers in (2, 8, 64, 1024):
+        for name, rate, delay in (
+            ("1 Gbit/s, 0.1 ms", 1e9, 1e-4),
+            ("10 Gbit/s, 0.05 ms", 1e10, 5e-5),
+            ("100 Gbit/s, 0.01 ms", 1e11, 1e-5),
+        ):
+            same = predicted(cpu, numbers, workers, threads, rate, delay)[1]
+            grown = predicted(cpu * workers, numbers, workers, threads, rate, delay)[1]
+            lines.append(f"| {workers:,} | {name} | {same:.0%} | {grown:.0%} |")
+    return "\n".join(lines)
 
 
 def one_network(
@@ -374,17 +424,17 @@ def one_network(
                 found.setdefault(f"{how} {key}", []).append(value)
     sent = (transmitted(prefix) - before) / (2 * rounds)
     early, late = (np.array(found[f"{how} waited"]) for how in ("early", "late"))
-    predicted = 8 * 4 * workers[0]["parameters"] / rate + 2 * ROUNDS * delay if rate else None
+    model = sum(exchange(workers[0]["parameters"], 2, rate, delay)) if rate else None
     return {
         **{f"{key} (ms)": quartiles(np.array(value) * 1e3) for key, value in found.items()},
         "share hidden": quartiles(1 - early / late, 3),
         "bytes that left the first worker, a step": round(sent),
         **(
             {
-                "model, late (ms)": round(predicted * 1e3, 1),
-                "model's error": quartiles(predicted / late - 1, 3),
+                "model, late (ms)": round(model * 1e3, 1),
+                "model's error": quartiles(model / late - 1, 3),
             }
-            if predicted
+            if model
             else {}
         ),
     }
@@ -408,9 +458,9 @@ encoder_layers = 1
 decoder_layers = 1
 max_position_embeddings = 19
 [training]
-steps = 6000
+steps = 3000
 parts = 8
-validate_every = 6000
+validate_every = 3000
 validate_unit = "steps"
 checkpoint_every = 10
 log_every = 1000
@@ -438,22 +488,27 @@ def kills(count: int, seed: int) -> bool:
             if len(workers) < 2:
                 time.sleep(0.05)
                 continue
-            time.sleep(draw.random() * 8)  # from before they have met to many checkpoints later
+            if done % 4 == 0:  # some while they start, the others some time after a checkpoint
+                time.sleep(draw.random() * 4)
+            else:
+                before = newest(folder)
+                while newest(folder) == before and main.poll() is None:
+                    time.sleep(0.01)
+                time.sleep(draw.random() * 0.5)
             target = draw.choice(workers)
             try:
                 os.kill(target, signal.SIGKILL)
             except ProcessLookupError:
                 continue
             done += 1
-            at = sorted(p.name for p in (folder / "two/checkpoints").glob("step-*"))[-1:]
-            print(f"kill {done}: worker {workers.index(target)}, newest {at}", flush=True)
+            print(f"kill {done}: worker {workers.index(target)}, {newest(folder)}", flush=True)
             while main.poll() is None and set(children(main.pid)) & set(workers):
                 time.sleep(0.05)
         code = main.wait()
         print(f"{done} kills; the run ended with {code}", flush=True)
         subprocess.run([*command, "one"], cwd=folder, env=environment, check=True,
                        stdout=subprocess.DEVNULL)  # fmt: skip
-        last = Path("checkpoints") / "step-00006000"
+        last = Path("checkpoints") / "step-00003000"
         same = code == 0 and all(
             (folder / "one" / last / name).read_bytes()
             == (folder / "two" / last / name).read_bytes()
@@ -463,6 +518,11 @@ def kills(count: int, seed: int) -> bool:
         if code:
             print((folder / "log").read_text()[-2000:])
     return same and done == count
+
+
+def newest(folder: Path) -> str:
+    """Return the name of the run's newest checkpoint, or that there is none."""
+    return max((p.name for p in (folder / "two/checkpoints").glob("step-*")), default="none yet")
 
 
 def children(parent: int) -> list[int]:
@@ -486,6 +546,10 @@ def main() -> int:
     parser.add_argument("--length", type=int, default=50)
     parser.add_argument("--keep", action="store_true", help="append to results/benchmarks.jsonl")
     parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--only", choices=("speed", "networks"))
+    parser.add_argument(
+        "--predict", type=float, help="print the cost model for a step of so many seconds alone"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--parts", type=int, default=0, help=argparse.SUPPRESS)
@@ -495,11 +559,20 @@ def main() -> int:
         return 0
     if options.kills:
         return int(not kills(options.kills, options.seed))
+    if options.predict:
+        numbers = sum(p.data.size for p in Seq2Seq(article_config()).parameters())
+        print(f"{numbers:,} parameters, {options.predict} s on {CORES} threads a worker")
+        print(prediction(options.predict * CORES, numbers, CORES))
+        return 0
     result = {
         "benchmark": "scale", "length": options.length, "rounds": options.rounds,
-        "machine": machine(), "speed": speed(options.rounds, options.length),
+        "machine": machine(),
     }  # fmt: skip
-    if os.name == "posix" and shutil.which("tc") and shutil.which("ip") and os.geteuid() == 0:
+    if options.only != "networks":
+        result["speed"] = speed(options.rounds, options.length)
+    if options.only == "speed":
+        pass
+    elif os.name == "posix" and shutil.which("tc") and shutil.which("ip") and os.geteuid() == 0:
         result["networks"] = networks(options.rounds, options.length)
     else:
         print("networks are left out: they need root, ip and tc", file=sys.stderr)

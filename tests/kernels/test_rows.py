@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from tests.kernels.compare import compare, declined, page, planned, results
 from pellucid import Rng, ops
 from pellucid.core.rng import row_keys
 from pellucid.core.vjp import dispatch, pair
+from pellucid.kernels import add_dropout_norm
 from pellucid.ops.activations import ACTIVATIONS, Activation
 
 WITH_KERNEL = [name for name, activation in ACTIVATIONS.items() if activation.kernel]
@@ -179,3 +182,45 @@ def test_arrays_that_the_row_kernels_decline() -> None:
     assert declined(ops.embedding, np.zeros(3, np.int32), x)
     assert declined(ops.embedding, np.zeros(3, np.int64), x[:, :0])
     assert declined(ops.bias_act_dropout, x, None, dropout=1.0, rng=Rng(0))
+
+
+def test_the_bits_of_a_norm_do_not_depend_on_where_its_arrays_lie() -> None:
+    """Arrays close together made LLVM take a loop that rounded otherwise, in one run in hundreds.
+
+    Every pair of arrays is laid at every distance from touching to a cache line.
+    """
+    shapes = {
+        "x": (4, 12), "residual": (4, 12), "gamma": (12,), "beta": (12,), "starts": (4,),
+        "y": (4, 12), "x_hat": (4, 12), "inverse_std": (4,), "dx": (4, 12), "dresidual": (4, 12),
+        "sums": (1, 2, 12),
+    }  # fmt: skip
+    g = np.random.default_rng(0)
+    values = {name: g.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    values["starts"] = g.integers(0, 2**32, 4, np.uint32).view(np.float32)
+    memory = np.zeros(4096, np.float32)
+
+    def bits(places: dict[str, int]) -> bytes:
+        a = {
+            name: memory[places[name] : places[name] + prod(shape)].reshape(shape)
+            for name, shape in shapes.items()
+        }
+        for name, array in a.items():
+            array.view(np.uint32)[...] = values[name].view(np.uint32)
+        a["sums"][...] = 0
+        drawn = (a["starts"].view(np.uint32), np.uint32(2**29), np.float32(1.14))
+        add_dropout_norm._forward(
+            1, a["x"], a["residual"], a["gamma"], a["beta"], np.float32(1e-5), *drawn,
+            a["y"], a["x_hat"], a["inverse_std"],
+        )  # fmt: skip
+        add_dropout_norm._backward(
+            1, a["x"], a["x_hat"], a["inverse_std"], a["gamma"], *drawn,
+            a["dx"], a["dresidual"], a["sums"],
+        )  # fmt: skip
+        return b"".join(array.tobytes() for array in a.values())
+
+    apart = {name: 256 * i for i, name in enumerate(shapes)}
+    expected = bits(apart)
+    for first, second in permutations(shapes, 2):
+        for gap in (0, 3, 15, 16):
+            close = {first: 3000, second: 3000 + prod(shapes[first]) + gap}
+            assert bits(apart | close) == expected, (first, second, gap)

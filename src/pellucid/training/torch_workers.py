@@ -58,6 +58,7 @@ class TorchWorkers(Workers):
         self._whole = store
         self._store = dist.PrefixStore(f"attempt {restarts}", store)
         self._groups: dict[bool, Any] = {}
+        self._tag = 0  # what belongs together: every worker counts the same
         with self._connecting():
             self.begun = restarts > 0 and store.check(["begun"])
             for patient, limit in ((False, timedelta(seconds=timeout)), (True, AGES)):
@@ -81,12 +82,28 @@ class TorchWorkers(Workers):
         )
 
     def collect(self, whole: Array, own: Array) -> Wait:
-        """Begin an all-gather; see `Workers`."""
+        """Begin an all-gather; see `Workers`.
+
+        gloo's own would receive in another vector and copy it; so each worker sends to each.
+        """
         self.sent += own.nbytes * (self.size - 1)
-        rows = [self._tensor(row) for row in whole.reshape(self.size, -1)]
-        return self._begin(
-            lambda group, _: group.allgather([rows], [self._tensor(own)]), (whole, own)
-        )
+        self._tag += 1
+        rows = whole.reshape(self.size, -1)
+        if rows[self.rank].ctypes.data != own.ctypes.data:
+            rows[self.rank] = own
+        works, group = [], self._groups[False]
+        with self._connecting():
+            for other in (*range(self.rank + 1, self.size), *range(self.rank)):
+                works.append(group.recv([self._tensor(rows[other])], other, self._tag))
+            for other in (*range(self.rank + 1, self.size), *range(self.rank)):
+                works.append(group.send([self._tensor(own)], other, self._tag))
+
+        def wait(_: tuple[Array, ...] = (whole, own)) -> None:
+            with self._connecting():
+                for work in works:
+                    work.wait(timedelta(seconds=self.timeout))
+
+        return wait
 
     def rows(self, own: Array, *, patient: bool = False) -> Array:
         """Return the vectors of all workers as rows; see `Workers`."""

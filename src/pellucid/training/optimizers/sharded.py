@@ -113,6 +113,7 @@ class ShardedOptimizer:
         self._sums: list[Array] = []
         self._free: list[Array] = []
         self._nodes = [self._roots(rank) for rank in range(workers.size)]
+        self._places_of_sums: dict[tuple[int, int], Array] = {}
         self._received: list[tuple[list[Array], list[Wait]]] = []
         self._heard: Counter[int] = Counter()
         self._expected: Counter[int] = Counter()
@@ -253,11 +254,18 @@ class ShardedOptimizer:
             for i in range(max(map(len, self._nodes)) if size > 1 else 0):
                 own = self._sums[i][bucket] if i < len(self._nodes[rank]) else self._theta[:0]
                 got = [width if i < len(nodes) else 0 for nodes in self._nodes]
-                array = np.empty(sum(got), self._theta.dtype)
+                array = self._place(bucket, i, sum(got))
                 sent = [len(own) // size] * size
                 waits.append(self.workers.deal(own, sent, array, got))
                 arrays.append(array)
             self._received.append((arrays, waits))
+
+    def _place(self, bucket: slice, i: int, size: int) -> Array:
+        """Return memory for the i-th sums of a bucket, the same in every step."""
+        key = (bucket.start, i)
+        if key not in self._places_of_sums:
+            self._places_of_sums[key] = np.empty(size, self._theta.dtype)
+        return self._places_of_sums[key]
 
     def exchange(self, note: Sequence[float] = ()) -> list[LossSum]:
         """End a step's gradients: return the losses of all parts, those of other workers included.
