@@ -78,7 +78,8 @@ export class MatrixView {
       "aria-label": name,
       "aria-describedby": describedBy,
     };
-    const draw = (context: CanvasRenderingContext2D, view: View) => this.draw(context, view);
+    const draw = (context: CanvasRenderingContext2D, view: View, whole: boolean) =>
+      this.draw(context, view, whole);
     this.surface = new Surface(attributes, draw, () => this.fit());
     const { root } = this.surface;
     root.addEventListener("keydown", (event) => this.key(event, events));
@@ -128,6 +129,11 @@ export class MatrixView {
 
   redraw(): void {
     this.surface.redraw();
+  }
+
+  /** Draw other cells under the same labels. */
+  redrawCells(): void {
+    this.surface.redraw(false);
   }
 
   private fit(): void {
@@ -191,13 +197,14 @@ export class MatrixView {
     if (move || events.pressed(event.key)) event.preventDefault();
   }
 
-  private draw(context: CanvasRenderingContext2D, view: View): void {
+  private draw(context: CanvasRenderingContext2D, view: View, whole: boolean): void {
     const { cell, left, top, colours } = this;
     const [across, down] = [this.columns.length * cell, this.rows.length * cell];
     context.save();
     context.beginPath();
     context.rect(left, top, view.width - left, view.height - top);
     context.clip();
+    context.clearRect(left, top, view.width - left, view.height - top);
     context.translate(left - view.x, top - view.y);
     context.imageSmoothingEnabled = cell < 1;
     context.drawImage(this.canvas, 0, 0, across, down);
@@ -214,7 +221,7 @@ export class MatrixView {
     const size = Math.max(cell, 4);
     context.strokeRect(key * cell, query * cell, size, size);
     context.restore();
-    this.drawLabels(context, view);
+    if (whole) this.drawLabels(context, view);
   }
 
   private drawLabels(context: CanvasRenderingContext2D, view: View): void {
@@ -284,6 +291,9 @@ export class MatrixView {
   }
 }
 
+let family = "";
+
 export function font(size: number, weight = 400): string {
-  return `${weight} ${size}px ${getComputedStyle(document.body).fontFamily}`;
+  family ||= getComputedStyle(document.body).fontFamily;
+  return `${weight} ${size}px ${family}`;
 }
