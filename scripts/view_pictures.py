@@ -1,7 +1,7 @@
 """Take the pictures of docs/view.md and of the READMEs: the page, still and at work.
 
     python -m scripts.view_pictures [--folder docs/view] [--browser /usr/bin/chromium]
-        [--model runs/chat --text "안녕하세요?"]
+        [--model runs/chat --text "음식을 먹을 수 있다면 무엇을 먹을래?"]
 
 The still pictures are of a model that reverses its input, trained in a few seconds
 (`tests/view/reversing.py`); the moving ones, tour.webp and tour-dark.webp, of the model and the
@@ -81,27 +81,27 @@ class Scene(NamedTuple):
 
 def scenes() -> Iterator[Scene]:
     """The whole model, heads, the slider, one backward step, the search."""
-    yield Scene("model.store.set({tab: 'whole', form: 'matrix'})", 900, "header.page")
+    yield Scene("model.store.set({tab: 'whole', form: 'matrix'})", 800, "header.page")
     for role in ("sum", "queries", "softmax", "projection", "feed_forward", "output"):
         part = (
             "model.parts.findLastIndex(p => p.stack === model.parts.at(-1).stack && "
             f"p.role === '{role}')"
         )
-        yield Scene(f"model.choosePart({part})", 600, ".stack:last-child")
-    yield Scene("model.store.set({tab: 'attention', form: 'lines', scale: null})", 900)
+        yield Scene(f"model.choosePart({part})", 480, ".stack:last-child")
+    yield Scene("model.store.set({tab: 'attention', form: 'lines', scale: null})", 700)
     for head in range(4):
-        yield Scene(f"model.chooseHead(model.state.layer, {head})", 380)
-    yield Scene("model.store.set({form: 'matrix'})", 500)
+        yield Scene(f"model.chooseHead(model.state.layer, {head})", 320)
+    yield Scene("model.store.set({form: 'matrix'})", 400)
     ends = [-0.5 + 2 * step / SLIDES for step in range(SLIDES + 1)]
     for power in (*ends, 0.5):
         yield Scene(f"model.store.set({{scale: model.head.q.width ** -({power})}})", 70)
-    yield Scene("model.store.set({scale: null})", 500)
-    yield Scene("model.store.set({tab: 'backward', through: null})", 600)
-    yield Scene("", 1100, "[data-step=dA]")
+    yield Scene("model.store.set({scale: null})", 400)
+    yield Scene("model.store.set({tab: 'backward', through: null})", 500)
+    yield Scene("", 1000, "[data-step=dA]")
     number = "pellucid.record.derivations.findIndex(d => d.role === 'feed_forward')"
-    yield Scene(f"model.store.set({{through: {number}}})", 1300, ".backward-steps:visible")
-    yield Scene("model.store.set({tab: 'generation', step: 1})", 700)
-    yield Scene("", 1100, ".generation > section:last-child")
+    yield Scene(f"model.store.set({{through: {number}}})", 1100, ".backward-steps:visible")
+    yield Scene("model.store.set({tab: 'generation', step: 1})", 600)
+    yield Scene("", 1000, ".generation > section:last-child")
 
 
 def film(browser: Browser, file: Path, scheme: str, path: Path) -> None:

@@ -35,7 +35,7 @@ const NAMES: { [kind: string]: string } = {
 const LISTED = 8;
 
 export class Whole {
-  readonly root: HTMLElement;
+  readonly root = el("section", { class: "card", "aria-label": t.whole.name });
   private readonly model: Model;
   private readonly groups: Group[];
   private readonly buttons: { root: HTMLElement; length: HTMLElement; part: number }[] = [];
@@ -49,27 +49,32 @@ export class Whole {
 
   constructor(model: Model) {
     this.model = model;
-    const { record } = model;
     this.groups = grouped(model.parts);
-    for (const side of ["source", "target"] as const) {
-      const parts = model.parts.filter((part) => part.side === side);
-      const norms = parts.flatMap(({ rows_norms: norms }) => (norms ? [...one(norms)] : []));
+    model.store.listen((state, changed) => {
+      if (state.tab !== "whole" || model.parts.length === 0) return;
+      if (this.buttons.length === 0) this.build();
+      this.update(changed);
+    });
+  }
+
+  /** Make the strip: only when it is looked at, so that the page opens without waiting for it. */
+  private build(): void {
+    const { parts, record } = this.model;
+    const sides = (["source", "target"] as const).filter((side) =>
+      parts.some((part) => part.side === side),
+    );
+    for (const side of sides) {
+      const norms = parts
+        .filter((part) => part.side === side)
+        .flatMap(({ rows_norms: norms }) => (norms ? [...one(norms)] : []));
       this.longest.set(side, norms.reduce((most, x) => Math.max(most, x), 0));
     }
-    const sides = (["source", "target"] as const).filter((side) =>
-      model.parts.some((part) => part.side === side),
-    );
-    this.root = el(
-      "section",
-      { class: "card", "aria-label": t.whole.name },
+    this.root.append(
       el("h2", {}, t.whole.name),
       el("p", { class: "hint" }, ...explained(t.whole.hint)),
       ...sides.map((side) => this.chooser(side, record[side].length)),
       ...stacks(this.groups).map(([stack, groups]) => this.stack(stack, groups)),
     );
-    model.store.listen((state, changed) => {
-      if (state.tab === "whole") this.update(changed);
-    });
   }
 
   // the token
