@@ -1,6 +1,6 @@
 // The whole model as a strip: every part of the forward pass, for the chosen token.
 
-import { clamp, el, markup, number, percent, token } from "./dom.ts";
+import { announcing, clamp, el, markup, number, percent, token } from "./dom.ts";
 import { equations } from "./equations.ts";
 import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
@@ -31,6 +31,8 @@ const NAMES: { [kind: string]: string } = {
   swiglu: "SwiGLU",
 };
 
+/** Tokens that need no sign of how many are out of view. */
+const FEW = 12;
 /** Keys or tokens with their largest numbers that are listed. */
 const LISTED = 8;
 
@@ -106,7 +108,17 @@ export class Whole {
       model.chooseToken(side, clamp(to, count));
     });
     this.tokens.push({ root: list, side });
-    return el("div", { class: "token-choice" }, el("h3", {}, t.whole.tokens[side]), list);
+    const below = ({ down }: { down: number }) => {
+      const end = list.scrollTop + list.clientHeight;
+      const hidden = [...list.children].filter((child) => (child as HTMLElement).offsetTop > end);
+      return down > 2 ? t.below(hidden.length, t.rowNames.tokens) : "";
+    };
+    return el(
+      "div",
+      { class: "token-choice" },
+      el("h3", {}, t.whole.tokens[side]),
+      count > FEW ? announcing(list, below) : list,
+    );
   }
 
   // the strip
@@ -199,6 +211,7 @@ export class Whole {
         const chosen = i === model.tokens[side];
         child.setAttribute("aria-selected", String(chosen));
         (child as HTMLElement).tabIndex = chosen ? 0 : -1;
+        if (chosen) reveal(root, child as HTMLElement);
         if (chosen && root.contains(document.activeElement)) (child as HTMLElement).focus();
       });
     }
@@ -475,6 +488,12 @@ function letters({ shape }: Part): string {
 
 function one(packed: PackedArray): Float32Array {
   return unpackHead(packed, 0).values;
+}
+
+/** Scroll a list, and nothing else, so that one of its children is in view. */
+function reveal(list: HTMLElement, { offsetTop, offsetHeight }: HTMLElement): void {
+  const hidden = offsetTop < list.scrollTop || offsetTop + offsetHeight > list.scrollTop + list.clientHeight;
+  if (hidden) list.scrollTop = offsetTop - (list.clientHeight - offsetHeight) / 2;
 }
 
 function ofRow({ values, width }: { values: Float32Array; width: number }, row: number) {
