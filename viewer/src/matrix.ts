@@ -145,7 +145,8 @@ export class MatrixView {
       const widths = labels.map(([text]) => context.measureText(text).width);
       return Math.min(LONGEST_LABEL, Math.max(...widths));
     };
-    this.left = measure(this.rows, 13) + 12;
+    // Whole pixels, so that cells can be drawn anew without a trace at the labels' edge.
+    this.left = Math.ceil(measure(this.rows, 13)) + 12;
     const longest = measure(this.columns, 13);
     const room = width - this.left;
     const cell = (slope: number) => {
@@ -155,7 +156,7 @@ export class MatrixView {
     };
     this.slanted = longest > cell(0) - 2;
     this.slope = this.slanted ? longest * SLANT : 0;
-    this.top = this.slanted ? this.slope + 16 : 22;
+    this.top = this.slanted ? Math.ceil(this.slope) + 16 : 22;
     this.cell = cell(this.slope);
     this.surface.setSize(
       this.left + this.columns.length * this.cell + this.slope,
