@@ -1,23 +1,31 @@
-"""Take the pictures of docs/view.md: the page of a model that reverses its input.
+"""Take the pictures of docs/view.md and of the READMEs: the page, still and at work.
 
     python -m scripts.view_pictures [--folder docs/view] [--browser /usr/bin/chromium]
+        [--model runs/chat --text "음식을 먹을 수 있다면 무엇을 먹을래?"]
 
-Trains the model in a few seconds (`tests/view/reversing.py`); needs playwright and Chromium.
+The still pictures are of a model that reverses its input, trained in a few seconds
+(`tests/view/reversing.py`); the moving ones, tour.webp and tour-dark.webp, of the model and the
+text given, else of the same. Needs playwright, Chromium and Pillow.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from playwright.sync_api import Browser, sync_playwright
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
 from tests.view.reversing import reversing
 
+import pellucid
 from pellucid import view
+from pellucid.generation import SearchConfig
 
 TEXT = "바다가자하마나🌊"
 
@@ -35,6 +43,11 @@ class Shot(NamedTuple):
 
 
 SHOTS = {
+    "whole": Shot("whole", "light", 1280, 1180),
+    "feed-forward": Shot(
+        "backward", "light", 1280, 1180,
+        state="{through: pellucid.record.derivations.findIndex(d => d.role === 'feed_forward')}",
+    ),
     "attention": Shot("attention", "light", 1280, 900),
     "lines-dark": Shot(
         "attention", "dark", 1280, 900, state="{form: 'lines', beside: 'scores', query: 2, key: 5}"
@@ -44,7 +57,94 @@ SHOTS = {
     "generation-dark": Shot("generation", "dark", 1280, 1020, state="{step: 2}"),
     "tour-korean": Shot("attention", "light", 1280, 900, "ko", "{form: 'lines', tour: 1}"),
     "narrow": Shot("attention", "light", 390, 844),
-}
+}  # fmt: skip
+
+# The pictures that move
+
+SIZE = {"width": 1200, "height": 750}
+SHRUNK = 0.8
+"""Pixels of the picture for each of the page's."""
+QUALITY = 62
+LARGEST = 1_500_000
+SLIDES = 16
+
+
+class Scene(NamedTuple):
+    """One picture of the film."""
+
+    script: str
+    """What is done to the page, as JavaScript."""
+    milliseconds: int
+    top: str = "nav"
+    """What the picture begins with."""
+
+
+def scenes() -> Iterator[Scene]:
+    """The whole model, heads, the slider, one backward step, the search."""
+    yield Scene("model.store.set({tab: 'whole', form: 'matrix'})", 800, "header.page")
+    for role in ("sum", "queries", "softmax", "projection", "feed_forward", "output"):
+        part = (
+            "model.parts.findLastIndex(p => p.stack === model.parts.at(-1).stack && "
+            f"p.role === '{role}')"
+        )
+        yield Scene(f"model.choosePart({part})", 480, ".stack:last-child")
+    yield Scene("model.store.set({tab: 'attention', form: 'lines', scale: null})", 700)
+    for head in range(4):
+        yield Scene(f"model.chooseHead(model.state.layer, {head})", 320)
+    yield Scene("model.store.set({form: 'matrix'})", 400)
+    ends = [-0.5 + 2 * step / SLIDES for step in range(SLIDES + 1)]
+    for power in (*ends, 0.5):
+        yield Scene(f"model.store.set({{scale: model.head.q.width ** -({power})}})", 70)
+    yield Scene("model.store.set({scale: null})", 400)
+    yield Scene("model.store.set({tab: 'backward', through: null})", 500)
+    yield Scene("", 1000, "[data-step=dA]")
+    number = "pellucid.record.derivations.findIndex(d => d.role === 'feed_forward')"
+    yield Scene(f"model.store.set({{through: {number}}})", 1100, ".backward-steps:visible")
+    yield Scene("model.store.set({tab: 'generation', step: 1})", 600)
+    yield Scene("", 1000, ".generation > section:last-child")
+
+
+def film(browser: Browser, file: Path, scheme: str, path: Path) -> None:
+    """Write the film as an animated WebP, which loops."""
+    context = browser.new_context(
+        viewport=SIZE,  # type: ignore[arg-type]
+        device_scale_factor=SHRUNK,
+        color_scheme="dark" if scheme == "dark" else "light",
+        reduced_motion="reduce",
+        locale="en",
+    )
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.add_style_tag(content="#app { padding-bottom: 100vh } ::-webkit-scrollbar { width: 0 }")
+    frames = [_frame(page, scene) for scene in scenes()]
+    context.close()
+    frames[0].save(
+        path,
+        save_all=True,
+        append_images=frames[1:],
+        duration=[scene.milliseconds for scene in scenes()],
+        loop=0,
+        quality=QUALITY,
+        method=4,
+    )
+    size = path.stat().st_size
+    seconds = sum(scene.milliseconds for scene in scenes()) / 1000
+    print(f"{path}: {size / 1e6:.2f} MB, {len(frames)} pictures, {seconds:.1f} s")
+    if size > LARGEST:
+        raise SystemExit(f"{path} is larger than {LARGEST / 1e6} MB; lower QUALITY")
+
+
+def _frame(page: Page, scene: Scene) -> Image.Image:
+    page.evaluate(f"(() => {{ const {{ model }} = pellucid; {scene.script} }})()")
+    page.wait_for_timeout(250)
+    page.locator(scene.top).first.evaluate(
+        "part => scrollTo(0, part.getBoundingClientRect().top + scrollY - 12)"
+    )
+    page.wait_for_timeout(60)
+    return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+
+
+# The pictures that do not
 
 
 def take(browser: Browser, file: Path, shot: Shot, path: Path) -> None:
@@ -69,15 +169,25 @@ def main() -> None:
     parser.add_argument(
         "--browser", default=os.environ.get("PELLUCID_CHROMIUM") or shutil.which("chromium")
     )
+    parser.add_argument("--model", type=Path, help="a run or a model, for the moving pictures")
+    parser.add_argument("--text", default=TEXT, help="what that model reads")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        file = view.attention(reversing(), TEXT).save(Path(folder) / "attention.html")
+        model = reversing()
+        file = view.attention(model, TEXT).save(Path(folder) / "attention.html")
+        moving = file
+        if options.model is not None:
+            search = SearchConfig(beam=3, max_length=40)
+            drawn = view.attention(pellucid.load(options.model), options.text, search=search)
+            moving = drawn.save(Path(folder) / "moving.html")
         browser = driver.chromium.launch(
             executable_path=options.browser, args=["--no-sandbox", "--disable-gpu"]
         )
         for name, shot in SHOTS.items():
             take(browser, file, shot, options.folder / f"{name}.png")
+        film(browser, moving, "light", options.folder / "tour.webp")
+        film(browser, moving, "dark", options.folder / "tour-dark.webp")
         browser.close()
 
 

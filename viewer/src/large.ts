@@ -213,7 +213,7 @@ export class Large {
       colours.masked,
       weightIndex,
     );
-    this.weights.redraw();
+    this.weights.redrawCells();
     this.lines.setWeights(weights, colours);
   }
 
@@ -226,7 +226,7 @@ export class Large {
     pixels(this.beside.canvas, matrix, head.map.causal, colours.signed, colours.masked, (x) =>
       signedIndex(x, most),
     );
-    this.beside.redraw();
+    this.beside.redrawCells();
     this.beside.root.setAttribute("aria-label", meaning!);
     this.besideTitle.textContent = title!;
     const ramp = el("span", { class: "ramp signed" });

@@ -78,7 +78,8 @@ export class MatrixView {
       "aria-label": name,
       "aria-describedby": describedBy,
     };
-    const draw = (context: CanvasRenderingContext2D, view: View) => this.draw(context, view);
+    const draw = (context: CanvasRenderingContext2D, view: View, whole: boolean) =>
+      this.draw(context, view, whole);
     this.surface = new Surface(attributes, draw, () => this.fit());
     const { root } = this.surface;
     root.addEventListener("keydown", (event) => this.key(event, events));
@@ -130,6 +131,11 @@ export class MatrixView {
     this.surface.redraw();
   }
 
+  /** Draw other cells under the same labels. */
+  redrawCells(): void {
+    this.surface.redraw(false);
+  }
+
   private fit(): void {
     const width = this.root.clientWidth;
     if (width === 0 || this.columns.length === 0) return;
@@ -139,7 +145,8 @@ export class MatrixView {
       const widths = labels.map(([text]) => context.measureText(text).width);
       return Math.min(LONGEST_LABEL, Math.max(...widths));
     };
-    this.left = measure(this.rows, 13) + 12;
+    // Whole pixels, so that cells can be drawn anew without a trace at the labels' edge.
+    this.left = Math.ceil(measure(this.rows, 13)) + 12;
     const longest = measure(this.columns, 13);
     const room = width - this.left;
     const cell = (slope: number) => {
@@ -149,7 +156,7 @@ export class MatrixView {
     };
     this.slanted = longest > cell(0) - 2;
     this.slope = this.slanted ? longest * SLANT : 0;
-    this.top = this.slanted ? this.slope + 16 : 22;
+    this.top = this.slanted ? Math.ceil(this.slope) + 16 : 22;
     this.cell = cell(this.slope);
     this.surface.setSize(
       this.left + this.columns.length * this.cell + this.slope,
@@ -191,13 +198,14 @@ export class MatrixView {
     if (move || events.pressed(event.key)) event.preventDefault();
   }
 
-  private draw(context: CanvasRenderingContext2D, view: View): void {
+  private draw(context: CanvasRenderingContext2D, view: View, whole: boolean): void {
     const { cell, left, top, colours } = this;
     const [across, down] = [this.columns.length * cell, this.rows.length * cell];
     context.save();
     context.beginPath();
     context.rect(left, top, view.width - left, view.height - top);
     context.clip();
+    context.clearRect(left, top, view.width - left, view.height - top);
     context.translate(left - view.x, top - view.y);
     context.imageSmoothingEnabled = cell < 1;
     context.drawImage(this.canvas, 0, 0, across, down);
@@ -214,7 +222,7 @@ export class MatrixView {
     const size = Math.max(cell, 4);
     context.strokeRect(key * cell, query * cell, size, size);
     context.restore();
-    this.drawLabels(context, view);
+    if (whole) this.drawLabels(context, view);
   }
 
   private drawLabels(context: CanvasRenderingContext2D, view: View): void {
@@ -284,6 +292,9 @@ export class MatrixView {
   }
 }
 
+let family = "";
+
 export function font(size: number, weight = 400): string {
-  return `${weight} ${size}px ${getComputedStyle(document.body).fontFamily}`;
+  family ||= getComputedStyle(document.body).fontFamily;
+  return `${weight} ${size}px ${family}`;
 }

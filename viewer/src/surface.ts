@@ -11,16 +11,21 @@ export interface View {
   height: number;
 }
 
+/** Draw what is seen: the whole, or only the inside, whose labels stay as they are. */
+type Draw = (context: CanvasRenderingContext2D, view: View, whole: boolean) => void;
+
 export class Surface {
   readonly root: HTMLElement;
   private readonly canvas = el("canvas");
   private readonly spacer: HTMLElement;
-  private readonly draw: (context: CanvasRenderingContext2D, view: View) => void;
+  private readonly draw: Draw;
   private scheduled = false;
+  /** Whether more than the inside has changed. */
+  private whole = true;
 
   constructor(
     attributes: Record<string, string>,
-    draw: (context: CanvasRenderingContext2D, view: View) => void,
+    draw: Draw,
     resized: () => void,
   ) {
     this.draw = draw;
@@ -37,8 +42,9 @@ export class Surface {
     this.redraw();
   }
 
-  /** Paint before the browser's next picture. */
-  redraw(): void {
+  /** Paint before the browser's next picture: all, or only what is inside the labels. */
+  redraw(whole = true): void {
+    this.whole ||= whole;
     if (this.scheduled) return;
     this.scheduled = true;
     requestAnimationFrame(() => {
@@ -78,10 +84,12 @@ export class Surface {
       canvas.height = h;
       canvas.style.width = `${width}px`;
       canvas.style.height = `${height}px`;
+      this.whole = true;
     }
     const context = canvas.getContext("2d")!;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
-    this.draw(context, { x: root.scrollLeft, y: root.scrollTop, width, height });
+    if (this.whole) context.clearRect(0, 0, width, height);
+    this.draw(context, { x: root.scrollLeft, y: root.scrollTop, width, height }, this.whole);
+    this.whole = false;
   }
 }

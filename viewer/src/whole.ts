@@ -1,6 +1,6 @@
 // The whole model as a strip: every part of the forward pass, for the chosen token.
 
-import { clamp, el, markup, number, percent, token } from "./dom.ts";
+import { announcing, clamp, el, markup, number, percent, token } from "./dom.ts";
 import { equations } from "./equations.ts";
 import { explained } from "./glossary.ts";
 import type { Model } from "./model.ts";
@@ -31,11 +31,13 @@ const NAMES: { [kind: string]: string } = {
   swiglu: "SwiGLU",
 };
 
+/** Tokens that need no sign of how many are out of view. */
+const FEW = 12;
 /** Keys or tokens with their largest numbers that are listed. */
 const LISTED = 8;
 
 export class Whole {
-  readonly root: HTMLElement;
+  readonly root = el("section", { class: "card", "aria-label": t.whole.name });
   private readonly model: Model;
   private readonly groups: Group[];
   private readonly buttons: { root: HTMLElement; length: HTMLElement; part: number }[] = [];
@@ -49,27 +51,32 @@ export class Whole {
 
   constructor(model: Model) {
     this.model = model;
-    const { record } = model;
     this.groups = grouped(model.parts);
-    for (const side of ["source", "target"] as const) {
-      const parts = model.parts.filter((part) => part.side === side);
-      const norms = parts.flatMap(({ rows_norms: norms }) => (norms ? [...one(norms)] : []));
+    model.store.listen((state, changed) => {
+      if (state.tab !== "whole" || model.parts.length === 0) return;
+      if (this.buttons.length === 0) this.build();
+      this.update(changed);
+    });
+  }
+
+  /** Make the strip: only when it is looked at, so that the page opens without waiting for it. */
+  private build(): void {
+    const { parts, record } = this.model;
+    const sides = (["source", "target"] as const).filter((side) =>
+      parts.some((part) => part.side === side),
+    );
+    for (const side of sides) {
+      const norms = parts
+        .filter((part) => part.side === side)
+        .flatMap(({ rows_norms: norms }) => (norms ? [...one(norms)] : []));
       this.longest.set(side, norms.reduce((most, x) => Math.max(most, x), 0));
     }
-    const sides = (["source", "target"] as const).filter((side) =>
-      model.parts.some((part) => part.side === side),
-    );
-    this.root = el(
-      "section",
-      { class: "card", "aria-label": t.whole.name },
+    this.root.append(
       el("h2", {}, t.whole.name),
       el("p", { class: "hint" }, ...explained(t.whole.hint)),
       ...sides.map((side) => this.chooser(side, record[side].length)),
       ...stacks(this.groups).map(([stack, groups]) => this.stack(stack, groups)),
     );
-    model.store.listen((state, changed) => {
-      if (state.tab === "whole") this.update(changed);
-    });
   }
 
   // the token
@@ -101,7 +108,17 @@ export class Whole {
       model.chooseToken(side, clamp(to, count));
     });
     this.tokens.push({ root: list, side });
-    return el("div", { class: "token-choice" }, el("h3", {}, t.whole.tokens[side]), list);
+    const below = ({ down }: { down: number }) => {
+      const end = list.scrollTop + list.clientHeight;
+      const hidden = [...list.children].filter((child) => (child as HTMLElement).offsetTop > end);
+      return down > 2 ? t.below(hidden.length, t.rowNames.tokens) : "";
+    };
+    return el(
+      "div",
+      { class: "token-choice" },
+      el("h3", {}, t.whole.tokens[side]),
+      count > FEW ? announcing(list, below) : list,
+    );
   }
 
   // the strip
@@ -194,6 +211,7 @@ export class Whole {
         const chosen = i === model.tokens[side];
         child.setAttribute("aria-selected", String(chosen));
         (child as HTMLElement).tabIndex = chosen ? 0 : -1;
+        if (chosen) reveal(root, child as HTMLElement);
         if (chosen && root.contains(document.activeElement)) (child as HTMLElement).focus();
       });
     }
@@ -470,6 +488,12 @@ function letters({ shape }: Part): string {
 
 function one(packed: PackedArray): Float32Array {
   return unpackHead(packed, 0).values;
+}
+
+/** Scroll a list, and nothing else, so that one of its children is in view. */
+function reveal(list: HTMLElement, { offsetTop, offsetHeight }: HTMLElement): void {
+  const hidden = offsetTop < list.scrollTop || offsetTop + offsetHeight > list.scrollTop + list.clientHeight;
+  if (hidden) list.scrollTop = offsetTop - (list.clientHeight - offsetHeight) / 2;
 }
 
 function ofRow({ values, width }: { values: Float32Array; width: number }, row: number) {

@@ -149,9 +149,13 @@ def _feed_forward(
     def activated(h: Array) -> tuple[Array, Any]:
         return ops.bias_act_dropout(h, b1, activation=part.kind)
 
-    def loss(x: Array = x, w1: Array = w1, dy: Array = dy) -> float:
-        a, _ = activated(ops.linear(x, w1)[0])
-        return float((dy * ops.linear(a, w2, b2)[0]).sum())
+    def loss(h: Array, dy: Array = dy) -> float:
+        return float((dy * ops.linear(activated(h)[0], w2, b2)[0]).sum())
+
+    def loss_of_weight(moved: Array) -> float:  # one row of W₁: one column of h
+        changed = h.copy()
+        changed[:, j] = x @ moved
+        return loss(changed)
 
     h, linear1 = ops.linear(x, w1)
     a, middle = activated(h)
@@ -176,7 +180,7 @@ def _feed_forward(
         dh[row],
         (j,),
         float(dh[row, j]),
-        _difference(lambda m: float(own @ ops.linear(activated(m)[0], w2, b2)[0]), h[row], j),
+        _difference(lambda moved: loss(moved, own), h[row], j),
         numbers=(float(da[row, j % da.shape[1]]), float(slope[row, j])),
     )
     e = _largest(dx[row])
@@ -185,7 +189,7 @@ def _feed_forward(
         dx[row],
         (e,),
         float(dx[row, e]),
-        _difference(lambda moved: loss(moved, dy=own), x[row], e),
+        _difference(lambda moved: loss(ops.linear(moved, w1)[0], own), x[row], e),
         *_terms(dh[row], w1[:, e]),
     )
     j, e = np.unravel_index(np.abs(dw1).argmax(), dw1.shape)
@@ -194,7 +198,7 @@ def _feed_forward(
         dw1[j],
         (int(j), int(e)),
         float(dw1[j, e]),
-        _difference(lambda moved: loss(w1=moved), w1, (j, e)),
+        _difference(loss_of_weight, w1[j], e),
         *_terms(dh[:, j], x[:, e]),
     )
 

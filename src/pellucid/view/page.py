@@ -63,7 +63,7 @@ PRECISIONS = (
 """Finest first; a page takes the first that keeps it small enough."""
 INPUT_BITS = 24
 """Bits of rows, and of the gradients of the layers' inputs, which a page has where it has room."""
-ROWS = 2_000_000
+ROWS = 1_000_000
 """Bytes of a page that the rows of the forward pass take at most."""
 WIDEST = 4096
 """Numbers of the widest gradient of a derivation that a page has."""
