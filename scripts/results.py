@@ -359,9 +359,9 @@ def faults_table(campaigns: Mapping[str, Any]) -> str:
             )
             head = ""
     told = [f"{figure}." for record in campaigns.values() for figure in record["figures"]]
-    slowest = {name: r["slowest_cpu_s"] for name, r in campaigns.items() if r["slowest_cpu_s"]}
+    slowest = {name: r["slowest_s"] for name, r in campaigns.items() if r["slowest_s"]}
     told.append(
-        "Most processor time of one command: "
+        "The longest that one command took, waiting for a processor not counted: "
         + ", ".join(f"{seconds:.1f} s ({name})" for name, seconds in slowest.items())
         + "."
     )

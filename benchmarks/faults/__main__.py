@@ -57,7 +57,7 @@ def new_record(unit: str) -> Record:
     """Return the record of a campaign that has not begun."""
     return {
         "version": __version__, **machine(), "unit": unit, "cases": 0, "units": 0, "counts": {},
-        "slowest_cpu_s": 0.0, "figures": [], "failures": [],
+        "slowest_s": 0.0, "figures": [], "failures": [],
     }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def add(record: Record, case: Case, number: int) -> None:
     of_kind = record["counts"].setdefault(case.kind, {})
     of_kind[case.became] = of_kind.get(case.became, 0) + case.weight
     record["cases"], record["units"] = record["cases"] + 1, record["units"] + case.weight
-    record["slowest_cpu_s"] = round(max(record["slowest_cpu_s"], case.seconds), 2)
+    record["slowest_s"] = round(max(record["slowest_s"], case.seconds), 2)
     if case.failed:
         record["failures"].append(f"{number}, {case.kind}: {case.became} {case.figures}"[:2000])
     elif case.figures:

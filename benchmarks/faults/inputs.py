@@ -112,10 +112,10 @@ class Corpora:
             _write_gpt(folder)
             family = ["gpt.toml"]
         ended = children.command(["train", *family, "--run", "run", "--data.train", *names], folder)
-        became, seconds = children.verdict(ended), ended.cpu
+        became, seconds = children.verdict(ended), ended.seconds
         if became == "done":
             asked = children.command(["generate", "run", "abc"], folder)
-            seconds = max(seconds, asked.cpu)
+            seconds = max(seconds, asked.seconds)
             became = children.verdict(asked)
             became = "trained" if became == "done" else f"TRAINED, {became.upper()}"
         return Case(kind, became, seconds=seconds, figures=ended.err if became.isupper() else "")
@@ -198,14 +198,12 @@ class Commands:
         shutil.copytree(self.place / "whole", folder)
         name = self.names[number % len(self.names)]
         words = self.words(name, draw)
-        # A command that may work for longer gets its Ctrl-C early.
-        most_wall = 10.0 if name in LONG else children.MOST_WALL
-        ended = children.command(words, folder, _pick(STDIN, draw), most_wall)
+        ended = children.command(words, folder, _pick(STDIN, draw))
         became = children.verdict(ended)
         if became == "SLOW" and name in LONG and ended.code in (0, 130, 143):
             became = "stopped by Ctrl-C"
         told = json.dumps(words) + ended.err[-300:] if became[:1].isupper() else ""
-        return Case(name, became, seconds=ended.cpu, figures=told)
+        return Case(name, became, seconds=ended.seconds, figures=told)
 
     def words(self, name: str, draw: Draw) -> list[str]:
         """Return one command line."""

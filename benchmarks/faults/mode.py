@@ -15,7 +15,7 @@ class Case(NamedTuple):
     weight: int = 1
     """How many of the units that the campaign counts it was."""
     seconds: float = 0.0
-    """The processor time of the command, where there is one."""
+    """How long its command took (`children.MOST_SECONDS`), where there is one."""
     figures: str = ""
     """What was measured besides."""
 
