@@ -31,13 +31,15 @@ class Ended:
     err: str
     seconds: float
     slow: bool
-    """It was stopped after `MOST_SECONDS`."""
+    """It had to be stopped."""
 
 
-def run(body: Callable[[], int], place: Path, stdin: bytes = b"") -> Ended:
+def run(
+    body: Callable[[], int], place: Path, stdin: bytes = b"", most: float = MOST_SECONDS
+) -> Ended:
     """Run a function in a forked child whose working folder is `place`; return how it ended.
 
-    A child that takes too long gets SIGINT, as from Ctrl-C, and SIGKILL after as long again.
+    A child gets SIGINT, as from Ctrl-C, after `most` seconds, and SIGKILL `MOST_SECONDS` later.
     """
     given, out, err = (place / f".{name}" for name in ("stdin", "stdout", "stderr"))
     given.write_bytes(stdin)
@@ -51,7 +53,7 @@ def run(body: Callable[[], int], place: Path, stdin: bytes = b"") -> Ended:
         if ended:
             break
         seconds = time.monotonic() - began - _waited(child)
-        if seconds > MOST_SECONDS * (1 + slow):
+        if seconds > most + slow * MOST_SECONDS:
             os.kill(child, signal.SIGKILL if slow else signal.SIGINT)
             slow = True
         time.sleep(0.01)
@@ -61,9 +63,9 @@ def run(body: Callable[[], int], place: Path, stdin: bytes = b"") -> Ended:
     return Ended(os.waitstatus_to_exitcode(status), *texts, seconds, slow)
 
 
-def command(words: list[str], place: Path, stdin: bytes = b"") -> Ended:
+def command(words: list[str], place: Path, stdin: bytes = b"", most: float = MOST_SECONDS) -> Ended:
     """Run one command line of Pellucid."""
-    return run(lambda: main(words), place, stdin)
+    return run(lambda: main(words), place, stdin, most)
 
 
 def start(body: Callable[[], int], place: Path) -> int:

@@ -138,6 +138,8 @@ OPTION = re.compile(
 """An option in a help text, and what the help shows for its value."""
 LONG = ("demo", "chat", "bench", "check", "lab", "serve")
 """Commands that may work for more than 10 s: Ctrl-C must end them."""
+PATIENCE = 1.0
+"""Seconds after which such a command gets its Ctrl-C."""
 OFTEN = {"train": 6, "generate": 6, "view": 4, "evaluate": 3, "quantize": 2, "serve": 2, "lab": 2}
 """How many times as often as the others a command is used: those with the most options."""
 NUMBERS = (["1", "2", "3", "7"], ["-1", "0", "1000000000", "99999999999999999999", "x", "", "1.5"])
@@ -198,7 +200,8 @@ class Commands:
         shutil.copytree(self.place / "whole", folder)
         name = self.names[number % len(self.names)]
         words = self.words(name, draw)
-        ended = children.command(words, folder, _pick(STDIN, draw))
+        most = PATIENCE if name in LONG else children.MOST_SECONDS
+        ended = children.command(words, folder, _pick(STDIN, draw), most)
         became = children.verdict(ended)
         if became == "SLOW" and name in LONG and ended.code in (0, 130, 143):
             became = "stopped by Ctrl-C"
