@@ -53,11 +53,11 @@ def modes(seconds: float) -> dict[str, Mode]:
     return {mode.name: mode for mode in made}
 
 
-def new_record(unit: str) -> Record:
+def new_record(units: str) -> Record:
     """Return the record of a campaign that has not begun."""
     return {
-        "version": __version__, **machine(), "unit": unit, "cases": 0, "units": 0, "counts": {},
-        "slowest_s": 0.0, "figures": [], "failures": [],
+        "version": __version__, **machine(), "units_are": units, "cases": 0, "units": 0,
+        "counts": {}, "slowest_s": 0.0, "figures": [], "failures": [],
     }  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def campaign(mode: Mode, records: dict[str, Record], cases: int | None, file: Pa
     with tempfile.TemporaryDirectory() as place:
         prepared = mode.prepare(Path(place))
         count: int = cases or mode.cases or prepared.count  # type: ignore[attr-defined]
-        record = records.setdefault(mode.name, new_record(prepared.unit))
+        record = records.setdefault(mode.name, new_record(prepared.units))
         # Fewer than usual are taken from the whole range.
         apart = max(1, (mode.cases or prepared.count) // count)  # type: ignore[attr-defined]
         while record["cases"] < count:

@@ -85,7 +85,7 @@ def _boundary(data: bytes, at: int) -> int:
 class Corpora:
     """Each case trains two steps on a corpus that may be damaged, and answers."""
 
-    unit = "corpus"
+    units = "corpora"
     kinds = ("tsv", "csv", "jsonl", "txt", "parallel", "tsv.gz")
 
     def __init__(self, place: Path) -> None:
@@ -174,7 +174,7 @@ STDIN = [b"", b"abc\n", b"abc\nabd\n\n", b"\xff\n", b"a[MASK]c\n", b"\0\n", b"a"
 class Commands:
     """Each case is a command line made from the help of one command, options right and wrong."""
 
-    unit = "command line"
+    units = "command lines"
 
     def __init__(self, place: Path) -> None:
         self.place = place

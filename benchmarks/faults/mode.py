@@ -28,7 +28,7 @@ class Case(NamedTuple):
 class Campaign(Protocol):
     """Prepared in a folder, then called with the number of a case, always the same for a number."""
 
-    unit: str
+    units: str
 
     def __call__(self, number: int) -> Case:
         """Run one case."""

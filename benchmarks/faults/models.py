@@ -118,7 +118,7 @@ DAMAGES: tuple[Damage, ...] = (
 class Models:
     """Each case damages one file of a model, loads it and asks it."""
 
-    unit = "damaged model"
+    units = "damaged models"
 
     def __init__(self, place: Path) -> None:
         self.folder, self.place = place / "model", place

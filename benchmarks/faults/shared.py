@@ -28,7 +28,7 @@ def resident() -> int:
 class Shared:
     """One case for each way to share a model."""
 
-    unit = "way"
+    units = "ways to share a model"
     count = len(WAYS)
 
     def __init__(self, place: Path, seconds: float) -> None:
