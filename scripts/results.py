@@ -377,22 +377,21 @@ def faults_table(campaigns: Mapping[str, Any]) -> str:
     """Return what became of every case of benchmarks/faults, a row for each kind of case."""
     rows = ["| campaign | kind | what became of it | failures |", "|---|---|---|---:|"]
     for record in campaigns.values():
-        head = f"{record['units']:,} {record['unit']}{'' if record['units'] == 1 else 's'}"
-        for kind, counts in record["counts"].items():
+        head = f"{record['units']:,} {record['units_are']}"
+        for kind, counts in sorted(record["counts"].items()):
             right = {became: n for became, n in counts.items() if not became[:1].isupper()}
-            became = ", ".join(f"{n:,} {became}" for became, n in right.items())
-            rows.append(
-                f"| {head} | {kind} | {became} | {sum(counts.values()) - sum(right.values())} |"
-            )
+            became = ", ".join(f"{became}: {n:,}" for became, n in sorted(right.items()))
+            failures = sum(counts.values()) - sum(right.values())
+            rows.append(f"| {head} | {kind} | {became} | {failures} |")
             head = ""
-    told = [f"{figure}." for record in campaigns.values() for figure in record["figures"]]
-    slowest = {name: r["slowest_cpu_s"] for name, r in campaigns.items() if r["slowest_cpu_s"]}
-    told.append(
-        "Most processor time of one command: "
-        + ", ".join(f"{seconds:.1f} s ({name})" for name, seconds in slowest.items())
-        + "."
-    )
-    return "\n".join([*rows, "", *told])
+    figures = [f"- {figure}" for record in campaigns.values() for figure in record["figures"]]
+    slowest = {name: r["slowest_s"] for name, r in campaigns.items() if r["slowest_s"]}
+    told = ", ".join(f"{seconds:.1f} s ({name})" for name, seconds in slowest.items())
+    figures.append(f"- the longest that one command took, without waiting for a processor: {told}")
+    loads = sorted(float(r["load"].split()[0]) for r in campaigns.values())
+    machine = next(iter(campaigns.values()))["processor"]
+    figures.append(f"- measured on an {machine}, at loads of {loads[0]:.0f} to {loads[-1]:.0f}")
+    return "\n".join([*rows, "", *figures])
 
 
 def cell(name: str, value: Any, language: str) -> str:

@@ -53,11 +53,11 @@ def modes(seconds: float) -> dict[str, Mode]:
     return {mode.name: mode for mode in made}
 
 
-def new_record(unit: str) -> Record:
+def new_record(units: str) -> Record:
     """Return the record of a campaign that has not begun."""
     return {
-        "version": __version__, **machine(), "unit": unit, "cases": 0, "units": 0, "counts": {},
-        "slowest_cpu_s": 0.0, "figures": [], "failures": [],
+        "version": __version__, **machine(), "units_are": units, "cases": 0, "units": 0,
+        "counts": {}, "slowest_s": 0.0, "figures": [], "failures": [],
     }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def add(record: Record, case: Case, number: int) -> None:
     of_kind = record["counts"].setdefault(case.kind, {})
     of_kind[case.became] = of_kind.get(case.became, 0) + case.weight
     record["cases"], record["units"] = record["cases"] + 1, record["units"] + case.weight
-    record["slowest_cpu_s"] = round(max(record["slowest_cpu_s"], case.seconds), 2)
+    record["slowest_s"] = round(max(record["slowest_s"], case.seconds), 2)
     if case.failed:
         record["failures"].append(f"{number}, {case.kind}: {case.became} {case.figures}"[:2000])
     elif case.figures:
@@ -78,7 +78,7 @@ def campaign(mode: Mode, records: dict[str, Record], cases: int | None, file: Pa
     with tempfile.TemporaryDirectory() as place:
         prepared = mode.prepare(Path(place))
         count: int = cases or mode.cases or prepared.count  # type: ignore[attr-defined]
-        record = records.setdefault(mode.name, new_record(prepared.unit))
+        record = records.setdefault(mode.name, new_record(prepared.units))
         # Fewer than usual are taken from the whole range.
         apart = max(1, (mode.cases or prepared.count) // count)  # type: ignore[attr-defined]
         while record["cases"] < count:

@@ -85,7 +85,7 @@ def _boundary(data: bytes, at: int) -> int:
 class Corpora:
     """Each case trains two steps on a corpus that may be damaged, and answers."""
 
-    unit = "corpus"
+    units = "corpora"
     kinds = ("tsv", "csv", "jsonl", "txt", "parallel", "tsv.gz")
 
     def __init__(self, place: Path) -> None:
@@ -112,10 +112,10 @@ class Corpora:
             _write_gpt(folder)
             family = ["gpt.toml"]
         ended = children.command(["train", *family, "--run", "run", "--data.train", *names], folder)
-        became, seconds = children.verdict(ended), ended.cpu
+        became, seconds = children.verdict(ended), ended.seconds
         if became == "done":
             asked = children.command(["generate", "run", "abc"], folder)
-            seconds = max(seconds, asked.cpu)
+            seconds = max(seconds, asked.seconds)
             became = children.verdict(asked)
             became = "trained" if became == "done" else f"TRAINED, {became.upper()}"
         return Case(kind, became, seconds=seconds, figures=ended.err if became.isupper() else "")
@@ -138,6 +138,8 @@ OPTION = re.compile(
 """An option in a help text, and what the help shows for its value."""
 LONG = ("demo", "chat", "bench", "check", "lab", "serve")
 """Commands that may work for more than 10 s: Ctrl-C must end them."""
+PATIENCE = 1.0
+"""Seconds after which such a command gets its Ctrl-C."""
 OFTEN = {"train": 6, "generate": 6, "view": 4, "evaluate": 3, "quantize": 2, "serve": 2, "lab": 2}
 """How many times as often as the others a command is used: those with the most options."""
 NUMBERS = (["1", "2", "3", "7"], ["-1", "0", "1000000000", "99999999999999999999", "x", "", "1.5"])
@@ -172,7 +174,7 @@ STDIN = [b"", b"abc\n", b"abc\nabd\n\n", b"\xff\n", b"a[MASK]c\n", b"\0\n", b"a"
 class Commands:
     """Each case is a command line made from the help of one command, options right and wrong."""
 
-    unit = "command line"
+    units = "command lines"
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -198,14 +200,13 @@ class Commands:
         shutil.copytree(self.place / "whole", folder)
         name = self.names[number % len(self.names)]
         words = self.words(name, draw)
-        # A command that may work for longer gets its Ctrl-C early.
-        most_wall = 10.0 if name in LONG else children.MOST_WALL
-        ended = children.command(words, folder, _pick(STDIN, draw), most_wall)
+        most = PATIENCE if name in LONG else children.MOST_SECONDS
+        ended = children.command(words, folder, _pick(STDIN, draw), most)
         became = children.verdict(ended)
         if became == "SLOW" and name in LONG and ended.code in (0, 130, 143):
             became = "stopped by Ctrl-C"
         told = json.dumps(words) + ended.err[-300:] if became[:1].isupper() else ""
-        return Case(name, became, seconds=ended.cpu, figures=told)
+        return Case(name, became, seconds=ended.seconds, figures=told)
 
     def words(self, name: str, draw: Draw) -> list[str]:
         """Return one command line."""

@@ -15,7 +15,7 @@ class Case(NamedTuple):
     weight: int = 1
     """How many of the units that the campaign counts it was."""
     seconds: float = 0.0
-    """The processor time of the command, where there is one."""
+    """How long its command took (`children.MOST_SECONDS`), where there is one."""
     figures: str = ""
     """What was measured besides."""
 
@@ -28,7 +28,7 @@ class Case(NamedTuple):
 class Campaign(Protocol):
     """Prepared in a folder, then called with the number of a case, always the same for a number."""
 
-    unit: str
+    units: str
 
     def __call__(self, number: int) -> Case:
         """Run one case."""

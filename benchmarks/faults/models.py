@@ -118,7 +118,7 @@ DAMAGES: tuple[Damage, ...] = (
 class Models:
     """Each case damages one file of a model, loads it and asks it."""
 
-    unit = "damaged model"
+    units = "damaged models"
 
     def __init__(self, place: Path) -> None:
         self.folder, self.place = place / "model", place
@@ -147,4 +147,4 @@ class Models:
             same = json.loads(ended.out) == self.expected
             became = "same answers" if same else "OTHER ANSWERS"
         told = ended.err if became.isupper() else ""
-        return Case(damage.__name__.replace("_", " "), became, seconds=ended.cpu, figures=told)
+        return Case(damage.__name__.replace("_", " "), became, seconds=ended.seconds, figures=told)

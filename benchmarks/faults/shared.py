@@ -28,7 +28,7 @@ def resident() -> int:
 class Shared:
     """One case for each way to share a model."""
 
-    unit = "way"
+    units = "ways to share a model"
     count = len(WAYS)
 
     def __init__(self, place: Path, seconds: float) -> None:
@@ -73,9 +73,8 @@ class Shared:
         ask = partial(type(self.trained).best, self.trained)
         jobs = [models.TEXTS] * ROUNDS
         if way == "loky":
-            joblib = optional("joblib", "this campaign needs joblib", extra="dev")
-            calls = (joblib.delayed(ask)(job) for job in jobs)
-            found = joblib.Parallel(4, backend="loky")(calls)
+            loky = optional("loky", "this campaign needs loky", extra="lab")
+            found = list(loky.get_reusable_executor(4).map(ask, jobs))
         else:
             context = multiprocessing.get_context(way)
             with ProcessPoolExecutor(4, mp_context=context) as pool:

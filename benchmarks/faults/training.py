@@ -99,7 +99,7 @@ def difference(run: Path, reference: dict[str, Any]) -> str:
 class Kills:
     """Each case is a run that is killed twice, and then finished."""
 
-    unit = "kill"
+    units = "kills"
     steps = 60
 
     def __init__(self, place: Path) -> None:
@@ -158,7 +158,7 @@ def _train(folder: Path, crash: int | None, *, watched: bool = False) -> childre
 class Crashes:
     """Each case ends a run at one point; together they are all the points of a run."""
 
-    unit = "crash point"
+    units = "crash points"
 
     def __init__(self, place: Path, steps: int = 6) -> None:
         self.place, self.steps = place, steps
