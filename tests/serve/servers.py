@@ -121,7 +121,7 @@ def running(
         yield Running(url, service, port, servers[0])
     finally:
         servers[0].should_exit = True
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive()
 
 
@@ -132,7 +132,7 @@ def ask(
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     request = Request(server.url + path, data, {"Content-Type": "application/json", **headers})
     try:
-        response = urlopen(request, timeout=10)
+        response = urlopen(request, timeout=60)
     except HTTPError as error:
         response = error
     with response:

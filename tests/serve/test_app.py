@@ -277,3 +277,17 @@ def test_a_client_that_does_not_read_its_answers_is_hung_up_on(
             deaf.sendall((GET.replace(b"/health", b"/openapi.json") + b"\r\n") * 1000)
             assert lost.wait(20)
         assert works(server)
+
+
+def test_a_page_of_another_site_may_look_but_not_ask(server: Running) -> None:
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200)):
+        headers = {"Sec-Fetch-Site": site}
+        assert ask(server, "/v1/chat/completions", chat("hello"), **headers)[0] == status
+        assert ask(server, "/view", **headers)[0] == 200  # as when a link is followed
+
+
+def test_head_is_answered_without_a_body(server: Running) -> None:
+    answered = rest(begun(server, b"HEAD" + GET[3:] + b"Connection: close\r\n\r\n"))
+    head, _, body = answered.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    assert body == b""

@@ -189,3 +189,25 @@ def test_a_newcomer_runs_before_the_next_job_of_a_client_that_has_some_running()
         waited += 1
     assert started < len(busy)
     assert waited <= 20
+
+
+def test_a_few_jobs_wait_one_round_beside_many_and_never_two() -> None:
+    batcher = Batcher(answering())
+    long = SearchConfig(max_length=30)
+    many = [Job([5 + n], long, lambda job: None) for n in range(12)]
+    for job in many:
+        batcher.waiting.add(job)
+    batcher.round()
+    assert all(job.answer or job.done for job in many)  # nothing ran: all begin at once
+    for _ in range(3):
+        late = Job([9], SearchConfig(max_length=30), lambda job: None)
+        batcher.waiting.add(late)
+        seen = []
+        for _ in range(2):
+            batcher.round()
+            seen.append(bool(late.answer or late.done))
+        assert seen == [False, True]
+        for job in [Job([7], long, lambda job: None) for _ in range(9)]:
+            batcher.waiting.add(job)
+        batcher.round()
+        assert not len(batcher.waiting)  # many do not wait

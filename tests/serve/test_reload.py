@@ -19,7 +19,9 @@ import pytest
 from tests.serve.servers import PIPELINES, ask, running
 
 from pellucid.families.folder import save_model
-from pellucid.serve.models import reload_models, serve_model
+from pellucid.pipelines import MaskedLMPipeline
+from pellucid.serve.batcher import Batcher
+from pellucid.serve.models import load_models, reload_models, serve_model
 
 TEXT = "hello there"
 
@@ -140,3 +142,29 @@ def test_sighup_loses_no_request(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
         log.close()
+
+
+def test_a_model_has_answered_before_it_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = {name: tmp_path / name for name in ("chat", "small-de-en", "bert")}
+    for name, folder in folders.items():
+        save_model(folder, PIPELINES[name], "")
+    answered: list[Any] = []
+    step, guesses = Batcher.round, MaskedLMPipeline.guesses
+
+    def noted_step(batcher: Batcher) -> int:
+        answered.append(batcher)
+        return step(batcher)
+
+    def noted_guesses(pipeline: MaskedLMPipeline, *arguments: Any) -> Any:
+        answered.append(pipeline)
+        return guesses(pipeline, *arguments)
+
+    monkeypatch.setattr(Batcher, "round", noted_step)
+    monkeypatch.setattr(MaskedLMPipeline, "guesses", noted_guesses)
+    models = load_models(folders)
+    assert {id(one) for one in answered} == {
+        id(served.batcher or served.pipeline) for served in models.values()
+    }
+    assert all(served.batcher is None or served.batcher.idle for served in models.values())

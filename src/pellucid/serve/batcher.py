@@ -34,6 +34,10 @@ SPLIT = 8
 """Rows that a batch has before another is begun next to it, for another processor."""
 
 
+FEW = 4
+"""Waiting jobs are few where those that run are more than so many times as many."""
+
+
 class Progress(Protocol):
     """How one input's answer grows; `generated` and `finished` are what is known of it so far."""
 
@@ -61,9 +65,10 @@ class Sampled:
         """Draw the next token."""
         allowed = constrain(log_p[0], self.generated, self.config.constraints, (), eos)
         draws = uniform_draws(self.config.seed, len(self.generated), np.array([self.number]))
-        return self._say(choose(allowed, self.config, draws[0]), eos)
+        return self.say(choose(allowed, self.config, draws[0]), eos)
 
-    def _say(self, token: int, eos: int) -> Survivors:
+    def say(self, token: int, eos: int) -> Survivors:
+        """Take a token that was chosen."""
         if token == eos:
             self.finished = True
             return []
@@ -76,11 +81,13 @@ class Greedy(Sampled):
 
     def __init__(self, config: SearchConfig, limit: int) -> None:
         super().__init__(SampleConfig(constraints=config.constraints), 0, limit)
+        self.free = not config.constraints.active
+        """Whether the next token is the likeliest of all."""
 
     def advance(self, log_p: Array, eos: int) -> Survivors:
         """Take the likeliest token."""
         allowed = constrain(log_p[0], self.generated, self.config.constraints, (), eos)
-        return self._say(int(allowed.argmax()), eos)
+        return self.say(int(allowed.argmax()), eos)
 
 
 class Searched:
@@ -198,6 +205,7 @@ class Batcher:
         inner = speaker.model if isinstance(speaker, Continuing) else speaker
         self._joins = isinstance(inner, Searches)  # rows keep their bits in any batch
         self._groups: list[_Group] = []
+        self._held = False  # whether jobs waited for a round, though there was room
         self._most_groups = threads.available()  # each is stepped by a thread of its own
         self._pool = ThreadPoolExecutor(self._most_groups, "pellucid-step")
 
@@ -221,10 +229,19 @@ class Batcher:
         else:
             generated += sum(map(self._step_or_fail, self._groups))
         self._groups = [group for group in self._groups if group.jobs]
-        for jobs in self._admit():
+        for jobs in self._admit() if self._turn() else []:
             with _failing(jobs):
                 generated += self._begin(jobs)
         return generated
+
+    def _turn(self) -> bool:
+        """Whether waiting jobs may begin; a few next to many running ones wait for one round.
+
+        To begin two jobs costs hardly more than to begin one, and the batch stands still meanwhile.
+        """
+        few = FEW * len(self.waiting) < self.running
+        self._held = few and not self._held
+        return not self._held
 
     def _step_or_fail(self, group: _Group) -> int:
         with _failing([job for job, _, _ in group.jobs]):
@@ -288,12 +305,16 @@ class Batcher:
         if not group.jobs:
             return 0
         log_p, state = self.speaker.step(group.state, group.tokens)
+        likeliest = log_p.argmax(axis=1).tolist()  # of all rows at once
         going: list[tuple[Job, Progress, int]] = []
         rows: list[int] = []
         tokens: list[int] = []
         generated = first = 0
         for job, answer, count in group.jobs:
-            survivors = answer.advance(log_p[first : first + count], self.eos)
+            if isinstance(answer, Greedy) and answer.free:
+                survivors = answer.say(likeliest[first], self.eos)
+            else:
+                survivors = answer.advance(log_p[first : first + count], self.eos)
             rows += [first + parent for parent, _ in survivors]
             tokens += [token for _, token in survivors]
             first, generated = first + count, generated + max(1, len(survivors))
