@@ -129,6 +129,14 @@ WORDS: dict[str, tuple[str, str]] = {
     "table": ("a fixed table, added to the tokens", "고정된 표를 토큰에 더함"),
     "learned": ("a learned table, added to the tokens", "학습되는 표를 토큰에 더함"),
     "rotate": ("rotates queries and keys", "쿼리와 키를 회전"),
+    "distance_bias": (
+        "adds a number to the scores, by distance and head",
+        "거리와 헤드에 따라 정해진 값을 점수에 더함",
+    ),
+    "relative": (
+        "adds a learned number to the scores, by distance and head",
+        "거리와 헤드에 따라 학습되는 값을 점수에 더함",
+    ),
     "weight": ("weight", "weight"),
     "both": ("weight and bias", "weight와 bias"),
 }
@@ -398,10 +406,10 @@ def parts(language: Language) -> str:
     ]
     schemes = [
         (
-            f"`{scheme.name}`",
-            say("table" if scheme.table else "learned" if scheme.learned else "rotate"),
+            f"`{name}`",
+            "; ".join(say(how) for how in vars(scheme) if how != "name" and vars(scheme)[how]),
         )
-        for scheme in POSITIONS.values()
+        for name, scheme in POSITIONS.items()
     ]
     optimizers = [
         (

@@ -166,3 +166,36 @@ def test_a_results_file_that_cannot_be_read_is_marked_in_its_row(
 def test_a_study_may_be_named_by_its_old_name(caplog: pytest.LogCaptureFixture) -> None:
     assert load_study("seed-003") == load_study("article-003")
     assert "the study seed-003 is now called article-003" in caplog.text
+
+
+def test_the_runs_are_done_by_an_executor_of_the_users_own(
+    tmp_path: Path, capsys: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_cluster.py").write_text(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "made = []\n"
+        "def executor():\n"
+        "    made.append(ThreadPoolExecutor(1))\n"
+        "    return made[-1]\n"
+        "def nothing():\n"
+        "    return None\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    study = str(write_study(tmp_path))
+    for given, code, words in (
+        ("my_cluster", 2, "expected MODULE:FUNCTION"),
+        ("my_cluste:executor", 2, "my_cluste cannot be imported"),
+        ("my_cluster:executer", 2, "my_cluster has no function executer"),
+        ("my_cluster:nothing", 2, "nothing() returned None; expected an executor"),
+    ):
+        found = refused(capsys, study, "--executor", given)
+        assert found[0] == code
+        assert words in found[1]
+    both = refused(capsys, study, "--executor", "my_cluster:executor", "--workers", "1")
+    assert both == (2, both[1])
+    assert "give one of --workers, --dask and --executor" in both[1]
+    some = ["--only", "linear", "--seeds", "0", "--executor", "my_cluster:executor"]
+    assert main(["lab", "run", study, *some]) == 0
+    assert "1/1 done: linear, seed 0" in capsys.readouterr().out
+    assert len(sys.modules["my_cluster"].made) == 1

@@ -67,6 +67,30 @@ def test_a_pickled_pipeline_is_its_weights_tokenizer_and_settings(case: Case) ->
     assert len(pickle.dumps(trained)) == before < weights + 40_000
 
 
+def test_a_model_in_memory_that_cannot_be_written_answers_the_same(case: Case) -> None:
+    """As Ray hands out what it keeps for all processes of a machine."""
+    trained, ask = case
+    expected = ask(trained)
+    for parameter in trained.model.parameters():
+        parameter.data = np.frombuffer(parameter.data.tobytes(), np.float32).reshape(
+            parameter.shape
+        )
+        assert not parameter.data.flags.writeable
+    assert ask(trained) == expected
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_compiled_model_is_copied_as_it_was_compiled(
+    tmp_path: Path, copied: Callable[[Any], Any]
+) -> None:
+    trained = pellucid.load(write_model(tmp_path / "model"))
+    expected, engine = trained.best(TEXTS), trained.speaker()
+    trained.model.output.weight.data *= -1.0  # what was compiled does not follow
+    assert trained.best(TEXTS) != expected
+    found = trained.answers(TEXTS, speaker=lambda: copied(engine))
+    assert [best[0].text for best in found] == expected
+
+
 def test_answers_do_not_depend_on_the_mode(case: Case) -> None:
     """Another thread may be training the same model: its mode is no business of an answer."""
     trained, ask = case
@@ -79,7 +103,8 @@ def test_answers_do_not_depend_on_the_mode(case: Case) -> None:
         assert ask(trained) == in_training
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # what is tested
 def test_processes_answer_the_same(tmp_path: Path, method: str) -> None:
     trained = pellucid.load(write_model(tmp_path / "model"))
     context = multiprocessing.get_context(method)

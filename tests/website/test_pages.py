@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import importlib
 import json
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import formulas
 import links
@@ -18,6 +20,9 @@ import pytest
 for name in ("mkdocs", "material", "mkdocs_static_i18n", "mkdocstrings_handlers"):
     pytest.importorskip(name, reason=f"{name} is not installed: pip install '.[docs]'")
 docstrings, pages = importlib.import_module("docstrings"), importlib.import_module("pages")
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parents[2]
 HANGUL = re.compile("[가-힣]")
@@ -68,13 +73,73 @@ def test_source_lines_of_a_step_are_linked(site: Path) -> None:
 
 
 def test_the_search_knows_korean_and_works_from_the_disk(site: Path) -> None:
-    index = json.loads(text_of(site / "search" / "search_index.json"))
-    assert set(index["config"]["lang"]) == {"en", "ko"}
-    found = [entry["location"] for entry in index["docs"] if "소프트맥스" in entry["title"]]
-    assert "ko/explain/softmax.html" in found
-    assert not any(entry["location"].startswith("source/") for entry in index["docs"])
-    assert (site / "search" / "search_index.js").exists()
-    assert "iframe-worker.js" in text_of(site / "index.html")
+    for folder, languages, title in (
+        (site, ["en"], "Softmax"),
+        (site / "ko", ["en", "ko"], "소프트맥스"),
+    ):
+        index = json.loads(text_of(folder / "search" / "search_index.json"))
+        assert index["config"]["lang"] == languages
+        pages_found = {entry["location"] for entry in index["docs"] if entry["title"] == title}
+        assert "explain/softmax.html" in pages_found
+        for entry in index["docs"]:
+            path = entry["location"].partition("#")[0]
+            assert (folder / path).exists(), path
+            assert not path.startswith(("source/", "ko/"))
+        assert text_of(folder / "search" / "search_index.js").startswith("var __index = {")
+
+
+@pytest.mark.parametrize(
+    ("folder", "word", "found"),
+    [("", "jacobian", "explain/softmax.html"), ("ko", "야코비안", "ko/explain/softmax.html")],
+)
+def test_the_search_finds_a_word_without_a_server(
+    site: Path, browser: Browser, folder: str, word: str, found: str
+) -> None:
+    from playwright.sync_api import TimeoutError as TooLate
+
+    page = browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((site / folder / "index.html").as_uri())
+    page.locator(".md-search__input").focus()
+    page.wait_for_selector('[data-md-toggle="search"]:checked', state="attached")
+    result = page.locator(f".md-search-result__link[href*='/{found}']")
+    for _ in range(10):  # what is typed before the index has been read is not looked for
+        page.locator(".md-search__input").fill(word)
+        page.locator(".md-search__input").press("End")
+        with contextlib.suppress(TooLate):
+            result.first.wait_for(state="attached", timeout=6000)
+            break
+    assert result.count()
+    page.close()
+    assert {url.partition(":")[0] for url in asked} <= {"file", "blob", "data"}
+
+
+@pytest.mark.parametrize("name", ["explain/adam", "ko/explain/multi_head", "ko/settings"])
+def test_nothing_is_clipped_on_a_narrow_page(site: Path, browser: Browser, name: str) -> None:
+    page = browser.new_page(viewport={"width": 380, "height": 760})
+    page.goto((site / f"{name}.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == 380
+    for box in page.locator(".formula > span, .md-typeset__scrollwrap").all():
+        scrolls = (
+            "box => getComputedStyle(box).overflowX === 'auto' || box.scrollWidth <= innerWidth"
+        )
+        assert box.evaluate(scrolls)
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["index", "ko/explain/softmax", "ko/parts"])
+def test_pages_have_no_serious_fault_of_accessibility(
+    site: Path, browser: Browser, axe: str, name: str, scheme: Literal["light", "dark"]
+) -> None:
+    page = browser.new_page(color_scheme=scheme)
+    page.goto((site / f"{name}.html").as_uri())
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})")
+    page.close()
+    serious = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], v["nodes"][0]["html"]) for v in serious] == []
 
 
 def test_the_reference_has_every_public_name(site: Path) -> None:
@@ -89,7 +154,7 @@ def test_every_text_of_the_korean_pages_has_its_korean() -> None:
     assert [row for row in rows if not HANGUL.search(row)] == []
     for write in (pages.parts, pages.recipes):
         rows = [line for line in write("ko").splitlines() if line.startswith("| ")]
-        assert [row for row in rows if ENGLISH.search(row)] == []
+        assert [row for row in rows if ENGLISH.search(row)] == [], "scripts/website/korean.toml"
 
 
 def test_settings_list_every_option_of_train(capsys: pytest.CaptureFixture[str]) -> None:

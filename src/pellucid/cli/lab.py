@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
@@ -39,6 +40,7 @@ def run_verb(
     results: Path | None = None,
     workers: int | None = None,
     dask: str | None = None,
+    executor: str | None = None,
     retry: bool = False,
 ) -> int:
     """Do the runs of a study that are missing; called again, it resumes.
@@ -51,14 +53,18 @@ def run_verb(
         results: The results file; unset: results.jsonl in the folder.
         workers: How many runs at a time, one thread each; unset: as processors and memory allow.
         dask: Address of a Dask scheduler whose workers do the runs; they must see the folder.
+        executor: MODULE:FUNCTION of yours, called without arguments; the executor that it returns
+            does the runs (any of concurrent.futures' kind). Its workers must see the folder.
         retry: Do failed runs again.
     """
+    if sum(given is not None for given in (workers, dask, executor)) > 1:
+        raise UsageError("give one of --workers, --dask and --executor")
     found = load_study(study)
     trials = select_trials(found.trials(), only, seeds)
-    executor = None if dask is None else _dask(dask)
+    own = _executor(executor) if executor is not None else None if dask is None else _dask(dask)
     home = folder or _home(HOME, found.name)
     file = results or home / "results.jsonl"
-    if executor is None:  # Dask's workers read the data where they are
+    if own is None:  # another engine's workers read the data where they are
         check_ready(found, trials, file)
     console = Output()
 
@@ -77,7 +83,7 @@ def run_verb(
         trials,
         file,
         (home / "runs").absolute(),
-        executor=executor,
+        executor=own,
         workers=workers,
         gigabytes=found.plan.gigabytes_per_run,
         retry=retry,
@@ -173,6 +179,27 @@ def _dask(address: str) -> Executor:
             f"--dask {address}: no scheduler answers there within {PATIENCE:g} seconds; start one "
             "(dask scheduler), or give the address that it prints"
         ) from None
+    return executor
+
+
+def _executor(named: str) -> Executor:
+    """Return what a function of the user's own returns, named as MODULE:FUNCTION."""
+    module, colon, name = named.partition(":")
+    if not (module and colon and name):
+        raise UsageError(f"--executor {named}: expected MODULE:FUNCTION, as in cluster:executor")
+    here = str(Path.cwd())
+    if here not in sys.path:  # a file next to the study, as `python -m` finds it
+        sys.path.insert(0, here)
+    imported = optional(module, f"--executor {named}: {module} cannot be imported", UsageError)
+    factory = getattr(imported, name, None)
+    if not callable(factory):
+        raise UsageError(f"--executor {named}: {module} has no function {name}")
+    made = factory()
+    if not callable(getattr(made, "submit", None)):
+        raise UsageError(
+            f"--executor {named}: {name}() returned {made!r}; expected an executor, with submit()"
+        )
+    executor: Executor = made
     return executor
 
 

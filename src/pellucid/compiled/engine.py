@@ -147,8 +147,16 @@ class Engine:
         self.model: Decodes = model
         self.config = model.config
         self.packed, activation = pack(model, arithmetic)
-        self.kernels = kernels_of(activation, arithmetic)
+        self._made_for = activation, arithmetic
+        self.kernels = kernels_of(*self._made_for)
         self.width = 2 * self.packed.decoder.heads * self.packed.decoder.head_width
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is sent to another process: all but the kernels, which it compiles itself."""
+        return {name: value for name, value in vars(self).items() if name != "kernels"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, kernels=kernels_of(*state["_made_for"]))
 
     @property
     def dtype(self) -> Any:

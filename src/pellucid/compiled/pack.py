@@ -25,6 +25,7 @@ from pellucid.compiled.records import (
 )
 from pellucid.kernels.backend import int8
 from pellucid.kernels.backend.matmul import WIDTH, panels
+from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import LANES
 from pellucid.models.describe import (
     GENERATIVE,
@@ -108,9 +109,9 @@ def _inputs(stack: Stack, weights: _Weights) -> PackedInputs:
     if weights.arithmetic == "int8":
         tokens, scales = int8_rows(tokens)
     return PackedInputs(
-        tokens,
+        writeable(tokens),
         scales.ravel(),
-        position_table(stack.positions, weights.state, np.float32),
+        writeable(position_table(stack.positions, weights.state, np.float32)),
         np.float32(stack.tokens.factor),
         np.float32(stack.positions.factor),
     )

@@ -20,6 +20,7 @@ import numpy as np
 
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import LANES, WIDTH, get, put
 from pellucid.kernels.backend.tile import ROWS, product
 
@@ -36,7 +37,7 @@ def panels(b: Array) -> Array:
     """Copy B (k, n) into panels (⌈n / WIDTH⌉, k · WIDTH), zeros after the last column."""
     k, n = b.shape
     packed = np.empty((-(-n // WIDTH), k * WIDTH), np.float32)
-    _pack(threads.task_count(b.size, _COPIED), b, packed)
+    _pack(threads.task_count(b.size, _COPIED), writeable(b), packed)
     return packed
 
 
