@@ -13,6 +13,7 @@ import pytest
 
 import pellucid
 from pellucid.core.errors import UserError
+from pellucid.core.language import Text
 from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import TextPair
 from pellucid.generation import SearchConfig
@@ -208,8 +209,8 @@ def test_a_run_that_saved_nothing_learns_its_tokenizers_again(data: Path, tmp_pa
 
 
 def test_the_model_is_saved_before_its_score_is_printed(data: Path, tmp_path: Path) -> None:
-    def say(line: str) -> None:
-        if line.startswith("held out"):
+    def say(line: Text) -> None:
+        if line.en.startswith("held out"):
             raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
