@@ -122,7 +122,7 @@ def test_how_many_tasks_some_work_makes(work: int, smallest: int, tasks: int) ->
 
 @pytest.mark.parametrize("rows, tasks", [(3, 1), (11, 3), (2, 5)])
 def test_slices_cover_all_rows(rows: int, tasks: int) -> None:
-    bounds = [threads.slice_of(task, tasks, rows) for task in range(tasks)]
+    bounds = [threads.slice_of.py_func(task, tasks, rows) for task in range(tasks)]
     assert [begin for begin, _ in bounds] == [0, *(end for _, end in bounds[:-1])]
     assert bounds[-1][1] == rows
 
