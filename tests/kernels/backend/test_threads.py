@@ -82,7 +82,7 @@ def _leave_early(task: Any, tasks: Any, longer: Any, met: Any) -> None:
         if thread_pool._get(address, 0) >= tasks:
             met[1 + task] = 1
             break
-    for i in range(longer if task == 1 else 0):
+    for _ in range(longer if task == 1 else 0):
         thread_pool._add(address, 3, 1)
 
 
