@@ -39,7 +39,7 @@ def test_onnx_refuses_an_unknown_activation(strange: Seq2Seq, tmp_path: Path) ->
 def test_a_model_that_is_not_compiled_generates_by_itself(strange: Seq2Seq) -> None:
     assert compile_model(strange) is strange
     with pytest.raises(UnsupportedError, match=r"Compiled decoding .* activation = 'cosine'"):
-        pack.pack(strange)
+        pack.pack(strange, "float32")
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)

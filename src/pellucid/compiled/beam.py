@@ -14,8 +14,7 @@ import numpy as np
 from pellucid.compiled.products import Products
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
-from pellucid.kernels.backend.matmul import WIDTH
-from pellucid.kernels.backend.simd import LANES, choose, full, highest, load, store, total
+from pellucid.kernels.backend.simd import LANES, WIDTH, choose, full, highest, load, store, total
 
 ROW_BATCH = 32  # rows whose logits stay in the processor's cache between product and choice
 

@@ -23,8 +23,8 @@ import numpy as np
 from pellucid.compiled.products import Products, Rounded
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp, inverse_root
-from pellucid.kernels.backend.matmul import HEIGHT, WIDTH
-from pellucid.kernels.backend.simd import LANES, full, get, load, store, total
+from pellucid.kernels.backend.matmul import HEIGHT
+from pellucid.kernels.backend.simd import LANES, WIDTH, full, get, load, store, total
 from pellucid.kernels.backend.tile import padded
 
 SELF, MEMORY, FEED_FORWARD = range(3)

@@ -34,7 +34,7 @@ from pellucid.compiled.records import (
     Visible,
 )
 from pellucid.kernels.backend.compile import Kernel, inner, kernel
-from pellucid.kernels.backend.matmul import WIDTH
+from pellucid.kernels.backend.simd import WIDTH
 from pellucid.models.quantize import Arithmetic
 from pellucid.ops.activations import ACTIVATIONS
 

@@ -24,9 +24,9 @@ from pellucid.compiled.records import (
     PackedWeights,
 )
 from pellucid.kernels.backend import int8
-from pellucid.kernels.backend.matmul import WIDTH, panels
+from pellucid.kernels.backend.matmul import panels
 from pellucid.kernels.backend.rows import writeable
-from pellucid.kernels.backend.simd import LANES
+from pellucid.kernels.backend.simd import LANES, WIDTH
 from pellucid.models.describe import (
     GENERATIVE,
     Attention,

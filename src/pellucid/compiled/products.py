@@ -12,8 +12,8 @@ import numpy as np
 
 from pellucid.kernels.backend import int8
 from pellucid.kernels.backend.compile import inner
-from pellucid.kernels.backend.matmul import DEPTH, HEIGHT, WIDTH
-from pellucid.kernels.backend.simd import LANES, load, store
+from pellucid.kernels.backend.matmul import DEPTH, HEIGHT
+from pellucid.kernels.backend.simd import LANES, WIDTH, load, store
 from pellucid.kernels.backend.tile import product
 from pellucid.models.quantize import Arithmetic
 

@@ -27,6 +27,11 @@ PUBLIC = {"numba.njit", "numba.types", "numba.extending", "numba.typeof", "llvml
 HOOKS = {
     "numba.core.caching.FunctionCache",  # cache: a stamp and a file name of our own
     "numba.core.caching.IndexDataCacheFile",
+    "numba.core.codegen.JITCodeLibrary",  # inner_code: a function without machine code of its own
+    "numba.core.compiler.CompilerBase",
+    "numba.core.compiler.DefaultPassBuilder",
+    "numba.core.compiler_machinery.register_pass",
+    "numba.core.typed_passes.NativeLowering",
     "numba.core.cgutils.alloca_once",  # thread_pool, tile: emitting LLVM
     "numba.core.cgutils.gep_inbounds",
     "numba.core.cgutils.get_or_insert_function",

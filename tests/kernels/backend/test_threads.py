@@ -73,6 +73,30 @@ def test_a_worker_that_fell_asleep_is_woken() -> None:
     test_two_threads_work_at_the_same_time()
 
 
+@threads.parallel("i8,i8[::1]")
+def _leave_early(task: Any, tasks: Any, longer: Any, met: Any) -> None:
+    """Two threads meet; task 0 ends at once, task 1 counts on."""
+    address = met.ctypes.data
+    thread_pool._add(address, 0, 1)
+    for _ in range(longer):
+        if thread_pool._get(address, 0) >= tasks:
+            met[1 + task] = 1
+            break
+    for _ in range(longer if task == 1 else 0):
+        thread_pool._add(address, 3, 1)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_caller_returns_when_the_last_task_has_ended() -> None:
+    """However long that takes: after polling for a moment, it sleeps."""
+    longer = 3_000_000  # about 20 milliseconds
+    for _ in range(20):
+        met = np.zeros(4, np.int64)
+        _leave_early(2, longer, met)
+        assert met[3] == longer
+    assert _counted(5) == [5] * 5
+
+
 def test_a_task_without_memory_raises_and_the_pool_lives_on() -> None:
     with pytest.raises(MemoryError, match="a kernel ran out of memory"):
         _allocate(3, 1 << 58)
@@ -122,7 +146,7 @@ def test_how_many_tasks_some_work_makes(work: int, smallest: int, tasks: int) ->
 
 @pytest.mark.parametrize("rows, tasks", [(3, 1), (11, 3), (2, 5)])
 def test_slices_cover_all_rows(rows: int, tasks: int) -> None:
-    bounds = [threads.slice_of(task, tasks, rows) for task in range(tasks)]
+    bounds = [threads.slice_of.py_func(task, tasks, rows) for task in range(tasks)]
     assert [begin for begin, _ in bounds] == [0, *(end for _, end in bounds[:-1])]
     assert bounds[-1][1] == rows
 

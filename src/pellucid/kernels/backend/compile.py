@@ -7,6 +7,7 @@ Numba finds a folder that it can write; where there is none, it is compiled agai
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable
 from functools import cache
@@ -17,6 +18,7 @@ from numba import njit
 from pellucid.kernels.backend import precompile
 from pellucid.kernels.backend.cache import KernelCache
 from pellucid.kernels.backend.compiling import compiling
+from pellucid.kernels.backend.inner_code import InnerCompiler
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +100,14 @@ def _compiled(
         dispatcher._cache = KernelCache(f, _modules(f), missing)
     except (RuntimeError, OSError):  # no locator of Numba's has a place for it, or no source
         _warn_uncached()
-    dispatcher.compile(signature)
+    # Numba makes many objects that live on; looking through them for garbage takes a tenth.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        dispatcher.compile(signature)
+    finally:
+        if collecting:
+            gc.enable()
     dispatcher.disable_compile()
     return dispatcher
 
@@ -121,11 +130,25 @@ def inner(
     """Mark a function that only kernels call; it is compiled into them.
 
     Without a signature it is compiled again for every kind of argument, 0 and 1 being kinds too.
-    With one, it is compiled where it is defined and cached like a kernel. A long function that
-    LLVM would rather call than inline keeps a loop from vectorising: `always_inline` it.
+    With one, it is compiled for the first kernel that calls it, and cached like a kernel. A long
+    function that LLVM would rather call than inline keeps a loop from vectorising: `always_inline`
+    it.
     """
     options = _options(flags) | {"forceinline": always_inline}
     if signature is None:
-        inlined: Callable[[Callable[..., Any]], Any] = njit(**options)
+        inlined: Callable[[Callable[..., Any]], Any] = njit(**options, pipeline_class=InnerCompiler)
         return inlined
-    return lambda f: _compiled(njit(**options)(f), f, signature, _announce)
+    return lambda f: _when_called(njit(**options)(f), f, signature)
+
+
+def _when_called(dispatcher: Any, f: Callable[..., Any], signature: str) -> Any:
+    """Compile a function for its one signature when a kernel that calls it is typed."""
+    resolve = dispatcher.get_call_template
+
+    def get_call_template(args: Any, kws: Any) -> Any:
+        if not dispatcher.overloads:
+            _compiled(dispatcher, f, signature, _announce)
+        return resolve(args, kws)
+
+    dispatcher.get_call_template = get_call_template
+    return dispatcher

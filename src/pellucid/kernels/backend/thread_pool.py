@@ -11,6 +11,7 @@ The fields of a pool, each in its own cache line:
     BUSY      1 while a call has the pool; another thread's call meanwhile runs its tasks alone
     OPEN      the number of the job that workers may join, 0 if none
     INSIDE    how many workers are in the job
+    WAITING   1 while the caller sleeps until none is
     NEXT      the next task to take
     FAILED    tasks that ran out of memory
     CODE, DATA, TASKS    the job: the address of its function, of its arguments, how many tasks
@@ -18,12 +19,17 @@ The fields of a pool, each in its own cache line:
 A worker enters, and then reads whether the job is still open; the caller closes the job, and then
 waits until no worker is inside. All of it is sequentially consistent, so a worker that has entered
 is either waited for or sees that the job is closed.
+
+On a busy machine the system may have taken the processor from a worker in the middle of a task, for
+milliseconds. A caller that keeps polling then keeps the other processor from it. So it polls for a
+moment and then sleeps (Linux: a futex on INSIDE), and its processor runs the worker.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import sys
 from typing import Any
 
 from llvmlite import ir
@@ -33,10 +39,11 @@ from numba.core import cgutils
 from pellucid.kernels.backend.compile import inner, kernel
 from pellucid.kernels.backend.simd import instruction
 
-BUSY, OPEN, INSIDE, NEXT, FAILED, CODE, DATA, TASKS, JOBS = range(0, 72, 8)
-WORDS = 72
+BUSY, OPEN, INSIDE, WAITING, NEXT, FAILED, CODE, DATA, TASKS, JOBS = range(0, 80, 8)
+WORDS = 80
 """The length of a pool in 64-bit words."""
 _POLLS_PER_YIELD = 32  # about a microsecond
+_POLLING = 200_000  # nanoseconds that a caller polls: as long as a task
 
 _i64 = ir.IntType(64)
 _bytes = ir.IntType(8).as_pointer()
@@ -46,6 +53,10 @@ _run_task = ir.FunctionType(_i64, [_bytes, _i64])
 _FIRST, _TASK = 2, 1
 _POSIX = os.name == "posix"
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
+_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine() if sys.platform == "linux" else "")
+"""The number of Linux's system call; None: a caller only polls."""
+_SLEEP, _WAKE = 128, 129  # FUTEX_WAIT and FUTEX_WAKE, for one process
+_MONOTONIC = 6 if sys.platform == "darwin" else 1
 
 
 def _address(builder: Any, pool: Any, field: Any) -> Any:
@@ -115,6 +126,39 @@ def _yield(_context):
         return context.get_dummy_value()
 
     return types.void(), emit
+
+
+@instruction
+def _now(_context, polls):
+    """Nanoseconds of a clock; `polls` stand for time on systems that have no such clock."""
+
+    def emit(_: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        if not _POSIX:
+            return builder.mul(values[0], _i64(50))
+        time = cgutils.alloca_once(builder, ir.ArrayType(_i64, 2))
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), time.type])
+        read = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+        builder.call(read, [ir.Constant(ir.IntType(32), _MONOTONIC), time])
+        seconds, rest = (builder.load(cgutils.gep_inbounds(builder, time, 0, i)) for i in (0, 1))
+        return builder.add(builder.mul(seconds, _i64(10**9)), rest)
+
+    return types.intp(types.intp), emit
+
+
+@instruction
+def _futex(_context, pool, field, operation, value):
+    """Sleep while the lower half of a field is `value`, or wake as many sleepers."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        pool, field, operation, value = values
+        if _FUTEX:
+            kind = ir.FunctionType(_i64, [_i64], var_arg=True)
+            call = cgutils.get_or_insert_function(builder.module, kind, "syscall")
+            where, nothing = _address(builder, pool, field), _i64(0)
+            builder.call(call, [_i64(_FUTEX), where, operation, value, nothing, nothing, nothing])
+        return context.get_dummy_value()
+
+    return types.void(pool, field, types.intp, types.intp), emit
 
 
 @inner()
@@ -192,6 +236,34 @@ def _take_tasks(pool):
 
 
 @inner()
+def _leave(pool):
+    """Leave the job, and wake the caller if it sleeps until the last has left."""
+    if _add(pool, INSIDE, -1) == 1 and _get(pool, WAITING):
+        _futex(pool, INSIDE, _WAKE, 1)
+
+
+@inner()
+def _wait_for_workers(pool):
+    """Return when no worker is in the job."""
+    polls, began = 0, 0
+    inside = _get(pool, INSIDE)
+    while inside > 0:
+        _wait(polls)
+        polls += 1
+        if polls % _POLLS_PER_YIELD == 0:
+            now = _now(polls)
+            if began == 0:
+                began = now
+            elif now - began > _POLLING:
+                _set(pool, WAITING, 1)
+                inside = _get(pool, INSIDE)
+                if inside > 0:  # it sleeps only if none has left or entered since
+                    _futex(pool, INSIDE, _SLEEP, inside)
+        inside = _get(pool, INSIDE)
+    _set(pool, WAITING, 0)
+
+
+@inner()
 def run_tasks(pool, tasks, job):
     """Run every task of a job (see `this_call`), with the help of the workers that wait at `pool`.
 
@@ -208,10 +280,7 @@ def run_tasks(pool, tasks, job):
         _set(pool, OPEN, _add(pool, JOBS, 1) + 1)
         _take_tasks(pool)
         _set(pool, OPEN, 0)
-        polls = 0
-        while _get(pool, INSIDE) > 0:
-            _wait(polls)
-            polls += 1
+        _wait_for_workers(pool)
         failed = _get(pool, FAILED)
         _set(pool, BUSY, 0)
     else:
@@ -225,19 +294,24 @@ def run_tasks(pool, tasks, job):
 def work(pool, last, patience):
     """Work on every job but number `last` until none has come for a while; return the last one.
 
-    `patience` is how many polls without a job end the wait.
+    `patience` is how many nanoseconds without a job end the wait.
     """
-    polls = 0
-    while polls < patience:
+    polls, began = 0, 0
+    while True:
         job = _get(pool, OPEN)
         if job in (0, last):
             _wait(polls)
             polls += 1
+            if polls % _POLLS_PER_YIELD == 0:
+                now = _now(polls)
+                if began == 0:
+                    began = now
+                elif now - began > patience:
+                    return last
             continue
         _add(pool, INSIDE, 1)
         if _get(pool, OPEN) == job:
             _take_tasks(pool)
             last = job
-        _add(pool, INSIDE, -1)
-        polls = 0
-    return last
+        _leave(pool)
+        polls, began = 0, 0

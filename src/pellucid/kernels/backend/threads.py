@@ -22,8 +22,8 @@ from pellucid.core.machine import processors
 from pellucid.kernels.backend.compile import Kernel, inner
 from pellucid.kernels.backend.thread_pool import WORDS, run_tasks, this_call, work
 
-# Polls before a worker sleeps, about a millisecond: longer than the pause between two kernels.
-_PATIENCE = 20_000
+# Nanoseconds before a worker sleeps: longer than the pause between two kernels.
+_PATIENCE = 800_000
 _LINE = 8  # 64-bit words in a cache line
 _ALL = -1  # in the place of a task: all of them
 _FEW = 8  # tasks: a thread that comes late to a kernel still finds some
