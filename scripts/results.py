@@ -373,14 +373,14 @@ def decimals(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.3f}"
 
 
-def faults_table(campaigns: Mapping[str, Any]) -> str:
+def faults_table(campaigns: Mapping[str, Any], language: str) -> str:
     """Return what became of every case of benchmarks/faults, a row for each kind of case."""
     rows = ["| campaign | kind | what became of it | failures |", "|---|---|---|---:|"]
     for record in campaigns.values():
         head = f"{record['units']:,} {record['units_are']}"
         for kind, counts in sorted(record["counts"].items()):
             right = {became: n for became, n in counts.items() if not became[:1].isupper()}
-            became = ", ".join(f"{became}: {n:,}" for became, n in sorted(right.items()))
+            became = "; ".join(f"{became}: {n:,}" for became, n in sorted(right.items()))
             failures = sum(counts.values()) - sum(right.values())
             rows.append(f"| {head} | {kind} | {became} | {failures} |")
             head = ""
@@ -391,7 +391,9 @@ def faults_table(campaigns: Mapping[str, Any]) -> str:
     loads = sorted(float(r["load"].split()[0]) for r in campaigns.values())
     machine = next(iter(campaigns.values()))["processor"]
     figures.append(f"- measured on an {machine}, at loads of {loads[0]:.0f} to {loads[-1]:.0f}")
-    return "\n".join([*rows, "", *figures])
+    table = "\n".join([*rows, "", *figures])
+    names = {kind for name in ("corpora", "commands") for kind in campaigns[name]["counts"]}
+    return korean_block(table, names) if language == "ko" else table
 
 
 def cell(name: str, value: Any, language: str) -> str:
@@ -466,7 +468,7 @@ def render(text: str, language: str, names: Sequence[str] = README) -> str:
             case "decoding":
                 block = decoding_table(benchmarks, language)
             case "faults":
-                block = faults_table(json.loads(FAULTS.read_bytes()))
+                block = faults_table(json.loads(FAULTS.read_bytes()), language)
             case "curves":
                 block = curves_table(language)
             case "demo":
