@@ -22,6 +22,7 @@ PAGES = (
     "lab",
     "quality",
     "robustness",
+    "scale",
     "serve",
     "speed",
     "view",
