@@ -16,11 +16,7 @@ import pytest
 from pellucid import kernels
 from pellucid.kernels.backend.compile import Kernel
 
-pytestmark = [
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),
-    # JAX warns of a fork wherever an earlier test has imported it
-    pytest.mark.filterwarnings("ignore:.*_at_fork", "ignore:os.fork"),
-]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
 
 def survives(work: Callable[[], object], begun: threading.Event) -> bool:
