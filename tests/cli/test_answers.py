@@ -27,9 +27,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     for module in (seq2seq, causal_lm):
         plain = module.compile_model
 
-        def counted(model: Any, plain: Any = plain) -> Any:
+        def counted(model: Any, *arithmetic: Any, plain: Any = plain) -> Any:
             models.append(model)
-            return plain(model)
+            return plain(model, *arithmetic)
 
         monkeypatch.setattr(module, "compile_model", counted)
     return models

@@ -56,7 +56,10 @@ def test_readers_refuse_what_they_do_not_know(reader: Reader) -> None:
     ]
     strange: list[tuple[Any, str]] = [
         (changed(records, kind="rms_norm"), r"Norm kind = 'rms_norm' \(supported: layer_norm\)"),
-        (rotary, r"Positions kind = 'rotary' \(supported: sinusoidal, learned\)"),
+        (
+            rotary,
+            r"Positions kind = 'rotary' \(supported: sinusoidal, sinusoidal_halves, learned\)",
+        ),
         ([*records, Convolution(stack="decoder", width=3)], r"Convolution \(supported: Embedding"),
     ]
     for unknown, message in strange:

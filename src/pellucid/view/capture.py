@@ -128,6 +128,10 @@ def maps_of(recorder: Recorder | None, model: nn.Module) -> tuple[Map, ...]:
     if recorder is None:
         return ()
     parameters = {name: parameter.data for name, parameter in model.named_parameters()}
+    for name, module in model.modules():
+        # the gradients of rotated queries and keys are not those of the projections
+        if isinstance(module, nn.MultiheadAttention) and module.variant.rotate is not None:
+            parameters.pop(f"{name}.in_proj_weight", None)
     made = [_map(name, seen, parameters) for name, seen in recorder.maps.items()]
     kinds = list(KINDS)
     return tuple(sorted(made, key=lambda m: (kinds.index(m.kind), m.layer)))

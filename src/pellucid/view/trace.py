@@ -15,6 +15,8 @@ from pellucid.core.errors import UserError
 from pellucid.families import family_of
 from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models import describe as d
+from pellucid.models.positions import POSITIONS
 from pellucid.view.backward import check_loss
 from pellucid.view.capture import Captured, capture_pair, capture_text, steps_of, undisturbed
 from pellucid.view.derive import derive
@@ -71,6 +73,28 @@ def attention(
     return Picture(_with_unknown(replace(record, title=legible(record.title))))
 
 
+SHOWN = d.Reader(
+    "the page of attention",
+    {
+        d.Embedding: {"ids": None},
+        d.Positions: {
+            "kind": [k for k, x in POSITIONS.items() if not (x.distance_bias or x.relative)],
+            "table": None,
+            "angles": None,
+        },
+        d.Dropout: {},
+        d.Norm: {"kind": None},
+        d.Attention: {"head_scale": None},
+        d.FeedForward: {"activation": None},
+        d.Residual: {},
+        d.Transform: {"activation": None},
+        d.Output: {},
+        d.Pooler: {},
+    },
+)
+"""The page computes the weights again, from q·k times a scale for heads with keys of their own."""
+
+
 def trace_seq2seq(
     model: Seq2Seq,
     pipeline: Any,
@@ -84,6 +108,7 @@ def trace_seq2seq(
 
     Raises `UserError` for a sentence without tokens, or a text that does not fit the model.
     """
+    SHOWN.check(d.describe(model))
     config = model.config
     longest, specials = config.max_position_embeddings, specials_of(config)
     tokenizers = (None, None) if pipeline is None else (pipeline.source, pipeline.target)
@@ -142,6 +167,7 @@ def trace_causal_lm(
     (`pipeline` None) reads the text, then the begin token, as in training pairs. Call it inside
     `undisturbed`. Raises `UserError` for texts that do not fit the model, or that are empty.
     """
+    SHOWN.check(d.describe(model))
     config = model.config
     longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
     tokenizer = None if pipeline is None else pipeline.tokenizer
@@ -203,6 +229,7 @@ def trace_masked_lm(
     Raises `UserError` for a text that does not fit the model, an empty one, or a `target` of
     another number of tokens.
     """
+    SHOWN.check(d.describe(model))
     config = model.config
     tokenizer = None if pipeline is None else pipeline.tokenizer
     specials = specials_of(config) | {config.mask_id: MASK}

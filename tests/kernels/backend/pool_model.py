@@ -7,7 +7,8 @@ consistent, so that this is all that can happen. A line may be waited at for eve
 
 The state is a tuple: the pool's fields, whether each worker is asleep and what is in its queue,
 which tasks of the current calls were begun and ended, and of each thread its line and its locals.
-What a worker's patience is is left open: it may fall asleep whenever it has nothing to do.
+What a worker's patience is is left open: it may fall asleep whenever it has nothing to do; and a
+caller that waits may go to sleep whenever it waits.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ from pellucid.kernels.backend.thread_pool import (
     NEXT,
     OPEN,
     TASKS,
+    WAITING,
 )
 
 WAITS, WAKES = "self._wakers[i].get()", "self._wakers[i].put(None)"
-FIELDS = (BUSY, OPEN, INSIDE, NEXT, FAILED, CODE, DATA, TASKS, JOBS)
+SLEEPS = JOBS + 8
+"""Of the system, not of the pool: 1 while the caller sleeps at the futex."""
+FIELDS = (BUSY, OPEN, INSIDE, WAITING, NEXT, FAILED, CODE, DATA, TASKS, JOBS, SLEEPS)
 RETURNED = 0
 
 
@@ -81,7 +85,7 @@ class Run:
         return self.pool[field // 8] - value
 
 
-LOCALS = ("line", "i", "calls", "job", "last", "code", "data", "tasks", "task", "failed")
+LOCALS = ("line", "i", "calls", "job", "last", "code", "data", "tasks", "task", "failed", "inside")
 """What a thread has of its own. A variable is None where it is not read again: so there are fewer
 states."""
 
@@ -215,7 +219,27 @@ def _task_failed(run: Run) -> None:
 
 
 def _wait_for_workers(run: Run) -> bool:
+    run.to = "waited"
     return run.get(INSIDE) > 0
+
+
+def _look_again(run: Run) -> None:
+    run.own["inside"] = run.get(INSIDE)
+    if not run.own["inside"]:
+        run.own["inside"], run.to = None, "again"
+
+
+def _futex_sleep(run: Run) -> None:
+    """Sleep only if the field is still what was read; the system compares and sleeps at once."""
+    if run.get(INSIDE) != run.own["inside"]:
+        run.to = "again"
+    else:
+        run.set(SLEEPS, 1)
+    run.own["inside"] = None
+
+
+def _asleep_at_the_futex(run: Run) -> bool:
+    return run.get(SLEEPS) == 1
 
 
 def _alone(run: Run) -> None:
@@ -266,7 +290,17 @@ def _if_still_open(run: Run) -> None:
 
 def _leave(run: Run) -> None:
     run.own["job"] = None
-    run.add(INSIDE, -1)
+    if run.add(INSIDE, -1) != 1:
+        run.to = "poll"
+
+
+def _if_waiting(run: Run) -> None:
+    if not run.get(WAITING):
+        run.to = "poll"
+
+
+def _futex_wake(run: Run) -> None:
+    run.set(SLEEPS, 0)
     run.to = "poll"
 
 
@@ -304,7 +338,13 @@ CALLER: Program = (
     Line("_set(pool, OPEN, _add(pool, JOBS, 1) + 1)", _open, "open"),
     *TAKE_TASKS,
     Line("_set(pool, OPEN, 0)", _set(OPEN, 0), "taken"),
-    Line("while _get(pool, INSIDE) > 0:", _wait_for_workers, "wait"),
+    Line("inside = _get(pool, INSIDE)", _wait_for_workers, "wait", may="will sleep"),
+    Line("_set(pool, WAITING, 1)", _set(WAITING, 1), "will sleep"),
+    Line("inside = _get(pool, INSIDE)", _look_again, "look again"),
+    Line("_futex(pool, INSIDE, _SLEEP, inside)", _futex_sleep, "futex"),
+    Line("_futex(pool, INSIDE, _SLEEP, inside)", _asleep_at_the_futex),
+    Line("inside = _get(pool, INSIDE)", _wait_for_workers, "again", may="will sleep"),
+    Line("_set(pool, WAITING, 0)", _set(WAITING, 0), "waited"),
     Line("failed = _get(pool, FAILED)", _read("failed", FAILED), "failed"),
     Line("_set(pool, BUSY, 0)", _set(BUSY, 0), "not busy"),
     Line("if failed:", _return, "return"),
@@ -317,7 +357,9 @@ WORKER: Program = (
     Line("_add(pool, INSIDE, 1)", _enter, "enter"),
     Line("if _get(pool, OPEN) == job:", _if_still_open, "recheck"),
     *TAKE_TASKS,
-    Line("_add(pool, INSIDE, -1)", _leave, "taken"),
+    Line("if _add(pool, INSIDE, -1) == 1 and _get(pool, WAITING):", _leave, "taken"),
+    Line("_get(pool, WAITING)", _if_waiting, "waiting"),
+    Line("_futex(pool, INSIDE, _WAKE, 1)", _futex_wake, "wake the caller"),
     Line("self._asleep[i] = True", _sleep, "sleep"),
     Line("self._wakers[i].get()", _wait_for_waker, "get"),
     Line("", lambda run: True, "gone"),

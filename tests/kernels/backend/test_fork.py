@@ -16,18 +16,14 @@ import pytest
 from pellucid import kernels
 from pellucid.kernels.backend.compile import Kernel
 
-pytestmark = [
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),
-    # JAX warns of a fork wherever an earlier test has imported it
-    pytest.mark.filterwarnings("ignore:.*_at_fork", "ignore:os.fork"),
-]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
 
 def survives(work: Callable[[], object], begun: threading.Event) -> bool:
     """Whether a child forked while a thread does `work` can do the same work."""
     thread = threading.Thread(target=work)
     thread.start()
-    begun.wait()
+    assert begun.wait(60), "it has not begun"
     child = os.fork()
     if child == 0:
         signal.alarm(10)  # a child that hangs ends here
@@ -73,7 +69,7 @@ def test_a_fork_waits_for_a_kernel_that_is_being_imported(monkeypatch: pytest.Mo
             time.sleep(0.5)
 
     monkeypatch.setattr(sys, "meta_path", [Slow(), *sys.meta_path])
-    assert survives(lambda: kernels._load("slow"), begun)
+    assert survives(lambda: kernels._load("pellucid.kernels.slow"), begun)
 
 
 def test_a_fork_waits_without_holding_what_an_import_needs() -> None:

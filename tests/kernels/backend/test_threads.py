@@ -127,7 +127,6 @@ def _count_in_child(results: multiprocessing.SimpleQueue[list[int]]) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:.*_at_fork", "ignore:os.fork")  # JAX, if a test used it
 def test_a_forked_child_starts_threads_of_its_own() -> None:
     _counted(3)
     context = multiprocessing.get_context("fork")
