@@ -84,7 +84,7 @@ def _run(arguments: list[str], joined: Workers) -> int:
             run: The run folder: settings, metrics, checkpoints and the trained model.
             accept_changes: Resume although settings or data have changed; the tokenizer's settings
                 and the model's sizes cannot.
-            weights: How the model folder stores the weights; arithmetic is float32 in any case.
+            weights: How the model folder stores the weights; the run itself computes in float32.
             device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE. A run may be
                 resumed on another one.
             precision: Of products on a GPU: float32, tf32 (their inputs are rounded), or bfloat16
