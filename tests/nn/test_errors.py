@@ -176,7 +176,7 @@ TABLE = [
         "an activation that has no name",
         lambda lib, ones: lib.TransformerEncoderLayer(E, H, activation="swoosh"),
         ValueError,
-        ("one of gelu", "pellucid.pair", "'swoosh'"),
+        ("one of geglu", "pellucid.pair", "'swoosh'"),
     ),
     Misuse("dropout over 1", lambda lib, ones: lib.Dropout(1.5), ValueError, ("0 and 1", "1.5")),
     Misuse(
