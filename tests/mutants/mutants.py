@@ -107,9 +107,9 @@ MUTANTS = (
     Mutant(
         "cross-attention reads its values from the decoder: the future leaks",
         "nn/attention.py",
-        "            heads, project_backward = self._project(x, memory.rows)\n",
-        "            heads, project_backward = self._project(x, memory.rows)\n"
-        "            heads = heads[0], heads[1], self._project(x)[0][2][: len(heads[2])]\n",
+        "            (q, k, v), project_backward = self._project(x, memory.rows)\n",
+        "            (q, k, v), project_backward = self._project(x, memory.rows)\n"
+        "            v = self._project(x)[0][2][: len(v)]\n",
         "test_masks.py: later_target",
     ),
     Mutant(
@@ -136,8 +136,8 @@ MUTANTS = (
     Mutant(
         "a wrong gradient of the scores, which attention over a single key cannot show",
         "ops/attention.py",
-        "    da = softmax_backward(dp, SoftmaxSaved(probabilities))\n    dq",
-        "    da = probabilities * dp\n    dq",
+        "    da = softmax_backward(dp, SoftmaxSaved(probabilities))\n    if slope",
+        "    da = probabilities * dp\n    if slope",
         GOLDEN + "scaled_dot",
     ),
     Mutant(
