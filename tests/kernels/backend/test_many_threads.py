@@ -114,6 +114,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def use(count: int) -> None:
         monkeypatch.setenv("PELLUCID_THREADS", str(count))
         monkeypatch.setattr(threads, "_pool", None)
+        monkeypatch.setattr(threads, "_count", None)
 
     return use
 

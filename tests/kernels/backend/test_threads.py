@@ -42,6 +42,7 @@ def _counted(tasks: int) -> list[int]:
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PELLUCID_THREADS", "2")
     monkeypatch.setattr(threads, "_pool", None)
+    monkeypatch.setattr(threads, "_count", None)
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 17])

@@ -55,10 +55,12 @@ def multiply(
     gets the sums of A's rows if A is a transposed array: its blocks are copied anyway.
     """
     work = len(a) * packed.size
-    rows = min(threads.task_count(work, _WORK), threads.task_count(len(a), ROWS))
-    # Where there are too few rows for the threads, the panels are divided among the tasks too.
-    columns = threads.task_count(work // rows, _WORK, most=-(-threads.count() // rows))
-    columns = min(columns, max(len(packed), 1))
+    rows = columns = 1
+    if work >= 2 * _WORK:
+        rows = min(threads.task_count(work, _WORK), threads.task_count(len(a), ROWS))
+        # Where there are too few rows for the threads, the panels are divided among the tasks too.
+        columns = threads.task_count(work // rows, _WORK, most=-(-threads.count() // rows))
+        columns = min(columns, max(len(packed), 1))
     _multiply(
         rows * columns,
         columns,

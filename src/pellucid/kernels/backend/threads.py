@@ -72,13 +72,14 @@ class _Pool:
 
 
 _pool: _Pool | None = None
+_count: int | None = None
 _starting = threading.Lock()
 
 
 def _reset_after_fork() -> None:
     """Start with no pool: after a fork the child has the objects but not the threads."""
-    global _pool, _starting
-    _pool, _starting = None, threading.Lock()
+    global _pool, _count, _starting
+    _pool, _count, _starting = None, None, threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -138,8 +139,16 @@ def parallel(*arguments: Any) -> Callable[[Callable[..., Any]], ParallelKernel]:
 
 
 def count() -> int:
-    """Return how many threads kernels run on, the caller's among them."""
-    return available() if _pool is None else _pool.threads
+    """Return how many threads kernels run on, the caller's among them.
+
+    It is read once, as the pool is made once: the environment takes longer than a small kernel.
+    """
+    global _count
+    if _pool is not None:
+        return _pool.threads
+    if _count is None:
+        _count = available()
+    return _count
 
 
 def most_tasks() -> int:
@@ -159,6 +168,8 @@ def task_count(work: int, smallest: int, most: int | None = None) -> int:
     >>> task_count(10, 4)
     2
     """
+    if work < 2 * smallest:
+        return 1
     return max(1, min(most_tasks() if most is None else most, work // smallest))
 
 
