@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.models.whole_model import check_every_gradient, shake
 
+from pellucid import nn
 from pellucid.core.batch import Batch, Packed
 from pellucid.generation import SearchConfig, compile_model, search
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
@@ -48,6 +49,7 @@ one_stack = pytest.mark.parametrize(
     [*VARIANTS, {"parallel_blocks": True}],
     ids=lambda v: ", ".join(f"{k} {x}" for k, x in v.items()),
 )
+CU = np.array([0, 3, 5])
 SIZES: dict[str, Any] = {"d_model": 12, "num_attention_heads": 3, "ffn_dim": 7}
 
 
@@ -85,6 +87,18 @@ def test_every_gradient_of_parallel_blocks() -> None:
     shake(model)
     describe(model)
     check_every_gradient(model, BATCH)
+
+
+def test_parallel_blocks_add_what_both_make_of_one_norm() -> None:
+    config = CausalLMConfig(vocab_size=19, num_hidden_layers=1, parallel_blocks=True, **SIZES)
+    layer = CausalLM(config, dtype=np.float64).eval().decoder.layers[0]
+    shake(layer)
+    x, context = np.random.default_rng(1).standard_normal((5, 12)), nn.Context(cu_seqlens=CU)
+    n = layer.norm1(x)
+    sublayers = layer.self_attn.run(n, context)[0], layer.feed_forward()(n, context)[0]
+    np.testing.assert_allclose(
+        layer.run(x, context)[0], x + sublayers[0] + sublayers[1], rtol=1e-12
+    )
 
 
 @one_stack
