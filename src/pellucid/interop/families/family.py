@@ -1,0 +1,149 @@
+"""The record of a family of checkpoints, and what reads its config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from pellucid.core.errors import UserError
+from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models.config import Activation, StackConfig
+from pellucid.models.describe import UnsupportedError, describe, tensors
+from pellucid.ops.activations import ACTIVATIONS as OURS
+
+ACTIVATIONS: dict[str, str] = {
+    theirs: row.name for row in OURS.values() for theirs in row.huggingface
+}
+"""Our names of Hugging Face's activations."""
+
+
+class Theirs(NamedTuple):
+    """Their arrays that make one of our tensors, stacked."""
+
+    names: tuple[str, ...]
+    transposed: bool = False
+    """GPT-2 keeps its matrices as (in, out), torch's Linear as (out, in)."""
+    skip: int = 0
+    """Rows left out at the start."""
+    first: bool = False
+    """Only the first row, of a bias kept as (1, V)."""
+    times: float = 1.0
+    """Every number is multiplied by it."""
+    plus: float = 0.0
+    """Added to every number: Gemma keeps a norm's weight less one."""
+
+
+class Family(NamedTuple):
+    """How to read one kind of checkpoint."""
+
+    model: Callable[..., CausalLM | MaskedLM | Seq2Seq]
+    """Builds our model from a config."""
+    prefix: str
+    """How names begin in files of a model with a head; a bare model's have no prefix."""
+    config: Callable[[Foreign, Collection[str]], StackConfig]
+    """From (config.json, the names in the weights) to our settings."""
+    names: Callable[[Any, Foreign, Collection[str]], dict[str, Theirs]]
+    """From (our settings, config.json, the names in the weights) to their arrays of every tensor of
+    ours."""
+    unused: tuple[str, ...]
+    """Parts of names of arrays that are no parameters, or that are not read."""
+    specials: tuple[str, str, str] | None
+    """The texts of the begin, end and mask tokens, where config.json does not give them."""
+
+    def sources(
+        self, config: StackConfig, theirs: Foreign, names: Collection[str]
+    ) -> dict[str, Theirs]:
+        """Return their arrays of every tensor of the model that a config describes.
+
+        Raises `UnsupportedError` for a tensor that the family has no name for.
+        """
+        found = self.names(config, theirs, names)
+        ours = [tensor.name for tensor in tensors(describe(config))]
+        if missing := [name for name in ours if name not in found]:
+            raise UnsupportedError(f"{theirs.path}: this family has no {', '.join(missing)}")
+        return found
+
+
+class Foreign:
+    """A config.json whose values are checked as they are read."""
+
+    def __init__(self, values: Mapping[str, Any], path: Path) -> None:
+        self.values, self.path = values, path
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """Return a whole number. Raises `UserError` when it is absent (without default)."""
+        return cast(int, self._get(name, (int,), default))
+
+    def number(self, name: str, default: float) -> float:
+        """Return a number."""
+        return float(self._get(name, (int, float), default))
+
+    def maybe_whole(self, name: str) -> int | None:
+        """Return a whole number, or None where there is none."""
+        return None if self.values.get(name) is None else self.whole(name)
+
+    def text(self, name: str, default: str) -> str:
+        """Return a text."""
+        return cast(str, self._get(name, (str,), default))
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return true or false."""
+        return cast(bool, self._get(name, (bool,), default))
+
+    def first(self, name: str, default: int) -> int:
+        """Return a whole number, or the first of a list of them."""
+        value = self.values.get(name)
+        if isinstance(value, list) and value and type(value[0]) is int:
+            return value[0]
+        return self.whole(name, default)
+
+    def activation(self, name: str, default: str) -> Activation:
+        """Return our name of an activation. Raises `UserError` when there is none."""
+        theirs = self.text(name, default)
+        if theirs not in ACTIVATIONS:
+            raise self.fault(f"{name} = {theirs!r}; expected one of {', '.join(ACTIVATIONS)}")
+        return ACTIVATIONS[theirs]
+
+    def gated(self, name: str, default: str) -> Activation:
+        """Return our name of the gated form of an activation."""
+        known = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
+        plain = self.activation(name, default)
+        if plain not in known:
+            raise self.fault(f"{name} = {plain!r} has no gated form here: {', '.join(known)} have")
+        return known[plain]
+
+    def only(self, name: str, allowed: Any) -> None:
+        """Raise `UserError` when a setting has a value that no model here has."""
+        value = self.values.get(name)
+        if value is not None and value != allowed:
+            raise self.fault(f"{name} = {value!r} is not supported, only {allowed!r}")
+
+    def fault(self, text: str) -> UserError:
+        """Return an error that names the file."""
+        return UserError(f"{self.path}: {text}")
+
+    def _get(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
+        value = self.values.get(name)
+        value = default if value is None else value
+        if value is None:
+            raise self.fault(f"{name} is missing")
+        if type(value) not in kinds:
+            raise self.fault(f"{name} = {value!r}; expected {kinds[-1].__name__}")
+        return value
+
+
+def weight_and_bias(ours: str, theirs: str, transposed: bool = False) -> dict[str, Theirs]:
+    """Return the sources of a layer's weight and bias."""
+    return {
+        f"{ours}.weight": Theirs((f"{theirs}.weight",), transposed),
+        f"{ours}.bias": Theirs((f"{theirs}.bias",)),
+    }
+
+
+def stacked(ours: str, theirs: Sequence[str]) -> dict[str, Theirs]:
+    """Return the sources of our weight and bias that several of their layers make, stacked."""
+    return {
+        f"{ours}{kind}": Theirs(tuple(f"{name}.{kind}" for name in theirs))
+        for kind in ("weight", "bias")
+    }

@@ -1,0 +1,70 @@
+"""GPT-2: its settings and names, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pellucid.interop.families.family import Family, Foreign, Theirs, weight_and_bias
+from pellucid.models import CausalLM
+from pellucid.models.config import CausalLMConfig
+
+
+def _gpt2_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
+    theirs.only("scale_attn_by_inverse_layer_idx", False)
+    theirs.only("add_cross_attention", False)
+    e = theirs.whole("n_embd")
+    return CausalLMConfig(
+        vocab_size=theirs.whole("vocab_size"),
+        d_model=e,
+        num_attention_heads=theirs.whole("n_head"),
+        num_hidden_layers=theirs.whole("n_layer"),
+        ffn_dim=theirs.whole("n_inner", 4 * e),
+        max_position_embeddings=theirs.whole("n_positions", theirs.whole("n_ctx", 1024)),
+        activation_function=theirs.activation("activation_function", "gelu_new"),
+        layer_norm_eps=theirs.number("layer_norm_epsilon", 1e-5),
+        dropout=theirs.number("resid_pdrop", 0.1),
+        embedding_dropout=theirs.number("embd_pdrop", 0.1),
+        attention_dropout=theirs.number("attn_pdrop", 0.1),
+        activation_dropout=0.0,
+        attention_scale="sqrt_d_k" if theirs.flag("scale_attn_weights", True) else "none",
+        tie_word_embeddings=theirs.flag("tie_word_embeddings", True),
+        bos_token_id=theirs.first("bos_token_id", 0),
+        eos_token_id=theirs.first("eos_token_id", 0),
+        pad_token_id=theirs.whole("pad_token_id", 0),
+    )
+
+
+def _gpt2_names(
+    config: CausalLMConfig, theirs: Foreign, names_there: Collection[str]
+) -> dict[str, Theirs]:
+    tied = config.tie_word_embeddings
+    names = {
+        "embed.tokens.weight": Theirs(("wte.weight",)),
+        "embed.positions.weight": Theirs(("wpe.weight",)),
+        "output.weight": Theirs(("wte.weight" if tied else "lm_head.weight",)),
+        **weight_and_bias("decoder.norm", "ln_f"),
+    }
+    for i in range(config.num_hidden_layers):
+        ours, his = f"decoder.layers.{i}", f"h.{i}"
+        names |= {
+            f"{ours}.self_attn.in_proj_weight": Theirs((f"{his}.attn.c_attn.weight",), True),
+            f"{ours}.self_attn.in_proj_bias": Theirs((f"{his}.attn.c_attn.bias",)),
+            **weight_and_bias(f"{ours}.self_attn.out_proj", f"{his}.attn.c_proj", True),
+            **weight_and_bias(f"{ours}.linear1", f"{his}.mlp.c_fc", True),
+            **weight_and_bias(f"{ours}.linear2", f"{his}.mlp.c_proj", True),
+            **weight_and_bias(f"{ours}.norm1", f"{his}.ln_1"),
+            **weight_and_bias(f"{ours}.norm2", f"{his}.ln_2"),
+        }
+    return names
+
+
+GPT2 = {
+    "gpt2": Family(
+        model=CausalLM,
+        prefix="transformer.",
+        config=_gpt2_config,
+        names=_gpt2_names,
+        unused=(".attn.bias", ".attn.masked_bias", "lm_head.weight"),
+        specials=None,
+    )
+}

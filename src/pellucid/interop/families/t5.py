@@ -1,0 +1,96 @@
+"""T5, its version 1.1 and Flan: their settings and names, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pellucid.interop.families.family import Family, Foreign, Theirs
+from pellucid.models import Seq2Seq
+from pellucid.models.config import Seq2SeqConfig
+from pellucid.nn.blocks import gates_of
+
+
+def _t5_config(theirs: Foreign, names: Collection[str]) -> Seq2SeqConfig:
+    vocabulary, layers = theirs.whole("vocab_size"), theirs.whole("num_layers")
+    given = theirs.text("feed_forward_proj", "relu").removeprefix("gated-")
+    gated = theirs.text("feed_forward_proj", "relu").startswith("gated-")
+    act = Foreign({"dense_act_fn": "gelu_new" if gated and given == "gelu" else given}, theirs.path)
+    choose = act.gated if gated else act.activation
+    return Seq2SeqConfig(
+        vocabulary,
+        vocabulary,
+        d_model=theirs.whole("d_model"),
+        num_attention_heads=theirs.whole("num_heads"),
+        head_dim=theirs.whole("d_kv"),
+        ffn_dim=theirs.whole("d_ff"),
+        encoder_layers=layers,
+        decoder_layers=theirs.whole("num_decoder_layers", layers),
+        activation_function=choose("dense_act_fn", "relu"),
+        norm="pre",
+        norm_type="rms_norm",
+        layer_norm_eps=theirs.number("layer_norm_epsilon", 1e-6),
+        linear_bias=False,
+        output_bias=False,
+        positions="relative",
+        relative_attention_num_buckets=theirs.whole("relative_attention_num_buckets", 32),
+        relative_attention_max_distance=theirs.whole("relative_attention_max_distance", 128),
+        max_position_embeddings=theirs.whole("n_positions", 512),
+        attention_scale="none",
+        embedding_scale=1.0,
+        dropout=theirs.number("dropout_rate", 0.1),
+        tie_embeddings="none" if not _t5_scales(theirs) and "lm_head.weight" in names else "all",
+        pad_token_id=theirs.whole("pad_token_id", 0),
+        bos_token_id=theirs.first("decoder_start_token_id", 0),
+        eos_token_id=theirs.first("eos_token_id", 1),
+    )
+
+
+def _t5_scales(theirs: Foreign) -> bool:
+    """Whether rows are divided by √E before the output layer; older files say it by the tying."""
+    return theirs.flag("scale_decoder_outputs", theirs.flag("tie_word_embeddings", True))
+
+
+def _t5_names(
+    config: Seq2SeqConfig, theirs: Foreign, names_there: Collection[str]
+) -> dict[str, Theirs]:
+    tied = config.tie_embeddings == "all"
+    shared = Theirs(("shared.weight",))
+    names = {
+        "source.tokens.weight": shared,
+        "target.tokens.weight": shared,
+        "output.weight": shared if tied else Theirs(("lm_head.weight",)),
+    }
+    gates = ("wi",) if gates_of(config.activation_function) == 1 else ("wi_0", "wi_1")
+    for stack, attentions in (
+        ("encoder", {"self_attn": "SelfAttention"}),
+        ("decoder", {"self_attn": "SelfAttention", "multihead_attn": "EncDecAttention"}),
+    ):
+        # The division before the output layer is put into the norm before it.
+        scale = config.d_model**-0.5 if stack == "decoder" and _t5_scales(theirs) else 1.0
+        names[f"{stack}.norm.weight"] = Theirs((f"{stack}.final_layer_norm.weight",), times=scale)
+        table = Theirs((f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",))
+        for i in range(getattr(config, f"{stack}_layers")):
+            ours, his = f"{stack}.layers.{i}", f"{stack}.block.{i}.layer"
+            names[f"{ours}.self_attn.relative_bias"] = table
+            for k, (mine, other) in enumerate(attentions.items()):
+                parts = (f"{his}.{k}.{other}.{part}.weight" for part in "qkv")
+                names[f"{ours}.{mine}.in_proj_weight"] = Theirs(tuple(parts))
+                names[f"{ours}.{mine}.out_proj.weight"] = Theirs((f"{his}.{k}.{other}.o.weight",))
+            dense = f"{his}.{len(attentions)}.DenseReluDense"
+            names[f"{ours}.linear1.weight"] = Theirs(tuple(f"{dense}.{w}.weight" for w in gates))
+            names[f"{ours}.linear2.weight"] = Theirs((f"{dense}.wo.weight",))
+            for k in range(len(attentions) + 1):
+                names[f"{ours}.norm{k + 1}.weight"] = Theirs((f"{his}.{k}.layer_norm.weight",))
+    return names
+
+
+T5 = {
+    "t5": Family(
+        model=Seq2Seq,
+        prefix="",
+        config=_t5_config,
+        names=_t5_names,
+        unused=("embed_tokens.weight", "lm_head.weight"),
+        specials=None,
+    )
+}
