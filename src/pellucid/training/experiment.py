@@ -44,6 +44,7 @@ from pellucid.models.config import ADDED
 from pellucid.models.quantize import WeightFormat
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import model_card, note_quantized
+from pellucid.training.config import ADDED as ADDED_TO_TRAINING
 from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
@@ -394,6 +395,9 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     for name, before in ADDED.items():
         if model.get(name) == before == defaults[name]:
             model.pop(name, None)  # None is not in it
+    for name, before in ADDED_TO_TRAINING.items():
+        if settings["training"][name] == before:
+            del settings["training"][name]
     return settings
 
 
