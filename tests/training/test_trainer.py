@@ -149,7 +149,7 @@ def test_the_metric_sees_eval_mode_and_training_goes_on_in_train_mode() -> None:
     learner = model()
     loss = learner.loss
     trained: list[bool] = []
-    learner.loss = lambda *args: trained.append(learner.training) or loss(*args)
+    learner.loss = lambda *args, **more: trained.append(learner.training) or loss(*args, **more)
     Trainer(learner, Reversals(), SHORT, metric=metric, validation=held_out()).fit()
     assert modes == [False, False]
     assert trained.count(True) == 20
@@ -180,8 +180,8 @@ def test_one_bad_batch_does_not_end_a_run() -> None:
     learner = model()
     loss, steps = learner.loss, count(1)
 
-    def with_a_spike(*args):
-        total, backward = loss(*args)
+    def with_a_spike(*args, **more):
+        total, backward = loss(*args, **more)
         spike = 60.0 if learner.training and next(steps) == 9 else 0.0
         return total._replace(nats=total.nats + spike * total.tokens), backward
 
@@ -466,10 +466,10 @@ def test_a_signal_is_reported_before_the_step_is_done() -> None:
     learner = model()
     loss, calls = learner.loss, count(1)
 
-    def interrupted(*args):
+    def interrupted(*args, **more):
         if next(calls) == 5:
             signal.raise_signal(signal.SIGTERM)
-        return loss(*args)
+        return loss(*args, **more)
 
     learner.loss = interrupted
     listeners = [lambda event: noted.append(event.step)]

@@ -40,12 +40,11 @@ from pellucid.families.folder import (
     token_error,
     tokenizer_files,
 )
-from pellucid.models.config import ADDED
+from pellucid.models import config as models
 from pellucid.models.quantize import WeightFormat
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import model_card, note_quantized
-from pellucid.training.config import ADDED as ADDED_TO_TRAINING
-from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
+from pellucid.training.config import ADDED, PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.trainer import Trainer, ValidationMetric
@@ -391,13 +390,11 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     model = settings["model"]
     if config.model.model_type == next(iter(FAMILIES)):
         del model["model_type"]
-    defaults = {setting.name: setting.default for setting in fields(config.model)}
-    for name, before in ADDED.items():
-        if model.get(name) == before == defaults[name]:
-            model.pop(name, None)  # None is not in it
-    for name, before in ADDED_TO_TRAINING.items():
-        if settings["training"][name] == before:
-            del settings["training"][name]
+    for part, added in (("model", models.ADDED), ("training", ADDED)):
+        defaults = {setting.name: setting.default for setting in fields(getattr(config, part))}
+        for name, before in added.items():
+            if settings[part].get(name) == before == defaults[name]:
+                settings[part].pop(name, None)  # None is not in it
     return settings
 
 
