@@ -100,7 +100,8 @@ def segment(text: Packed, merges: Merges, p: float, most: int, rng: Rng) -> Pack
     first = np.repeat(merges.begins_word[text.tokens] | (text.positions == 0), lengths)
     first &= places == np.repeat(ends - lengths, lengths)
     word = np.cumsum(first)
-    names: np.ndarray = row_keys(text.examples[sequence], places - np.searchsorted(sequence, sequence))
+    inside = places - np.searchsorted(sequence, sequence)
+    names: np.ndarray = row_keys(text.examples[sequence], inside)
 
     done: list[tuple[np.ndarray, ...]] = []
     for turn in range(len(tokens)):
