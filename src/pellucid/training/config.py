@@ -28,8 +28,11 @@ from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.schedules import SCHEDULES
 
 BETAS = (0.9, 0.999)
-ADDED = {"r_drop": 0.0, "ema": 0.999, "z_loss": 0.0}
-"""Settings of training that came later, at the value that means "as before"."""
+ADDED: dict[str, dict[str, Any]] = {
+    "training": {"r_drop": 0.0, "ema": 0.999, "z_loss": 0.0},
+    "tokenizer": {"dropout": 0.0},
+}
+"""Settings that came later, by section, at the value that means "as before"."""
 PARTS = 8  # of a step, where there are several workers and the settings say nothing
 # The choices are the registries' own.
 if TYPE_CHECKING:
@@ -104,9 +107,19 @@ class TokenizerConfig:
     """One vocabulary for both sides; a model of one text always has one."""
     normalise: tuple[str, ...] = ()
     """Applied to every text first, in order: nfc, lowercase, punctuation, whitespace."""
+    dropout: float = 0.0
+    """BPE-dropout: share of the merges left out while training, drawn anew for every batch; 0.1 is
+    usual. Batches then have more tokens than batch_tokens says."""
 
     def __post_init__(self) -> None:
         normaliser(self.normalise)  # refuses a name it does not know
+        if not 0 <= self.dropout <= 1:
+            raise UsageError(f"tokenizer.dropout must be from 0 to 1, got {self.dropout}")
+        if self.dropout and self.kind != "bpe":
+            raise UsageError(
+                f'tokenizer.dropout leaves out merges, and kind = "{self.kind}" has none; leave it '
+                'out, or set kind = "bpe"'
+            )
 
 
 @dataclass(frozen=True)
