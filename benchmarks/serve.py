@@ -69,7 +69,9 @@ class Client:
         """Read what has come; return whether the answer is whole."""
         self.raw += self.socket.recv(65536)
         head, _, body = self.raw.partition(b"\r\n\r\n")
-        if not self.first and body and body.count(b"data: ") != 1:  # a stream begins with an empty one
+        if not self.first and body and body.count(b"data: ") != 1:  # a stream begins empty
+            not self.first and body and body.count(b"data: ") != 1
+        ):  # a stream begins with an empty one
             self.first = time.perf_counter()
         length = head.find(b"content-length: ")
         if length < 0:

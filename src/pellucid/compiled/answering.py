@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from pellucid.compiled.decode import ROUNDS, ROWS_LEFT, STEPS, SWAPPED, UNTIL_END, USED
-from pellucid.compiled.records import Answers, Beam, Hypotheses, Inputs, Memory
+from pellucid.compiled.decode import ENDS, READ, ROUNDS, ROWS_LEFT, STEPS, SWAPPED, USED
+from pellucid.compiled.records import Answers, Beam, Hypotheses, Inputs, Memory, Source
 from pellucid.core.batch import Packed
 from pellucid.generation.search import Hypothesis, SearchConfig, penalty
 
@@ -19,6 +19,8 @@ Array = np.ndarray
 Record = TypeVar("Record", Answers, Hypotheses, Inputs)
 
 FOREVER = 2**62
+_NONE = np.zeros(0, np.int64)
+_NOTHING = Source(_NONE, _NONE, np.zeros(1, np.int64))
 
 
 class Answering:
@@ -40,7 +42,8 @@ class Answering:
         """Another thread sets it to 1, to end `run` after the token that is being generated."""
         self._places: set[int] = set()
         self._free: list[int] = []
-        size, n = config.beam, np.empty(0, np.int64)
+        self._source, self._read = _NOTHING, 0  # what `run` encodes first, and where to
+        size, n = config.beam, _NONE
         self._inputs = Inputs(np.empty((0, 2), np.int64), n, n, n)
         self._now = Hypotheses(
             n, np.empty(0), n, n, np.empty((0, 0), np.int64), np.empty((0, 0), np.int32)
@@ -55,7 +58,7 @@ class Answering:
 
     def join(self, source: Packed, limits: Array, first: Array) -> list[int]:
         """Add inputs, with the longest answer and the first token of each; return their places."""
-        memory, spans = self.engine.memory_of(source)
+        new, spans = self.engine.sources_of(source)
         prompts, names = self.engine.prompts_of(source, self.keys)
         n, wide, longest = len(source), names.shape[1], int(limits.max(initial=0))
         while len(self._free) < n:
@@ -63,9 +66,7 @@ class Answering:
         self._grow(0, wide + longest + 1, longest + 1)
         if longest + 3 > len(self._beam.penalties):
             self._beam = self._rules(longest)
-        if self.memory.used + memory.used > self.memory.capacity:
-            self._leave_out_memory()
-        spans[:, 0] += self.memory.take(memory)
+        spans[:, 0] += self._await_memory(new)
         places = [self._free.pop() for _ in range(n)]
         self._places.update(places)
         inputs, now, answers = self._inputs, self._now, self._answers
@@ -78,24 +79,26 @@ class Answering:
         self.rows += n
         return places
 
-    def run(self, rounds: int = FOREVER, until_end: bool = False) -> None:
-        """Generate tokens: at most `rounds`, until all is answered, or an input (`until_end`)."""
-        progress = np.zeros(6, np.int64)
-        progress[ROWS_LEFT], progress[ROUNDS], progress[UNTIL_END] = self.rows, rounds, until_end
+    def run(self, rounds: int = FOREVER, ends: int = FOREVER) -> None:
+        """Generate tokens: at most `rounds`, until all is answered, or `ends` of the inputs."""
+        progress = np.zeros(7, np.int64)
+        progress[ROWS_LEFT], progress[ROUNDS], progress[ENDS] = self.rows, rounds, ends
+        progress[READ] = self._read
         while progress[ROWS_LEFT] and progress[ROUNDS]:
             self._make_room(int(progress[ROWS_LEFT]))
             progress[SWAPPED], before = 0, progress[ROUNDS]
             self.engine.kernels.search(
-                self.engine.packed, Memory(self.memory.rows, self.memory.capacity),
+                self.engine.packed, self._source, Memory(self.memory.rows, self.memory.capacity),
                 self.keys.here(), self._inputs, self._beam, self._now, self._next, self._answers,
                 progress, self.stop,
             )  # fmt: skip
+            self._source, self._read = _NOTHING, self.memory.used
             self.keys.used = int(progress[USED])
             if progress[SWAPPED]:
                 self._now, self._next = self._next, self._now
             self.rows = int(progress[ROWS_LEFT])
             full = self.keys.used + self.rows > self.keys.capacity
-            if not full or (until_end and progress[ROUNDS] < before):
+            if not full or (ends < FOREVER and progress[ROUNDS] < before):
                 break
         self.steps += int(progress[STEPS])
 
@@ -175,6 +178,20 @@ class Answering:
             self.keys.keep(kept)
         else:
             self.keys.reserve(max(2 * self.keys.capacity, self.keys.used + 16 * rows))
+
+    def _await_memory(self, new: Source) -> int:
+        """Let `run` encode sources, and return where their first row will be."""
+        before, used, more = self._source, self.memory.used, len(new.tokens)
+        if used + more > self.memory.capacity and not len(before.tokens):
+            self._leave_out_memory()
+            self._read = self.memory.used
+        first = self.memory.add(more).first
+        self._source = Source(
+            np.concatenate([before.tokens, new.tokens]),
+            np.concatenate([before.positions, new.positions]),
+            np.concatenate([before.starts[:-1], before.starts[-1] + new.starts]),
+        )
+        return first
 
     def _leave_out_memory(self) -> None:
         """Leave out what the encoder made of inputs that are answered, once it is half of all."""

@@ -46,10 +46,10 @@ from pellucid.kernels.backend.simd import WIDTH
 from pellucid.models.quantize import Arithmetic
 from pellucid.ops.activations import ACTIVATIONS
 
-ROWS_LEFT, USED, ROUNDS, UNTIL_END, SWAPPED, STEPS = range(6)
+ROWS_LEFT, USED, ROUNDS, ENDS, SWAPPED, STEPS, READ = range(7)
 """The numbers of a search's `progress`: hypotheses, rows of keys in use, tokens that each may still
-get, whether to return once an input is answered, whether the hypotheses are in the second of the
-two places, and tokens fed to all."""
+get, answers to return after, whether the hypotheses are in the second of the two places, tokens fed
+to all, and where the memory of new sources begins."""
 
 
 class Kernels(NamedTuple):
@@ -70,7 +70,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
     scratch, log_probabilities = scratch_with(products), log_probabilities_with(products)
 
     @inner()
-    def encode_rows(model, source, rows):
+    def encode_rows(model, source, rows, capacity, first):
         stack, w, starts = model.encoder, model.w, source.starts
         u = len(source.tokens)
         x = np.empty((u, stack.padded_width), np.float32)
@@ -90,7 +90,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
         round_(x, stack.width, between.rounded)
         for layer in range(len(model.memory)):
             at, bias = model.memory[layer, 0], model.memory[layer, 1]
-            out = rows[layer * u : (layer + 1) * u]
+            out = rows[layer * capacity + first : layer * capacity + first + u]
             fill(x, between.rounded, stack.width, w, at, bias, out, out.shape[1] // WIDTH)
 
     def encode(model, source, rows):
@@ -98,7 +98,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
 
         rows: (layers · U, 2 · heads · head width), U tokens in all sources.
         """
-        encode_rows(model, source, rows)
+        encode_rows(model, source, rows, np.int64(len(source.tokens)), np.int64(0))
 
     def step(model, tokens, positions, own, visible, memory, log_p):
         """Feed one token to every hypothesis and write log p of the next (m, padded V).
@@ -118,13 +118,18 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
             some, out = x[first : first + ROW_BATCH], log_p[first : first + ROW_BATCH]
             log_probabilities(some, between.rounded, stack.width, model.w, model.output, out)
 
-    def search(model, memory, own, inputs, beam, current, following, answers, progress, stop):
+    def search(
+        model, source, memory, own, inputs, beam, current, following, answers, progress, stop
+    ):
         """Extend every hypothesis token by token, by the rules of `generation.search`.
 
-        It returns when nothing is left, when `own` is full, after progress[ROUNDS] tokens, after
-        the first that answers an input if progress[UNTIL_END], and after the one in which another
-        thread sets stop[0].
+        New sources are encoded first, into the rows of `memory` from progress[READ] on. It returns
+        when nothing is left, when `own` is full, after progress[ROUNDS] tokens, after the token
+        with which progress[ENDS] inputs are answered, and after the one in which another thread
+        sets stop[0].
         """
+        if len(source.tokens):
+            encode_rows(model, source, memory.rows, memory.length, progress[READ])
         stack, w = model.decoder, model.w
         m, used = progress[ROWS_LEFT], own.first
         most, wide = current.names.shape
@@ -140,7 +145,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
         counts, positions = np.empty(most, np.int64), np.empty(most, np.int64)
         sources = np.empty((most, 2), np.int64)
         constrained = beam.no_repeat > 0 or beam.repetition != 1.0
-        going = m
+        ended = 0
         while m > 0 and progress[ROUNDS] > 0 and used + m <= own.capacity:
             for i in range(m):
                 owner = current.owners[i]
@@ -166,13 +171,12 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
                         likeliest(some, i - first, model.output.vocabulary, candidates.log_p[i],
                                   candidates.tokens[i])  # fmt: skip
                     else:  # at the maximum length each is ranked as if it ended here
-                        ended = total + np.float64(some[i - first, beam.eos])
-                        score = ended / beam.penalties[length + 1]
+                        whole = total + np.float64(some[i - first, beam.eos])
+                        score = whole / beam.penalties[length + 1]
                         keep(answers, owner, total, score, length, current.said, i, False)
             going = advance(m, current, candidates, beam, inputs, answers, following)
             progress[STEPS] += m
             progress[ROUNDS] -= 1
-            ended = 0
             for i in range(m):
                 if i == 0 or current.owners[i] != current.owners[i - 1]:
                     ended += 1
@@ -191,7 +195,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
             current, following = following, current
             progress[SWAPPED] = 1 - progress[SWAPPED]
             m = going
-            if stop[0] != 0 or (ended > 0 and progress[UNTIL_END] != 0):
+            if stop[0] != 0 or ended >= progress[ENDS]:
                 break
         progress[ROWS_LEFT], progress[USED] = m, used
 
@@ -202,7 +206,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
     return Kernels(
         kernel((of, SOURCE, MEMORY.types[0]))(encode),
         kernel((of, ROWS, ROWS, KEYS, VISIBLE, MEMORY, LOG_P))(step),
-        kernel((of, MEMORY, KEYS, INPUTS, BEAM, HYPOTHESES, HYPOTHESES, ANSWERS, ROWS, ROWS))(
-            search
-        ),
+        kernel(
+            (of, SOURCE, MEMORY, KEYS, INPUTS, BEAM, HYPOTHESES, HYPOTHESES, ANSWERS, ROWS, ROWS)
+        )(search),
     )

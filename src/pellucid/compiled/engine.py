@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -75,14 +75,6 @@ class _Cache:
         """Return a cache of these rows alone."""
         kept = np.ascontiguousarray(self.kept()[:, rows]).reshape(-1, self.width)
         return _Cache(self.layers, self.width, len(rows), len(rows), kept)
-
-
-class _Sources(NamedTuple):
-    """Inputs as the kernels take them."""
-
-    record: Source
-    spans: Array
-    """(N, 2): each input's first row and number of rows in the memory."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +177,12 @@ class Engine:
     def start(self, source: Packed) -> EngineState:
         """Return the state before the first token, one hypothesis per source."""
         cache = self.cache()
-        memory, spans = self.memory_of(source)
+        new, spans = self.sources_of(source)
+        length = len(new.tokens)
+        rows = np.empty((len(self.packed.memory) * length, self.width), np.float32)
+        if len(self.packed.memory):
+            self.kernels.encode(self.packed, new, rows)
+        memory = _Cache(len(self.packed.memory), self.width, length, length, rows)
         counts, names = self.prompts_of(source, cache)
         return EngineState(cache, names, counts, memory, spans)
 
@@ -238,26 +235,20 @@ class Engine:
         """Return an empty cache: of a decoder's rows, or of an encoder's, whose table is given."""
         return _Cache(self.packed.decoder.layers if memory is None else len(memory), self.width)
 
-    def memory_of(self, source: Packed) -> tuple[_Cache, Array]:
-        """Return the encoder's rows of inputs, and each input's first row and number of rows."""
-        sources = self._sources(source)
-        length = len(sources.record.tokens)
-        rows = np.empty((len(self.packed.memory) * length, self.width), np.float32)
-        if len(self.packed.memory):
-            self.kernels.encode(self.packed, sources.record, rows)
-        return _Cache(len(self.packed.memory), self.width, length, length, rows), sources.spans
+    def sources_of(self, source: Packed) -> tuple[Source, Array]:
+        """Return inputs as an encoder reads them, and each one's first row and number of rows.
 
-    def _sources(self, source: Packed) -> _Sources:
-        """Return the sources as an encoder reads them; nothing for a decoder alone."""
+        There is nothing in them for a decoder alone.
+        """
         if not self.packed.has_encoder:
-            nothing = np.zeros(0, np.int64)
-            return _Sources(Source(nothing, nothing, nothing), np.zeros((len(source), 2), np.int64))
+            nothing, no_start = np.zeros(0, np.int64), np.zeros(1, np.int64)
+            return Source(nothing, nothing, no_start), np.zeros((len(source), 2), np.int64)
         inputs = self.packed.source
         tokens = _within(source.tokens, len(inputs.tokens))
         _check_positions(source.positions, inputs.positions)
         starts = np.ascontiguousarray(source.cu_seqlens, np.int64)
         spans = np.stack([starts[:-1], np.diff(starts)], axis=1)
-        return _Sources(Source(tokens, source.positions, starts), spans)
+        return Source(tokens, source.positions, starts), spans
 
     def prompts_of(self, source: Packed, cache: _Cache) -> tuple[Array, Array]:
         """Have a decoder alone read every source; return how many rows each has, and their names.

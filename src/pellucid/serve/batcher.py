@@ -40,8 +40,12 @@ Survivors = list[tuple[int, int]]
 SPLIT = 8
 """Rows that a lane takes before another shares the work."""
 
-ROUNDS = 16
-"""Tokens that are generated before the lane looks at other models' jobs."""
+ROUNDS = 4
+"""Tokens that are generated, at most, before a lane looks round."""
+
+FEW = 4
+"""A lane goes on for another token while it has more than so many times the rows that wait, or that
+have ended: to look round takes about as long whatever it finds."""
 
 
 class Progress(Protocol):
@@ -256,12 +260,13 @@ class Batcher:
         """Let a job wait for the next round; any thread may."""
         with self._lock:
             self.waiting.add(job)
-        self.interrupt()
+        self.interrupt(len(self.waiting))
 
-    def interrupt(self) -> None:
-        """Let every lane look round after the token that it generates; any thread may."""
+    def interrupt(self, jobs: int) -> None:
+        """Let the lanes that so many jobs matter to look round after this token; any thread may."""
         for lane in self.lanes:
-            lane.stop[0] = 1
+            if FEW * jobs >= lane.rows:
+                lane.stop[0] = 1
 
     def wants(self, number: int) -> bool:
         """Whether a lane has something to do."""
@@ -382,7 +387,7 @@ class Batcher:
         greedy = answering.config.beam == 1
         each = [(place, job) for place, job in jobs.items() if job.each] if greedy else []
         before = answering.steps
-        answering.run(1 if each else ROUNDS, until_end=True)
+        answering.run(1 if each else ROUNDS, ends=max(1, len(jobs) // FEW))
         for place in answering.ended():
             job, best = jobs.pop(place), answering.take(place)[0]
             job.answer += best.tokens[len(job.answer) :]

@@ -78,6 +78,11 @@ class Connection(HttpToolsProtocol):
         whole = limits.body_seconds + limits.seconds + limits.read_seconds
         self._set_timer(self.transport.abort, whole)
 
+    def on_message_complete(self) -> None:
+        """Note that the body is whole; most are before the application looks at them."""
+        super().on_message_complete()
+        self.scope["state"]["whole"] = True  # type: ignore[typeddict-item]
+
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         super().on_response_complete()

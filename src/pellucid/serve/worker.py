@@ -49,7 +49,7 @@ class Ticket:
         """Let the job leave the batch before its next token; an ended one does not mind."""
         self.job.cancelled = True
         if not self.job.done:
-            self.batcher.interrupt()
+            self.batcher.interrupt(1)
 
 
 class Worker:
@@ -147,7 +147,7 @@ class Worker:
             self._calls.append(work)
             self._condition.notify_all()  # the first lane's thread makes them
             for batcher in self._active:
-                batcher.interrupt()
+                batcher.interrupt(batcher.rows)
         return await result
 
     def _enter(self) -> None:
