@@ -1,6 +1,7 @@
 """Serving under load: 64 clients at once, against one request at a time and offline batches of 64.
 
-    python -m benchmarks.serve MODEL SOURCES [--clients 64] [--seconds 60] [--peer] [--keep]
+    python -m benchmarks.serve MODEL SOURCES [--clients 64] [--seconds 60] [--peer] [--no-engine]
+                               [--keep]
     python -m benchmarks.serve MODEL SOURCES --memory-minutes 10 [--keep]
 
 MODEL is a model folder that generates, SOURCES a text file, or one in gzip. The server is a process
@@ -8,12 +9,13 @@ of its own on loopback, as `pellucid serve` starts it; every client sends its ne
 last is answered, each with a connection of its own that is kept open. Reported are the latency of
 whole answers and of the first text of streamed ones (p50, p95, p99, in milliseconds), answers a
 second, and that rate over one client's and over the pipeline's in batches of 64; the processor time
-of the server for an answer. Every answer is compared with the pipeline's. One client is measured
-for a quarter of the seconds.
+for an answer, of the server and of the clients, which share the processors. Every answer is
+compared with the pipeline's. One client is measured for a quarter of the seconds, streams for half.
 
---peer measures CTranslate2 behind the same HTTP layer, too (`benchmarks.serve_peer`): its answers
-may differ, and how many do is reported. --memory-minutes reports the server's memory over that time
-under the same load, in megabytes.
+--peer measures CTranslate2 behind the same HTTP layer, too (`benchmarks.serve_peer`), for a third
+of the seconds: its answers may differ, and how many do is reported. --no-engine measures the HTTP
+layer with nothing behind it, the bound of every engine. --memory-minutes reports the server's
+memory over that time under the same load, in megabytes.
 """
 
 from __future__ import annotations
@@ -70,8 +72,6 @@ class Client:
         self.raw += self.socket.recv(65536)
         head, _, body = self.raw.partition(b"\r\n\r\n")
         if not self.first and body and body.count(b"data: ") != 1:  # a stream begins empty
-            not self.first and body and body.count(b"data: ") != 1
-        ):  # a stream begins with an empty one
             self.first = time.perf_counter()
         length = head.find(b"content-length: ")
         if length < 0:
@@ -175,12 +175,14 @@ def offline_answers(model: Path, texts: list[str]) -> tuple[dict[str, str], floa
     speaker = cache(trained.speaker)
     trained.answers(texts[:2], speaker=speaker)  # what is compiled is not measured
     right: dict[str, str] = {}
-    began = time.perf_counter()
-    for start in range(0, len(texts), 64):
-        batch = texts[start : start + 64]
-        answers = trained.answers(batch, speaker=speaker)
-        right.update(zip(batch, (best[0].text for best in answers), strict=True))
-    return right, len(texts) / (time.perf_counter() - began)
+    began, taken, times = time.perf_counter(), 0.0, 0
+    while taken < 2.0:
+        for start in range(0, len(texts), 64):
+            batch = texts[start : start + 64]
+            answers = trained.answers(batch, speaker=speaker)
+            right.update(zip(batch, (best[0].text for best in answers), strict=True))
+        taken, times = time.perf_counter() - began, times + 1
+    return right, times * len(texts) / taken
 
 
 def readable(model: Path, texts: list[str]) -> list[str]:
@@ -200,31 +202,33 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         load(port, texts, right, many, 2)  # warm
         for key, clients, stream in runs:
             before = cpu(process)
-            length = seconds / 4 if clients == 1 else seconds
+            length = seconds / 4 if clients == 1 else seconds / (1 + stream)
             found = load(port, texts, right, clients, length, stream)
             answers = found["answers_per_second"] * length
             found["server_cpu_ms_per_answer"] = round(1e3 * (cpu(process) - before) / answers, 3)
             result[key] = found
+        result["mb"] = round(process.memory_info().rss / 1e6, 1)
     rate = result[f"{many} clients"]["answers_per_second"]
     result["over_one_client"] = round(rate / result["1 client"]["answers_per_second"], 2)
     result["over_offline"] = round(rate / offline, 2)
     if arguments.peer:
-        with server("benchmarks.serve_peer", str(arguments.model)) as (port, _):
+        with server("benchmarks.serve_peer", str(arguments.model)) as (port, process):
             load(port, texts, right, many, 2, peer=True)
             peer = {
                 key: load(
-                    port, texts, right, clients, seconds / 4 if clients == 1 else seconds, peer=True
+                    port, texts, right, clients, seconds / (12 if clients == 1 else 3), peer=True
                 )
                 for key, clients, stream in runs
                 if not stream
             }
+            peer["mb"] = round(process.memory_info().rss / 1e6, 1)
         result["ctranslate2"] = peer
         theirs = peer[f"{many} clients"]["answers_per_second"]
         result["over_ctranslate2"] = round(rate / theirs, 2)
     if arguments.no_engine:
         with server("benchmarks.serve_peer", str(arguments.model), "--no-engine") as (port, _):
-            load(port, texts, right, many, 2, peer=True)
-            result["no_engine"] = load(port, texts, right, many, seconds / 4, peer=True)
+            load(port, texts, right, many, 1, peer=True)
+            result["no_engine"] = load(port, texts, right, many, seconds / 12, peer=True)
     return result
 
 
@@ -253,11 +257,12 @@ def main() -> None:
     parser.add_argument("--peer", action="store_true", help="CTranslate2, too")
     parser.add_argument("--no-engine", action="store_true", help="the HTTP layer alone, too")
     parser.add_argument("--memory-minutes", type=float, help="measure memory instead")
+    parser.add_argument("--name", help="of the model, in the results")
     parser.add_argument("--keep", action="store_true", help="append to results/benchmarks.jsonl")
     arguments = parser.parse_args()
     measure_what = measure_memory if arguments.memory_minutes else measure
     measured = measure_what(arguments)
-    about = {"benchmark": "serve", "model": arguments.model.name, **machine()}
+    about = {"benchmark": "serve", "model": arguments.name or arguments.model.name, **machine()}
     report({**about, **measured}, arguments.keep)
 
 

@@ -206,7 +206,7 @@ class Engine:
     def search(
         self, source: Packed, config: SearchConfig, batch_size: int = BATCH_SIZE
     ) -> list[list[Hypothesis]]:
-        """Return each input's best answers; `generation.search` without prefixes and constraints.
+        """Return each input's best answers; `generation.search` without prefixes.
 
         Inputs of similar length are answered together, at most `batch_size` of them by one thread.
         """

@@ -15,7 +15,7 @@ from typing import Any
 from pellucid.core.errors import UsageError, UserError
 from pellucid.families import ModelFamily, family_of
 from pellucid.families.folder import load_model
-from pellucid.generation import SearchConfig
+from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.pipelines import Pipeline
 from pellucid.serve.batcher import Batcher, Job
 from pellucid.serve.examples import Use, example_for, use_of
@@ -109,14 +109,17 @@ def load_models(
 
 
 def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
-    """Load a model and answer a text with it, so that no request waits for its compilation."""
+    """Load a model and answer a text with it, so that no request waits for its compilation.
+
+    It searches for an answer, and draws one, whose kernels are those of the viewer, too.
+    """
     served = serve_model(name, load_model(folder, accept_changes), rows)
     if served.example and served.batcher is None:
         served.pipeline.guesses(served.example)
     elif served.example and served.batcher is not None:
         opening = served.pipeline.opening(served.pipeline.source.encode(served.example))
-        config = SearchConfig(beam=served.pipeline.search.beam, max_length=2)
-        served.batcher.add(Job(opening, config, lambda job: None))
+        for config in (SearchConfig(max_length=2), SampleConfig(max_length=2)):
+            served.batcher.add(Job(opening, config, lambda job: None))
         while not served.batcher.idle:
             served.batcher.round()
     return served
