@@ -54,10 +54,6 @@ class Progress(Protocol):
     generated: list[int]
     finished: bool
 
-    @property
-    def rows(self) -> int:
-        """The most rows of a batch that it can take."""
-
     def advance(self, log_p: Array, eos: int) -> Survivors:
         """Choose the next tokens from log p (rows, V); return nothing once it is answered."""
 
@@ -69,7 +65,6 @@ class Sampled:
         self.config, self.number, self.limit = config, number, limit
         self.generated: list[int] = []
         self.finished = False
-        self.rows = 1
 
     def advance(self, log_p: Array, eos: int) -> Survivors:
         """Draw the next token."""
@@ -105,7 +100,6 @@ class Searched:
         self.config, self.search, self.length = config, Search(limit, ()), 0
         self.generated: list[int] = []
         self.finished = False
-        self.rows = config.beam
 
     def advance(self, log_p: Array, eos: int) -> Survivors:
         """Extend every hypothesis by a token."""
@@ -147,6 +141,11 @@ class Job:
     """Whether the end token was generated."""
     done: bool = False
     error: Exception | None = None
+
+    @property
+    def rows(self) -> int:
+        """The most rows of a batch that it can take."""
+        return self.config.beam if isinstance(self.config, SearchConfig) else 1
 
 
 class Waiting:
@@ -274,7 +273,8 @@ class Batcher:
             return False
         lane = self.lanes[number]
         with self._lock:
-            return bool(lane.rows or (len(self.waiting) and self._share(lane)))
+            job = self.waiting.next()
+            return bool(lane.rows or (job and self._shares(lane, job)))
 
     def round(self, number: int | None = None) -> int:
         """Let waiting jobs join a lane and generate until one ends; return how many tokens.
@@ -302,15 +302,12 @@ class Batcher:
             if failed:
                 del lane.searches[kind]
         with self._lock:
-            lane.rows = sum(
-                job.config.beam if isinstance(job.config, SearchConfig) else 1
-                for job in lane.jobs()
-            )
+            lane.rows = sum(job.rows for job in lane.jobs())
         return generated
 
-    def _share(self, lane: _Lane) -> bool:
-        """Whether a lane may take one more job, as far as the other lanes are concerned."""
-        everything = self.running + len(self.waiting)
+    def _shares(self, lane: _Lane, job: Job) -> bool:
+        """Whether a lane may take a job, as far as the other lanes are concerned."""
+        everything = self.running + job.rows * len(self.waiting)
         return lane.rows < max(SPLIT, -(-everything // len(self.lanes)))
 
     def _step_or_fail(self, group: _Group) -> int:
@@ -326,17 +323,16 @@ class Batcher:
             self.waiting.prefer(Counter(job.client for job in running))
         taken: dict[Any, list[Job]] = {}
         rows, tokens = self.running, 0
-        while (job := self.waiting.next()) is not None and self._share(lane):
+        while (job := self.waiting.next()) is not None and self._shares(lane, job):
             config, long = job.config, len(job.opening)
-            wide = config.beam if isinstance(config, SearchConfig) else 1
-            if rows and (rows + wide > self.rows or tokens + long > self.opening_tokens):
+            if rows and (rows + job.rows > self.rows or tokens + long > self.opening_tokens):
                 break
             kind: Any = self.waiting.take()
             if self._joins:
                 search = isinstance(config, SearchConfig)
                 kind = replace(config, max_length=1) if search else None
             taken.setdefault(kind, []).append(job)
-            rows, tokens, lane.rows = rows + wide, tokens + long, lane.rows + wide
+            rows, tokens, lane.rows = rows + job.rows, tokens + long, lane.rows + job.rows
         return taken
 
     def _begin(self, lane: _Lane, kind: Any, jobs: list[Job]) -> int:
