@@ -180,7 +180,7 @@ def feed_forward(
         h, in_backward = linear1.run(x)  # 1
         a, act_backward = activation.forward(h)  # 2
         d, drop_backward = dispatch(ops.dropout, a, *dropout_of(dropout, context))  # 3
-        y, out_backward = linear2.forward(d)  # 4
+        y, out_backward = linear2.run(d)  # 4
 
         def backward(dy: Array) -> tuple[Array, None]:
             return in_backward(act_backward(drop_backward(out_backward(dy)))), None
@@ -214,8 +214,9 @@ class TransformerLayer(Module):
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, **attention)
         if attends_to_memory:
             self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, **attention)
-        wide = gates_of(as_activation(activation)) * dim_feedforward
-        self.linear1 = Linear(d_model, wide, bias, dtype=dtype, seed=None)
+        gates = gates_of(as_activation(activation))
+        self.linear1 = Linear(d_model, gates * dim_feedforward, bias, dtype=dtype, seed=None)
+        self.linear1.weight.packed = (dim_feedforward,) * gates
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype, seed=None)
 
