@@ -28,7 +28,7 @@ def whole(arrays: Iterable[Array]) -> bool:
 
 def address(x: Array) -> int:
     """Return where the numbers of an array begin that is `whole`."""
-    return addressof(_Nothing.from_buffer(x))  # a fifth of the time of `x.__array_interface__`
+    return addressof(_Nothing.from_buffer(x.data))  # a fifth of the time of `x.__array_interface__`
 
 
 def slices_of(arrays: Sequence[Array]) -> Array:
