@@ -68,6 +68,14 @@ def test_phones_between_spaces_are_counted_as_words(
     assert measured.values["per"] == pytest.approx(per)
 
 
+def test_a_word_on_several_lines_is_right_as_any_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = speaking("AH0 B", (), monkeypatch, "word")
+    pairs = [TextPair("q", (text,)) for text in ("AA1 B", "AH0 B")] + [TextPair("AH0", ("B",))]
+    measured = score(trained, pairs, settings("error_rates")).measured
+    assert measured is not None
+    assert (measured.values, measured.record["words"]) == ({"per": 1 / 3, "wer": 1 / 2}, 2)
+
+
 def test_bleu_composes_both_sides_and_changes_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -95,6 +95,8 @@ def test_their_model_is_trained_on_and_theirs_again(
         settings["data"]["max_tokens"] == 128
     )
 
+    assert main(["evaluate", str(folder)]) == 0
+
     # Stopped after two steps, and gone on with where the model it began with is no longer there.
     again = tmp_path / "again"
     shutil.copytree(folder, again)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from pellucid.core.batch import Batch
 from pellucid.data.batches import Examples, encode_texts
-from pellucid.data.pairs import TextPair
+from pellucid.data.pairs import TextPair, gathered
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.evaluation.metric import Measured, Metric
 from pellucid.evaluation.metrics import METRICS
@@ -104,7 +104,8 @@ def encode_targets(
 def evaluate_answers(trained: Seq2SeqPipeline, held_out: HeldOut, metric: str) -> Scores:
     """Score an encoder-decoder: the loss of each pair's first target, and its answers.
 
-    A metric compares each answer with all of a pair's targets.
+    A metric compares each answer with all of a pair's targets; error rates with those of all pairs
+    of its source, which count once.
     """
     loss, pairs = held_out.loss, held_out.pairs
     if metric == "none":
@@ -153,6 +154,7 @@ def _answering(
     A long source is answered in parts, as `pellucid generate` does it. One with a sentence that is
     too long has an empty answer, and a warning says how many there are.
     """
+    pairs = gathered(pairs) if metric.by_unit else pairs
     references: Any = [pair.targets for pair in pairs]
     if metric.by_unit:
         right = [right_answers(trained, pair) for pair in pairs]

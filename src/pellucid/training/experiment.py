@@ -113,10 +113,21 @@ def make_tokenizers(config: TokenizerConfig, pairs: Splits) -> tuple[Tokenizer, 
     sides = [(sources + targets, config.kind)]
     if not config.shared:
         sides = [(sources, config.kind), (targets, config.target_kind or config.kind)]
+    for texts, kind in sides:
+        if kind == "word" and len(set(texts)) > len(texts) // 2 and not any(map(_spaced, texts)):
+            _log.warning(
+                "none of %s texts has a space, so each is one token, and most of them are seen "
+                "once: put spaces between the symbols, or choose the tokenizer char",
+                f"{len(texts):,}",
+            )
     made = [
         train_tokenizer(texts, kind, config.vocab_size, config.normalise) for texts, kind in sides
     ]
     return made[0], made[-1]
+
+
+def _spaced(text: str) -> bool:
+    return len(text.split()) > 1
 
 
 def train_run(
