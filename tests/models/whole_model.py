@@ -21,13 +21,13 @@ def shake(model: Module) -> None:
         parameter.data = moved.astype(parameter.data.dtype)
 
 
-def check_every_gradient(model: Any, batch: Batch, entries: int = 3) -> None:
+def check_every_gradient(model: Any, batch: Batch, entries: int = 3, r_drop: float = 0.0) -> None:
     """Hold every parameter's gradient against finite differences, to 1e-7 of the model's largest.
 
     One random direction for each tensor, and `entries` of its entries.
     """
     rng = Rng(3)
-    _, backward = model.loss(batch, rng, label_smoothing=0.1)
+    _, backward = model.loss(batch, rng, 0.1, r_drop=r_drop)
     backward(1.0)
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     scale = max(float(np.abs(g).max()) for g in gradients.values() if g is not None)
@@ -37,7 +37,7 @@ def check_every_gradient(model: Any, batch: Batch, entries: int = 3) -> None:
         here, sides = parameter.data, []
         for sign in (1, -1):
             parameter.data = here + sign * H * direction
-            sides.append(model.loss(batch, rng, label_smoothing=0.1)[0].nats)
+            sides.append(model.loss(batch, rng, 0.1, r_drop=r_drop)[0].nats)
         parameter.data = here
         return float((sides[0] - sides[1]) / (2 * H))
 

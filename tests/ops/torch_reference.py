@@ -198,6 +198,25 @@ def _linear_cross_entropy(
     )
 
 
+def _linear_r_drop(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    *,
+    alpha: float = 1.0,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    z = functional.linear(x, weight, bias)
+    loss = functional.cross_entropy(
+        z, target.repeat(2), reduction="sum", label_smoothing=label_smoothing
+    )
+    log_p, log_q = functional.log_softmax(z, -1).chunk(2)
+    apart = functional.kl_div(log_q, log_p, reduction="sum", log_target=True)
+    apart = apart + functional.kl_div(log_p, log_q, reduction="sum", log_target=True)
+    return loss / 2 + alpha / 4 * apart
+
+
 def _add_dropout_norm(
     x: Tensor,
     residual: Tensor,

@@ -39,6 +39,7 @@ from pellucid.training.config import (
         {"patience": 0},
         {"keep": 0},
         {"average": 0},
+        {"ema": 1.0},
         {"label_smoothing": 1.0},
         {"label_smoothing": -0.1},
         {"loss_normalisation": "tokens"},

@@ -35,10 +35,12 @@ def stepped(config: TrainingConfig) -> tuple[dict[str, np.ndarray], float]:
     return {k: p.grad for k, p in learner.named_parameters() if p.grad is not None}, norm
 
 
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
 @pytest.mark.parametrize("parts", [2, 3, 13, 50])
-def test_parts_equal_the_whole_with_the_same_dropout(parts: int) -> None:
-    whole, norm = stepped(FREE)
-    inparts, norm_in_parts = stepped(replace(FREE, accumulate=parts))
+def test_parts_equal_the_whole_with_the_same_dropout(parts: int, r_drop: float) -> None:
+    free = replace(FREE, r_drop=r_drop)
+    whole, norm = stepped(free)
+    inparts, norm_in_parts = stepped(replace(free, accumulate=parts))
     assert norm_in_parts == pytest.approx(norm, rel=1e-12)
     scale = max(np.abs(g).max() for g in whole.values())
     for name, gradient in whole.items():
@@ -116,8 +118,8 @@ def test_a_gradient_that_is_not_finite_is_named(monkeypatch: pytest.MonkeyPatch)
     learner = model().train()
     loss = learner.loss
 
-    def broken(*args: object) -> object:
-        total, backward = loss(*args)
+    def broken(*args: object, **options: object) -> object:
+        total, backward = loss(*args, **options)
 
         def poisoned(scale: float) -> None:
             backward(scale)

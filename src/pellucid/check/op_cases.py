@@ -150,6 +150,11 @@ def _losses() -> list[OpCase]:
             "linear_cross_entropy", "no bias, smoothed", x=x, weight=table, bias=None,
             target=target[1], ignore_index=int(target[1, 1]), **smooth,
         ),
+        _case("linear_r_drop", x=normal(2 * L, E), weight=table, bias=bias, target=target[0]),
+        _case(
+            "linear_r_drop", "no bias, smoothed", x=normal(2 * L, E), weight=table, bias=None,
+            target=target[1], alpha=3.0, **smooth,
+        ),
     ]  # fmt: skip
 
 

@@ -24,10 +24,10 @@ from pellucid.kernels.backend.tile import ROWS
 
 Array = np.ndarray
 _f = np.float32
-_NOTHING = np.empty(0, np.float32)
+NOTHING = np.empty(0, np.float32)
 # Logits held at a time. A chunk adds to the whole of dW, so it has many rows; an allocation of over
 # 32 MB would be returned to the system and cleared by it each time.
-_HELD = 7_500_000
+HELD = 7_500_000
 _SLICE = HEIGHT  # rows of logits, at most, that one task takes through all three steps
 
 
@@ -59,7 +59,7 @@ def plan(
     if len(kept) and (kept.min() < 0 or kept.max() >= len(weight)):
         return None
     rows, w, targets = writeable(x), writeable(weight), writeable(target)
-    start = _NOTHING if bias is None else writeable(bias)
+    start = NOTHING if bias is None else writeable(bias)
 
     def run() -> tuple[Array, Any]:
         loss, dx, dweight, dbias = _with_gradients(
@@ -85,7 +85,7 @@ def _with_gradients(
 ) -> tuple[Array, Array, Array, Array]:
     """Return the summed loss, and dx, dweight, dbias for a loss gradient of 1."""
     rows, vocabulary = len(x), len(weight)
-    chunks = max(1, -(-rows * vocabulary // _HELD))
+    chunks = max(1, -(-rows * vocabulary // HELD))
     held = -(-rows // chunks)
     logits = np.empty((held, vocabulary), np.float32)
     losses = np.empty(rows, np.float64)

@@ -187,17 +187,23 @@ class MaskedLM(nn.Module):
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
         recorder: Recorder | None = None,
+        r_drop: float = 0.0,
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Hide some tokens of the targets; return their summed cross-entropy, and its backward.
 
         What is hidden is keyed by `rng` and the batch's example numbers and positions; without an
         rng it is the same every time. `backward(scale)` adds the gradients of scale · loss.
+        r_drop: α of `ops.linear_r_drop`, for which every text is read twice with the same tokens
+        hidden; 0: it is read once.
         """
         head, output = self._predictor()
         text, chosen, wanted = mask_tokens(batch.target, self.config, (rng or Rng(0)).fold(2))
+        if r_drop:
+            chosen = host.concatenate([chosen, chosen + len(text.tokens)])
+            text = text.twice()
         rows, rows_backward = self.rows(text, None, rng, recorder)
         y, head_backward = head.forward(_take(rows, chosen))
-        loss, loss_backward = output_loss(output, y, wanted, label_smoothing)
+        loss, loss_backward = output_loss(output, y, wanted, label_smoothing, r_drop)
 
         @single_use
         def backward(scale: float = 1.0) -> None:

@@ -130,15 +130,18 @@ class Seq2Seq(nn.Module):
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
         recorder: Recorder | None = None,
+        r_drop: float = 0.0,
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Return the summed cross-entropy of a batch, and its backward.
 
         `backward(scale)` adds the gradients of scale · loss to every parameter. While training
         with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
+        r_drop: α of `ops.linear_r_drop`, for which every pair is read twice; 0: it is read once.
         """
-        rows, rows_backward = self.decode_rows(batch, rng, recorder)
+        read = batch.twice() if r_drop else batch
+        rows, rows_backward = self.decode_rows(read, rng, recorder)
         wanted = batch.target.without_first().tokens
-        loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)
+        loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing, r_drop)
 
         @single_use
         def backward(scale: float = 1.0) -> None:

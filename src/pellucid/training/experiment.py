@@ -23,6 +23,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text
 from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
+from pellucid.data.bpe_dropout import bpe_dropout
 from pellucid.data.corpora import find_corpus, load_corpus
 from pellucid.data.files import read_split
 from pellucid.data.pairs import Splits, TextPair, report_shared
@@ -42,11 +43,11 @@ from pellucid.families.folder import (
     tokenizer_files,
 )
 from pellucid.interop.huggingface import write_pretrained
-from pellucid.models.config import ADDED
+from pellucid.models import config as models
 from pellucid.models.quantize import WeightFormat
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import model_card, note_quantized
-from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
+from pellucid.training.config import ADDED, PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import START, RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.start import opened
@@ -226,7 +227,7 @@ def _train_run(
     if start is not None:
         compared["model to begin with"] = start.config.sha256[:12]
     workers.agree("data", compared)
-    batches_of(examples, config)  # raises for wrong sizes before there is a folder
+    batches_of(examples, config, trained)  # raises for wrong sizes before there is a folder
     place(trained.model, device, precision)
     if first:
         say(_account(pairs, examples, trained))
@@ -327,7 +328,8 @@ def prepare(
             "the training data is not what this run was started with (data.sha256 differs); put "
             "it back, or start a new run in another folder"
         )
-    batches_of(examples, config)  # refuses a batch that is too small, before there is a folder
+    # refuses a batch that is too small, before there is a folder
+    batches_of(examples, config, trained)
     data = replace(config.data, sha256=examples.digest)
     return trained, examples, replace(config, model=trained.model.config, data=data)
 
@@ -426,10 +428,11 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     model = settings["model"]
     if config.model.model_type == next(iter(FAMILIES)):
         del model["model_type"]
-    defaults = {setting.name: setting.default for setting in fields(config.model)}
-    for name, before in ADDED.items():
-        if model.get(name) == before == defaults[name]:
-            model.pop(name, None)  # None is not in it
+    for part, added in {"model": models.ADDED, **ADDED}.items():
+        defaults = {setting.name: setting.default for setting in fields(getattr(config, part))}
+        for name, before in added.items():
+            if settings[part].get(name) == before == defaults[name]:
+                settings[part].pop(name, None)  # None is not in it
     if config.start is not None and config.start.model_type:
         settings["tokenizer"] = {"shared": True}  # another program's, of which no more is known
     return settings
@@ -441,15 +444,19 @@ def _chosen(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if not name.endswith("vocab_size")}
 
 
-def batches_of(examples: Examples, config: RunConfig) -> Batches:
+def batches_of(examples: Examples, config: RunConfig, trained: Pipeline) -> Batches:
     """Return the batches that a run trains on: of batch_size pairs, or else of batch_tokens."""
-    size = config.data.batch_size
+    size, dropout = config.data.batch_size, config.tokenizer.dropout
+    tokenizers = family_of(trained).tokenizers(trained)
     return Batches(
         examples,
         seed=config.seed,
         batch_tokens=config.data.batch_tokens if size is None else None,
         batch_size=size,
         bucketed=config.data.bucketed,
+        redraw=bpe_dropout(tokenizers[0], tokenizers[-1], dropout, config.data.max_tokens)
+        if dropout
+        else None,
     )
 
 
@@ -469,7 +476,7 @@ def trainer_of(
     held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
     return Trainer(
         trained.model,
-        batches_of(examples, config),
+        batches_of(examples, config, trained),
         config.training,
         validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
         metric=metric,

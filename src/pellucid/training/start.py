@@ -37,7 +37,7 @@ FREE = {
         "activation_dropout",
         "masked_share",
     ),
-    "tokenizer": ("vocab_size",),
+    "tokenizer": ("vocab_size", "dropout"),
 }
 """Settings that may differ from the model's: neither its tensors nor its answers depend on them."""
 
@@ -80,8 +80,9 @@ class Start(NamedTuple):
                 raise _another_family(config.model.model_type, self)
             for setting in fields(cast(Any, theirs)):
                 kept, given = getattr(theirs, setting.name), getattr(ours, setting.name)
-                if given != kept and setting.name not in FREE[name]:
-                    known = "" if name == "tokenizer" and self.config.model_type else f", {kept!r}"
+                foreign = name == "tokenizer" and self.config.model_type
+                if given != kept and (foreign or setting.name not in FREE[name]):
+                    known = "" if foreign else f", {kept!r}"
                     raise UsageError(
                         f"{name}.{setting.name} = {given!r}: {here} has its own{known}, which "
                         "training keeps; leave the setting out"
