@@ -86,6 +86,13 @@ def variant_of(config: StackConfig) -> Variant:
     )
 
 
+def drop_layers(config: StackConfig, *stacks: nn.Module) -> None:
+    """Let the stacks leave out layers while training, where the settings ask for it."""
+    for stack in stacks:
+        if config.layer_drop:
+            stack.layer_drop = nn.Dropout(config.layer_drop)
+
+
 def share_relative_bias(*stacks: nn.Module) -> None:
     """Let the layers of each stack use one table of distances, where they have one."""
     for stack in stacks:
