@@ -173,10 +173,10 @@ class Tokenizer:
 
     @property
     def normalisers(self) -> tuple[str, ...]:
-        """The names in `NORMALISERS` of what is done to a text first.
+        """The names in `NORMALISERS` that it was trained with.
 
         >>> train_tokenizer(["a"], "word", normalise=["nfd", "lowercase"]).normalisers
-        ('nfd', 'lowercase', 'whitespace')
+        ('nfd', 'lowercase')
         """
         steps, found = _steps(self._core.normalizer), []
         known = {name: _steps(normalizers.Sequence(make())) for name, make in NORMALISERS.items()}
@@ -184,7 +184,7 @@ class Tokenizer:
             name = next(name for name, own in known.items() if steps[: len(own)] == own)
             steps = steps[len(known[name]) :]
             found.append(name)
-        return tuple(found)
+        return tuple(found[:-1] if self.kind == "word" else found)  # whose last is its own
 
     @property
     def fingerprint(self) -> str:

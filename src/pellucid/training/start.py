@@ -35,6 +35,8 @@ FREE = {
         "embedding_dropout",
         "attention_dropout",
         "activation_dropout",
+        "word_dropout",
+        "layer_drop",
         "masked_share",
     ),
     "tokenizer": ("vocab_size", "dropout"),
@@ -112,10 +114,9 @@ def open_start(folder: Path, accept_changes: bool = False) -> Start:
     folder = find_model(folder)
     trained = load_model(folder, accept_changes)
     model, family = trained.model, family_of(trained)
-    for tokenizer, entries in zip(
-        family.tokenizers(trained), family.tokens(model.config), strict=True
-    ):
+    for tokenizer, vocabulary in zip(family.tokenizers(trained), family.vocabularies, strict=True):
         tokenizer.encode("")  # raises where there is none
+        entries = getattr(model.config, vocabulary)
         if not isinstance(tokenizer, Tokenizer) and tokenizer.vocab_size > entries:
             raise UserError(
                 f"{folder}: its tokenizer has {tokenizer.vocab_size} tokens, its model {entries}; "
