@@ -98,7 +98,7 @@ class Tokenizer:
             ids: list[int] = self._core.encode(text, add_special_tokens=False).ids
         except TypeError:
             raise _not_unicode([text]) from None
-        return ids
+        return self._own(ids)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts: `encode`, on all cores."""
