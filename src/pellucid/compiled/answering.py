@@ -58,7 +58,7 @@ class Answering:
 
     def join(self, source: Packed, limits: Array, first: Array) -> list[int]:
         """Add inputs, with the longest answer and the first token of each; return their places."""
-        new, spans = self.engine.sources_of(source)
+        read, spans = self.engine.sources_of(source)
         prompts, names = self.engine.prompts_of(source, self.keys)
         n, wide, longest = len(source), names.shape[1], int(limits.max(initial=0))
         while len(self._free) < n:
@@ -66,7 +66,7 @@ class Answering:
         self._grow(0, wide + longest + 1, longest + 1)
         if longest + 3 > len(self._beam.penalties):
             self._beam = self._rules(longest)
-        spans[:, 0] += self._await_memory(new)
+        spans[:, 0] += self._await_memory(read)
         places = [self._free.pop() for _ in range(n)]
         self._places.update(places)
         inputs, now, answers = self._inputs, self._now, self._answers
