@@ -58,7 +58,7 @@ class Connection(HttpToolsProtocol):
         self.server_state.idle.pop(self, None)
         super().connection_lost(exc)
         if self.cycle is not None and self.cycle.disconnected:
-            leave = self.cycle.scope["state"].get("leave")  # type: ignore[typeddict-item]
+            leave = self.cycle.scope["state"].get("leave")
             if leave is not None:
                 leave()
 
@@ -81,7 +81,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Note that the body is whole; most are before the application looks at them."""
         super().on_message_complete()
-        self.scope["state"]["whole"] = True  # type: ignore[typeddict-item]
+        self.scope["state"]["whole"] = True
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""

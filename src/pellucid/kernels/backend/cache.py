@@ -23,7 +23,7 @@ _PACKAGES = ("pellucid.kernels", "pellucid.compiled")
 """Where code that is compiled comes from; other modules are called from Python only."""
 
 
-class _Index(IndexDataCacheFile):  # type: ignore[misc]
+class _Index(IndexDataCacheFile):
     """Numba's index of the kernels of one function, which may name records of another version."""
 
     def _load_index(self) -> Any:
