@@ -181,21 +181,35 @@ def _packed_attention(
     return torch.cat(parts)
 
 
-def _cross_entropy(logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+def _cross_entropy(
+    logits: Tensor, target: Tensor, *, z_loss: float = 0.0, **options: Any
+) -> Tensor:
     if target.shape == logits.shape:  # torch wants the classes on axis 1
         return functional.cross_entropy(logits.flatten(0, -2), target.flatten(0, -2), **options)
     if logits.ndim == 1:
         return functional.cross_entropy(logits, target, **options)
     loss = functional.cross_entropy(logits.flatten(0, -2), target.flatten(), **options)
+    if z_loss:  # of a mean over weights
+        kept = target != options["ignore_index"]
+        norm = options["weight"][target[kept]].sum()
+        loss = loss + z_loss * logits[kept].logsumexp(-1).square().sum() / norm
     return loss.reshape(target.shape) if loss.ndim else loss
 
 
 def _linear_cross_entropy(
-    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, **options: Any
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    *,
+    z_loss: float = 0.0,
+    ignore_index: int = -100,
+    **options: Any,
 ) -> Tensor:
-    return functional.cross_entropy(
-        functional.linear(x, weight, bias), target, reduction="sum", **options
-    )
+    z = functional.linear(x, weight, bias)
+    log_z = z[target != ignore_index].logsumexp(-1)
+    loss = functional.cross_entropy(z, target, None, None, ignore_index, reduction="sum", **options)
+    return loss + z_loss * log_z.square().sum()
 
 
 def _linear_r_drop(

@@ -40,6 +40,8 @@ from pellucid.training.config import (
         {"keep": 0},
         {"average": 0},
         {"ema": 1.0},
+        {"z_loss": -1.0},
+        {"r_drop": 1.0, "z_loss": 1e-4},
         {"label_smoothing": 1.0},
         {"label_smoothing": -0.1},
         {"loss_normalisation": "tokens"},

@@ -9,6 +9,7 @@ from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
 from pellucid.nn.blocks import Block, feed_forward, gates_of, parallel
 from pellucid.nn.layers import Norm
+from pellucid.nn.transformer import Stack
 from pellucid.nn.variant import Relative, Variant
 
 
@@ -84,6 +85,13 @@ def variant_of(config: StackConfig) -> Variant:
         rotate=scheme.rotate,
         angles=config.angles,
     )
+
+
+def drop_layers(config: StackConfig, *stacks: Stack) -> None:
+    """Let the stacks leave out layers while training, where the settings ask for it."""
+    for stack in stacks:
+        if config.layer_drop:
+            stack.layer_drop = nn.Dropout(config.layer_drop)
 
 
 def share_relative_bias(*stacks: nn.Module) -> None:

@@ -29,7 +29,7 @@ from pellucid.training.schedules import SCHEDULES
 
 BETAS = (0.9, 0.999)
 ADDED: dict[str, dict[str, Any]] = {
-    "training": {"r_drop": 0.0, "ema": 0.999},
+    "training": {"r_drop": 0.0, "ema": 0.999, "z_loss": 0.0},
     "tokenizer": {"dropout": 0.0},
 }
 """Settings that came later, by section, at the value that means "as before"."""
@@ -257,6 +257,9 @@ class TrainingConfig:
     r_drop: float = 0.0
     """R-Drop's alpha: every pair is read twice, under two draws of dropout, and the loss grows with
     the distance between both answers. A step takes twice as long. 0: off; 3 to 5 is usual."""
+    z_loss: float = 0.0
+    """λ of λ (log Z)² for each target token, Z being what softmax divides by: it keeps the logits
+    small; 0.0001 is usual. The training loss that is reported has it, a held-out loss has not."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     log_every: int = 50
@@ -298,6 +301,10 @@ class TrainingConfig:
             raise UsageError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
         if not 0 <= self.r_drop < math.inf:
             raise UsageError(f"r_drop must be at least 0 and finite, got {self.r_drop}")
+        if not 0 <= self.z_loss < math.inf:
+            raise UsageError(f"z_loss must be at least 0 and finite, got {self.z_loss}")
+        if self.r_drop and self.z_loss:
+            raise UsageError("r_drop has a loss of its own, without z_loss: leave one of them out")
         if not 0 <= self.ema < 1:
             raise UsageError(f"ema must be in [0, 1), got {self.ema}")
         if self.parts is not None:
