@@ -132,7 +132,7 @@ def test_an_answer_leads_to_the_viewer(open_page: Open) -> None:
     page = open_page()
     send(page, "translate", "der Hund & <hello>")
     page.locator(".inside a").click()
-    page.wait_for_function("pellucid.model.colours !== undefined")
+    page.wait_for_function("typeof pellucid === 'object' && pellucid.model.colours !== undefined")
     assert "der Hund & <hello>" in (page.locator("h1").text_content() or "")
     assert page.locator("html").get_attribute("lang") == "ko"
 

@@ -153,9 +153,9 @@ def test_a_model_has_answered_before_it_is_served(
     answered: list[Any] = []
     step, guesses = Batcher.round, MaskedLMPipeline.guesses
 
-    def noted_step(batcher: Batcher) -> int:
+    def noted_step(batcher: Batcher, *lane: int) -> int:
         answered.append(batcher)
-        return step(batcher)
+        return step(batcher, *lane)
 
     def noted_guesses(pipeline: MaskedLMPipeline, *arguments: Any) -> Any:
         answered.append(pipeline)

@@ -43,8 +43,8 @@ def run(arguments: list[str]) -> int:
         Each MODEL is a model folder or a run folder, served under the folder's name; NAME=FOLDER
         gives another. A model whose name has two language codes, as de-en, translates from the
         first into the second. Only this machine can reach the server, unless --host says otherwise.
-        SIGTERM and Ctrl-C stop it once every request is answered, or at once while models are being
-        loaded; SIGHUP loads the models anew.
+        SIGTERM and Ctrl-C stop it once every request is answered, or at once while it still loads
+        its models; SIGHUP loads the models anew.
 
         Args:
             model: Models to serve.

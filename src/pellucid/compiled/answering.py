@@ -73,9 +73,9 @@ class Answering:
         inputs.sources[places], inputs.prompts[places] = spans, prompts
         inputs.limits[places], inputs.lengths[places] = limits, 0
         answers.scores[places], answers.ends[places], answers.finished[places] = -np.inf, 0, 0
-        new = slice(self.rows, self.rows + n)
-        now.owners[new], now.totals[new], now.tokens[new] = places, 0.0, first
-        now.names[new, :wide] = names
+        rows = slice(self.rows, self.rows + n)
+        now.owners[rows], now.totals[rows], now.tokens[rows] = places, 0.0, first
+        now.names[rows, :wide] = names
         self.rows += n
         return places
 
