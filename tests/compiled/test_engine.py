@@ -44,7 +44,8 @@ MODERN: dict[str, dict[str, Any]] = {  # of both families; the activations are t
     "grouped heads": {"d_model": 24, "num_attention_heads": 6, "num_key_value_heads": 2},
     "llama": {**LLAMA, "rope_factor": 8.0, "rope_low_freq_factor": 1.0,
               "rope_high_freq_factor": 4.0, "rope_original_positions": 16},
-    "qwen 3": {**LLAMA, "qk_norm": True, "attention_scale": "learned", "head_dim": 18},
+    "qwen 3": {**LLAMA, "qk_norm": True, "attention_scale": "learned", "head_dim": 18,
+               "activation_function": "geglu"},
     "gemma": {**LLAMA, "activation_function": "geglu_tanh", "sliding_window": 4},
     "alibi": {"positions": "alibi", "attention_softcap": 1.5, "activation_function": "relu"},
     "t5": {**LLAMA, "positions": "relative", "activation_function": "geglu", "norm": "post",
@@ -95,7 +96,8 @@ def sources(n: int = 17, seed: int = 1) -> list[list[int]]:
 MODELS = [*((seq2seq, settings) for settings in VARIANTS.values()), (language, {}),
           (language, {"attention_scale": "learned"}),
           (language, {"norm": "post", "positions": "sinusoidal"}),
-          *((make, settings) for make in (seq2seq, language) for settings in MODERN.values()),
+          *((seq2seq, settings) for settings in MODERN.values()),
+          *((language, MODERN[name]) for name in ("llama", "qwen 3", "gemma", "alibi")),
           (language, {**LLAMA, "parallel_blocks": True})]  # fmt: skip
 
 

@@ -167,7 +167,7 @@ class _Weights:
         )
 
     def stack(self, stack: Stack) -> PackedStack:
-        """Pack a stack's blocks, in order, and its final norm."""
+        """Pack a stack's blocks, in order, its final norm, and what its attention varies."""
         blocks = stack.blocks
         subs = [sub for b in blocks for sub in (b.sublayer, b.beside)]
         networks = [each for each in subs if isinstance(each, FeedForward)]
@@ -231,10 +231,7 @@ class _Weights:
         return self._bytes.add(int8.panels(rows)), self._floats.add(both)
 
     def keys_values(self, attention: Attention) -> tuple[int, int, int]:
-        """Pack what projects the encoder's rows to a layer's keys and values, and the keys' norm.
-
-        The norm is None's −1 without one.
-        """
+        """Pack what projects the encoder's rows to keys and values, and the keys' norm or −1."""
         _, *kv = projections(attention, self.state)
         weight, bias = zip(*(self._heads(attention, *p) for p in kv), strict=True)
         at = self.product(np.concatenate(weight), np.concatenate(bias))
