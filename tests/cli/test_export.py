@@ -38,6 +38,14 @@ def test_int8_is_not_onnxs(model: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "CTranslate2's" in capsys.readouterr().err
 
 
+def test_a_model_of_our_own_is_of_no_architecture_of_transformers(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(model), str(model.parent / "x"), "--to", "huggingface"]) == 1
+    assert "is a model of Pellucid's own" in capsys.readouterr().err
+    assert not (model.parent / "x").exists()
+
+
 def test_a_missing_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["export", str(tmp_path / "none"), str(tmp_path / "x"), "--to", "onnx"]
     assert main(arguments) == 1

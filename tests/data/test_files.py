@@ -89,6 +89,7 @@ ERRORS = [
     ("p.tsv.gz", "", "p.tsv.gz: is empty"),
     ("p.csv", "source,target\n", "p.csv: has column names but no pairs"),
     ("p.tsv", "a\tb\nc\n", "p.tsv, line 2: expected 2 columns with a tab between them, got 1"),
+    ("p.tsv", "a\tb\nc  k ə\n", "got 1; put a tab between the source and the target"),
     ("p.tsv", "a\tb\n\nc\td\n", "line 2: expected 2 columns with a tab between them, got 1"),
     ("p.tsv", "a\tb\tc\n", "line 1: expected 2 columns .* got 3; .* names its columns"),
     ("p.csv", "a,b\nc\td\n", "p.csv, line 2: expected 2 columns with a comma"),

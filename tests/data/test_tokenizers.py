@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ from pellucid.data.tokenizers import (
     UNK,
     Tokenizer,
     normaliser,
+    settled,
     train_tokenizer,
 )
 
@@ -103,9 +105,9 @@ def test_a_small_corpus_does_not_fill_the_vocabulary(caplog: pytest.LogCaptureFi
     assert "fewer than vocab_size = 1009" in caplog.text
 
 
-def test_unknown_characters_are_counted() -> None:
-    assert CHAR.unknown_characters(["먹X", "ZX"]) == {"X": 2, "Z": 1}
-    assert BPE.unknown_characters(["X𐍈"]) == {}
+def test_unknown_are_counted() -> None:
+    assert CHAR.unknown(["먹X", "ZX"]) == {"X": 2, "Z": 1}
+    assert BPE.unknown(["X𐍈"]) == {}
 
 
 def test_a_small_vocabulary_keeps_the_most_frequent(caplog: pytest.LogCaptureFixture) -> None:
@@ -124,7 +126,41 @@ def test_the_normaliser_is_kept_in_the_file(kind: str, tmp_path: Path) -> None:
     assert loaded.decode(loaded.encode(text)) == "a b é"
     assert loaded.normalised(text) == normaliser(steps)(text) == "a b é"
     assert normaliser([])(text) == text
-    assert loaded.unknown_characters([text]) == {}
+    assert loaded.unknown([text]) == {}
+
+
+def test_words_are_what_spaces_separate(tmp_path: Path) -> None:
+    trained = train_tokenizer(["AH0 B ##x", "AH0 <s> B,"], "word")
+    trained.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert loaded.kind == "word"
+    assert loaded.vocabulary[4:] == ["AH0", "##x", "B", "B,"]
+    assert loaded.encode(" B\t\u3000##x  AH0 ") == [6, 5, 4]
+    assert loaded.decode([BOS, 6, 5, 4, EOS]) == loaded.normalised(" B ##x  AH0") == "B ##x AH0"
+    assert loaded.encode("<s> </s> C") == [UNK] * 3  # words spelled as special tokens are no tokens
+    assert loaded.decode([4, UNK]) == "AH0 <unk>"
+    assert loaded.tokens([EOS, 5]) == ["</s>", "##x"]
+    assert loaded.unknown(["C B C <s>"]) == {"C": 2, "<s>": 1}
+    assert [token for token, *_ in loaded.spans("B  C")] == [6, UNK]
+
+
+@pytest.mark.parametrize("text", ["한국 각 값", "é ộ ñ", "がパ", "q\u0323\u0307\u0301", "x"])
+def test_letters_taken_apart_are_put_together_again(text: str, tmp_path: Path) -> None:
+    train_tokenizer([text], "char", normalise=["nfd"]).save(tmp_path / "tokenizer.json")
+    trained = Tokenizer.load(tmp_path / "tokenizer.json")
+    ids = trained.encode(text)
+    assert "".join(trained.units(text)) == unicodedata.normalize("NFD", text)
+    assert len(ids) == len(unicodedata.normalize("NFD", text))
+    assert trained.decode(ids) == trained.normalised(text) == unicodedata.normalize("NFC", text)
+    assert trained.unknown([text]) == {}
+    # What is shown while an answer grows is never taken back.
+    grown = [settled(trained.decode(ids[:n]), trained) for n in range(len(ids) + 1)]
+    for shown, whole in itertools.pairwise([*grown, trained.decode(ids)]):
+        assert whole.startswith(shown)
+    assert grown[-1] == trained.decode(ids)[: len(grown[-1])]
+    composing = train_tokenizer([text], "char", normalise=["nfd", "nfc"])
+    assert not composing.composes
+    assert composing.normalisers == ("nfd", "nfc")
 
 
 def test_punctuation_is_separated_as_in_article_003() -> None:
@@ -137,7 +173,7 @@ def test_a_normaliser_acts_before_characters_are_counted() -> None:
 
 
 def test_what_cannot_be_trained() -> None:
-    with pytest.raises(UsageError, match="no normaliser 'upper'; there are: nfc, lowercase"):
+    with pytest.raises(UsageError, match="no normaliser 'upper'; there are: nfc, nfd, lowercase"):
         train_tokenizer(["a"], "char", normalise=["upper"])
     with pytest.raises(UsageError, match=r"no normaliser 'lower' \(did you mean lowercase\?\);"):
         normaliser(["lower"])
@@ -154,7 +190,7 @@ def test_half_a_surrogate_pair_is_refused() -> None:
     composing = train_tokenizer(["ab"], "char", normalise=["nfc"])
     paths: list[Callable[[str], object]] = [
         *[CHAR.spans, BPE.spans, composing.normalised, normaliser(["nfc"])],
-        lambda text: composing.unknown_characters(["a", text]),
+        lambda text: composing.unknown(["a", text]),
     ]
     for path in paths:
         with pytest.raises(UserError, match=r"not Unicode text: 'b\\ud800'"):

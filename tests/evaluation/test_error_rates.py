@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pellucid.evaluation.error_rates import error_rates
@@ -17,6 +17,7 @@ def edit_distance(a: str, b: str) -> int:
     return row[-1]
 
 
+@settings(deadline=None)  # the first call imports a library
 @given(st.text("abʌ가😀\u0301", max_size=9), st.text("abʌ가😀\u0301", min_size=1, max_size=9))
 def test_error_rates_count_the_fewest_edits_of_code_points(output: str, right: str) -> None:
     rates = error_rates([output], [[right]])

@@ -19,6 +19,7 @@ from pellucid.training.experiment import score
 
 SPELT = {
     "nfc": ("\u1100\u1161\u1102\u1161", "가나"),
+    "nfd": ("\u1100\u1161\u1102\u1161", "가나"),
     "lowercase": ("AbC", "abc"),
     "whitespace": (" a  b ", "a b"),
     "punctuation": ("a,b", "a , b"),
@@ -26,9 +27,11 @@ SPELT = {
 """By normaliser: a text as a user may write it, and as a model that learnt it says it."""
 
 
-def speaking(says: str, normalise: tuple[str, ...], patch: pytest.MonkeyPatch) -> Seq2SeqPipeline:
+def speaking(
+    says: str, normalise: tuple[str, ...], patch: pytest.MonkeyPatch, kind: str = "char"
+) -> Seq2SeqPipeline:
     """A model that answers everything with one text."""
-    tokenizer = train_tokenizer([says, "q"], "char", normalise=normalise)
+    tokenizer = train_tokenizer([says, "q"], kind, normalise=normalise)
     v = tokenizer.vocab_size
     config = Seq2SeqConfig(
         v, v, d_model=6, num_attention_heads=3, ffn_dim=7, encoder_layers=1, decoder_layers=1
@@ -53,6 +56,24 @@ def test_error_rates_count_against_the_reference_as_the_model_learnt_it(
     assert measured.values == {"per": 0.0, "wer": 0.0}
     metric = validation_metric(trained, pairs, "error_rates", 500)
     assert metric(None) == {"per": 0.0, "wer": 0.0}
+
+
+@pytest.mark.parametrize(("kind", "per"), [("word", 2 / 3), ("char", 2 / 9)])
+def test_phones_between_spaces_are_counted_as_words(
+    kind: str, per: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = speaking("HH AY2 B", (), monkeypatch, kind)
+    measured = score(trained, [TextPair("q", ("HH AY1 BB",))], settings("error_rates")).measured
+    assert measured is not None
+    assert measured.values["per"] == pytest.approx(per)
+
+
+def test_a_word_on_several_lines_is_right_as_any_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = speaking("AH0 B", (), monkeypatch, "word")
+    pairs = [TextPair("q", (text,)) for text in ("AA1 B", "AH0 B")] + [TextPair("AH0", ("B",))]
+    measured = score(trained, pairs, settings("error_rates")).measured
+    assert measured is not None
+    assert (measured.values, measured.record["words"]) == ({"per": 1 / 3, "wer": 1 / 2}, 2)
 
 
 def test_bleu_composes_both_sides_and_changes_nothing_else(

@@ -44,7 +44,7 @@ def test_marians_source_ends_and_its_target_does_not(marian: Path) -> None:
         assert source == [*target, translator.model.config.eos_token_id]
         assert translator.target.decode(target) == text
         assert translator.source.decode(source) == text
-    assert translator.source.unknown_characters(["cat?", "cat"]) == {"?": 1}
+    assert translator.source.unknown(["cat?", "cat"]) == {"?": 1}
     assert len(translator.answers(TEXTS[:2])) == 2
 
 

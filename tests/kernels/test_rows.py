@@ -190,13 +190,13 @@ def test_the_bits_of_a_norm_do_not_depend_on_where_its_arrays_lie() -> None:
     Every pair of arrays is laid at every distance from touching to a cache line.
     """
     shapes = {
-        "x": (4, 12), "residual": (4, 12), "gamma": (12,), "beta": (12,), "starts": (4,),
+        "x": (4, 12), "residual": (4, 12), "gamma": (12,), "beta": (12,), "names": (4,),
         "y": (4, 12), "x_hat": (4, 12), "inverse_std": (4,), "dx": (4, 12), "dresidual": (4, 12),
         "sums": (1, 2, 12),
     }  # fmt: skip
     g = np.random.default_rng(0)
     values = {name: g.standard_normal(shape, np.float32) for name, shape in shapes.items()}
-    values["starts"] = g.integers(0, 2**32, 4, np.uint32).view(np.float32)
+    values["names"] = g.integers(0, 2**32, 4, np.uint32).view(np.float32)
     memory = np.zeros(4096, np.float32)
 
     def bits(places: dict[str, int]) -> bytes:
@@ -207,7 +207,7 @@ def test_the_bits_of_a_norm_do_not_depend_on_where_its_arrays_lie() -> None:
         for name, array in a.items():
             array.view(np.uint32)[...] = values[name].view(np.uint32)
         a["sums"][...] = 0
-        drawn = (a["starts"].view(np.uint32), np.uint32(2**29), np.float32(1.14))
+        drawn = (a["names"].view(np.uint32), np.uint32(5), np.uint32(2**29), np.float32(1.14))
         add_dropout_norm._forward(
             1, a["x"], a["residual"], a["gamma"], a["beta"], np.float32(1e-5), *drawn,
             a["y"], a["x_hat"], a["inverse_std"],

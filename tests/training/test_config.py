@@ -100,7 +100,7 @@ def test_enough_checkpoints_are_kept_to_average() -> None:
 def test_every_recipe_can_be_read_and_says_what_it_is(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.description
-    assert recipe.data.corpus
+    assert recipe.data.corpus or name == "g2p-small"  # for a file of the user's own
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -15,7 +15,7 @@ import pellucid
 from pellucid.core.errors import UserError
 from pellucid.core.language import Text
 from pellucid.data.corpora import find_corpus
-from pellucid.data.pairs import TextPair
+from pellucid.data.pairs import Splits, TextPair
 from pellucid.generation import SearchConfig
 from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
 from pellucid.training.config import (
@@ -26,7 +26,14 @@ from pellucid.training.config import (
     TrainingConfig,
     load_recipe,
 )
-from pellucid.training.experiment import Outcome, _settings, card, scoring, train_run
+from pellucid.training.experiment import (
+    Outcome,
+    _settings,
+    card,
+    make_tokenizers,
+    scoring,
+    train_run,
+)
 from pellucid.training.run import read_settings
 
 LAYER = {"d_model": 10, "num_attention_heads": 2, "ffn_dim": 13, "max_position_embeddings": 19}
@@ -128,6 +135,19 @@ def forget(run: Path) -> None:
     """Make a run one of those whose folder did not keep its tokenizers."""
     for name in tokenizers(run):
         (run / name).unlink()
+
+
+def test_each_side_may_have_a_tokenizer_of_its_own_kind(caplog: pytest.LogCaptureFixture) -> None:
+    config = TokenizerConfig("char", "word", normalise=("nfd",))
+    rows = [("값이", "k a ps i"), ("한국", "h a n g u k"), ("é", "e")]
+    splits = Splits(tuple(TextPair(word, (phones,)) for word, phones in rows))
+    source, target = make_tokenizers(config, splits)
+    assert (source.kind, target.kind) == ("char", "word")
+    assert source.encode("갑") == source.encode("값")[:2] + source.encode("\u11b8")
+    assert target.tokens(target.encode("ps  k")) == ["ps", "k"]
+    assert not caplog.records
+    make_tokenizers(config, Splits(tuple(TextPair(w, (p.replace(" ", ""),)) for w, p in rows)))
+    assert "none of 3 texts has a space" in caplog.text
 
 
 def test_a_run_from_before_tokenizers_were_kept_goes_on(data: Path, tmp_path: Path) -> None:

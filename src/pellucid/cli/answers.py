@@ -140,7 +140,7 @@ def obstacle(trained: GenerationPipeline, text: str) -> UserError | None:
 
 def print_unknown(trained: GenerationPipeline, text: str, where: str) -> None:
     """Print on stderr which characters of a text were not in the training data."""
-    if unknown := trained.source.unknown_characters([text]):
+    if unknown := trained.source.unknown([text]):
         print(
             f"pellucid: {where}: not seen in training: {' '.join(map(repr, unknown))}",
             file=sys.stderr,

@@ -49,7 +49,7 @@ COMMANDS = {
         ),
         Command("generate", "answer texts: arguments, a file, standard input or a prompt"),
         Command("quantize", "write a smaller copy of a model: float16 or int8", STORED),
-        Command("export", "write a model for another engine: CTranslate2 or ONNX"),
+        Command("export", "write a model for another engine: CTranslate2, ONNX or transformers"),
         Command(
             "view",
             "draw a model's attention: in the terminal, as a figure, as a web page",

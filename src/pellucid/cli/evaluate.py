@@ -62,9 +62,9 @@ def run(arguments: list[str]) -> int:
                 or an encoder alone also one .txt, a text a line.
             columns: Names of the source and target columns; unset: those of the run, else source
                 and target.
-            metric: Decode every source and score the answers; error_rates: edits per code point
-                (PER) and outputs with any edit (WER); bleu: BLEU and chrF by sacreBLEU; unset: the
-                metric of the run.
+            metric: Decode every source and score the answers; error_rates: edits per character,
+                or word of a word tokenizer (PER), and outputs with any edit (WER); bleu: BLEU and
+                chrF by sacreBLEU; unset: the metric of the run.
             device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
             json: Print the scores as one line of JSON.
             accept_changes: Take a model whose files were changed after it was saved.

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.families import family_of
-from pellucid.families.folder import folder_size, load_model, tokenizer_files
+from pellucid.families.folder import (
+    find_model,
+    folder_size,
+    load_model,
+    model_files,
+    tokenizer_files,
+)
 from pellucid.interop.ctranslate2 import Quantization
+from pellucid.interop.huggingface import write_pretrained
 
 
 def export(
@@ -16,23 +23,28 @@ def export(
     folder: Path,
     /,
     *,
-    to: Literal["ctranslate2", "onnx"],
+    to: Literal["ctranslate2", "onnx", "huggingface"],
     weights: Quantization = "float32",
     accept_changes: bool = False,
 ) -> int:
-    """Write a trained encoder-decoder for another engine, with its tokenizers.
+    """Write a trained model for another engine, with its tokenizers.
 
-    Needs the packages of the extra `export`.
+    ctranslate2 and onnx take encoder-decoders and need the packages of the extra `export`;
+    huggingface takes a model that was read from a Hugging Face folder, or trained on from one.
 
     Args:
         model: A model folder or a run folder.
         folder: Where the new folder goes.
         to: ctranslate2: a folder for ctranslate2.Translator; onnx: encoder.onnx, and decoder.onnx
-            with its key/value cache.
+            with its key/value cache; huggingface: a folder for transformers.
         weights: float32, or for CTranslate2 int8: a quarter of the bytes.
         accept_changes: Take a model whose files were changed after it was saved.
     """
-    trained = load_model(model, accept_changes)
+    trained: Any = load_model(model, accept_changes)
+    if to == "huggingface":
+        _export_huggingface(trained, find_model(model), folder, weights)
+        print(f"{folder}: {folder_size(folder)}")
+        return 0
     write = family_of(trained).export.get(to)
     if write is None:
         raise UserError(
@@ -42,3 +54,14 @@ def export(
     write(trained, folder, weights, tokenizer_files(trained))
     print(f"{folder}: {folder_size(folder)}")
     return 0
+
+
+def _export_huggingface(trained: Any, model: Path, folder: Path, weights: str) -> None:
+    if weights != "float32":
+        raise UsageError(f"--weights {weights} is CTranslate2's; transformers reads float32")
+    if not model_files(model)[0]:
+        raise UserError(
+            f"{model}: is a model of Pellucid's own, of no architecture of transformers; one that "
+            "was read from a Hugging Face folder (pellucid train --from) is written as it was"
+        )
+    write_pretrained(trained.model, model, folder)

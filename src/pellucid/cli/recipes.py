@@ -16,6 +16,6 @@ def recipes() -> int:
         table.add_column(head, overflow="fold")
     for name in recipe_names():
         recipe = load_recipe(name)
-        table.add_row(name, recipe.data.corpus, tr(recipe.description))
+        table.add_row(name, recipe.data.corpus or tr("your own"), tr(recipe.description))
     Output().print(table)
     return 0

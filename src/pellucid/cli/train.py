@@ -10,6 +10,7 @@ import logging
 import math
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,7 @@ import tyro
 
 from pellucid.cli.console import Output, Progress
 from pellucid.cli.language import tr
-from pellucid.cli.options import asks_help, parse, split_name, value_of
+from pellucid.cli.options import accepts_changes, asks_help, parse, split_name, value_of
 from pellucid.core.device import CPU, Precision
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, to_mapping
@@ -25,6 +26,7 @@ from pellucid.models.quantize import WeightFormat
 from pellucid.training.config import PARTS, DataConfig, RunConfig, load_recipe, recipe_names
 from pellucid.training.experiment import train_run
 from pellucid.training.launch import RESTARTS, launch
+from pellucid.training.start import load_recipe_from, open_start
 from pellucid.training.torch_workers import TIMEOUT, check_alike, join, started_as_worker
 from pellucid.training.workers import Workers
 
@@ -61,10 +63,13 @@ def _run(arguments: list[str], joined: Workers) -> int:
             f"with --resume, a run folder; recipes: {', '.join(recipe_names())}"
         )
     base, folder = _start(name, rest, resumed)
+    begin = base.start
+    base = replace(base, start=None)  # --from is its option
 
     def train(
         *,
         config: Annotated[RunConfig, tyro.conf.arg(name="")] = base,
+        start: Annotated[Path | None, tyro.conf.arg(name="from")] = None,  # was read above
         resume: bool = resumed,
         run: Path = folder,
         accept_changes: bool = False,
@@ -80,6 +85,9 @@ def _run(arguments: list[str], joined: Workers) -> int:
         Every setting below can also be in a TOML file of your own, under the same name.
 
         Args:
+            start: Begin with the model of this folder, a run's or Hugging Face's, in place of a
+                new one. Its sizes, settings and tokenizers are kept; the recipe gives data and
+                training. Hugging Face's is written again as transformers reads it.
             resume: Continue from the newest checkpoint of the run folder, with its settings.
             run: The run folder: settings, metrics, checkpoints and the trained model.
             accept_changes: Resume although settings or data have changed; the tokenizer's settings
@@ -96,6 +104,7 @@ def _run(arguments: list[str], joined: Workers) -> int:
             timeout: Seconds that workers wait for one that does not answer, before all end.
         """
         _refuse_idle(config.data, base.data)
+        config = replace(config, start=begin)
         parts = config.training.parts or PARTS
         if device != CPU and (workers > 1 or joined.size > 1):
             raise UsageError(
@@ -165,9 +174,17 @@ def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, 
     if name is None:
         return RunConfig(), Path("runs/RECIPE")
     folder = run_folder(name, rest)
+    begin = value_of(rest, "--from")
     if resume and (folder / "config.toml").is_file():
+        if begin is not None:
+            raise UsageError(
+                f"{folder}: a run that is resumed has the model that it began with: leave --from "
+                "out, or start a new run in another folder"
+            )
         return load_recipe(str(folder)), folder
-    return load_recipe(name), folder
+    if begin is None:
+        return load_recipe(name), folder
+    return load_recipe_from(name, open_start(Path(begin), accepts_changes(rest))), folder
 
 
 def _timeout(arguments: Sequence[str]) -> float:

@@ -81,6 +81,8 @@ def host_dtype(x: Array) -> Any:
     >>> host_dtype(np.ones(1, np.float32))
     dtype('float32')
     """
+    if isinstance(x, np.ndarray):
+        return x.dtype
     name = str(x.dtype).rpartition(".")[2]
     return np.dtype("float32" if name == "bfloat16" else name)
 

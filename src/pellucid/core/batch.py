@@ -66,6 +66,11 @@ class Packed:
         return lengths
 
     @cached_property
+    def _numbers(self) -> np.ndarray:
+        """(N,) number of each sequence."""
+        return np.arange(len(self))
+
+    @cached_property
     def positions(self) -> np.ndarray:
         """(T,) place of each row inside its sequence, from 0."""
         return positions_of(self.cu_seqlens)
@@ -125,7 +130,7 @@ class Packed:
         `index` is read as NumPy reads it: negative numbers count from the end, a mask selects.
         Raises `IndexError` for numbers outside, or that are not whole.
         """
-        index = np.arange(len(self))[index if isinstance(index, np.ndarray) else list(index)]
+        index = self._numbers[index if isinstance(index, np.ndarray) else list(index)]
         rows, cu_seqlens = selected(self.cu_seqlens, index)
         return Packed(self.tokens[rows], cu_seqlens, self.examples[index])
 
@@ -176,7 +181,7 @@ def selected(cu_seqlens: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.
     >>> selected(np.array([0, 2, 5]), np.array([1, 0]))
     (array([2, 3, 4, 0, 1]), array([0, 3, 5]))
     """
-    lengths = np.diff(cu_seqlens)[index]
+    lengths = cu_seqlens[1:][index] - cu_seqlens[:-1][index]  # a batch of a corpus asks for few
     cu = np.concatenate([[0], np.cumsum(lengths)])
     return np.repeat(cu_seqlens[index] - cu[:-1], lengths) + np.arange(cu[-1]), cu
 

@@ -74,7 +74,9 @@ class Rng:
     def fold(self, i: int) -> Rng:
         """Return the source for site `i` below this one."""
         child = _mix_int((self.site_key() + (operator.index(i) + 1) * _GOLDEN) & _MASK)
-        return replace(self, seed=0, key=child)
+        made = object.__new__(Rng)  # `replace` would check the seed again, for every layer
+        made.__dict__.update(seed=0, key=child, rows=self.rows)
+        return made
 
     def at(self, rows: UInt32Array) -> Rng:
         """Return the same source with the rows named."""
@@ -92,6 +94,8 @@ class Rng:
         """
         if self.rows is None:
             return row_keys(np.zeros(1, int), np.arange(int(np.prod(shape)))).reshape(shape)
+        if self.rows.shape == shape:
+            return self.rows
         try:
             return np.broadcast_to(self.rows, shape)
         except ValueError:

@@ -19,7 +19,7 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.rng import Rng, random_bits
 from pellucid.data.pairs import TextPair
-from pellucid.data.tokenizers import BOS, EOS, Tokenizer, TokenizerLike
+from pellucid.data.tokenizers import BOS, EOS, TokenizerLike
 
 WINDOW = 100
 """Batches' worth of examples sorted by length together. Larger windows make the batches more even,
@@ -70,16 +70,20 @@ class Examples:
 
 def encode_pairs(
     pairs: Sequence[TextPair],
-    source: Tokenizer,
-    target: Tokenizer,
+    source: TokenizerLike,
+    target: TokenizerLike,
     *,
     max_tokens: int,
     first_target_only: bool = False,
+    begin: Sequence[int] = (BOS,),
+    end: int = EOS,
 ) -> Examples:
     """Tokenize pairs; every target of a pair makes an example, or only the first.
 
+    begin, end: the tokens that a target is put between.
+
     An example with a side of no tokens, or of more than `max_tokens` (begin and end not counted),
-    is left out, never truncated; a warning says how many. Another names characters without a token.
+    is left out, never truncated; a warning says how many. Another names what has no token.
 
     Raises `UserError` when nothing is left.
 
@@ -102,7 +106,9 @@ def encode_pairs(
     kept = [both for both in encoded if all(0 < len(ids) <= max_tokens for ids in both)]
     dropped = _dropped("pairs", "tokens on both sides", len(encoded), len(kept), max_tokens)
     return Examples(
-        Packed.of([s for s, _ in kept]), Packed.of([[BOS, *t, EOS] for _, t in kept]), dropped
+        Packed.of([s for s, _ in kept]),
+        Packed.of([[*begin, *t, end] for _, t in kept]),
+        dropped,
     )
 
 
@@ -112,7 +118,7 @@ def encode_texts(
     """Tokenize texts, between begin and end; the sources are empty.
 
     One of more than `max_tokens` (begin and end not counted) or of none is left out, never
-    truncated; a warning says how many. Another names characters without a token.
+    truncated; a warning says how many. Another names what has no token.
 
     Raises `UserError` when nothing is left.
 
@@ -238,11 +244,12 @@ def held_out_batches(examples: Examples, batch_tokens: int) -> EpochBatches:
 
 
 def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) -> None:
-    """Warn of the characters of texts that have no token."""
-    if unknown := tokenizer.unknown_characters(texts):
+    """Warn of the characters or words of texts that have no token."""
+    if unknown := tokenizer.unknown(texts):
         _log.warning(
-            "%d characters of the %ss have no token: the tokenizer was trained without them: %s%s",
+            "%d %s of the %ss have no token: the tokenizer was trained without them: %s%s",
             len(unknown),
+            tokenizer.unit,
             side,
             " ".join(f"{c!r} ({n})" for c, n in islice(unknown.items(), 10)),
             " …" if len(unknown) > 10 else "",

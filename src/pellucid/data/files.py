@@ -245,6 +245,11 @@ def _column_pair(path: Path, row: Row, at: list[int], width: int) -> TextPair:
                 if len(fields) > width
                 else ""
             )
+            + (
+                f"; put {separator} between the source and the target"
+                if row[1][0].strip() and len(fields) == 1
+                else ""
+            )
         )
     source, target = (fields[i] for i in at)
     return _pair(path, number, source, (target,))

@@ -36,6 +36,18 @@ class Splits:
     """Train on each pair's first target only; evaluation accepts all."""
 
 
+def gathered(pairs: Iterable[TextPair]) -> list[TextPair]:
+    """Put the targets of pairs with one source into one pair, in the order of the first of each.
+
+    >>> gathered([TextPair("a", ("x",)), TextPair("b", ("y",)), TextPair("a", ("z", "x"))])
+    [TextPair(source='a', targets=('x', 'z')), TextPair(source='b', targets=('y',))]
+    """
+    found: dict[str, dict[str, None]] = {}
+    for pair in pairs:
+        found.setdefault(pair.source, {}).update(dict.fromkeys(pair.targets))
+    return [TextPair(source, tuple(targets)) for source, targets in found.items()]
+
+
 def hash_fraction(text: str) -> float:
     """Return a number in [0, 1) that is a function of the text alone, the same everywhere.
 

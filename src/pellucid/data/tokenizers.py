@@ -1,6 +1,6 @@
-"""From text to token ids and back, exactly: whole characters, or byte-level pieces.
+"""From text to token ids and back, exactly: whole characters or words, or byte-level pieces.
 
-Both are kept as a `tokenizer.json` in Hugging Face's format. Ids 0 to 3 always mean the same.
+All are kept as a `tokenizer.json` in Hugging Face's format. Ids 0 to 3 always mean the same.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,13 +29,14 @@ BYTES = 256
 
 NORMALISERS: dict[str, Callable[[], list[normalizers.Normalizer]]] = {
     "nfc": lambda: [normalizers.NFC()],
+    "nfd": lambda: [normalizers.NFD()],
     "lowercase": lambda: [normalizers.Lowercase()],
     "whitespace": lambda: [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()],
     "punctuation": lambda: [normalizers.Replace(mark, f" {mark} ") for mark in "?.!,"],
 }
-"""What may be done to a text before it is tokenized: compose it (Unicode's NFC), lower-case it,
-make each run of white space one space with none at the edges, put a space round each ? . ! and ,
-(article 003)."""
+"""What may be done to a text before it is tokenized: compose it (Unicode's NFC), decompose it (NFD:
+Hangul into its letters, accents off their letters), lower-case it, make each run of white space one
+space with none at the edges, put a space round each ? . ! and , (article 003)."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ class TokenizerLike(Protocol):
     """What a pipeline needs of a tokenizer, ours or another program's."""
 
     vocab_size: int
+    unit: str
+    """What `unknown` counts, in the plural."""
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without begin or end."""
@@ -56,15 +60,19 @@ class TokenizerLike(Protocol):
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each id by itself."""
 
-    def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count the characters that have no token."""
+    def normalised(self, text: str) -> str:
+        """Return a text as it comes back from encode and decode."""
+
+    def unknown(self, texts: Iterable[str]) -> dict[str, int]:
+        """Count the units that have no token."""
 
 
 class Tokenizer:
     """Tokenizes text, and joins tokens again.
 
-    `decode(encode(text)) == text` for every text, once it is normalised; at
-    character level every character must have been seen in training.
+    `decode(encode(text)) == text` for every text, once it is normalised; every character, or every
+    word, must have been seen in training. A tokenizer that decomposes (NFD) composes what it
+    decodes, as texts usually are (NFC).
 
     >>> tokenizer = train_tokenizer(["banana"], kind="char")
     >>> tokenizer.encode("nab")
@@ -77,11 +85,12 @@ class Tokenizer:
         # "<pad>" typed by a user is five characters, not the token of that name.
         core.encode_special_tokens = True
         self._core = core
-        self.kind = kind
+        self.kind, self.unit = kind, KINDS[kind].unit
+        self.composes = _decomposes(core.normalizer)
         self.vocab_size: int = core.get_vocab_size(with_added_tokens=True)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without begin or end. An unknown character has id 3 (`UNK`).
+        """Return the ids of a text, without begin or end. What has no token has id 3 (`UNK`).
 
         Raises `UserError` when `text` holds half of a surrogate pair, which is no character.
         """
@@ -89,7 +98,7 @@ class Tokenizer:
             ids: list[int] = self._core.encode(text, add_special_tokens=False).ids
         except TypeError:
             raise _not_unicode([text]) from None
-        return ids
+        return self._own(ids)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts: `encode`, on all cores."""
@@ -97,7 +106,7 @@ class Tokenizer:
             encodings = self._core.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError:
             raise _not_unicode(texts) from None
-        return [encoding.ids for encoding in encodings]
+        return [self._own(encoding.ids) for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Return (id, start, end) of each token: it is that of `text[start:end]`.
@@ -109,16 +118,17 @@ class Tokenizer:
             encoding = self._core.encode(text, add_special_tokens=False)
         except TypeError:
             raise _not_unicode([text]) from None
-        return [(i, *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
+        return [(i, *s) for i, s in zip(self._own(encoding.ids), encoding.offsets, strict=True)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids; begin, end and padding leave no trace.
 
-        Unknown shows as <unk> at character level; bytes need none, and there it leaves no trace.
+        Unknown shows as <unk> among characters and words; bytes need none: it leaves no trace.
         Bytes that do not make a character, which only a model could put in a row, come out as
         U+FFFD.
         """
-        return self._core.decode(list(ids), skip_special_tokens=True)
+        text: str = self._core.decode(list(ids), skip_special_tokens=True)
+        return unicodedata.normalize("NFC", text) if self.composes else text
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each id by itself, for pictures; part of a character is U+FFFD."""
@@ -132,21 +142,49 @@ class Tokenizer:
 
         Raises `UserError` as `encode` does.
         """
-        return _normalised(self._core.normalizer, text)
+        normal = _normalised(self._core.normalizer, text)
+        return unicodedata.normalize("NFC", normal) if self.composes else normal
 
-    def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count the characters that have no token, most frequent first. Bytes always have one."""
+    def units(self, text: str) -> list[str]:
+        """Return the characters or words of a text, normalised: those that errors are counted in.
+
+        >>> train_tokenizer(["AH0 B"], kind="word").units(" B  AH0 ")
+        ['B', 'AH0']
+        """
+        return KINDS[self.kind].split(_normalised(self._core.normalizer, text))
+
+    def unknown(self, texts: Iterable[str]) -> dict[str, int]:
+        """Count the units that have no token, most frequent first. Bytes always have one."""
         if KINDS[self.kind].any_text:
             return {}
-        counts = _count_characters(self._core.normalizer, texts)
-        known = self._core.get_vocab()
-        return {c: n for c, n in _by_frequency(counts) if c not in known}
+        counts = Counter(unit for text in texts for unit in self.units(text))
+        known = self._core.get_vocab().keys() - set(SPECIALS)
+        return {unit: n for unit, n in _by_frequency(counts) if unit not in known}
+
+    def _own(self, ids: list[int]) -> list[int]:
+        """Return the ids of a text: a word that is spelled as a special token is an unknown one."""
+        return [max(i, UNK) for i in ids] if self.kind == "word" else ids
 
     @property
     def vocabulary(self) -> list[str]:
         """The tokens as the file spells them, in the order of their ids."""
         vocab = self._core.get_vocab(with_added_tokens=True)
         return sorted(vocab, key=vocab.__getitem__)
+
+    @property
+    def normalisers(self) -> tuple[str, ...]:
+        """The names in `NORMALISERS` that it was trained with.
+
+        >>> train_tokenizer(["a"], "word", normalise=["nfd", "lowercase"]).normalisers
+        ('nfd', 'lowercase')
+        """
+        steps, found = _steps(self._core.normalizer), []
+        known = {name: _steps(normalizers.Sequence(make())) for name, make in NORMALISERS.items()}
+        while steps:
+            name = next(name for name, own in known.items() if steps[: len(own)] == own)
+            steps = steps[len(known[name]) :]
+            found.append(name)
+        return tuple(found[:-1] if self.kind == "word" else found)  # whose last is its own
 
     @property
     def fingerprint(self) -> str:
@@ -184,8 +222,8 @@ class Tokenizer:
             kind = None
         if kind is None:
             raise UserError(
-                f"{path}: is not a tokenizer of Pellucid's; expected characters or byte-level BPE "
-                f"with {', '.join(SPECIALS)} as ids 0 to 3"
+                f"{path}: is not a tokenizer of Pellucid's; expected characters, words or "
+                f"byte-level BPE with {', '.join(SPECIALS)} as ids 0 to 3"
             )
         try:
             return Tokenizer(tokenizers.Tokenizer.from_str(text), kind)
@@ -213,9 +251,11 @@ def train_tokenizer(
     """Learn a tokenizer from texts; the same texts always give the same one.
 
     `kind` "char": one token for each code point, the most frequent first; ties in code point order.
+    `kind` "word": one for each word, which is what white space separates; likewise. White space is
+    then normalised to one space.
     `kind` "bpe": byte-pair encoding on bytes (Sennrich et al. 2016; Radford et al. 2019), which can
     write any text. `vocab_size` counts the four special tokens; a corpus may be too small to fill
-    it, and at character level None takes every character. `normalise` names steps of `NORMALISERS`,
+    it, and None takes every character or word. `normalise` names steps of `NORMALISERS`,
     in order.
 
     Raises `UsageError` for an unknown normaliser and a vocabulary too small for its alphabet.
@@ -244,29 +284,57 @@ def _normalised(normalizer: normalizers.Normalizer | None, text: str) -> str:
         raise _not_unicode([text]) from None
 
 
-def _train_characters(
-    texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
+def _train_units(
+    texts: Iterable[str],
+    vocab_size: int | None,
+    normalizer: normalizers.Normalizer | None,
+    kind: str,
 ) -> tokenizers.Tokenizer:
+    """Return a tokenizer with a token for each unit of texts, without the steps around it."""
     if vocab_size is not None and vocab_size <= len(SPECIALS):
         raise UsageError(f"vocab_size must be above {len(SPECIALS)}, got {vocab_size}")
-    characters = [c for c, _ in _by_frequency(_count_characters(normalizer, texts))]
-    kept = characters[: None if vocab_size is None else vocab_size - len(SPECIALS)]
-    if len(kept) < len(characters):
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(KINDS[kind].split(_normalised(normalizer, text)))
+    units = [unit for unit, _ in _by_frequency(counts) if unit not in SPECIALS]
+    kept = units[: None if vocab_size is None else vocab_size - len(SPECIALS)]
+    if len(kept) < len(units):
         _log.warning(
-            "%d of %d characters have no token (vocab_size %d): %s",
-            len(characters) - len(kept),
-            len(characters),
+            "%d of %d %s have no token (vocab_size %d): %s",
+            len(units) - len(kept),
+            len(units),
+            KINDS[kind].unit,
             vocab_size,
-            " ".join(map(repr, characters[len(kept) :][:20])),
+            " ".join(map(repr, units[len(kept) :][:20])),
         )
     vocab = {token: i for i, token in enumerate((*SPECIALS, *kept))}
     core = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=SPECIALS[UNK]))
     core.normalizer = normalizer
+    # UNK is a token of the model only: named here, decoding would swallow it.
+    core.add_special_tokens(list(SPECIALS[:UNK]))
+    return core
+
+
+def _train_characters(
+    texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
+) -> tokenizers.Tokenizer:
+    core = _train_units(texts, vocab_size, normalizer, "char")
     # [\s\S] is any code point, line breaks and combining marks included: no grapheme is kept whole.
     core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     core.decoder = decoders.Fuse()
-    # UNK is a token of the model only: named here, decoding would swallow it.
-    core.add_special_tokens(list(SPECIALS[:UNK]))
+    return core
+
+
+def _train_words(
+    texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
+) -> tokenizers.Tokenizer:
+    spaces = NORMALISERS["whitespace"]()
+    steps = [normalizer, *spaces] if normalizer else spaces
+    core = _train_units(texts, vocab_size, normalizers.Sequence(steps), "word")
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    # It puts a space before every token but the first, unless a token begins with the prefix, which
+    # no word does.
+    core.decoder = decoders.WordPiece(prefix=" ", cleanup=False)
     return core
 
 
@@ -310,6 +378,10 @@ class TokenizerKind:
     """Whether it has tokens for every character there is."""
     joins_spaces: bool
     """Whether a space belongs to the token after it."""
+    unit: str = "characters"
+    """What its errors are counted in, and what may have no token, in the plural."""
+    split: Callable[[str], list[str]] = list
+    """split(normalised text) -> its units."""
 
 
 SMALLEST_BPE = BYTES + len(SPECIALS)
@@ -334,17 +406,49 @@ KINDS: dict[str, TokenizerKind] = {
             any_text=False,
             joins_spaces=False,
         ),
+        TokenizerKind(
+            "word",
+            "whole words, or other symbols with spaces between them",
+            _train_words,
+            ("WordLevel", "WhitespaceSplit", "WordPiece"),
+            len(SPECIALS),
+            any_text=False,
+            joins_spaces=False,
+            unit="words",
+            split=str.split,
+        ),
     )
 }
 
 
-def _count_characters(
-    normalizer: normalizers.Normalizer | None, texts: Iterable[str]
-) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(_normalised(normalizer, text))
-    return counts
+def settled(text: str, tokenizer: TokenizerLike) -> str:
+    """Return what of an answer's text no further token can change.
+
+    The rest is half a character, or a character that the next may be composed with.
+    """
+    text = text.rstrip("\ufffd")
+    if not getattr(tokenizer, "composes", False):
+        return text
+    end = len(text) - 1
+    while end > 0 and unicodedata.combining(text[end]):
+        end -= 1
+    return text[: max(end, 0)]
+
+
+def _decomposes(normalizer: normalizers.Normalizer | None) -> bool:
+    """Whether texts are decomposed, and not composed again."""
+    forms = [step["type"] for step in _steps(normalizer) if step["type"] in ("NFC", "NFD")]
+    return forms[-1:] == ["NFD"]
+
+
+def _steps(normalizer: normalizers.Normalizer | None) -> list[Any]:
+    """Return the steps of a normalizer, those inside others too, as its file has them."""
+
+    def flat(step: Any) -> list[Any]:
+        inner = step.get("normalizers")
+        return [step] if inner is None else [one for some in map(flat, inner) for one in some]
+
+    return [] if normalizer is None else flat(json.loads(normalizer.__getstate__()))
 
 
 def _by_frequency(counts: Counter[str]) -> list[tuple[str, int]]:

@@ -16,8 +16,8 @@ class ErrorRates(NamedTuple):
     """Error rates over a set of words."""
 
     per: float
-    """Insertions, deletions and substitutions of code points (Levenshtein 1966) over the length of
-    the nearest reference, both summed over the set."""
+    """Insertions, deletions and substitutions (Levenshtein 1966) over the length of the nearest
+    reference, both summed over the set."""
     wer: float
     """Share of the words with any edit at all."""
     words: int
@@ -26,8 +26,12 @@ class ErrorRates(NamedTuple):
     wer_interval: tuple[float, float]
 
 
-def error_rates(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> ErrorRates:
+def error_rates(
+    outputs: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
+) -> ErrorRates:
     """Score each output against the nearest of its references (of two as near, the shorter).
+
+    Each is a text, of which code points are compared, or a list of words.
 
     Raises `ValueError` when there are not as many references as outputs, or none at all.
 
@@ -55,7 +59,9 @@ def error_rates(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
 
 
 def compute(
-    outputs: Sequence[str], references: Sequence[Sequence[str]], intervals: bool
+    outputs: Sequence[Sequence[str]],
+    references: Sequence[Sequence[Sequence[str]]],
+    intervals: bool,
 ) -> Measured:
     """Return PER and WER by the names of `ERROR_RATES.scores`."""
     rates = error_rates(outputs, references)
@@ -87,8 +93,9 @@ def _middle(values: np.ndarray) -> tuple[float, float]:
 
 ERROR_RATES = Metric(
     name="error_rates",
-    about="edits per code point (PER) and share of outputs with any edit (WER)",
+    about="edits per character, or word of a word tokenizer (PER), and share of outputs with any "
+    "edit (WER)",
     scores={"per": False, "wer": False},
     compute=compute,
-    normalise=True,
+    by_unit=True,
 )

@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 from pellucid.core.batch import Batch
 from pellucid.data.batches import Examples, encode_texts
-from pellucid.data.pairs import TextPair
+from pellucid.data.pairs import TextPair, gathered
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.evaluation.metric import Measured, Metric
 from pellucid.evaluation.metrics import METRICS
 from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Seq2SeqPipeline
@@ -103,7 +104,8 @@ def encode_targets(
 def evaluate_answers(trained: Seq2SeqPipeline, held_out: HeldOut, metric: str) -> Scores:
     """Score an encoder-decoder: the loss of each pair's first target, and its answers.
 
-    A metric compares each answer with all of a pair's targets.
+    A metric compares each answer with all of a pair's targets; error rates with those of all pairs
+    of its source, which count once.
     """
     loss, pairs = held_out.loss, held_out.pairs
     if metric == "none":
@@ -139,6 +141,11 @@ def right_answers(trained: Seq2SeqPipeline, pair: TextPair) -> list[str]:
     return [trained.target.normalised(text) for text in pair.targets]
 
 
+def _units(trained: Seq2SeqPipeline, text: str) -> Sequence[str]:
+    """Return what errors in a text are counted in: characters or words, as the target has them."""
+    return trained.target.units(text) if isinstance(trained.target, Tokenizer) else list(text)
+
+
 def _answering(
     trained: Seq2SeqPipeline, pairs: Sequence[TextPair], metric: Metric
 ) -> Callable[[bool], Measured]:
@@ -147,9 +154,11 @@ def _answering(
     A long source is answered in parts, as `pellucid generate` does it. One with a sentence that is
     too long has an empty answer, and a warning says how many there are.
     """
-    references = [
-        right_answers(trained, pair) if metric.normalise else pair.targets for pair in pairs
-    ]
+    pairs = gathered(pairs) if metric.by_unit else pairs
+    references: Any = [pair.targets for pair in pairs]
+    if metric.by_unit:
+        right = [right_answers(trained, pair) for pair in pairs]
+        references = [[_units(trained, text) for text in some] for some in right]
     parts = [trained.parts(pair.source) for pair in pairs]
     if unread := parts.count(None):
         _log.warning(
@@ -162,7 +171,9 @@ def _answering(
 
     def measure(intervals: bool) -> Measured:
         found = iter(trained.best([part for some in parts for part in some or ()]))
-        answers = [" ".join(next(found) for _ in some or ()) for some in parts]
+        answers: Any = [" ".join(next(found) for _ in some or ()) for some in parts]
+        if metric.by_unit:
+            answers = [_units(trained, text) for text in answers]
         return metric.compute(answers, references, intervals)
 
     return measure

@@ -18,7 +18,7 @@ class Measured(NamedTuple):
     """Written out, by label."""
 
 
-def check_references(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+def check_references(outputs: Sequence[Any], references: Sequence[Sequence[Any]]) -> None:
     """Raise `ValueError` unless there are outputs, and a list of references for each."""
     if len(outputs) != len(references) or not outputs:
         raise ValueError(
@@ -38,10 +38,10 @@ class Metric:
     about: str
     scores: Mapping[str, bool]
     """The scores that it gives, by the names that a monitor has; whether higher is better."""
-    compute: Callable[[Sequence[str], Sequence[Sequence[str]], bool], Measured]
+    compute: Callable[[Sequence[Any], Sequence[Sequence[Any]], bool], Measured]
     """compute(answers, references of each, with intervals) -> what it found."""
-    normalise: bool = False
-    """Whether references are normalised first as the model's tokenizer does it: then the model can
-    write every one of them."""
+    by_unit: bool = False
+    """Whether texts are compared unit by unit, in the characters or words of the model's tokenizer,
+    and references are normalised first as it does it: then the model can write every one."""
     check: Callable[[], None] = lambda: None
     """Raise `UserError` where it cannot be computed, saying what to install."""

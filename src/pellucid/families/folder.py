@@ -28,6 +28,7 @@ from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
 from pellucid.interop.huggingface import (
     is_huggingface,
+    pretrained_files,
     read_json,
     read_pretrained,
     read_search,
@@ -91,6 +92,15 @@ def tokenizer_files(trained: Pipeline) -> dict[str, bytes]:
     if made[-1] is not made[0]:
         files[TARGET_TOKENIZER] = _own(made[-1]).to_json().encode()
     return files
+
+
+def model_files(folder: Path) -> tuple[str, list[str]]:
+    """Return Hugging Face's model_type of a model folder, "" for one of ours, and its files."""
+    settings = read_json(folder / CONFIG)
+    if is_huggingface(settings):
+        return settings["model_type"], pretrained_files(folder)
+    ours = (CONFIG, WEIGHTS, TOKENIZER, TARGET_TOKENIZER, GENERATION, SUMS)
+    return "", [name for name in ours if (folder / name).is_file()]
 
 
 def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:

@@ -20,12 +20,16 @@ from pellucid.pipelines import Seq2SeqPipeline
 def _encode(
     trained: Seq2SeqPipeline, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool
 ) -> Examples:
+    ids = trained.model.config
+    frame = trained.source.encode("")  # another program's puts its own begin and end around texts
     return encode_pairs(
         pairs,
         trained.source,
         trained.target,
         max_tokens=max_tokens,
         first_target_only=first_target_only,
+        begin=(ids.bos_token_id, *frame[:-1]),
+        end=ids.eos_token_id,
     )
 
 

@@ -35,6 +35,8 @@ Config = TypeVar("Config", bound=StackConfig)
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 GENERATION, VOCABULARY, SPM = "generation_config.json", "vocab.json", ("source.spm", "target.spm")
 INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
+BESIDE = {TOKENIZER, GENERATION, VOCABULARY, *SPM, "tokenizer_config.json"}
+"""Files of a folder that are neither settings nor weights."""
 
 _log = logging.getLogger(__name__)
 
@@ -158,12 +160,9 @@ def _tensors(folder: Path, path: Path) -> dict[str, Array]:
     if file.is_file() or path.suffix == ".safetensors":
         return read_weights(file)
     if (folder / INDEX).is_file():
-        shards = read_json(folder / INDEX).get("weight_map")
-        if not isinstance(shards, dict):
-            raise UserError(f"{folder / INDEX}: has no weight_map; copy it again")
         tensors: dict[str, Array] = {}
-        for shard in sorted(set(map(str, shards.values()))):
-            tensors |= read_weights(folder / Path(shard).name)
+        for shard in _shards(folder):
+            tensors |= read_weights(folder / shard)
         return tensors
     if (folder / PICKLED).is_file():
         raise UserError(
@@ -171,6 +170,19 @@ def _tensors(folder: Path, path: Path) -> dict[str, Array]:
             f"never read here; save the model again as {WEIGHTS} (save_pretrained does)"
         )
     raise UserError(f"{folder}: has no {WEIGHTS}")
+
+
+def _shards(folder: Path) -> list[str]:
+    shards = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(shards, dict):
+        raise UserError(f"{folder / INDEX}: has no weight_map; copy it again")
+    return sorted({Path(str(shard)).name for shard in shards.values()})
+
+
+def pretrained_files(folder: Path) -> list[str]:
+    """Return the names of a folder's files that are read here, or that `transformers` reads."""
+    weights = [WEIGHTS] if (folder / WEIGHTS).is_file() else [INDEX, *_shards(folder)]
+    return [CONFIG, *weights, *sorted(name for name in BESIDE if (folder / name).is_file())]
 
 
 def _named_as_bare(tensors: Mapping[str, Array], family: Family) -> dict[str, Array]:
@@ -228,13 +240,18 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def write_pretrained(model: CausalLM | MaskedLM | Seq2Seq, like: Path | str, folder: Path) -> None:
+def write_pretrained(
+    model: CausalLM | MaskedLM | Seq2Seq,
+    like: Path | str,
+    folder: Path,
+    further: Mapping[str, bytes] | None = None,
+) -> None:
     """Write a model that was read from the folder `like`, with its present weights, as Hugging
     Face has it: `transformers` and `pellucid.load` read it again, to the same logits.
 
     Arrays of `like` that the model does not have are copied, and so are its settings and
-    tokenizers. Weights are written in float32; an older `folder` is replaced. Raises `UserError`
-    when `like` holds another model.
+    tokenizers, but for the files of `further`. Weights are written in float32; an older `folder` is
+    replaced. Raises `UserError` when `like` holds another model.
     """
     like = Path(like)
     theirs = Foreign(read_json(like / CONFIG), like / CONFIG)
@@ -265,11 +282,10 @@ def write_pretrained(model: CausalLM | MaskedLM | Seq2Seq, like: Path | str, fol
     values = {**theirs.values, "dtype": "float32"}
     values.pop("torch_dtype", None)
     contents[CONFIG] = json.dumps(values, indent=2, ensure_ascii=False).encode()
-    further = {TOKENIZER, GENERATION, VOCABULARY, *SPM, "tokenizer_config.json"}
     for path in like.iterdir():
-        if path.name in further:
+        if path.name in BESIDE:
             contents[path.name] = read_file(path, MOST_BYTES)
-    write_folder_atomically(folder, contents)
+    write_folder_atomically(folder, contents | dict(further or {}))
 
 
 def _their_rows(array: Array, source: Theirs) -> Array:

@@ -20,6 +20,8 @@ class ForeignTokenizer:
     the begin and end that the file puts around a text, as an encoder-decoder's source has them.
     """
 
+    unit = "characters"
+
     def __init__(self, core: tokenizers.Tokenizer, framed: bool = False) -> None:
         core.no_truncation()
         core.no_padding()
@@ -69,7 +71,11 @@ class ForeignTokenizer:
             raise UserError(f"the tokenizer has no token {written}")
         return int(found)
 
-    def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
+    def normalised(self, text: str) -> str:
+        """Return a text as it comes back from encode and decode."""
+        return self.decode(self.encode(text))
+
+    def unknown(self, texts: Iterable[str]) -> dict[str, int]:
         """Return nothing: such a file does not say which characters have no token."""
         return {}
 
@@ -79,6 +85,8 @@ class SentencePieceTokenizer:
 
     `end` is put behind every text, as an encoder's input has it; None for a target.
     """
+
+    unit = "characters"
 
     def __init__(self, model: Path, vocabulary: dict[str, int], end: int | None) -> None:
         library = optional(
@@ -114,7 +122,11 @@ class SentencePieceTokenizer:
         """Return the piece of each id."""
         return [self._written.get(i, "<unk>") for i in ids]
 
-    def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
+    def normalised(self, text: str) -> str:
+        """Return a text as it comes back from encode and decode."""
+        return self.decode(self.encode(text))
+
+    def unknown(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the characters that have no piece."""
         counts: dict[str, int] = {}
         for text in texts:
@@ -128,7 +140,7 @@ class SentencePieceTokenizer:
 class MissingTokenizer:
     """In place of a tokenizer.json that a folder lacks: token ids can be read, texts cannot."""
 
-    vocab_size = 0
+    vocab_size, unit = 0, "characters"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -149,7 +161,11 @@ class MissingTokenizer:
         """Raise `UserError`."""
         raise self._fault()
 
-    def unknown_characters(self, texts: Iterable[str]) -> dict[str, int]:
+    def normalised(self, text: str) -> str:
+        """Raise `UserError`."""
+        raise self._fault()
+
+    def unknown(self, texts: Iterable[str]) -> dict[str, int]:
         """Return nothing."""
         return {}
 

@@ -28,6 +28,7 @@ from pellucid.kernels.backend.rows import (
     gradient_rows,
     is_rows,
     is_vector,
+    row_start,
     row_tasks,
     sum_tasks,
 )
@@ -114,17 +115,17 @@ def normalise(
 
 
 @threads.parallel(
-    "f4[:,::1],f4[:,::1],f4[::1],f4[::1],f4,u4[::1],u4,f4,f4[:,::1],f4[:,::1],f4[::1]"
+    "f4[:,::1],f4[:,::1],f4[::1],f4[::1],f4,u4[::1],u4,u4,f4,f4[:,::1],f4[:,::1],f4[::1]"
 )
 def _forward(
-    task, tasks, x, residual, gamma, beta, eps, starts, threshold, scale, y, x_hat, inverse_std
+    task, tasks, x, residual, gamma, beta, eps, names, site, threshold, scale, y, x_hat, inverse_std
 ):
     begin, end = threads.slice_of(task, tasks, len(residual))
     width = x.shape[1]
     per_number = _f(1.0) / _f(width)
     for i in range(begin, end):
         if threshold:
-            start = starts[i]
+            start = row_start(names, i, site)
             for j in range(width):
                 kept = channel_bits(start, np.uint32(j)) >= threshold
                 x_hat[i, j] = x[i, j] * scale if kept else _f(0.0)
@@ -153,10 +154,10 @@ def _forward(
 
 
 @threads.parallel(
-    "f4[:,::1],f4[:,::1],f4[::1],f4[::1],u4[::1],u4,f4,f4[:,::1],f4[:,::1],f4[:,:,::1]"
+    "f4[:,::1],f4[:,::1],f4[::1],f4[::1],u4[::1],u4,u4,f4,f4[:,::1],f4[:,::1],f4[:,:,::1]"
 )
 def _backward(
-    task, tasks, dy, x_hat, inverse_std, gamma, starts, threshold, scale, dx, dresidual, sums
+    task, tasks, dy, x_hat, inverse_std, gamma, names, site, threshold, scale, dx, dresidual, sums
 ):
     begin, end = threads.slice_of(task, tasks, len(dy))
     dgamma, dbeta = sums[task, 0], sums[task, 1]
@@ -175,7 +176,7 @@ def _backward(
         for j in range(width):
             dresidual[i, j] = (dy[i, j] * gamma[j] - mean_g - x_hat[i, j] * mean_gx) * r
         if threshold:
-            start = starts[i]
+            start = row_start(names, i, site)
             for j in range(width):
                 kept = channel_bits(start, np.uint32(j)) >= threshold
                 dx[i, j] = dresidual[i, j] * scale if kept else _f(0.0)

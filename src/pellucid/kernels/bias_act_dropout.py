@@ -26,6 +26,7 @@ from pellucid.kernels.backend.rows import (
     is_rows,
     is_vector,
     read_only,
+    row_start,
     row_tasks,
     sum_tasks,
 )
@@ -95,18 +96,18 @@ def _forward(activation: str) -> threads.ParallelKernel:
     """Return the kernel of y = dropout(activation(x + b))."""
     value = _module(activation).value
 
-    def forward(task, tasks, x, bias, starts, threshold, scale, y):
+    def forward(task, tasks, x, bias, names, site, threshold, scale, y):
         begin, end = threads.slice_of(task, tasks, len(x))
         for i in range(begin, end):
             for j in range(x.shape[1]):
                 y[i, j] = value(x[i, j] + bias[j])
             if threshold:
-                start = starts[i]
+                start = row_start(names, i, site)
                 for j in range(x.shape[1]):
                     kept = channel_bits(start, np.uint32(j)) >= threshold
                     y[i, j] = y[i, j] * scale if kept else _f(0.0)
 
-    signature = "f4[:,::1],f4[::1],u4[::1],u4,f4,f4[:,::1]"
+    signature = "f4[:,::1],f4[::1],u4[::1],u4,u4,f4,f4[:,::1]"
     return threads.parallel(signature)(_named("_forward", activation, forward))
 
 
@@ -115,21 +116,21 @@ def _backward(activation: str) -> threads.ParallelKernel:
     """Return the kernel of dx from x, and of its sum over each task's rows."""
     slope = _module(activation).slope
 
-    def backward(task, tasks, dy, x, bias, starts, threshold, scale, dx, sums):
+    def backward(task, tasks, dy, x, bias, names, site, threshold, scale, dx, sums):
         begin, end = threads.slice_of(task, tasks, len(x))
         dbias = sums[task]
         for i in range(begin, end):
             for j in range(x.shape[1]):
                 dx[i, j] = dy[i, j] * slope(x[i, j] + bias[j])
             if threshold:
-                start = starts[i]
+                start = row_start(names, i, site)
                 for j in range(x.shape[1]):
                     kept = channel_bits(start, np.uint32(j)) >= threshold
                     dx[i, j] = dx[i, j] * scale if kept else _f(0.0)
             for j in range(x.shape[1]):
                 dbias[j] += dx[i, j]
 
-    signature = "f4[:,::1],f4[:,::1],f4[::1],u4[::1],u4,f4,f4[:,::1],f4[:,::1]"
+    signature = "f4[:,::1],f4[:,::1],f4[::1],u4[::1],u4,u4,f4,f4[:,::1],f4[:,::1]"
     return threads.parallel(signature)(_named("_backward", activation, backward))
 
 

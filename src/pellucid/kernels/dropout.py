@@ -10,7 +10,14 @@ from pellucid.core.rng import Rng
 from pellucid.core.vjp import Run
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.math import channel_bits
-from pellucid.kernels.backend.rows import as_rows, dropout_bits, gradient_rows, is_rows, row_tasks
+from pellucid.kernels.backend.rows import (
+    as_rows,
+    dropout_bits,
+    gradient_rows,
+    is_rows,
+    row_start,
+    row_tasks,
+)
 
 Array = np.ndarray
 
@@ -34,11 +41,11 @@ def plan(x: Array, p: float, rng: Rng | None) -> Run | None:
     return run
 
 
-@threads.parallel("f4[:,::1],u4[::1],u4,f4,f4[:,::1]")
-def _rows(task, tasks, x, starts, threshold, scale, y):
+@threads.parallel("f4[:,::1],u4[::1],u4,u4,f4,f4[:,::1]")
+def _rows(task, tasks, x, names, site, threshold, scale, y):
     begin, end = threads.slice_of(task, tasks, len(x))
     for i in range(begin, end):
-        start = starts[i]
+        start = row_start(names, i, site)
         for j in range(x.shape[1]):
             kept = channel_bits(start, np.uint32(j)) >= threshold
             y[i, j] = x[i, j] * scale if kept else np.float32(0.0)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pellucid.core.vjp import Run
 from pellucid.kernels.backend import threads
-from pellucid.kernels.backend.rows import gradient_rows, writeable
+from pellucid.kernels.backend.rows import gradient_rows, row_tasks, writeable
 from pellucid.ops.embedding import embedding
 
 Array = np.ndarray
@@ -39,10 +39,11 @@ def plan(index: Array, weight: Array, padding_idx: int | None = None) -> Run | N
         def backward(dy: Array) -> Array:
             """Return dweight."""
             updates = gradient_rows(dy, (*index.shape, width))
-            dweight = np.zeros((rows, width), np.float32)
+            dweight = np.empty((rows, width), np.float32)
+            clearing = row_tasks(rows, width)
             # every task reads the whole index, so that there are no more of them than threads
             tasks = threads.task_count(width, _COLUMNS, most=max(4, threads.count()))
-            _add(tasks, flat, updates, skipped, dweight)
+            _add(clearing, clearing + tasks, flat, updates, skipped, dweight)
             return dweight
 
         return y, backward
@@ -50,9 +51,15 @@ def plan(index: Array, weight: Array, padding_idx: int | None = None) -> Run | N
     return run
 
 
-@threads.parallel("i8[:],f4[:,::1],i8,f4[:,::1]")
-def _add(task, tasks, index, updates, skipped, total):
-    first, last = threads.slice_of(task, tasks, total.shape[1])
+@threads.parallel("i8[:],f4[:,::1],i8,f4[:,::1]", stages=2)
+def _add(task, clearing, tasks, index, updates, skipped, total):
+    if task < clearing:
+        begin, end = threads.slice_of(task, clearing, len(total))
+        for row in range(begin, end):
+            for j in range(total.shape[1]):
+                total[row, j] = np.float32(0.0)
+        return
+    first, last = threads.slice_of(task - clearing, tasks - clearing, total.shape[1])
     for i in range(len(index)):
         row = index[i]
         if row != skipped:

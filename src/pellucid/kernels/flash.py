@@ -23,6 +23,7 @@ Every piece writes to its own rows, so the bits do not depend on the number of t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -113,10 +114,12 @@ def attend(
     q, k, v = writeable(q), writeable(k), writeable(v)
     out = np.empty((*q.shape[:2], v.shape[2]), np.float32)
     tops, shares = np.empty(q.shape[:2], np.float32), np.empty(q.shape[:2], np.float32)
-    bounds = _bounds(spans, q.shape[1], q.shape[2])
+    bounds, longest = _bounds(
+        spans.lengths.tobytes(), spans.sources.tobytes(), *q.shape[1:], threads.most_tasks()
+    )
     tasks = len(bounds) - 1
     _forward(tasks, q, k, v, spans, bounds, causal, scale, dropout, out, tops, shares)
-    reads_out = spans.sources.max(initial=0) > KEYS
+    reads_out = longest > KEYS
     kept = out if reads_out else _NOTHING
 
     def backward(dout: Array, dq: Array, dk: Array, dv: Array) -> None:
@@ -128,16 +131,20 @@ def attend(
     return read_only(out) if reads_out else out, backward
 
 
-def _bounds(spans: Spans, heads: int, width: int) -> Array:
-    """Divide the pieces (sequence · heads + head) into tasks of about equal work."""
-    total = np.cumsum(np.repeat((spans.lengths + 1) * (spans.sources + 1), heads))
+@lru_cache(maxsize=32)
+def _bounds(lengths: bytes, sources: bytes, heads: int, width: int, most: int) -> tuple[Array, int]:
+    """Divide the pieces (sequence · heads + head) into tasks of about equal work.
+
+    Returns where the tasks begin and end, and the most keys of a sequence. The spans come as bytes:
+    every layer asks again.
+    """
+    queries, keys = np.frombuffer(lengths, np.int64), np.frombuffer(sources, np.int64)
+    total = np.cumsum(np.repeat((queries + 1) * (keys + 1), heads))
     if not len(total):
-        return np.zeros(2, np.int64)
-    tasks = threads.task_count(
-        int(total[-1]) * width, _WORK, most=min(threads.most_tasks(), len(total))
-    )
+        return np.zeros(2, np.int64), 0
+    tasks = threads.task_count(int(total[-1]) * width, _WORK, most=min(most, len(total)))
     inside = np.searchsorted(total, total[-1] * np.arange(1, tasks) / tasks)
-    return np.array([0, *inside, len(total)], np.int64)
+    return np.array([0, *inside, len(total)], np.int64), int(keys.max())
 
 
 @inner()

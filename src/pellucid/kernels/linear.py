@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from pellucid.core.vjp import Run
-from pellucid.kernels.backend.matmul import multiply, panels
+from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.matmul import (
+    NOTHING,
+    copying_tasks,
+    division,
+    empty_panels,
+    multiply_task,
+    pack,
+)
 from pellucid.kernels.backend.rows import as_rows, gradient_rows, is_rows, is_vector, writeable
 
 Array = np.ndarray
@@ -26,22 +34,62 @@ def plan(x: Array, weight: Array, bias: Array | None = None) -> Run | None:
     ):
         return None
     rows, w = as_rows(x), writeable(weight)
-    b = None if bias is None else writeable(bias)
-    shape = (*x.shape[:-1], len(weight))
+    b = NOTHING if bias is None else writeable(bias)
+    outputs, inputs = w.shape
+    shape = (*x.shape[:-1], outputs)
 
     def run() -> tuple[Array, Any]:
-        y = np.empty((len(rows), len(w)), np.float32)
-        multiply(rows, panels(w.T), y, b)
+        y, packed = np.empty((len(rows), outputs), np.float32), empty_panels(inputs, outputs)
+        copying, (tasks, columns) = copying_tasks(packed), division(len(rows), packed)
+        _forward(copying, copying + tasks, columns, rows, w, b, packed, y)
 
         def backward(dy: Array) -> tuple[Array, Array, Array | None]:
             """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
             dy_rows = gradient_rows(dy, shape)
-            dx, dweight = np.empty_like(rows), np.empty_like(w)
-            multiply(dy_rows, panels(w), dx)
-            dbias = None if b is None else np.empty(len(w), np.float32)
-            multiply(dy_rows.T, panels(rows), dweight, sums=dbias)
-            return dx.reshape(x.shape), dweight, dbias
+            dx, dweight, dbias = np.empty_like(rows), np.empty_like(w), np.empty_like(b)
+            for_dx, for_dw = empty_panels(outputs, inputs), empty_panels(len(rows), inputs)
+            first, second = copying_tasks(for_dx), copying_tasks(for_dw)
+            (third, columns), (fourth, columns_w) = (
+                division(len(rows), for_dx), division(outputs, for_dw),
+            )  # fmt: skip
+            copying = first + second
+            _backward(
+                copying, copying + third + fourth, first, third, columns, columns_w,
+                dy_rows, rows, w, for_dx, for_dw, dx, dweight, dbias,
+            )  # fmt: skip
+            return dx.reshape(x.shape), dweight, None if bias is None else dbias
 
         return y.reshape(shape), backward
 
     return run
+
+
+@threads.parallel("i8,f4[:,::1],f4[:,::1],f4[::1],f4[:,::1],f4[:,::1]", stages=2)
+def _forward(task, copying, tasks, columns, x, weight, bias, packed, y):
+    if task < copying:
+        pack(task, copying, weight.T, packed)
+    else:
+        task, tasks = task - copying, tasks - copying
+        multiply_task(task, tasks, columns, x, packed, y, bias, False, bias[:0])
+
+
+@threads.parallel(
+    "i8,i8,i8,i8,f4[:,::1],f4[:,::1],f4[:,::1],f4[:,::1],f4[:,::1],f4[:,::1],f4[:,::1],f4[::1]",
+    stages=2,
+)
+def _backward(
+    task, copying, tasks, for_w, for_dx, columns, columns_w,
+    dy, x, weight, packed_w, packed_x, dx, dweight, dbias,
+):  # fmt: skip
+    nothing = dbias[:0]
+    if task < for_w:
+        pack(task, for_w, weight, packed_w)
+    elif task < copying:
+        pack(task - for_w, copying - for_w, x, packed_x)
+    elif task < copying + for_dx:
+        multiply_task(task - copying, for_dx, columns, dy, packed_w, dx, nothing, False, nothing)
+    else:
+        done = copying + for_dx
+        multiply_task(
+            task - done, tasks - done, columns_w, dy.T, packed_x, dweight, nothing, False, dbias
+        )

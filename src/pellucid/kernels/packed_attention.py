@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,16 +34,20 @@ def plan(
         and q.shape[1:] == k.shape[1:]
         and k.shape[:2] == v.shape[:2]
         and len(cu_q) == len(cu_k)
-        and _covers(cu_q, len(q))
-        and _covers(cu_k, len(k))
+        and cu_q.dtype == cu_k.dtype == np.int64
+        and cu_q.ndim == cu_k.ndim == 1
     ):
         return None
     bits = plan_dropout(dropout, rng, _names(rng, len(q)))
-    sources = _visible(mask, cu_k)
-    if bits is None or sources is None:
+    spans = _spans(cu_q.tobytes(), cu_k.tobytes(), len(q), len(k))
+    if bits is None or spans is None:
         return None
-    spans = Spans(cu_q[:-1].copy(), np.diff(cu_q), cu_k[:-1].copy(), sources)
-    hidden = int(sources.sum()) < len(k)
+    hidden = False
+    if mask is not None:
+        sources = _visible(mask, spans.sources)
+        if sources is None:
+            return None
+        spans, hidden = spans._replace(sources=sources), int(sources.sum()) < len(k)
 
     def run() -> tuple[Array, Any]:
         out, attend_backward = attend(q, k, v, spans, causal, scale, bits)
@@ -57,15 +62,20 @@ def plan(
     return run
 
 
-def _covers(cu: Array, rows: int) -> bool:
-    """Whether the boundaries go up from 0 to all rows."""
-    return (
-        cu.dtype == np.int64
-        and cu.ndim == 1
-        and cu[0] == 0
-        and cu[-1] == rows
-        and bool((cu[1:] >= cu[:-1]).all())
-    )
+@lru_cache(maxsize=32)
+def _spans(q_bytes: bytes, k_bytes: bytes, queries: int, keys: int) -> Spans | None:
+    """Return where each sequence is, from the bytes of its boundaries: every layer asks again.
+
+    None unless the boundaries go up from 0 to all rows.
+    """
+    spans = []
+    for given, rows in ((q_bytes, queries), (k_bytes, keys)):
+        cu = np.frombuffer(given, np.int64)
+        lengths = np.diff(cu)
+        if cu[0] != 0 or cu[-1] != rows or (lengths < 0).any():
+            return None
+        spans += [cu[:-1].copy(), lengths]
+    return Spans(*spans)
 
 
 def _names(rng: Rng | None, rows: int) -> Array | None:
@@ -76,14 +86,11 @@ def _names(rng: Rng | None, rows: int) -> Array | None:
     return names
 
 
-def _visible(mask: Array | None, cu_k: Array) -> Array | None:
+def _visible(mask: Array, lengths: Array) -> Array | None:
     """Return how many keys each sequence has, (N,), less those that a padding mask hides.
 
     None for any other mask than one of key padding, (N, 1, 1, S), True from some key on.
     """
-    lengths: Array = np.diff(cu_k)
-    if mask is None:
-        return lengths
     n, longest = len(lengths), int(lengths.max(initial=0))
     if mask.dtype != np.bool_ or mask.shape != (n, 1, 1, longest):
         return None

@@ -163,7 +163,7 @@ def feed_forward(
         a, act_backward = dispatch(
             ops.bias_act_dropout, h, bias, activation=activation, dropout=p, rng=rng
         )  # 2
-        y, out_backward = linear2.forward(a)  # 3
+        y, out_backward = linear2.run(a)  # 3
 
         def backward(dy: Array) -> tuple[Array, None]:
             dh, dbias = act_backward(out_backward(dy))  # 3, 2
@@ -177,10 +177,10 @@ def feed_forward(
 
     def by_module(x: Array, context: Context) -> Forward:
         assert isinstance(activation, Module)
-        h, in_backward = linear1.forward(x)  # 1
+        h, in_backward = linear1.run(x)  # 1
         a, act_backward = activation.forward(h)  # 2
         d, drop_backward = dispatch(ops.dropout, a, *dropout_of(dropout, context))  # 3
-        y, out_backward = linear2.forward(d)  # 4
+        y, out_backward = linear2.run(d)  # 4
 
         def backward(dy: Array) -> tuple[Array, None]:
             return in_backward(act_backward(drop_backward(out_backward(dy)))), None

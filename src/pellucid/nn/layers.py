@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pellucid import ops
 from pellucid.core.array import Array, float32, host, to_host
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import dispatch
+from pellucid.core.vjp import Backward, dispatch
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
 from pellucid.nn.function import (
@@ -48,7 +49,15 @@ class Linear(Module):
     def forward(self, input: Array) -> Forward:
         """Return (y, backward)."""
         bias = None if self.bias is None else self.bias.data
-        y, back = functional.linear.forward(input, self.weight.data, bias)
+        return self._learning(*functional.linear.forward(input, self.weight.data, bias))
+
+    def run(self, x: Array) -> Forward:
+        """Return (y, backward) for rows (T, E), without the checks of `forward`."""
+        bias = None if self.bias is None else self.bias.data
+        return self._learning(*dispatch(ops.linear, x, self.weight.data, bias))
+
+    def _learning(self, y: Array, back: Backward) -> Forward:
+        """Return (y, backward), backward adding to the parameters' gradients."""
 
         @single_use
         def backward(dy: Array) -> Array:

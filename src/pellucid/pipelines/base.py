@@ -11,7 +11,7 @@ import numpy as np
 
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
-from pellucid.data.tokenizers import TokenizerLike
+from pellucid.data.tokenizers import TokenizerLike, settled
 from pellucid.generation import Decodes, SampleConfig, SearchConfig, sample, sample_stream, search
 from pellucid.models.quantize import Arithmetic
 
@@ -70,9 +70,9 @@ class GenerationPipeline(ABC):
     """What compiled decoding multiplies; int8 for a model that was stored in it."""
 
     def __post_init__(self) -> None:
-        if self.prefix and (unknown := self.target.unknown_characters([self.prefix])):
+        if self.prefix and (unknown := self.target.unknown([self.prefix])):
             raise UsageError(
-                "prefix holds characters that the model has no tokens for: "
+                f"prefix holds {self.target.unit} that the model has no tokens for: "
                 + " ".join(map(repr, unknown))
             )
         asked, room = (self.sampling or self.search).max_length, self.room([])
@@ -173,7 +173,7 @@ class GenerationPipeline(ABC):
             [self.prefix_tokens] if self.prefix else (),
         ):
             said += [token for _, token in spoken]
-            whole = self.written(tokens, said).rstrip("\ufffd")
+            whole = settled(self.written(tokens, said), self.target)
             if len(whole) > len(shown):
                 yield whole[len(shown) :]
                 shown = whole

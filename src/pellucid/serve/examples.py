@@ -31,8 +31,8 @@ def use_of(pipeline: Any, family: ModelFamily, languages: tuple[str, str] | None
         return family.task
     if languages is not None:
         return "translate"
-    spaceless = bool(pipeline.source.unknown_characters([" "]))
-    phonetic = not pipeline.target.unknown_characters([PHONETIC])
+    spaceless = bool(pipeline.source.unknown([" "]))
+    phonetic = not pipeline.target.unknown([PHONETIC])
     return "pronounce" if spaceless and phonetic else "chat"
 
 
@@ -50,7 +50,7 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
 
     def cost(text: str) -> tuple[int, float]:
         plain = text.replace(MASK, "")
-        unknown = sum(tokenizer.unknown_characters([plain]).values())
+        unknown = sum(tokenizer.unknown([plain]).values())
         return unknown, len(tokenizer.encode(plain)) / len(plain.encode())
 
     try:

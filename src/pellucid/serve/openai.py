@@ -15,6 +15,7 @@ import numpy as np
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from pellucid.data.tokenizers import settled
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.serve.batcher import Job
 from pellucid.serve.fields import MODEL, Field, RequestError, read
@@ -183,7 +184,7 @@ class Text:
         if self.stopped:
             return ""
         text = self.served.text(self.source, tokens)
-        text = text if whole else text.rstrip("\ufffd")
+        text = text if whole else settled(text, self.served.pipeline.target)
         found = [place for stop in self.stops if (place := text.find(stop)) >= 0]
         if found:
             text, self.stopped = text[: min(found)], True

@@ -100,26 +100,50 @@ class TokenizerConfig:
     """How text is tokenized. The tokenizer is learnt from the training data only."""
 
     kind: TokenizerName = "bpe"
-    """bpe: byte-level pieces, which can write any text. char: whole characters."""
+    """bpe: byte-level pieces, which can write any text. char: whole characters. word: whole words,
+    or other symbols with spaces between them, such as phones."""
+    target_kind: TokenizerName | None = None
+    """The kind of the target's tokenizer, where it is another."""
     vocab_size: int = 8000
     """Largest vocabulary, the four special tokens included; the text may give fewer."""
     shared: bool = False
     """One vocabulary for both sides; a model of one text always has one."""
     normalise: tuple[str, ...] = ()
-    """Applied to every text first, in order: nfc, lowercase, punctuation, whitespace."""
+    """Applied to every text first, in order: nfc, nfd (Hangul into letters, accents off their
+    letters; answers are composed again), lowercase, punctuation, whitespace."""
     dropout: float = 0.0
     """BPE-dropout: share of the merges left out while training, drawn anew for every batch; 0.1 is
     usual. Batches then have more tokens than batch_tokens says."""
 
     def __post_init__(self) -> None:
         normaliser(self.normalise)  # refuses a name it does not know
+        if self.target_kind == self.kind:
+            object.__setattr__(self, "target_kind", None)
+        if self.shared and self.target_kind is not None:
+            raise UsageError(
+                f'target_kind = "{self.target_kind}" needs a vocabulary for each side: leave out '
+                "shared = true"
+            )
         if not 0 <= self.dropout <= 1:
             raise UsageError(f"tokenizer.dropout must be from 0 to 1, got {self.dropout}")
-        if self.dropout and self.kind != "bpe":
-            raise UsageError(
-                f'tokenizer.dropout leaves out merges, and kind = "{self.kind}" has none; leave it '
-                'out, or set kind = "bpe"'
-            )
+        for kind in (self.kind, self.target_kind or self.kind):
+            if self.dropout and kind != "bpe":
+                raise UsageError(
+                    f'tokenizer.dropout leaves out merges, and kind = "{kind}" has none; leave it '
+                    'out, or set kind = "bpe"'
+                )
+
+
+@dataclass(frozen=True)
+class StartConfig:
+    """The model that a run begins with, in place of a new one."""
+
+    folder: Path
+    """Where it was when the run began, which keeps a copy."""
+    sha256: str = ""
+    """Checksum of its files; a run writes it, and cannot be resumed with another model."""
+    model_type: str = ""
+    """Hugging Face's name of its architecture; empty for a model folder of Pellucid's."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +151,9 @@ class EvaluationConfig:
     """What is scored on held-out pairs besides the loss."""
 
     metric: MetricName = "none"
-    """error_rates: edits per code point (PER) and share of outputs with any edit (WER). bleu: BLEU
-    and chrF by sacreBLEU, for sentences."""
+    """error_rates: edits per character, or per word where the target's tokenizer is one of words
+    (PER), and share of outputs with any edit (WER). bleu: BLEU and chrF by sacreBLEU, for
+    sentences."""
     pairs: int = 500
     """Held-out pairs decoded at each validation during training; the final score takes all."""
 
@@ -364,6 +389,8 @@ class RunConfig:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    start: StartConfig | None = None
+    """The model to begin with; unset: a new one."""
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -403,6 +430,12 @@ def load_recipe(name: str) -> RunConfig:
 
     Raises `UsageError` when there is none (suggesting the nearest), or for an error in it.
     """
+    values, source, _ = recipe_values(name)
+    return from_mapping(RunConfig, values, source)
+
+
+def recipe_values(name: str) -> tuple[dict[str, Any], str, bool]:
+    """Return what `load_recipe` reads, its name in errors, and whether it is the user's own."""
     path = Path(name)
     if path.is_dir():
         path = path / "config.toml"
@@ -416,5 +449,5 @@ def load_recipe(name: str) -> RunConfig:
                 f"{', '.join(recipe_names())}"
             )
         with as_file(files("pellucid") / "recipes" / f"{name}.toml") as recipe:
-            return from_mapping(RunConfig, read_toml(recipe), recipe.name)
-    return from_mapping(RunConfig, read_toml(path), str(path))
+            return read_toml(recipe), recipe.name, False
+    return read_toml(path), str(path), True

@@ -34,6 +34,7 @@ from pellucid.evaluation.loss import held_out_loss
 from pellucid.evaluation.metrics import METRICS
 from pellucid.families import FAMILIES, family_of
 from pellucid.families.folder import (
+    CARD,
     TARGET_TOKENIZER,
     TOKENIZER,
     folder_size,
@@ -41,13 +42,15 @@ from pellucid.families.folder import (
     token_error,
     tokenizer_files,
 )
+from pellucid.interop.huggingface import write_pretrained
 from pellucid.models import config as models
 from pellucid.models.quantize import WeightFormat
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import model_card, note_quantized
 from pellucid.training.config import ADDED, PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
-from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
+from pellucid.training.run import START, RunFolder, check_resumed, checkpoint_settings
+from pellucid.training.start import opened
 from pellucid.training.trainer import Trainer, ValidationMetric
 from pellucid.training.workers import Workers
 
@@ -108,11 +111,24 @@ def make_tokenizers(config: TokenizerConfig, pairs: Splits) -> tuple[Tokenizer, 
     """Learn the source's and the target's tokenizer from the training side; they may be one."""
     sources = [pair.source for pair in pairs.train]
     targets = [text for pair in pairs.train for text in pair.targets]
-    sides = [sources + targets] if config.shared else [sources, targets]
+    sides = [(sources + targets, config.kind)]
+    if not config.shared:
+        sides = [(sources, config.kind), (targets, config.target_kind or config.kind)]
+    for texts, kind in sides:
+        if kind == "word" and len(set(texts)) > len(texts) // 2 and not any(map(_spaced, texts)):
+            _log.warning(
+                "none of %s texts has a space, so each is one token, and most of them are seen "
+                "once: put spaces between the symbols, or choose the tokenizer char",
+                f"{len(texts):,}",
+            )
     made = [
-        train_tokenizer(texts, config.kind, config.vocab_size, config.normalise) for texts in sides
+        train_tokenizer(texts, kind, config.vocab_size, config.normalise) for texts, kind in sides
     ]
     return made[0], made[-1]
+
+
+def _spaced(text: str) -> bool:
+    return len(text.split()) > 1
 
 
 def train_run(
@@ -141,6 +157,11 @@ def train_run(
     then finished and saved, a trained model is written.
     """
     check_device(device, precision)
+    if config.start is not None and config.start.model_type and weights != "float32":
+        raise UsageError(
+            f"the model is written as transformers reads it, in float32; leave --weights {weights} "
+            "out"
+        )
     if device != CPU and config.training.parts is not None:
         raise UsageError("training.parts divides steps on the CPU; leave it or --device out")
     workers = workers or Workers()
@@ -176,19 +197,26 @@ def _train_run(
     resumed = checkpoint_settings(folder) if resume and first else None
     if resumed is not None:  # checked before a model is made of them
         # The model has learnt what its tokens mean, so a tokenizer's change cannot be accepted.
-        fixed = {"tokenizer": to_mapping(config.tokenizer)}
+        fixed = {"tokenizer": _settings(config)["tokenizer"]}
         check_resumed(folder, resumed, fixed if accept_changes else {"model": _chosen(config)})
+    start = None
+    if config.start is not None:
+        start = opened(config.start, folder if resume else None, accept_changes)
+        config = replace(config, start=replace(config.start, sha256=start.config.sha256))
     pairs = read_material(config)
     config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
-    kept = _kept_tokenizers(folder, config) if resumed is not None else []
+    kept = _kept_tokenizers(folder, config) if resumed is not None and start is None else []
+    if start is not None:
+        untaught = start.pipeline(config)
+    elif workers.size == 1:
+        untaught = untrained(config, kept or _learn_tokenizers(config, pairs))
+    else:
+        untaught = untrained(config, _shared_tokenizers(config, pairs, kept, workers))
     trained, examples, config = prepare(
-        config,
-        pairs,
-        kept if workers.size == 1 else _shared_tokenizers(config, pairs, kept, workers),
-        check_data=resume and not accept_changes,
+        config, pairs, untaught, check_data=resume and not accept_changes
     )
     digest = config.data.sha256
-    if resumed is not None and not kept and resumed["data"]["sha256"] != digest:
+    if resumed is not None and not (kept or start) and resumed["data"]["sha256"] != digest:
         raise UserError(
             f"{folder}: the training data is not what this run was started with, and it began "
             "before runs kept their tokenizers, so that what its tokens mean is no longer known; "
@@ -196,25 +224,30 @@ def _train_run(
         )
     judged = scoring(config, pairs.valid)
     compared = {"training data": digest[:12], "validation data": judged["held_out"][:12]}
+    if start is not None:
+        compared["model to begin with"] = start.config.sha256[:12]
     workers.agree("data", compared)
     batches_of(examples, config, trained)  # raises for wrong sizes before there is a folder
     place(trained.model, device, precision)
     if first:
         say(_account(pairs, examples, trained))
-    opened = (
+    folder_of_run = (
         RunFolder(
             folder,
             _settings(config),
             resume=resume,
             accept_changes=accept_changes,
-            further=tokenizer_files(trained),
+            further={} if start is not None else tokenizer_files(trained),
             scoring=judged,
             device=described(device, precision),
         )
         if first
         else nullcontext()
     )
-    with opened as run:
+    with folder_of_run as run:
+        if run is not None and start is not None:
+            run.begin()
+            start.keep(folder / START)
         workers.begin()
         trainer = trainer_of(
             trained,
@@ -243,7 +276,10 @@ def _train_run(
         if result.interrupted is not None:
             return Outcome(trained, pairs, None, result.interrupted)
         made = note_quantized(card(folder, config, scores), weights)
-        save_model(folder / "model", trained, made, weights)
+        if config.start is not None and config.start.model_type:
+            write_pretrained(trained.model, folder / START, folder / "model", {CARD: made.encode()})
+        else:
+            save_model(folder / "model", trained, made, weights)
         if scores is not None:
             written = ", ".join(f"{k} {v}" for k, v in scores.written().items())
             held_out = Text(f"held out: {written}", f"평가용 데이터: {written}")
@@ -276,16 +312,16 @@ def _shared_tokenizers(
 def prepare(
     config: RunConfig,
     pairs: Splits,
-    tokenizers: Sequence[Tokenizer] = (),
+    trained: Pipeline | None = None,
     *,
     check_data: bool = False,
 ) -> tuple[Pipeline, Examples, RunConfig]:
     """Return a model to train, its training data, and the settings completed from the data.
 
-    tokenizers: those to use; none: they are learnt from the training side. check_data: raise
-    `UserError` where data.sha256 is set and is not that of the data.
+    trained: the model; None: a new one, with tokenizers learnt from the training side. check_data:
+    raise `UserError` where data.sha256 is set and is not that of the data.
     """
-    trained = untrained(config, tokenizers or _learn_tokenizers(config, pairs))
+    trained = trained or untrained(config, _learn_tokenizers(config, pairs))
     examples = encode(trained, pairs.train, config, pairs.first_target_only)
     if check_data and config.data.sha256 not in ("", examples.digest):
         raise UserError(
@@ -397,6 +433,8 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         for name, before in added.items():
             if settings[part].get(name) == before == defaults[name]:
                 settings[part].pop(name, None)  # None is not in it
+    if config.start is not None and config.start.model_type:
+        settings["tokenizer"] = {"shared": True}  # another program's, of which no more is known
     return settings
 
 
@@ -492,6 +530,12 @@ def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
             f"{corpus.about}. Origin: {corpus.origin}. Licence: {corpus.licence}. "
             f"Cite: {corpus.citation}."
         ]
+    if config.start is not None:
+        kind = config.start.model_type or "Pellucid"
+        data.append(
+            f"It began from the model in {config.start.folder.resolve().name} ({kind}, SHA-256 "
+            f"{config.start.sha256[:12]}…), with all that it had learnt."
+        )
     return model_card(
         folder.resolve().name,
         about=f"{family_of(config.model).about} {config.description}".strip(),

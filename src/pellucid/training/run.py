@@ -1,5 +1,5 @@
-"""A run is a folder: config.toml as resolved, metrics.jsonl, checkpoints/, model/, and other files
-that resuming needs unchanged, such as its tokenizers.
+"""A run is a folder: config.toml as resolved, metrics.jsonl, checkpoints/, model/, and what else
+resuming needs unchanged: its tokenizers, or start/, the model that it began with.
 
 Opening it takes its lock; resuming it finds the newest checkpoint and compares the settings with
 those it was made with. Nothing is written before every check has passed:
@@ -45,6 +45,7 @@ from pellucid.training.lock import Lock
 logger = logging.getLogger(__name__)
 
 CONFIG, METRICS, CHECKPOINTS, MODEL = "config.toml", "metrics.jsonl", "checkpoints", "model"
+START = "start"  # a setting, and the folder of the model that it names
 LOCK = ".lock"
 
 
@@ -167,7 +168,7 @@ class RunFolder:
             return
         with saving(self.path):
             if _holds_run(self.path):  # then what was left half written is the run's own
-                remove_temporary(self.path, CONFIG, MODEL, *self.further)
+                remove_temporary(self.path, CONFIG, MODEL, START, *self.further)
                 remove_temporary(self.checkpoints, "step-*")
             self.checkpoints.mkdir(exist_ok=True)
         # The settings come first: they mark the folder as a run.
@@ -252,6 +253,9 @@ class RunFolder:
                     "; ".join(moved),
                 )
 
+    def _others(self) -> list[str]:
+        return [METRICS, *self.further, *([START] if START in self.settings else [])]
+
     def _check_before(self, resume: bool) -> None:
         """Refuse what can be refused before anything is written."""
         path = self.path
@@ -280,7 +284,7 @@ class RunFolder:
                     f"{path}: already holds a run; resume it ({self.resume_command}), or "
                     "choose another folder"
                 )
-        elif held := [*saved, *(n for n in (METRICS, *self.further) if (path / n).exists())]:
+        elif held := [*saved, *(n for n in self._others() if (path / n).exists())]:
             raise UserError(
                 f"{path}: already holds {', '.join(held)}, which a run would overwrite; move it "
                 "away, or choose another folder"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -172,7 +173,7 @@ class Trainer:
         parameters = sum(math.prod(p.shape) for _, p in self.model.named_parameters())
         self._tell(Started, parameters, config.steps, config.epochs, config.minutes)
         self.model.train()
-        with stop_on_signals(self.stopping) as request:
+        with _old_objects_kept(), stop_on_signals(self.stopping) as request:
             while state.stopped is None:
                 told = self._step(request)
                 if self.workers.size == 1:
@@ -454,6 +455,19 @@ class Trainer:
             except BrokenPipeError:  # the reader of what it prints has gone
                 self.listeners.remove(listener)
                 self._unheard = True
+
+
+@contextmanager
+def _old_objects_kept() -> Iterator[None]:
+    """Spare Python's search for garbage the objects that are there: they outlive training.
+
+    Each search through the compiler's and the data's objects takes as long as several steps.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def optimizer_of(

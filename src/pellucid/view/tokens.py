@@ -61,9 +61,9 @@ def labels(
         table = _bytes_of_pieces(cast("Tokenizer", tokenizer))
         return _from_bytes([_special(specials[i]) if i in specials else table[i] for i in ids])
     texts = tokenizer.tokens(ids)
-    own, given = 0, ""
-    if kind == "char":
-        own, given = SPECIALS, cast("Tokenizer", tokenizer).normalised(text or "")
+    own, given = 0, []
+    if kind is not None:
+        own, given = SPECIALS, cast("Tokenizer", tokenizer).units(text or "")
     made = []
     for place, (i, shown) in enumerate(zip(ids, texts, strict=True)):
         if i in specials:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,8 @@ def test_work_is_divided_for_as_many_threads_as_there_are(
     def counted(self: Kernel, *arguments: Any) -> Any:
         if isinstance(self, threads.ParallelKernel):
             name = f"{self._f.__module__.rsplit('.', 1)[-1]}.{self._f.__name__}"
-            made[name] = max(made.get(name, 0), arguments[2])
+            ends = (0, *arguments[2 : 2 + self.stages])
+            made[name] = max(made.get(name, 0), *(end - begin for begin, end in pairwise(ends)))
         return call(self, *arguments)
 
     monkeypatch.setattr(Kernel, "__call__", counted)

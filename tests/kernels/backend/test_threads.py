@@ -16,6 +16,16 @@ def _count(task: Any, tasks: Any, done: Any) -> None:
     done[task] += tasks
 
 
+@threads.parallel("i8[::1],i8[::1]", stages=2)
+def _two_stages(task: Any, first: Any, tasks: Any, done: Any, seen: Any) -> None:
+    """The first stage takes a while; the second counts what of it is over."""
+    if task < first:
+        for _ in range(1000):
+            done[task] = done[task] * 3 % 1001 + 1
+    else:
+        seen[task - first] += np.count_nonzero(done)
+
+
 @threads.parallel("i8,i8[::1]")
 def _meet(task: Any, tasks: Any, polls: Any, met: Any) -> None:
     """Each of two tasks waits for the other, so that one thread alone would wait in vain."""
@@ -48,6 +58,15 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("tasks", [1, 2, 17])
 def test_every_task_runs_once(tasks: int) -> None:
     assert _counted(tasks) == [tasks] * tasks
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("first, second", [(1, 1), (2, 17), (17, 2)])
+def test_a_stage_begins_when_the_one_before_it_is_over(first: int, second: int) -> None:
+    for _ in range(100):
+        done, seen = np.zeros(first, np.int64), np.zeros(second, np.int64)
+        _two_stages(first, first + second, done, seen)
+        assert seen.tolist() == [first] * second
 
 
 @pytest.mark.usefixtures("two_threads")

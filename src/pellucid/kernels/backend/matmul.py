@@ -30,15 +30,24 @@ _COPIED = 1 << 12  # numbers copied, likewise
 
 Array = np.ndarray
 _f = np.float32
-_NOTHING = np.empty(0, np.float32)
+NOTHING = np.empty(0, np.float32)
 
 
 def panels(b: Array) -> Array:
     """Copy B (k, n) into panels (⌈n / WIDTH⌉, k · WIDTH), zeros after the last column."""
-    k, n = b.shape
-    packed = np.empty((-(-n // WIDTH), k * WIDTH), np.float32)
-    _pack(threads.task_count(b.size, _COPIED), writeable(b), packed)
+    packed = empty_panels(*b.shape)
+    _pack(copying_tasks(packed), writeable(b), packed)
     return packed
+
+
+def empty_panels(k: int, n: int) -> Array:
+    """Return memory for the panels of a matrix of this shape."""
+    return np.empty((-(-n // WIDTH), k * WIDTH), np.float32)
+
+
+def copying_tasks(packed: Array) -> int:
+    """Return how many tasks to make of copying a matrix into these panels."""
+    return threads.task_count(packed.size, _COPIED)
 
 
 def multiply(
@@ -54,28 +63,45 @@ def multiply(
     A has its numbers next to each other along one of its two axes, C along its rows. `sums` (m,)
     gets the sums of A's rows if A is a transposed array: its blocks are copied anyway.
     """
-    work = len(a) * packed.size
-    rows = columns = 1
-    if work >= 2 * _WORK:
-        rows = min(threads.task_count(work, _WORK), threads.task_count(len(a), ROWS))
-        # Where there are too few rows for the threads, the panels are divided among the tasks too.
-        columns = threads.task_count(work // rows, _WORK, most=-(-threads.count() // rows))
-        columns = min(columns, max(len(packed), 1))
+    tasks, columns = division(len(a), packed)
     _multiply(
-        rows * columns,
+        tasks,
         columns,
         a,
         packed,
         c,
-        _NOTHING if bias is None else bias,
+        NOTHING if bias is None else bias,
         add,
-        _NOTHING if sums is None else sums,
+        NOTHING if sums is None else sums,
     )
     return c
 
 
+def division(rows: int, packed: Array) -> tuple[int, int]:
+    """Return into how many tasks to divide a product of so many rows, and in how many columns."""
+    work = rows * packed.size
+    if work < 2 * _WORK:
+        return 1, 1
+    down = min(threads.task_count(work, _WORK), threads.task_count(rows, ROWS))
+    # Where there are too few rows for the threads, the panels are divided among the tasks too.
+    right = threads.task_count(work // down, _WORK, most=-(-threads.count() // down))
+    right = min(right, max(len(packed), 1))
+    return down * right, right
+
+
 @threads.parallel("f4[:,:],f4[:,::1]")
 def _pack(task, tasks, b, packed):
+    pack(task, tasks, b, packed)
+
+
+@threads.parallel("i8,f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1]")
+def _multiply(task, tasks, columns, a, packed, c, bias, add, sums):
+    multiply_task(task, tasks, columns, a, packed, c, bias, add, sums)
+
+
+@inner(signature="void(i8,i8,f4[:,:],f4[:,::1])")
+def pack(task, tasks, b, packed):
+    """Do a task of `panels`."""
     k, n = b.shape
     first, last = threads.slice_of(task, tasks, len(packed))
     down, right = b.strides[0] // 4, b.strides[1] // 4
@@ -95,8 +121,9 @@ def _pack(task, tasks, b, packed):
                 packed[panel, i * WIDTH + j] = _f(0.0)
 
 
-@threads.parallel("i8,f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1]")
-def _multiply(task, tasks, columns, a, packed, c, bias, add, sums):
+@inner()
+def multiply_task(task, tasks, columns, a, packed, c, bias, add, sums):
+    """Do a task of `multiply`, of so many that `division` names."""
     begin, end = threads.slice_of(task // columns, tasks // columns, len(a))
     left, right = threads.slice_of(task % columns, columns, len(packed))
     multiply_rows(a, packed, c, bias, add, sums, begin, end, left, right)

@@ -10,6 +10,8 @@ import numpy as np
 from pellucid.core.rng import Rng, keep_threshold
 from pellucid.core.vjp import check_gradient
 from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.math import mix
 
 Array = np.ndarray
 _NUMBERS = 1 << 14  # numbers worth a separate task
@@ -19,12 +21,13 @@ _SUMS = 16  # partial sums of one kernel at most
 class Bits(NamedTuple):
     """What a kernel needs to draw dropout's bits of rows; threshold 0 keeps everything."""
 
-    starts: Array  # (T,) uint32: the hash of each row, empty without dropout
+    names: Array  # (T,) uint32: the names of the rows, empty without dropout
+    site: np.uint32
     threshold: np.uint32
     scale: np.float32  # 1 / (1 − p)
 
 
-KEEP_ALL = Bits(np.empty(0, np.uint32), np.uint32(0), np.float32(1.0))
+KEEP_ALL = Bits(np.empty(0, np.uint32), np.uint32(0), np.uint32(0), np.float32(1.0))
 
 
 def is_rows(x: Array) -> bool:
@@ -101,8 +104,14 @@ def dropout_bits(p: float, rng: Rng | None, rows: tuple[int, ...]) -> Bits | Non
         return KEEP_ALL
     if not 0.0 < p < 1.0 or (rng.rows is not None and rng.rows.shape != rows):
         return None
-    starts = rng.row_hash(rows).reshape(-1)
-    return Bits(starts, keep_threshold(p), np.float32(1.0 / (1.0 - p)))
+    names = writeable(np.ascontiguousarray(rng.row_names(rows))).reshape(-1)
+    return Bits(names, np.uint32(rng.site_key()), keep_threshold(p), np.float32(1.0 / (1.0 - p)))
+
+
+@inner()
+def row_start(names, row, site):
+    """Return the start of a row's sequence of bits: the twin of `Rng.row_hash`."""
+    return mix(np.uint32(names[row] ^ site))
 
 
 def row_tasks(rows: int, width: int) -> int:

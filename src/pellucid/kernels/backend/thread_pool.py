@@ -186,15 +186,16 @@ def _call(_context, code, data, task):
 
 
 @instruction
-def this_call(_context):
+def this_call(_context, first):
     """Return a job, the addresses of its function and arguments, good until this call returns.
 
     The function calls the kernel that contains this instruction, with the arguments of this call
-    but for the second, `task`. So a kernel and its job are compiled once, as one function.
+    but for the second, `task`: its tasks are counted from `first`. So a kernel and its jobs are
+    compiled once, as one function.
     """
 
     def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        arguments = builder.function.args[_FIRST:]
+        arguments = [*builder.function.args[_FIRST:], values[0]]
         block = ir.LiteralStructType([argument.type for argument in arguments])
         data = cgutils.alloca_once(builder, block)
         for i, argument in enumerate(arguments):
@@ -203,19 +204,22 @@ def this_call(_context):
         job = [builder.ptrtoint(code, _i64), builder.ptrtoint(data, _i64)]
         return context.make_tuple(builder, sig.return_type, job)
 
-    return types.UniTuple(types.intp, 2)(), emit
+    return types.UniTuple(types.intp, 2)(types.intp), emit
 
 
 def _emit_run_task(module: Any, kernel: Any, block: Any) -> Any:
-    function = ir.Function(module, _run_task, f"pellucid_task_{kernel.name}")
+    name = f"pellucid_task_{kernel.name}"
+    if name in module.globals:  # the kernel has several stages
+        return module.globals[name]
+    function = ir.Function(module, _run_task, name)
     function.linkage = "internal"
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     data, task = function.args
     data = builder.bitcast(data, block.as_pointer())
-    arguments = [
-        task if i == _TASK else builder.load(cgutils.gep_inbounds(builder, data, 0, i))
-        for i in range(len(block.elements))
-    ]
+    *arguments, first = (
+        builder.load(cgutils.gep_inbounds(builder, data, 0, i)) for i in range(len(block.elements))
+    )
+    arguments[_TASK] = builder.add(task, first)
     results = [builder.alloca(argument.type.pointee) for argument in kernel.args[:_FIRST]]
     for result in results:
         builder.store(ir.Constant(result.type.pointee, None), result)

@@ -12,6 +12,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
 
@@ -97,14 +98,25 @@ def pool() -> int:
 
 
 class ParallelKernel(Kernel):
-    """A kernel f(task, tasks, *arguments); a call (tasks, *arguments) runs every task."""
+    """A kernel f(task, tasks, *arguments); a call (tasks, *arguments) runs every task.
 
-    def __call__(self, tasks: int, *arguments: Any) -> None:
-        super().__call__(pool() if tasks > 1 else 0, _ALL, tasks, *arguments)
+    One of several stages is f(task, *ends, *arguments): the tasks of a stage are those from the end
+    of the one before it to its own, and they begin when all of that one's are over. The last end is
+    the number of tasks.
+    """
+
+    def __init__(self, f: Callable[..., Any], signature: Any, stages: int = 1) -> None:
+        super().__init__(f, signature)
+        self.stages = stages
+
+    def __call__(self, *arguments: Any) -> None:
+        super().__call__(
+            pool() if arguments[self.stages - 1] > self.stages else 0, _ALL, *arguments
+        )
 
     def body(self) -> Callable[..., Any]:
         """Return what is compiled: f, inside a function that distributes its own tasks."""
-        _, _, *names = inspect.signature(self._f).parameters
+        _, *names = inspect.signature(self._f).parameters
         arguments = ", ".join(names)
         scope: dict[str, Any] = {
             "f": njit(inline="always")(self._f),
@@ -112,30 +124,36 @@ class ParallelKernel(Kernel):
             "this_call": this_call,
             "__name__": self._f.__module__,
         }
+        ends = ["0", *names[: self.stages]]
+        run_stages = "".join(
+            f"        run_tasks(pool, {end} - {first}, this_call({first}))\n"
+            for first, end in pairwise(ends)
+        )
         exec(
-            f"def run(pool, task, tasks, {arguments}):\n"
+            f"def run(pool, task, {arguments}):\n"
             f"    if task == {_ALL}:\n"
-            f"        run_tasks(pool, tasks, this_call())\n"
+            f"{run_stages}"
             f"    else:\n"
-            f"        f(task, tasks, {arguments})\n",
+            f"        f(task, {arguments})\n",
             scope,
         )
         run: Callable[..., Any] = scope["run"]
         return run
 
 
-def parallel(*arguments: Any) -> Callable[[Callable[..., Any]], ParallelKernel]:
+def parallel(*arguments: Any, stages: int = 1) -> Callable[[Callable[..., Any]], ParallelKernel]:
     """Make a `ParallelKernel` of the function below, given Numba's types of its arguments.
 
     The types are one string or, where some are named tuples, objects. Numba compiles no functions
     of any number of arguments, hence the `exec`.
     """
+    numbers = 2 + stages  # pool, task and the ends
     signature = (
-        f"void(i8,i8,i8,{arguments[0]})"
+        f"void({'i8,' * numbers}{arguments[0]})"
         if isinstance(arguments[0], str)
-        else types.void(types.int64, types.int64, types.int64, *arguments)
+        else types.void(*[types.int64] * numbers, *arguments)
     )
-    return lambda f: ParallelKernel(f, signature)
+    return lambda f: ParallelKernel(f, signature, stages)
 
 
 def count() -> int:

@@ -1,0 +1,200 @@
+"""What a run begins with in place of a new model: one that exists, ours or Hugging Face's.
+
+Its sizes, settings, weights and tokenizers are kept; a recipe gives the data and the training. The
+run keeps a copy of the folder, from which it is resumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.files import folder_atomically
+from pellucid.core.settings import from_mapping, to_mapping
+from pellucid.data.tokenizers import Tokenizer
+from pellucid.families import FAMILIES, family_of
+from pellucid.families.folder import find_model, load_model, model_files
+from pellucid.pipelines import Pipeline
+from pellucid.training.config import (
+    DataConfig,
+    RunConfig,
+    StartConfig,
+    TokenizerConfig,
+    recipe_values,
+)
+from pellucid.training.run import START
+
+FREE = {
+    "model": (
+        "dropout",
+        "embedding_dropout",
+        "attention_dropout",
+        "activation_dropout",
+        "word_dropout",
+        "layer_drop",
+        "masked_share",
+    ),
+    "tokenizer": ("vocab_size", "dropout"),
+}
+"""Settings that may differ from the model's: neither its tensors nor its answers depend on them."""
+
+
+class Start(NamedTuple):
+    """A model to begin with."""
+
+    trained: Pipeline
+    config: StartConfig
+    files: Mapping[str, Path]
+    """What its folder holds, by name."""
+
+    @property
+    def tokenizer(self) -> TokenizerConfig:
+        """How it tokenizes; of another program's tokenizer only that both sides share it."""
+        made = family_of(self.trained).tokenizers(self.trained)
+        source, target = made[0], made[-1]
+        if not isinstance(source, Tokenizer):
+            return TokenizerConfig(shared=True)
+        return TokenizerConfig(
+            source.kind,
+            None if target.kind == source.kind else target.kind,
+            max(source.vocab_size, target.vocab_size),
+            shared=len(made) == 1 or source is target,
+            normalise=source.normalisers,
+        )
+
+    def pipeline(self, config: RunConfig) -> Any:
+        """Return the model to train, with the dropouts and the search of the settings.
+
+        Raises `UsageError` naming a setting that is not the model's, or that would change it.
+        """
+        here = self.config.folder
+        model = self.trained.model
+        for name, theirs, ours in (
+            ("model", model.config, config.model),
+            ("tokenizer", self.tokenizer, config.tokenizer),
+        ):
+            if type(theirs) is not type(ours):
+                raise _another_family(config.model.model_type, self)
+            for setting in fields(cast(Any, theirs)):
+                kept, given = getattr(theirs, setting.name), getattr(ours, setting.name)
+                foreign = name == "tokenizer" and self.config.model_type
+                if given != kept and (foreign or setting.name not in FREE[name]):
+                    known = "" if foreign else f", {kept!r}"
+                    raise UsageError(
+                        f"{name}.{setting.name} = {given!r}: {here} has its own{known}, which "
+                        "training keeps; leave the setting out"
+                    )
+        built = family_of(model).build(config.model)
+        built.load_state_dict(model.state_dict())
+        trained = replace(cast(Any, self.trained), model=built.eval())
+        if family_of(model).generates:
+            trained = replace(trained, search=config.search)
+        return trained
+
+    def keep(self, folder: Path) -> None:
+        """Copy the model's files into a folder, whole or not at all."""
+        if self.config.folder == folder:
+            return
+        with folder_atomically(folder) as temporary:
+            for name, path in self.files.items():
+                shutil.copyfile(path, temporary / name)
+
+
+def open_start(folder: Path, accept_changes: bool = False) -> Start:
+    """Read the model to begin with: a model folder of any kind, or a run's.
+
+    Raises `UserError` naming what is missing or damaged, a model that reads no texts or predicts no
+    tokens, and a tokenizer with more tokens than the model.
+    """
+    folder = find_model(folder)
+    trained = load_model(folder, accept_changes)
+    model, family = trained.model, family_of(trained)
+    for tokenizer, vocabulary in zip(family.tokenizers(trained), family.vocabularies, strict=True):
+        tokenizer.encode("")  # raises where there is none
+        entries = getattr(model.config, vocabulary)
+        if not isinstance(tokenizer, Tokenizer) and tokenizer.vocab_size > entries:
+            raise UserError(
+                f"{folder}: its tokenizer has {tokenizer.vocab_size} tokens, its model {entries}; "
+                "one of them belongs to another model"
+            )
+    if not getattr(model.config, "head", True):
+        raise UserError(
+            f"{folder}: the model has no layer that predicts tokens, so it cannot be trained on; "
+            "take a checkpoint with its head"
+        )
+    kind, names = model_files(folder)
+    files = {name: folder / name for name in names}
+    return Start(trained, StartConfig(folder, _digest(files), kind), files)
+
+
+def opened(config: StartConfig, run: Path | None, accept_changes: bool = False) -> Start:
+    """Open the model that a run begins with: from its own copy where it has one.
+
+    run: a run folder that is resumed. Raises `UserError` when it is not the model of `config`.
+    """
+    kept = None if run is None else run / START
+    there = kept is not None and kept.is_dir()
+    start = open_start(kept if kept and there else config.folder, accept_changes or there)
+    if config.sha256 not in ("", start.config.sha256):
+        raise UserError(
+            f"{start.config.folder}: is not the model that the run began with (start.sha256 "
+            "differs); put it back, or start a new run in another folder"
+        )
+    return start
+
+
+def load_recipe_from(name: str, start: Start) -> RunConfig:
+    """Return a recipe's data and training, for the model of `start`.
+
+    A recipe of Pellucid's gives way in what belongs to the model; so do `max_tokens` where the
+    model reads fewer. Raises `UsageError` for a recipe of another family, and for what a file of
+    the user's own sets and the model has otherwise.
+    """
+    values, source, own = recipe_values(name)
+    model, family = start.trained.model.config, family_of(start.trained)
+
+    def table(key: str) -> Mapping[str, Any]:
+        if not isinstance(found := values.get(key, {}), Mapping):
+            raise UsageError(f"{source}: {key}: expected a table, got {found!r}")
+        return found
+
+    usual = family.name if own else next(iter(FAMILIES))
+    if (wanted := table("model").get("model_type", usual)) != family.name:
+        raise _another_family(wanted, start)
+    held: dict[str, Any] = {"model": to_mapping(model), "tokenizer": to_mapping(start.tokenizer)}
+    if family.generates:
+        held["search"] = to_mapping(cast(Any, start.trained).search)
+    merged = {key: {**kept, **(table(key) if own else {})} for key, kept in held.items()}
+    data = dict(table("data"))
+    if not own or "max_tokens" not in data:
+        most = data.get("max_tokens", DataConfig().max_tokens)
+        data["max_tokens"] = min(most, model.max_position_embeddings - 2)
+    merged |= {"data": data, "start": to_mapping(start.config)}
+    config = from_mapping(RunConfig, {**values, **merged}, source)
+    start.pipeline(config)  # raises where they contradict each other
+    return config
+
+
+def _another_family(wanted: str, start: Start) -> UsageError:
+    family = family_of(start.trained)
+    learns = {"pairs": "pairs", "texts": "texts", "masked": "texts with masked tokens"}
+    there = FAMILIES[wanted].data if wanted in FAMILIES else ""
+    return UsageError(
+        f"the settings are for a {wanted} (it learns from {learns.get(there, 'other data')}), and "
+        f"{start.config.folder} is a {family.name} (it learns from {learns[family.data]}): take a "
+        "recipe of that family, or a TOML file with [data] and [training] only"
+    )
+
+
+def _digest(files: Mapping[str, Path]) -> str:
+    """Return the SHA-256 of the names and contents of files."""
+    whole = hashlib.sha256()
+    for name in sorted(files):
+        with files[name].open("rb") as file:
+            whole.update(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n".encode())
+    return whole.hexdigest()
