@@ -395,7 +395,8 @@ def parts(language: Language) -> str:
         names += [f"Hugging Face `{activation.huggingface[0]}`"] if activation.huggingface else []
         text = escaped(said(summary(activation.op.forward), language))
         text += f" ({say('gated')})" if activation.gates > 1 else ""
-        known.append((f"`{activation.name}`", text, yes[bool(activation.kernel)], ", ".join(names)))
+        fused = bool(activation.kernel) and activation.gates == 1
+        known.append((f"`{activation.name}`", text, yes[fused], ", ".join(names)))
     norms = [
         (
             f"`{norm.name}`",

@@ -35,6 +35,24 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "leaky relu": {"activation_function": "leaky_relu", "tie_embeddings": "all"},
 }
 
+LLAMA: dict[str, Any] = {
+    "norm": "pre", "norm_type": "rms_norm", "activation_function": "swiglu", "linear_bias": False,
+    "positions": "rotary", "num_key_value_heads": 1, "head_dim": 6,
+}  # fmt: skip
+MODERN: dict[str, dict[str, Any]] = {  # of both families; the activations are those of above
+    "rms norm": {"norm_type": "rms_norm"},
+    "grouped heads": {"d_model": 24, "num_attention_heads": 6, "num_key_value_heads": 2},
+    "llama": {**LLAMA, "rope_factor": 8.0, "rope_low_freq_factor": 1.0,
+              "rope_high_freq_factor": 4.0, "rope_original_positions": 16},
+    "qwen 3": {**LLAMA, "qk_norm": True, "attention_scale": "learned", "head_dim": 18,
+               "activation_function": "geglu"},
+    "gemma": {**LLAMA, "activation_function": "geglu_tanh", "sliding_window": 4},
+    "alibi": {"positions": "alibi", "attention_softcap": 1.5, "activation_function": "relu"},
+    "t5": {**LLAMA, "positions": "relative", "activation_function": "geglu", "norm": "post",
+           "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12,
+           "sliding_window": 15, "embedding_norm": True},
+}  # fmt: skip
+
 
 def shaken(model: Any) -> Any:
     noise = np.random.default_rng(0)
@@ -77,7 +95,10 @@ def sources(n: int = 17, seed: int = 1) -> list[list[int]]:
 
 MODELS = [*((seq2seq, settings) for settings in VARIANTS.values()), (language, {}),
           (language, {"attention_scale": "learned"}),
-          (language, {"norm": "post", "positions": "sinusoidal"})]  # fmt: skip
+          (language, {"norm": "post", "positions": "sinusoidal"}),
+          *((seq2seq, settings) for settings in MODERN.values()),
+          *((language, MODERN[name]) for name in ("llama", "qwen 3", "gemma", "alibi")),
+          (language, {**LLAMA, "parallel_blocks": True})]  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "settings"), MODELS)
@@ -115,7 +136,9 @@ def test_search_finds_what_the_plain_search_finds(
 
 
 @pytest.mark.parametrize("arithmetic", ["float32", "int8"])
-@pytest.mark.parametrize(("make", "settings"), [(seq2seq, {"norm": "pre"}), (language, {})])
+@pytest.mark.parametrize(
+    ("make", "settings"), [(seq2seq, {"norm": "pre"}), (language, {}), (language, MODERN["qwen 3"])]
+)
 def test_bits_do_not_depend_on_the_batch(
     make: Any, settings: dict[str, Any], arithmetic: Any
 ) -> None:
@@ -210,7 +233,9 @@ def test_no_inputs_no_answers() -> None:
     assert search(compile_model(seq2seq()), Packed.of([])) == []
 
 
-@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize(
+    "settings", [*VARIANTS.values(), *MODERN.values()], ids=[*VARIANTS, *MODERN]
+)
 def test_compiled_decoding_is_as_close_to_float64_as_the_ops(settings: dict[str, Any]) -> None:
     model = seq2seq(**settings)
     exact = Seq2Seq(model.config, dtype=np.float64).eval()
@@ -300,7 +325,12 @@ def round_inputs(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("make", "settings"),
-    [(language, {}), *((seq2seq, VARIANTS[name]) for name in ("article 003", "article 004"))],
+    [
+        (language, {}),
+        *((seq2seq, VARIANTS[name]) for name in ("article 003", "article 004")),
+        (language, MODERN["qwen 3"]),
+        (seq2seq, MODERN["alibi"]),
+    ],
 )
 def test_int8_steps_match_the_model_with_rounded_inputs(
     make: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch

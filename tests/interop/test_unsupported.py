@@ -50,15 +50,15 @@ def test_readers_refuse_what_they_do_not_know(reader: Reader) -> None:
 
     records = describe(CONFIG)
     reader.check(records)
-    rotary = [
-        replace(record, kind="rotary") if isinstance(record, Positions) else record
+    spiral = [
+        replace(record, kind="spiral") if isinstance(record, Positions) else record
         for record in records
     ]
     strange: list[tuple[Any, str]] = [
-        (changed(records, kind="rms_norm"), r"Norm kind = 'rms_norm' \(supported: layer_norm\)"),
+        (changed(records, kind="max_norm"), r"Norm kind = 'max_norm' \(supported: layer_norm"),
         (
-            rotary,
-            r"Positions kind = 'rotary' \(supported: sinusoidal, sinusoidal_halves, learned\)",
+            spiral,
+            r"Positions kind = 'spiral' \(supported: sinusoidal, sinusoidal_halves, learned",
         ),
         ([*records, Convolution(stack="decoder", width=3)], r"Convolution \(supported: Embedding"),
     ]

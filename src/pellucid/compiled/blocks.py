@@ -11,7 +11,9 @@ one piece of compiled code, and it runs on one thread: other sentences are on th
 3.  A row's keys are named by number. Hypotheses that branch share the keys of their common tokens,
     and no key is ever copied when a beam changes its order.
 
-Heads are padded to whole vectors with zeros, which add nothing to a score.
+Heads are padded to whole vectors with zeros, which add nothing to a score. Norms, activations and
+what attention varies (`nn.variant`) are numbers in a stack's record: one compiled function computes
+them all, but for the function of the activation.
 """
 
 from __future__ import annotations
@@ -24,14 +26,15 @@ from pellucid.compiled.products import Products, Rounded
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp, inverse_root
 from pellucid.kernels.backend.matmul import HEIGHT
-from pellucid.kernels.backend.simd import LANES, WIDTH, full, get, load, store, total
+from pellucid.kernels.backend.simd import LANES, WIDTH, full, get, load, put, store, total
 from pellucid.kernels.backend.tile import padded
 
 SELF, MEMORY, FEED_FORWARD = range(3)
 # The columns of a program: the kind of block, where its arrays begin in w (the norm's weight, its
-# bias a row further; the first product and its bias; the last product and its bias), and the layer
-# whose keys it attends to.
-KIND, NORM, IN, IN_BIAS, OUT, OUT_BIAS, LAYER = range(7)
+# bias a row further, or −1 to read what the block before read; the first product and its bias; the
+# last product and its bias), the layer whose keys it attends to, and where the norms of the heads
+# of queries and keys begin, or −1.
+KIND, NORM, IN, IN_BIAS, OUT, OUT_BIAS, LAYER, HEAD_NORM = range(8)
 
 _f = np.float32
 _ZERO, _ONE = _f(0.0), _f(1.0)
@@ -49,48 +52,107 @@ class Scratch(NamedTuple):
     """(1, padded keys) of one row."""
     where: Any
     """(keys,): where each key of one row begins."""
+    turns: Any
+    """(m, D): the cosines and sines of every row's angles."""
     rounded: Rounded
     """What a product reads in int8."""
 
 
 @inner()
-def norm_rows(x, width, w, at, eps, y):
-    """Write LayerNorm(x) to y, which may be x."""
-    m, row = x.shape
+def norm_row(x, at, width, row, w, w_at, eps, centred, y, y_at):
+    """Write the norm of `width` numbers, which zeros pad to `row`, to y, which may be x.
+
+    It is LayerNorm, or RMSNorm if not `centred`.
+    """
     mean = _ONE / _f(width)
-    for i in range(m):
+    mu = _ZERO
+    if centred:
         sum_ = _ZERO
         for j in range(width):
-            sum_ += get(x, i * row + j)
+            sum_ += get(x, at + j)
         mu = sum_ * mean
-        squares = _ZERO
-        for j in range(width):
-            c = get(x, i * row + j) - mu
-            squares += c * c
-        r = inverse_root(squares * mean + eps)
-        for j in range(0, row, LANES):
-            h = (load(x, i * row + j) - mu) * r
-            store(y, i * row + j, h * load(w, at + j) + load(w, at + row + j))
+    squares = _ZERO
+    for j in range(width):
+        c = get(x, at + j) - mu
+        squares += c * c
+    r = inverse_root(squares * mean + eps)
+    for j in range(0, row, LANES):
+        h = (load(x, at + j) - mu) * r
+        store(y, y_at + j, h * load(w, w_at + j) + load(w, w_at + row + j))
 
 
 @inner()
-def attend(q, q_at, keys, where, apart, count, scale, heads, width, scores, out, out_at):
+def norm_rows(x, width, w, at, stack, y):
+    """Write the norm of rows x to y, which may be x."""
+    m, row = x.shape
+    for i in range(m):
+        norm_row(x, i * row, width, row, w, at, stack.eps, stack.centred, y, i * row)
+
+
+@inner()
+def norm_heads(x, at, heads, w, norm, stack):
+    """Apply an RMSNorm of its own to each of `heads` heads from x[at] on, in place."""
+    row = stack.padded_head
+    for head in range(heads):
+        here = at + head * row
+        norm_row(
+            x, here, stack.head_width, row, w, norm + 2 * head * row, stack.eps, 0, x, here
+        )  # fmt: skip
+
+
+@inner()
+def turn_heads(x, at, heads, row, turns, i, half):
+    """Rotate each of `heads` heads from x[at] on by the angles of row i, in place."""
+    for head in range(heads):
+        here = at + head * row
+        for c in range(half):
+            a, b = get(x, here + c), get(x, here + half + c)
+            cos, sin = turns[i, c], turns[i, half + c]
+            put(x, here + c, a * cos - b * sin)
+            put(x, here + half + c, b * cos + a * sin)
+
+
+@inner()
+def bend(scores, count, softcap, w, at, reach, distance):
+    """Keep one head's scores within ± softcap, add what distances add, and return the highest.
+
+    `at` is where the number of distance 0 is; the first key is `distance` positions back.
+    """
+    top = _NEVER
+    for j in range(count):
+        s = scores[0, j]
+        if softcap > _ZERO:
+            s = softcap * _f(np.tanh(s / softcap))
+        if at >= 0:
+            s += get(w, at + max(-reach, min(reach, distance - j)))
+        scores[0, j] = s
+        top = max(top, s)
+    return top
+
+
+@inner()
+def attend(q, q_at, keys, where, apart, count, stack, w, distances, distance, scores, out, out_at):
     """Attend from one row to `count` keys.
 
     Key j begins `where[j]` floats after the first of `keys`, its value `apart` floats later.
+    `distances` is where begins what distances add, or −1; key j is `distance` − j positions back.
     """
-    end = padded(count)
-    for head in range(heads):
-        here = head * width
+    end, width, scale = padded(count), stack.padded_head, stack.scale
+    sharing, wide = stack.heads // stack.key_heads, 2 * stack.reach + 1
+    for head in range(stack.heads):
+        here, there = head * width, head // sharing * width
         top = _NEVER
         for j in range(count):
-            at = where[j] + here
+            at = where[j] + there
             sums = load(q, q_at + here) * load(keys, at)
             for c in range(LANES, width, LANES):
                 sums = sums + load(q, q_at + here + c) * load(keys, at + c)
             s = total(sums) * scale
             scores[0, j] = s
             top = max(top, s)
+        if distances >= 0 or stack.softcap > _ZERO:
+            middle = distances + head * wide + stack.reach if distances >= 0 else distances
+            top = bend(scores, count, stack.softcap, w, middle, stack.reach, distance)
         for j in range(count, end):
             scores[0, j] = _NEVER
         weights = full(_ZERO)
@@ -102,7 +164,7 @@ def attend(q, q_at, keys, where, apart, count, scale, heads, width, scores, out,
         for c in range(0, width, LANES):
             mean = full(_ZERO)
             for j in range(count):
-                mean = mean + load(keys, where[j] + apart + here + c) * scores[0, j]
+                mean = mean + load(keys, where[j] + apart + there + c) * scores[0, j]
             store(out, out_at + here + c, mean * factor)
 
 
@@ -112,14 +174,16 @@ def scratch_with(products: Products) -> Any:
     @inner()
     def scratch(stack, rows, keys):
         """Return arrays for `rows` rows that attend to at most `keys` keys."""
-        span = stack.heads * stack.head_width
-        wide = max((3 * span + WIDTH - 1) // WIDTH * WIDTH, stack.padded_ffn)
+        span = stack.heads * stack.padded_head
+        every = span + 2 * stack.key_heads * stack.padded_head
+        wide = max((every + WIDTH - 1) // WIDTH * WIDTH, stack.gates * stack.padded_ffn)
         return Scratch(
             np.empty((rows, stack.padded_width), np.float32),
             np.empty((rows, wide), np.float32),
             np.empty((rows, span), np.float32),
             np.empty((1, padded(keys)), np.float32),
             np.empty(keys, np.int64),
+            np.empty((rows, 2 * len(stack.angles)), np.float32),
             products.scratch(rows, max(stack.padded_width, stack.padded_ffn, span)),
         )
 
@@ -134,11 +198,17 @@ def run_blocks_with(value: Any, products: Products) -> Any:
     round_, fill, add = products.round, products.fill, products.add
 
     @inner()
-    def activate(h, n):
-        """Apply the activation in place to the first n columns of h."""
+    def activate(h, n, gated):
+        """Apply the activation in place to the first n columns of h.
+
+        They are multiplied by the n columns from `gated` on, if it is not 0.
+        """
         for i in range(len(h)):
             for j in range(n):
                 h[i, j] = value(h[i, j])
+            if gated:
+                for j in range(n):
+                    h[i, j] *= h[i, gated + j]
 
     @inner()
     def run_blocks(stack, w, x, between, own, visible, memory):
@@ -151,17 +221,26 @@ def run_blocks_with(value: Any, products: Products) -> Any:
         """
         m, (e, row) = len(x), (stack.width, stack.padded_width)
         f, f_row = stack.ffn, stack.padded_ffn
-        heads, width, pre = stack.heads, stack.head_width, stack.pre_norm != 0
-        span = heads * width
+        f_wide, gated = stack.gates * f_row, f_row if stack.gates == 2 else 0
+        heads, key_heads, width = stack.heads, stack.key_heads, stack.padded_head
+        pre, span, kept = stack.pre_norm != 0, heads * width, key_heads * width
+        half = len(stack.angles)
         y, h, context = between.normed[:m], between.products[:m], between.contexts[:m]
         scores, where, counts = between.scores, between.where, visible.counts
-        rounded = between.rounded
+        rounded, turns = between.rounded, between.turns
         h_row = h.shape[1]
+        if half:
+            for i in range(m):
+                position = counts[i] - 1 if own.capacity else i - visible.keys[i, 0]
+                for c in range(half):
+                    angle = position * stack.angles[c]
+                    turns[i, c], turns[i, half + c] = _f(np.cos(angle)), _f(np.sin(angle))
         for b in range(len(stack.program)):
             line = stack.program[b]
             kind, norm = line[KIND], line[NORM]
             if pre:
-                norm_rows(x, e, w.floats, norm, stack.eps, y)
+                if norm >= 0:
+                    norm_rows(x, e, w.floats, norm, stack, y)
             else:
                 for i in range(m):
                     for j in range(0, row, LANES):
@@ -171,48 +250,59 @@ def run_blocks_with(value: Any, products: Products) -> Any:
                     end = min(first + HEIGHT, m)
                     into, some = y[first:end], h[: end - first]
                     round_(into, e, rounded)
-                    fill(into, rounded, e, w, line[IN], line[IN_BIAS], some, f_row // WIDTH)
-                    activate(some, f)
+                    fill(into, rounded, e, w, line[IN], line[IN_BIAS], some, f_wide // WIDTH)
+                    activate(some, f, gated)
                     round_(some, f, rounded)
                     add(some, rounded, f, w, line[OUT], line[OUT_BIAS], x[first:end], row // WIDTH)
             else:
-                wide = 3 * span if kind == SELF else span
+                wide = span + 2 * kept if kind == SELF else span
                 wide = (wide + WIDTH - 1) // WIDTH
                 round_(y, e, rounded)
                 fill(y, rounded, e, w, line[IN], line[IN_BIAS], h, wide)
+                placed = heads + key_heads if kind == SELF else heads
+                for i in range(m):
+                    if line[HEAD_NORM] >= 0:
+                        norm_heads(h, i * h_row, placed, w.floats, line[HEAD_NORM], stack)
+                    if half and kind == SELF:
+                        turn_heads(h, i * h_row, placed, width, turns, i, half)
                 keys = h
                 if kind == MEMORY:
                     keys = memory.rows
                 elif own.capacity:
                     keys = own.rows
-                    start = (line[LAYER] * own.capacity + own.first) * 2 * span
+                    start = (line[LAYER] * own.capacity + own.first) * 2 * kept
                     for i in range(m):
-                        for j in range(0, 2 * span, LANES):
-                            store(keys, start + i * 2 * span + j, load(h, i * h_row + span + j))
+                        for j in range(0, 2 * kept, LANES):
+                            store(keys, start + i * 2 * kept + j, load(h, i * h_row + span + j))
                 for i in range(m):
-                    count = counts[i]
+                    count, distances, distance = counts[i], stack.distances, 0
                     if kind == MEMORY:
-                        count = visible.sources[i, 1]
+                        count, distances = visible.sources[i, 1], -1
                         start = line[LAYER] * memory.length + visible.sources[i, 0]
                         for j in range(count):
-                            where[j] = (start + j) * 2 * span
-                    elif own.capacity:
-                        start = line[LAYER] * own.capacity
-                        for j in range(count):
-                            where[j] = (start + visible.keys[i, j]) * 2 * span
+                            where[j] = (start + j) * 2 * kept
                     else:
-                        for j in range(count):
-                            where[j] = (visible.keys[i, 0] + j) * h_row + span
+                        position = count - 1 if own.capacity else i - visible.keys[i, 0]
+                        first = max(0, position - stack.window + 1)
+                        count = min(count, position + stack.window) - first
+                        distance = position - first
+                        if own.capacity:
+                            start = line[LAYER] * own.capacity
+                            for j in range(count):
+                                where[j] = (start + visible.keys[i, first + j]) * 2 * kept
+                        else:
+                            for j in range(count):
+                                where[j] = (visible.keys[i, 0] + first + j) * h_row + span
                     attend(
-                        h, i * h_row, keys, where, span, count, stack.scale, heads, width,
-                        scores, context, i * span,
+                        h, i * h_row, keys, where, kept, count, stack, w.floats, distances,
+                        distance, scores, context, i * span,
                     )  # fmt: skip
                 round_(context, span, rounded)
                 add(context, rounded, span, w, line[OUT], line[OUT_BIAS], x, row // WIDTH)
             if not pre:
-                norm_rows(x, e, w.floats, norm, stack.eps, x)
+                norm_rows(x, e, w.floats, norm, stack, x)
         if stack.final_norm >= 0:
-            norm_rows(x, e, w.floats, stack.final_norm, stack.eps, x)
+            norm_rows(x, e, w.floats, stack.final_norm, stack, x)
 
     return run_blocks
 
@@ -222,16 +312,20 @@ def embed_with(products: Products) -> Any:
     token = products.token
 
     @inner()
-    def embed(tokens, positions, inputs, width, x):
-        """Write token_factor · token + position_factor · position to x (m, padded E)."""
+    def embed(tokens, positions, inputs, stack, w, x):
+        """Write norm(token_factor · token + position_factor · position) to x (m, padded E)."""
         by_token, by_position = inputs.token_factor, inputs.position_factor
+        width, last = stack.width, len(inputs.positions) - 1
         for i in range(len(x)):
+            place = min(positions[i], last)
             for j in range(width):
                 x[i, j] = (
                     token(inputs, tokens[i], j) * by_token
-                    + inputs.positions[positions[i], j] * by_position
+                    + inputs.positions[place, j] * by_position
                 )
             for j in range(width, x.shape[1]):
                 x[i, j] = _ZERO
+        if inputs.norm >= 0:
+            norm_rows(x, width, w.floats, inputs.norm, stack, x)
 
     return embed

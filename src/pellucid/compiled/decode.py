@@ -22,7 +22,7 @@ from pellucid.compiled.beam import (
     likeliest,
     log_probabilities_with,
 )
-from pellucid.compiled.blocks import embed_with, run_blocks_with, scratch_with
+from pellucid.compiled.blocks import embed_with, norm_heads, run_blocks_with, scratch_with
 from pellucid.compiled.products import PRODUCTS
 from pellucid.compiled.records import (
     ANSWERS,
@@ -44,7 +44,6 @@ from pellucid.compiled.records import (
 from pellucid.kernels.backend.compile import Kernel, inner, kernel
 from pellucid.kernels.backend.simd import WIDTH
 from pellucid.models.quantize import Arithmetic
-from pellucid.ops.activations import ACTIVATIONS
 
 ROWS_LEFT, USED, ROUNDS, ENDS, SWAPPED, STEPS, READ = range(7)
 """The numbers of a search's `progress`: hypotheses, rows of keys in use, tokens that each may still
@@ -62,8 +61,8 @@ class Kernels(NamedTuple):
 
 @cache
 def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
-    """Return the kernels that have an activation and an arithmetic compiled in."""
-    module = importlib.import_module(f"pellucid.kernels.{ACTIVATIONS[activation].kernel}")
+    """Return the kernels that have an activation's module and an arithmetic compiled in."""
+    module = importlib.import_module(f"pellucid.kernels.{activation}")
     products = PRODUCTS[arithmetic]
     round_, fill = products.round, products.fill
     run_blocks, embed = run_blocks_with(module.value, products), embed_with(products)
@@ -74,7 +73,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
         stack, w, starts = model.encoder, model.w, source.starts
         u = len(source.tokens)
         x = np.empty((u, stack.padded_width), np.float32)
-        embed(source.tokens, source.positions, model.source, stack.width, x)
+        embed(source.tokens, source.positions, model.source, stack, w, x)
         spans, counts = np.empty((u, 2), np.int64), np.empty(u, np.int64)
         longest, none = 0, np.int64(0)
         for n in range(len(starts) - 1):
@@ -92,11 +91,17 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
             at, bias = model.memory[layer, 0], model.memory[layer, 1]
             out = rows[layer * capacity + first : layer * capacity + first + u]
             fill(x, between.rounded, stack.width, w, at, bias, out, out.shape[1] // WIDTH)
+            if model.memory[layer, 2] >= 0:
+                for i in range(u):
+                    norm_heads(
+                        out, i * out.shape[1], model.decoder.key_heads, w.floats,
+                        model.memory[layer, 2], model.decoder,
+                    )  # fmt: skip
 
     def encode(model, source, rows):
         """Write the encoder's output as keys and values of every decoder layer.
 
-        rows: (layers · U, 2 · heads · head width), U tokens in all sources.
+        rows: (layers · U, 2 · key heads · padded head), U tokens in all sources.
         """
         encode_rows(model, source, rows, np.int64(len(source.tokens)), np.int64(0))
 
@@ -111,7 +116,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
         longest = 1
         for i in range(m):
             longest = max(longest, visible.counts[i], visible.sources[i, 1])
-        embed(tokens, positions, model.target, stack.width, x)
+        embed(tokens, positions, model.target, stack, model.w, x)
         between = scratch(stack, m, longest)
         run_blocks(stack, model.w, x, between, own, visible, memory)
         for first in range(0, len(log_p), ROW_BATCH):
@@ -153,7 +158,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
                 current.names[i, count] = used + i
                 counts[i], positions[i] = count + 1, count
                 sources[i, 0], sources[i, 1] = inputs.sources[owner, 0], inputs.sources[owner, 1]
-            embed(current.tokens, positions, model.target, stack.width, x[:m])
+            embed(current.tokens, positions, model.target, stack, w, x[:m])
             keys = Keys(own.rows, own.capacity, used)
             visible = Visible(current.names, counts, sources)
             run_blocks(stack, w, x[:m], between, keys, visible, memory)

@@ -156,7 +156,7 @@ class Engine:
         self.packed, activation = pack(model, arithmetic)
         self._made_for = activation, arithmetic
         self.kernels = kernels_of(*self._made_for)
-        self.width = 2 * self.packed.decoder.heads * self.packed.decoder.head_width
+        self.width = 2 * self.packed.decoder.key_heads * self.packed.decoder.padded_head
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is sent to another process: all but the kernels, which it compiles itself."""
@@ -190,7 +190,7 @@ class Engine:
         """Feed one token to every hypothesis; return (log p of the next (B, V), state)."""
         target, output = self.packed.target, self.packed.output
         tokens = _within(tokens, len(target.tokens))
-        _check_positions(state.counts, target.positions)
+        self._check_positions(state.counts)
         batch = np.arange(len(tokens))
         own = state.cache.add(len(tokens))
         names = np.zeros((len(tokens), max(state.names.shape[1], int(state.counts.max()) + 1)), int)
@@ -245,10 +245,19 @@ class Engine:
             return Source(nothing, nothing, no_start), np.zeros((len(source), 2), np.int64)
         inputs = self.packed.source
         tokens = _within(source.tokens, len(inputs.tokens))
-        _check_positions(source.positions, inputs.positions)
+        self._check_positions(source.positions)
         starts = np.ascontiguousarray(source.cu_seqlens, np.int64)
         spans = np.stack([starts[:-1], np.diff(starts)], axis=1)
         return Source(tokens, source.positions, starts), spans
+
+    def _check_positions(self, positions: Array) -> None:
+        """Raise `ValueError` for a position past the last."""
+        longest = self.config.max_position_embeddings
+        if len(positions) and int(positions.max()) >= longest:
+            raise ValueError(
+                f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
+                f"{longest} positions; split it, or train with more max_position_embeddings"
+            )
 
     def prompts_of(self, source: Packed, cache: _Cache) -> tuple[Array, Array]:
         """Have a decoder alone read every source; return how many rows each has, and their names.
@@ -258,7 +267,7 @@ class Engine:
         if self.packed.has_encoder or not len(source.tokens):
             return np.zeros(len(source), np.int64), np.zeros((len(source), 0), np.int64)
         tokens = _within(source.tokens, len(self.packed.target.tokens))
-        _check_positions(source.positions, self.packed.target.positions)
+        self._check_positions(source.positions)
         own = cache.add(len(tokens))
         begins, longest = source.cu_seqlens[:-1], np.arange(int(source.lengths.max()))
         visible = Visible(
@@ -280,12 +289,3 @@ def _within(tokens: Array, entries: int) -> Array:
             f"expected tokens from 0 to {entries - 1}, got {tokens.min()} to {tokens.max()}"
         )
     return tokens
-
-
-def _check_positions(positions: Array, table: Array) -> None:
-    """Raise `ValueError` for a position past the last."""
-    if len(positions) and int(positions.max()) >= len(table):
-        raise ValueError(
-            f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
-            f"{len(table)} positions; split it, or train with more max_position_embeddings"
-        )

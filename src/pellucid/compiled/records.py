@@ -29,7 +29,7 @@ class PackedStack(NamedTuple):
     """A stack's blocks and sizes."""
 
     program: Array
-    """(blocks, 7) int64, a line for each block; its columns are in `compiled.blocks`."""
+    """(blocks, 8) int64, a line for each block; its columns are in `compiled.blocks`."""
     layers: int
     width: int
     """E."""
@@ -37,15 +37,33 @@ class PackedStack(NamedTuple):
     ffn: int
     """F."""
     padded_ffn: int
+    gates: int
+    """2 where the activation of the first F numbers multiplies F more, else 1."""
     heads: int
+    key_heads: int
+    """Heads of keys and values, each shared by heads / key_heads heads."""
     head_width: int
-    """Padded to whole vectors."""
+    """D."""
+    padded_head: int
+    """D padded to whole vectors."""
     pre_norm: int
+    centred: int
+    """Whether norms subtract the mean: LayerNorm, not RMSNorm."""
     final_norm: int
     """Where the final norm begins; −1 without one."""
+    window: int
+    """A row sees keys less than so many positions away."""
+    distances: int
+    """Where begins what distances add to the scores, (H, 2 · reach + 1); −1 where nothing is."""
+    reach: int
+    """The last of them, from −reach on, stand for all distances beyond."""
     scale: Any
     """What q · k is multiplied by."""
+    softcap: Any
+    """The scores stay within ± this; 0 if anywhere."""
     eps: Any
+    angles: Array
+    """(D / 2,): the angle per position that every pair of a head turns by; (0,) without."""
 
 
 class PackedInputs(NamedTuple):
@@ -55,8 +73,11 @@ class PackedInputs(NamedTuple):
     token_scales: Array
     """(V,): what each row of int8 tokens is multiplied by; (0,) if they are float32."""
     positions: Array
+    """Its last row is that of all positions beyond."""
     token_factor: Any
     position_factor: Any
+    norm: int
+    """Where the norm over their sum begins; −1 without one."""
 
 
 class PackedOutput(NamedTuple):
@@ -76,8 +97,9 @@ class PackedModel(NamedTuple):
     encoder: PackedStack
     source: PackedInputs
     memory: Array
-    """(layers, 2) int64: where the projections of the encoder's rows to every decoder layer's keys
-    and values are, weights and biases; (0, 2) without an encoder."""
+    """(layers, 3) int64: where the projections of the encoder's rows to every decoder layer's keys
+    and values are, weights and biases, and the norm of the keys or −1; (0, 3) without an encoder.
+    """
     decoder: PackedStack
     target: PackedInputs
     output: PackedOutput
@@ -96,7 +118,7 @@ class Keys(NamedTuple):
     """The decoder's own keys and values, every row's in every layer."""
 
     rows: Array
-    """(layers · capacity, 2 · heads · head width)."""
+    """(layers · capacity, 2 · key heads · padded head)."""
     capacity: int
     """Rows of one layer; 0 in an encoder, which keeps none."""
     first: int
@@ -118,7 +140,7 @@ class Memory(NamedTuple):
     """The encoder's rows as keys and values of every decoder layer."""
 
     rows: Array
-    """(layers · length, 2 · heads · head width)."""
+    """(layers · length, 2 · key heads · padded head)."""
     length: int
     """Rows of one layer."""
 
@@ -200,13 +222,13 @@ def _record(kind: type, *fields: Any) -> Any:
     return types.BaseTuple.from_types(fields, kind)  # type: ignore[no-untyped-call]
 
 
-_STACK = _record(PackedStack, _table, *[_i8] * 9, _f4, _f4)
+_STACK = _record(PackedStack, _table, *[_i8] * 16, *[_f4] * 3, _f8[::1])
 _OUTPUT = _record(PackedOutput, *[_i8] * 4)
 _WEIGHTS = _record(PackedWeights, _floats, types.uint8[:, ::1])
 
 
 def _model(tokens: Any) -> Any:
-    inputs = _record(PackedInputs, tokens[:, ::1], _f4[::1], _floats, _f4, _f4)
+    inputs = _record(PackedInputs, tokens[:, ::1], _f4[::1], _floats, _f4, _f4, _i8)
     return _record(
         PackedModel, types.boolean, _WEIGHTS, _STACK, inputs, _table, _STACK, inputs, _OUTPUT
     )

@@ -12,7 +12,7 @@ list the setting then accept the default only.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -98,6 +98,8 @@ class Norm(Record):
     bias: Tensor | None
     eps: float
     kind: str = "layer_norm"
+    of: Literal["rows", "embeddings"] = "rows"
+    """Whether it is that of the embeddings, before the first block."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +339,7 @@ class _Builder:
             segments = self._tensor(f"{shape.embed}.segments.weight", "type_vocab_size", "d_model")
             yield Embedding(table=segments, factor=1.0, ids="segments", stack=shape.name)
         if c.embedding_norm:
-            yield self._norm(shape, f"{shape.embed}.norm")
+            yield replace(self._norm(shape, f"{shape.embed}.norm"), of="embeddings")
         yield Dropout(p=_or(c.embedding_dropout, c.dropout), **at)
 
     def _attention(
@@ -472,6 +474,7 @@ class Stack(NamedTuple):
     positions: Positions
     blocks: tuple[Residual, ...]
     norm: Norm | None
+    embedding_norm: Norm | None = None
 
     def layers(self) -> list[list[Residual]]:
         """Return the blocks layer by layer."""
@@ -507,6 +510,7 @@ class Reader:
         positions: Positions | None = None
         blocks: list[Residual] = []
         norm: Norm | None = None
+        embedding_norm: Norm | None = None
         for record in records:
             if record.stack != name:
                 continue
@@ -517,7 +521,9 @@ class Reader:
                     positions = record
                 case Residual() if norm is None:
                     blocks.append(record)
-                case Norm() if norm is None and tokens is not None and positions is not None:
+                case Norm(of="embeddings") if embedding_norm is None and not blocks:
+                    embedding_norm = record
+                case Norm(of="rows") if norm is None and tokens is not None and positions:
                     norm = record
                 case Dropout() | Output():
                     pass
@@ -530,7 +536,7 @@ class Reader:
             return None
         if tokens is None or positions is None:
             raise UnsupportedError(f"{self.name} needs token embeddings and positions in {name}")
-        return Stack(tokens, positions, tuple(blocks), norm)
+        return Stack(tokens, positions, tuple(blocks), norm, embedding_norm)
 
     def _faults(self, record: Record) -> Iterator[str]:
         supported = self.supports.get(type(record))
@@ -593,11 +599,17 @@ def position_table(positions: Positions, state: Mapping[str, Array], dtype: Any)
 def projections(
     attention: Attention, state: Mapping[str, Array]
 ) -> list[tuple[Array, Array | None]]:
-    """Return (weight, bias) of q, k and v; a learned scale of the heads is folded into q's."""
-    weights = np.split(state[attention.in_proj.weight.name], 3)
+    """Return (weight, bias) of q, k and v.
+
+    A learned scale of the heads is folded into q's, but where a norm of the queries follows, which
+    would undo it.
+    """
+    q = attention.heads * attention.head_width
+    kv = (attention.key_value_heads or attention.heads) * attention.head_width
+    weights = np.split(state[attention.in_proj.weight.name], [q, q + kv])
     bias = array(attention.in_proj.bias, state)
-    biases: Sequence[Array | None] = [None] * 3 if bias is None else np.split(bias, 3)
-    if attention.head_scale is not None:
+    biases: Sequence[Array | None] = [None] * 3 if bias is None else np.split(bias, [q, q + kv])
+    if attention.head_scale is not None and attention.q_norm is None:
         factors = np.repeat(state[attention.head_scale.name], attention.head_width)
         weights[0] = factors[:, None] * weights[0]
         biases = [None if biases[0] is None else factors * biases[0], *biases[1:]]

@@ -33,7 +33,8 @@ class Activation:
     op: Pair
     """Forward and backward, as a page of `ops` has them."""
     kernel: str | None = None
-    """The module below `pellucid.kernels` with Numba's `value(x)` and `slope(x)`."""
+    """The module below `pellucid.kernels` with Numba's `value(x)` and `slope(x)`; of a gated one,
+    with those of the gate."""
     onnx: Callable[[OnnxNode, str], str] | None = None
     """Makes the ONNX nodes for an input, and returns the name of the output."""
     ctranslate2: str | None = None
@@ -87,9 +88,11 @@ _ROWS = (
         ctranslate2="SWISH",
         huggingface=("silu", "swish"),
     ),
-    Activation("swiglu", pair_of(swiglu), gates=2),
-    Activation("geglu", pair_of(geglu), gates=2),
-    Activation("geglu_tanh", Pair(_geglu_tanh, geglu_backward), gates=2),
+    Activation("swiglu", pair_of(swiglu), kernel="activations.silu", gates=2),
+    Activation("geglu", pair_of(geglu), kernel="activations.gelu", gates=2),
+    Activation(
+        "geglu_tanh", Pair(_geglu_tanh, geglu_backward), kernel="activations.gelu_tanh", gates=2
+    ),
 )  # fmt: skip
 
 ACTIVATIONS: dict[str, Activation] = {activation.name: activation for activation in _ROWS}

@@ -83,7 +83,7 @@ SHOWN = d.Reader(
             "angles": None,
         },
         d.Dropout: {},
-        d.Norm: {"kind": None},
+        d.Norm: {"kind": None, "of": None},
         d.Attention: {"head_scale": None},
         d.FeedForward: {"activation": None},
         d.Residual: {},
