@@ -104,5 +104,6 @@ def test_every_private_hook_of_numba() -> None:
     # arrays and tuples taken apart; 0 is success. Otherwise tasks would read wrong arguments.
     assert (thread_pool._FIRST, thread_pool._TASK) == (2, 1)
     x, y = np.arange(12, dtype=np.float32).reshape(4, 3), np.empty((4, 3), np.float32)
-    kernel(4, x, np.arange(4, dtype=np.uint32), np.uint32(0), np.float32(2.0), y)
+    names, site = np.arange(4, dtype=np.uint32), np.uint32(0)
+    kernel(4, x, names, site, np.uint32(0), np.float32(2.0), y)
     np.testing.assert_array_equal(y, 2 * x)
