@@ -13,7 +13,7 @@ import numpy as np
 from pellucid.kernels.backend import int8
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.matmul import DEPTH, HEIGHT
-from pellucid.kernels.backend.simd import LANES, WIDTH, load, store
+from pellucid.kernels.backend.simd import LANES, WIDTH, load, store, where
 from pellucid.kernels.backend.tile import product
 from pellucid.models.quantize import Arithmetic
 
@@ -52,9 +52,9 @@ def times(a, k, w, at, c, panels):
             depth = min(DEPTH, k - start)
             for panel in range(panels):
                 product(
-                    height, WIDTH, depth, a, first * a_row + start, a_row, 1,
-                    w, at + (panel * k + start) * WIDTH, WIDTH,
-                    c, first * c_row + panel * WIDTH, c_row, True,
+                    height, WIDTH, depth, where(a, first * a_row + start), a_row, 1,
+                    where(w, at + (panel * k + start) * WIDTH), WIDTH,
+                    where(c, first * c_row + panel * WIDTH), c_row, True,
                 )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ from pellucid.kernels.backend.simd import (
     put,
     store,
     total,
+    where,
 )
 from pellucid.kernels.backend.tile import padded, product
 
@@ -292,8 +293,9 @@ def _forward(
             for s in range(0, seen, KEYS):
                 used = min(KEYS, seen - s)
                 width = padded(used)
-                product(m, width, depth, queries, 0, depth, 1, keys, s * depth // KEYS * ROW, ROW,
-                        scores, 0, ROW, False)  # fmt: skip
+                product(m, width, depth, where(queries, 0), depth, 1,
+                        where(keys, s * depth // KEYS * ROW), ROW, where(scores, 0), ROW,
+                        False)  # fmt: skip
                 for i in range(m):
                     allowed = max(0, min(used, first + i + 1 - s)) if causal else used
                     key = _row_key(rows, q_first + first + i, head, site) if threshold else site
@@ -307,8 +309,8 @@ def _forward(
                             context[i, j] *= fade
                     tops_now[i] = top
                     totals[i] += sum_
-                product(m, wide, used, scores, 0, ROW, 1, values, s * wide, wide,
-                        context, 0, wide, True)  # fmt: skip
+                product(m, wide, used, where(scores, 0), ROW, 1, where(values, s * wide), wide,
+                        where(context, 0), wide, True)  # fmt: skip
             for i in range(m):
                 t = q_first + first + i
                 dead = totals[i] == _f(0.0)
@@ -363,10 +365,10 @@ def _backward(
             _clear(dvalues, used)
             for first in range(s // QUERIES * QUERIES if causal else 0, length, QUERIES):
                 m = min(QUERIES, length - first)
-                product(m, width, depth, queries, first * narrow, narrow, 1, keys_t, 0, ROW,
-                        scores, 0, ROW, False)  # fmt: skip
-                product(m, width, depth_v, douts, first * wide, wide, 1, values_t, 0, ROW,
-                        dscores, 0, ROW, False)  # fmt: skip
+                product(m, width, depth, where(queries, first * narrow), narrow, 1,
+                        where(keys_t, 0), ROW, where(scores, 0), ROW, False)  # fmt: skip
+                product(m, width, depth_v, where(douts, first * wide), wide, 1,
+                        where(values_t, 0), ROW, where(dscores, 0), ROW, False)  # fmt: skip
                 for i in range(m):
                     t = q_first + first + i
                     allowed = max(0, min(used, first + i + 1 - s)) if causal else used
@@ -376,12 +378,12 @@ def _backward(
                         shares[t, head], means[first + i], source <= KEYS, key, s, threshold,
                         keep, p,
                     )  # fmt: skip
-                product(used, wide, m, scores, 0, 1, ROW, douts, first * wide, wide,
-                        dvalues, 0, wide, True)  # fmt: skip
-                product(used, narrow, m, dscores, 0, 1, ROW, queries, first * narrow, narrow,
-                        dkeys, 0, narrow, True)  # fmt: skip
-                product(m, narrow, used, dscores, 0, ROW, 1, keys, 0, narrow,
-                        dqueries, first * narrow, narrow, True)  # fmt: skip
+                product(used, wide, m, where(scores, 0), 1, ROW, where(douts, first * wide), wide,
+                        where(dvalues, 0), wide, True)  # fmt: skip
+                product(used, narrow, m, where(dscores, 0), 1, ROW, where(queries, first * narrow),
+                        narrow, where(dkeys, 0), narrow, True)  # fmt: skip
+                product(m, narrow, used, where(dscores, 0), ROW, 1, where(keys, 0), narrow,
+                        where(dqueries, first * narrow), narrow, True)  # fmt: skip
             _scatter(dkeys, used, scale, dk, k_first + s, head)
             _scatter(dvalues, used, _f(1.0), dv, k_first + s, head)
         _scatter(dqueries, length, scale, dq, q_first, head)

@@ -21,7 +21,7 @@ import numpy as np
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.rows import writeable
-from pellucid.kernels.backend.simd import LANES, WIDTH, get, put
+from pellucid.kernels.backend.simd import LANES, WIDTH, get, put, where
 from pellucid.kernels.backend.tile import ROWS, product
 
 DEPTH, HEIGHT = 256, 96
@@ -143,8 +143,8 @@ def multiply_rows(a, packed, c, bias, add, sums, begin, end, left, right):
                         for j in range(used):
                             put(edge, i * WIDTH + j, get(c, c_at + i * c_row + j))
                 b_at = (panel * k + start) * WIDTH
-                product(height, WIDTH, depth, x, x_at, x_row, x_step,
-                        packed, b_at, WIDTH, y, y_at, y_row, adding)  # fmt: skip
+                product(height, WIDTH, depth, where(x, x_at), x_row, x_step,
+                        where(packed, b_at), WIDTH, where(y, y_at), y_row, adding)  # fmt: skip
                 for i in range(height if used < WIDTH else 0):
                     for j in range(used):
                         put(c, c_at + i * c_row + j, get(edge, i * WIDTH + j))
