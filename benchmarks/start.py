@@ -1,12 +1,12 @@
 """Goal 7: the start. Importing, and the first step and answer, with and without compiled kernels.
 
     python -m benchmarks.start [--rounds 5] [--compilations 3] [--keep]
-    taskset -c 0 python -m benchmarks.start         one processor
 
 Each figure is the median of fresh processes (quartiles are kept): what `import pellucid` takes
 beyond `import numpy`, in pairs; the first step of a small Seq2Seq; its first answer, from loading
 its folder on; and the whole of `pellucid generate` with one text. Each but the first with an empty
-folder of compiled kernels (`--compilations` processes, since it takes long), and with a filled one.
+folder of compiled kernels (`--compilations` processes, since it takes long; then as many on one
+processor), and with a filled one.
 Python's own bytecode is compiled before, in a folder of its own, as an installed package has it.
 """
 
@@ -117,11 +117,15 @@ def main() -> None:
             "import_s_beyond_numpy": quartiles(beyond, 3),
         }
         for what, first in firsts.items():
-            compiling = []
-            for _ in range(options.compilations):
-                shutil.rmtree(folder / "numba")
-                compiling.append(first())
-            result[f"{what}_compiling"] = quartiles(compiling, 2)
+            ours = os.sched_getaffinity(0)
+            for how, processors in (("", ours), ("_on_one_processor", {min(ours)})):
+                os.sched_setaffinity(0, processors)
+                compiling = []
+                for _ in range(options.compilations):
+                    shutil.rmtree(folder / "numba")
+                    compiling.append(first())
+                result[f"{what}_compiling{how}"] = quartiles(compiling, 2)
+            os.sched_setaffinity(0, ours)
             result[f"{what}_compiled"] = quartiles([first() for _ in range(options.rounds)], 2)
     report(result | where, options.keep)
 

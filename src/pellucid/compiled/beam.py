@@ -10,8 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from pellucid.compiled.products import Products
+from pellucid.compiled.records import ANSWERS
+from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
 from pellucid.kernels.backend.simd import LANES, WIDTH, choose, full, highest, load, store, total
@@ -75,7 +78,11 @@ def likeliest(log_p, i, vocabulary, values, tokens):
                     worst = values[k - 1]
 
 
-@inner()
+@inner(
+    signature=types.void(
+        ANSWERS, types.int64, types.float64, types.float64, types.int64, types.int64, types.boolean
+    )
+)
 def keep(answers, i, log_p, score, length, row, ended):
     """Keep an answer of input i if it is among its best, behind those of the same score."""
     scores, log_ps, ends = answers.scores, answers.log_p, answers.ends
@@ -96,7 +103,7 @@ def keep(answers, i, log_p, score, length, row, ended):
 def advance(m, current, candidates, beam, length, answers, following):
     """Extend m hypotheses of `length` tokens by one; return how many go on, in `following`."""
     owners, totals = current.owners, current.totals
-    cursor = np.empty(beam.size, np.int64)
+    cursor = empty(beam.size, np.int64)
     most = 2 * beam.size
     rows = 0
     begin = 0

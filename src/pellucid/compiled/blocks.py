@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.compiled.products import Products, Rounded
+from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp, inverse_root
 from pellucid.kernels.backend.matmul import HEIGHT
@@ -115,11 +116,11 @@ def scratch_with(products: Products) -> Any:
         span = stack.heads * stack.head_width
         wide = max((3 * span + WIDTH - 1) // WIDTH * WIDTH, stack.padded_ffn)
         return Scratch(
-            np.empty((rows, stack.padded_width), np.float32),
-            np.empty((rows, wide), np.float32),
-            np.empty((rows, span), np.float32),
-            np.empty((1, padded(keys)), np.float32),
-            np.empty(keys, np.int64),
+            empty((rows, stack.padded_width), np.float32),
+            empty((rows, wide), np.float32),
+            empty((rows, span), np.float32),
+            empty((1, padded(keys)), np.float32),
+            empty(keys, np.int64),
             products.scratch(rows, max(stack.padded_width, stack.padded_ffn, span)),
         )
 

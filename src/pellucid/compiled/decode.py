@@ -33,6 +33,7 @@ from pellucid.compiled.records import (
     Memory,
     Visible,
 )
+from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import Kernel, inner, kernel
 from pellucid.kernels.backend.simd import WIDTH
 from pellucid.models.quantize import Arithmetic
@@ -42,7 +43,7 @@ from pellucid.ops.activations import ACTIVATIONS
 @inner()
 def _grown(rows, layers, capacity, new_capacity):
     """Return keys and values with room for more rows in every layer."""
-    more = np.empty((layers * new_capacity, rows.shape[1]), np.float32)
+    more = empty((layers * new_capacity, rows.shape[1]), np.float32)
     for layer in range(layers):
         for i in range(capacity):
             for j in range(rows.shape[1]):
@@ -53,7 +54,7 @@ def _grown(rows, layers, capacity, new_capacity):
 @inner()
 def _hypotheses(rows):
     return Hypotheses(
-        np.empty(rows, np.int64), np.empty(rows), np.empty(rows, np.int64), np.empty(rows, np.int64)
+        empty(rows, np.int64), empty(rows, np.float64), empty(rows, np.int64), empty(rows, np.int64)
     )
 
 
@@ -78,16 +79,16 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
     def encode_rows(model, source, rows):
         stack, w, starts = model.encoder, model.w, source.starts
         u = len(source.tokens)
-        x = np.empty((u, stack.padded_width), np.float32)
+        x = empty((u, stack.padded_width), np.float32)
         embed(source.tokens, source.positions, model.source, stack.width, x)
-        spans, counts = np.empty((u, 2), np.int64), np.empty(u, np.int64)
+        spans, counts = empty((u, 2), np.int64), empty(u, np.int64)
         longest, none = 0, np.int64(0)
         for n in range(len(starts) - 1):
             length = starts[n + 1] - starts[n]
             longest = max(longest, length)
             for i in range(starts[n], starts[n + 1]):
                 spans[i, 0], spans[i, 1], counts[i] = starts[n], length, length
-        nothing, between = np.empty((1, 1), np.float32), scratch(stack, u, longest)
+        nothing, between = empty((1, 1), np.float32), scratch(stack, u, longest)
         run_blocks(
             stack, w, x, between,
             Keys(nothing, none, none), Visible(spans, counts, spans), Memory(nothing, none),
@@ -112,7 +113,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
         are written: so a prompt is read.
         """
         stack, m = model.decoder, len(tokens)
-        x = np.empty((m, stack.padded_width), np.float32)
+        x = empty((m, stack.padded_width), np.float32)
         longest = 1
         for i in range(m):
             longest = max(longest, visible.counts[i], visible.sources[i, 1])
@@ -130,7 +131,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
         most = n * beam.size
         length = np.int64(len(source.tokens))
         memory = Memory(
-            np.empty((len(model.memory) * length, prompt.keys.shape[1]), np.float32), length
+            empty((len(model.memory) * length, prompt.keys.shape[1]), np.float32), length
         )
         if len(model.memory):
             encode_rows(model, source, memory.rows)
@@ -141,21 +142,21 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
         for i in range(n):
             limit, read = max(limit, beam.limits[i]), max(read, prompt.sources[i, 1])
         longest = prompt.names.shape[1] + limit + 1
-        names, next_names = np.empty((most, longest), np.int64), np.empty((most, longest), np.int64)
+        names, next_names = empty((most, longest), np.int64), empty((most, longest), np.int64)
         for i in range(n):
             for j in range(prompt.counts[i]):
                 names[i, j] = prompt.names[i, j]
-        x = np.empty((most, stack.padded_width), np.float32)
-        log_p = np.empty((min(ROW_BATCH, most), model.output.padded), np.float32)
+        x = empty((most, stack.padded_width), np.float32)
+        log_p = empty((min(ROW_BATCH, most), model.output.padded), np.float32)
         between = scratch(stack, most, max(longest, read))
         candidates = Candidates(
-            np.empty((most, 2 * beam.size), np.float32), np.empty((most, 2 * beam.size), np.int64)
+            empty((most, 2 * beam.size), np.float32), empty((most, 2 * beam.size), np.int64)
         )
         current, following = _hypotheses(most), _hypotheses(most)
-        counts, positions = np.empty(most, np.int64), np.empty(most, np.int64)
-        sources = np.empty((most, 2), np.int64)
-        token_at = np.empty((limit + 1, most), np.int32)
-        parent_at = np.empty((limit + 1, most), np.int32)
+        counts, positions = empty(most, np.int64), empty(most, np.int64)
+        sources = empty((most, 2), np.int64)
+        token_at = empty((limit + 1, most), np.int32)
+        parent_at = empty((limit + 1, most), np.int32)
         for i in range(n):
             current.owners[i], current.totals[i], current.tokens[i] = i, 0.0, beam.bos
         m = n

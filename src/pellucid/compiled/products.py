@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.kernels.backend import int8
+from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.matmul import DEPTH, HEIGHT
 from pellucid.kernels.backend.simd import LANES, WIDTH, load, store, where
@@ -77,7 +78,7 @@ def add_bias(c, w, at):
 
 @inner()
 def _no_scratch(rows, k):
-    return Rounded(np.empty((0, 0), np.uint8), np.empty(0, np.float32))
+    return Rounded(empty((0, 0), np.uint8), empty(0, np.float32))
 
 
 @inner()
@@ -105,7 +106,7 @@ def _token(inputs, token, j):
 @inner()
 def _int8_scratch(rows, k):
     wide = (k + int8.STEP - 1) // int8.STEP * int8.STEP
-    return Rounded(np.empty((rows, wide), np.uint8), np.empty(rows, np.float32))
+    return Rounded(empty((rows, wide), np.uint8), empty(rows, np.float32))
 
 
 @inner()

@@ -31,6 +31,7 @@ from numba import types
 from pellucid.core.rng import Rng, keep_threshold
 from pellucid.core.vjp import check_gradient
 from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import channel_bits, exp, mix
 from pellucid.kernels.backend.rows import read_only, writeable
@@ -269,12 +270,12 @@ def _forward(
     longest = 0
     for n in range(begin // heads, (end + heads - 1) // heads):
         longest = max(longest, sources[n])
-    queries = np.empty((QUERIES, depth), np.float32)
-    keys = np.empty(((longest + KEYS - 1) // KEYS * depth, ROW), np.float32)
-    values = np.empty((longest, wide), np.float32)
-    scores = np.empty((QUERIES, ROW), np.float32)
-    context = np.empty((QUERIES, wide), np.float32)
-    tops_now, totals = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32)
+    queries = empty((QUERIES, depth), np.float32)
+    keys = empty(((longest + KEYS - 1) // KEYS * depth, ROW), np.float32)
+    values = empty((longest, wide), np.float32)
+    scores = empty((QUERIES, ROW), np.float32)
+    context = empty((QUERIES, wide), np.float32)
+    tops_now, totals = empty(QUERIES, np.float32), empty(QUERIES, np.float32)
 
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads
@@ -336,12 +337,12 @@ def _backward(
     longest = 0
     for n in range(begin // heads, (end + heads - 1) // heads):
         longest = max(longest, lengths[n])
-    queries, douts = np.empty((longest, narrow), np.float32), np.empty((longest, wide), np.float32)
-    dqueries, means = np.empty((longest, narrow), np.float32), np.empty(longest, np.float32)
-    keys, dkeys = np.empty((KEYS, narrow), np.float32), np.empty((KEYS, narrow), np.float32)
-    keys_t, values_t = np.empty((depth, ROW), np.float32), np.empty((depth_v, ROW), np.float32)
-    dvalues, p = np.empty((KEYS, wide), np.float32), np.empty(KEYS, np.float32)
-    scores, dscores = np.empty((QUERIES, ROW), np.float32), np.empty((QUERIES, ROW), np.float32)
+    queries, douts = empty((longest, narrow), np.float32), empty((longest, wide), np.float32)
+    dqueries, means = empty((longest, narrow), np.float32), empty(longest, np.float32)
+    keys, dkeys = empty((KEYS, narrow), np.float32), empty((KEYS, narrow), np.float32)
+    keys_t, values_t = empty((depth, ROW), np.float32), empty((depth_v, ROW), np.float32)
+    dvalues, p = empty((KEYS, wide), np.float32), empty(KEYS, np.float32)
+    scores, dscores = empty((QUERIES, ROW), np.float32), empty((QUERIES, ROW), np.float32)
 
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads

@@ -125,7 +125,7 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 def inner(
-    flags: frozenset[str] = FAST, signature: str | None = None, always_inline: bool = False
+    flags: frozenset[str] = FAST, signature: Any = None, always_inline: bool = False
 ) -> Callable[[Callable[..., Any]], Any]:
     """Mark a function that only kernels call; it is compiled into them.
 
@@ -138,10 +138,11 @@ def inner(
     if signature is None:
         inlined: Callable[[Callable[..., Any]], Any] = njit(**options, pipeline_class=InnerCompiler)
         return inlined
-    return lambda f: _when_called(njit(**options, no_cpython_wrapper=True)(f), f, signature)
+    options["no_cpython_wrapper"] = True
+    return lambda f: _when_called(njit(**options)(f), f, signature)
 
 
-def _when_called(dispatcher: Any, f: Callable[..., Any], signature: str) -> Any:
+def _when_called(dispatcher: Any, f: Callable[..., Any], signature: Any) -> Any:
     """Compile a function for its one signature when a kernel that calls it is typed or loaded."""
     resolve = dispatcher.get_call_template
 
