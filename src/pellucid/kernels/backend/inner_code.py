@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
+from numba import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
@@ -22,17 +23,28 @@ from numba.core.typed_passes import NativeLowering
 
 
 class _InnerLibrary(JITCodeLibrary):
-    """A module to link into others."""
+    """A module to link into others.
+
+    A function of numbers alone is optimised before: in its own order of operations, so that its
+    bits are the same in every kernel. Others are optimised with the kernel.
+    """
+
+    of_numbers = False
 
     def finalize(self) -> None:
         """Link what it calls, for others to link."""
         for library in dict.fromkeys(self._linking_libraries):
             self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        if self.of_numbers:
+            self._optimize_final_module()
         self._finalized = True
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
+        if self.of_numbers:
+            super()._optimize_functions(ll_module)
+        else:
+            ll_module.data_layout = self._codegen._data_layout
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -42,6 +54,9 @@ class _InnerLowering(NativeLowering):
     def run_pass(self, state: Any) -> bool:
         """Lower to LLVM's language, and register the result for callers to link."""
         state.library = _InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.of_numbers = not any(
+            isinstance(kind, types.Array | types.BaseTuple) for kind in state.args
+        )
         state.flags.no_cpython_wrapper = state.flags.no_compile = True
         super().run_pass(state)
         # Callers find the function by this object. Numba wants a builtin, and calls it where Python
