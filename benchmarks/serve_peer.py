@@ -1,10 +1,11 @@
 """CTranslate2 behind Pellucid's own HTTP layer, for `benchmarks.serve --peer`.
 
-    python -m benchmarks.serve_peer MODEL --port 0
+    python -m benchmarks.serve_peer MODEL --port 0 [--no-engine]
 
 Requests, queue, limits and thread are those of `pellucid serve`; only the engine is another. It has
 no batch that requests can join, so each round answers all that wait, up to 64, as one batch for
-each processor.
+each processor. --no-engine puts nothing behind the HTTP layer: every text is answered with its own
+first tokens at once, which is the most that any engine could reach.
 """
 
 from __future__ import annotations
@@ -67,14 +68,37 @@ class PeerBatcher:
         return sum(len(job.answer) for job in jobs)
 
 
+class NoEngine:
+    """Answers a text with the tokens that it has itself, as target tokens; without a model."""
+
+    idle, running = True, 0
+
+    def __init__(self) -> None:
+        self.waiting = Waiting()
+
+    def round(self) -> int:
+        """Answer what waits."""
+        made = 0
+        while self.waiting.next() is not None:
+            job = self.waiting.take()
+            job.answer = list(job.opening)
+            job.finished = job.done = True
+            job.notify(job)
+            made += len(job.answer)
+        return made
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--no-engine", action="store_true", help="the HTTP layer alone")
     arguments = parser.parse_args()
     ours = serve_model("model", load_model(arguments.model))
     with tempfile.TemporaryDirectory() as folder:
-        batcher: Any = PeerBatcher(ours.pipeline, Path(folder) / "model")
+        batcher: Any = NoEngine()
+        if not arguments.no_engine:
+            batcher = PeerBatcher(ours.pipeline, Path(folder) / "model")
         service = Service({"model": replace(ours, batcher=batcher)}, Worker())
         bound = listen("127.0.0.1", arguments.port)
         print(f"serving model at {address(bound)}", flush=True)

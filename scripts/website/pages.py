@@ -415,7 +415,7 @@ def parts(language: Language) -> str:
         (
             f"`{optimizer.name}`",
             escaped(said(optimizer.about, language)),
-            ", ".join(f"`{state}`" for state in optimizer.states),
+            ", ".join(f"`{state}`" for state in optimizer.remembered),
             yes[bool(optimizer.kernel)],
         )
         for optimizer in OPTIMIZERS.values()

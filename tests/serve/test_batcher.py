@@ -85,9 +85,9 @@ def test_jobs_that_join_at_any_round_get_the_answer_they_get_alone(
     while left or not batcher.idle:
         for _ in range(int(draw.integers(0, 4))):
             if left:
-                batcher.waiting.add(left.pop())
+                batcher.add(left.pop())
         batcher.round()
-        most = max(most, len(batcher._groups))
+        most = max(most, sum(lane.rows > 0 for lane in batcher.lanes))
     assert (most > 1) == (processors == "3")
     assert all(job.done and job.error is None for job in every)
     for job in every:
@@ -99,7 +99,7 @@ def test_a_model_that_is_not_compiled_answers_each_job_as_alone() -> None:
         speaker, every = answering(), jobs(7)
         batcher = Batcher(speaker)
         for job in every:
-            batcher.waiting.add(job)
+            batcher.add(job)
         while not batcher.idle:
             batcher.round()
         assert [tuple(job.answer) for job in every] == [alone(speaker, job) for job in every]
@@ -109,11 +109,14 @@ def test_the_state_stays_as_small_as_what_runs() -> None:
     batcher = Batcher(answering(), rows=16)
     largest = 0
     for job in jobs(300):
-        batcher.waiting.add(job)
+        batcher.add(job)
     while not batcher.idle:
         batcher.round()
-        for group in batcher._groups:
-            largest = max(largest, group.state.cache.used, group.state.memory.used)
+        for lane in batcher.lanes:
+            for group in lane.groups:
+                largest = max(largest, group.state.cache.used, group.state.memory.used)
+            for one in lane.searches.values():
+                largest = max(largest, one.answering.keys.used, one.answering.memory.used)
     assert largest < 1200  # without leaving rows out: over 3700
 
 
@@ -121,7 +124,7 @@ def test_a_cancelled_job_leaves_before_the_next_token_and_others_do_not_notice()
     speaker = answering()
     batcher, every = Batcher(speaker), jobs(7)
     for job in every:
-        batcher.waiting.add(job)
+        batcher.add(job)
     batcher.round()
     going = [job for job in every if not job.done]
     gone = going[0]
@@ -139,7 +142,7 @@ def test_a_cancelled_job_leaves_before_the_next_token_and_others_do_not_notice()
 def test_a_job_cancelled_while_it_waits_is_never_read() -> None:
     batcher, (job,) = Batcher(answering()), jobs(1)
     job.cancelled = True
-    batcher.waiting.add(job)
+    batcher.add(job)
     assert batcher.round() == 0
     assert job.done
     assert batcher.idle
@@ -147,10 +150,10 @@ def test_a_job_cancelled_while_it_waits_is_never_read() -> None:
 
 def test_an_error_ends_the_jobs_of_its_group_only() -> None:
     batcher, every = Batcher(answering()), jobs(3)
-    batcher.waiting.add(every[0])
+    batcher.add(every[0])
     batcher.round()
     every[1].opening = [V + 5]
-    batcher.waiting.add(every[1])
+    batcher.add(every[1])
     while not batcher.idle:
         batcher.round()
     assert isinstance(every[1].error, IndexError)
@@ -161,7 +164,7 @@ def test_an_error_ends_the_jobs_of_its_group_only() -> None:
 def test_an_opening_that_fills_the_positions_has_an_empty_answer() -> None:
     batcher = Batcher(continuing())
     job = Job([5] * 43, SearchConfig(), lambda job: None)
-    batcher.waiting.add(job)
+    batcher.add(job)
     batcher.round()
     assert (job.done, job.answer, job.finished, job.error) == (True, [], False, None)
 
@@ -178,10 +181,10 @@ def test_a_newcomer_runs_before_the_next_job_of_a_client_that_has_some_running()
     batcher = Batcher(answering(), rows=2)
     busy = jobs(9, client="busy")
     for job in busy:
-        batcher.waiting.add(job)
+        batcher.add(job)
     batcher.round()
     newcomer = Job([5, 6], SearchConfig(max_length=1), lambda job: None, client="new")
-    batcher.waiting.add(newcomer)
+    batcher.add(newcomer)
     waited = 0
     while not newcomer.done:
         started = sum(bool(job.answer or job.done) for job in busy)
@@ -189,25 +192,3 @@ def test_a_newcomer_runs_before_the_next_job_of_a_client_that_has_some_running()
         waited += 1
     assert started < len(busy)
     assert waited <= 20
-
-
-def test_a_few_jobs_wait_one_round_beside_many_and_never_two() -> None:
-    batcher = Batcher(answering())
-    long = SearchConfig(max_length=30)
-    many = [Job([5 + n], long, lambda job: None) for n in range(12)]
-    for job in many:
-        batcher.waiting.add(job)
-    batcher.round()
-    assert all(job.answer or job.done for job in many)  # nothing ran: all begin at once
-    for _ in range(3):
-        late = Job([9], SearchConfig(max_length=30), lambda job: None)
-        batcher.waiting.add(late)
-        seen = []
-        for _ in range(2):
-            batcher.round()
-            seen.append(bool(late.answer or late.done))
-        assert seen == [False, True]
-        for job in [Job([7], long, lambda job: None) for _ in range(9)]:
-            batcher.waiting.add(job)
-        batcher.round()
-        assert not len(batcher.waiting)  # many do not wait

@@ -39,14 +39,14 @@ def test_a_request_that_has_begun_is_answered_by_the_model_it_began_with() -> No
         old = server.service.models["chat"]
         assert old.batcher is not None
         begun, going = threading.Event(), threading.Event()
-        step = old.batcher.speaker.step
+        room = old.batcher.speaker.room
 
         def gated(*arguments: Any) -> Any:
             begun.set()
             assert going.wait(60)
-            return step(*arguments)
+            return room(*arguments)
 
-        old.batcher.speaker.step = gated  # type: ignore[method-assign]
+        old.batcher.speaker.room = gated  # type: ignore[method-assign]
         body = {"model": "chat", "prompt": TEXT}
         answers: list[Any] = []
         asker = threading.Thread(

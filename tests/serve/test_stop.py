@@ -64,6 +64,35 @@ def test_sigterm_lets_every_accepted_request_be_answered(tmp_path: Path) -> None
         log.close()
 
 
+LOADS_FOR_EVER = """
+import sys, time
+from pellucid.cli.main import main
+from pellucid.serve import models
+def load(*_):
+    print("loading", flush=True)
+    time.sleep(600)
+models.load_models = load
+sys.exit(main(["serve", "model", "--port", "0"]))
+"""
+
+
+def test_sigterm_while_models_are_loaded_ends_the_process() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOADS_FOR_EVER],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGTERM
+        assert errors == "pellucid: stopped before its models were loaded\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def failing(*arguments: str | Path) -> int:
     return main(["serve", *map(str, arguments)])
 

@@ -72,6 +72,10 @@ def settings(config: TrainingConfig = TRAIN) -> dict[str, Any]:
     return {"model": to_mapping(MODEL), "training": to_mapping(config)}
 
 
+RESUMED = replace(TRAIN, optimizer=OptimizerConfig("muon"), use="ema")
+"""What a run keeps at most: AdamW's states, Muon's, and the average of the weights."""
+
+
 def main(folder: str, resume: str, slowly: str) -> None:
     """Train; `slowly` waits in every step, so that a signal finds training under way."""
 
@@ -80,11 +84,11 @@ def main(folder: str, resume: str, slowly: str) -> None:
             print(event.step, flush=True)
             time.sleep(float(slowly))
 
-    with RunFolder(Path(folder), settings(), resume=bool(resume)) as run:
+    with RunFolder(Path(folder), settings(RESUMED), resume=bool(resume)) as run:
         trainer = Trainer(
             learner := model(),
             Reversals(),
-            TRAIN,
+            RESUMED,
             validation=held_out(),
             run=run,
             listeners=[listener],

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pellucid.training.checkpoint import (
+    AVERAGE,
     OPTIMIZER,
     SETTINGS,
     STATE,
@@ -27,7 +28,9 @@ def checkpoint(step: int) -> Checkpoint:
     g = np.random.default_rng(step)
     weights = {"weight": g.standard_normal((3, 5)).astype(np.float32)}
     optimizer = {"exp_avg.weight": g.standard_normal((3, 5)), "step.weight": np.array(step)}
-    return Checkpoint(step, weights, optimizer, {"trainer": {"loss": 0.1 + step}}, {"lr": 1e-3})
+    average = {"weight": weights["weight"] / 2}
+    state = {"trainer": {"loss": 0.1 + step}}
+    return Checkpoint(step, weights, optimizer, state, {"lr": 1e-3}, average)
 
 
 def write(folder: Path, *steps: int) -> list[Path]:
@@ -40,7 +43,11 @@ def test_there_and_back(tmp_path: Path) -> None:
     back, given = read_checkpoint(path), checkpoint(17)
     assert (back.step, back.settings) == (17, given.settings)
     assert back.state["trainer"] == given.state["trainer"]
-    for ours, theirs in ((back.weights, given.weights), (back.optimizer, given.optimizer)):
+    for ours, theirs in (
+        (back.weights, given.weights),
+        (back.optimizer, given.optimizer),
+        (back.average, given.average),
+    ):
         for name, array in theirs.items():
             np.testing.assert_array_equal(ours[name], array)
 
@@ -80,7 +87,7 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [cut, flip, Path.unlink])
-@pytest.mark.parametrize("file", [WEIGHTS, OPTIMIZER, STATE, SETTINGS])
+@pytest.mark.parametrize("file", [WEIGHTS, OPTIMIZER, STATE, SETTINGS, AVERAGE])
 def test_every_kind_of_damage_names_the_file_and_the_way_out(
     tmp_path: Path, harm, file: str
 ) -> None:

@@ -53,7 +53,7 @@ def assert_same(folder: Path, reference: Path) -> None:
     names = [sorted(p.name for p in (f / "checkpoints").iterdir()) for f in (folder, reference)]
     assert names[0] == names[1]
     for name in names[1]:
-        for file in ("model.safetensors", "optimizer.safetensors"):
+        for file in ("model.safetensors", "optimizer.safetensors", "ema.safetensors"):
             pair = [(f / "checkpoints" / name / file).read_bytes() for f in (folder, reference)]
             assert pair[0] == pair[1], (name, file)
 

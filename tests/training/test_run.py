@@ -26,7 +26,7 @@ def begun(path: Path, settings: Any = SETTINGS, **options: Any) -> RunFolder:
 
 def save(run: RunFolder, step: int) -> None:
     weights = {"w": np.full(3, step, np.float32)}
-    run.save(step, weights, {"exp_avg.w": np.zeros(3)}, {"step": step}, [step - 1])
+    run.save(step, weights, {"exp_avg.w": np.zeros(3)}, {"step": step}, [step - 1], {})
 
 
 def events(*steps: int) -> list[EpochEnded]:

@@ -16,6 +16,7 @@ from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, read_weights
 from pellucid.evaluation.loss import held_out_loss
+from pellucid.models import Seq2Seq
 from pellucid.training.config import ScheduleConfig, TrainingConfig
 from pellucid.training.events import (
     RECORDED,
@@ -148,7 +149,7 @@ def test_the_metric_sees_eval_mode_and_training_goes_on_in_train_mode() -> None:
     learner = model()
     loss = learner.loss
     trained: list[bool] = []
-    learner.loss = lambda *args: trained.append(learner.training) or loss(*args)
+    learner.loss = lambda *args, **more: trained.append(learner.training) or loss(*args, **more)
     Trainer(learner, Reversals(), SHORT, metric=metric, validation=held_out()).fit()
     assert modes == [False, False]
     assert trained.count(True) == 20
@@ -179,8 +180,8 @@ def test_one_bad_batch_does_not_end_a_run() -> None:
     learner = model()
     loss, steps = learner.loss, count(1)
 
-    def with_a_spike(*args):
-        total, backward = loss(*args)
+    def with_a_spike(*args, **more):
+        total, backward = loss(*args, **more)
         spike = 60.0 if learner.training and next(steps) == 9 else 0.0
         return total._replace(nats=total.nats + spike * total.tokens), backward
 
@@ -255,6 +256,56 @@ def test_the_average_of_the_last(tmp_path: Path) -> None:
     for name, array in average([read_weights(p) for p in paths]).items():
         np.testing.assert_array_equal(learner.state_dict()[name], array)
     assert chosen.loss == held_out_loss(learner, held_out())
+
+
+def test_the_moving_average_is_what_is_scored_and_chosen(tmp_path: Path) -> None:
+    config = replace(SHORT, validate_every=5, use="ema", ema=0.8, monitor="rate", keep=1)
+    learner, folder, scores = model(), tmp_path / "run", iter([0.4, 0.2, 0.3, 0.5])
+    expected = {name: p.data.astype(np.float64) for name, p in learner.named_parameters()}
+    seen: list[dict[str, np.ndarray]] = []
+
+    def follow(event: Event) -> None:
+        if isinstance(event, Stepped):
+            decay = min(0.8, (1 + event.step) / (10 + event.step))
+            for name, parameter in learner.named_parameters():
+                expected[name] = decay * expected[name] + (1 - decay) * parameter.data
+
+    def metric(scored: Seq2Seq) -> dict[str, float]:
+        seen.append({name: p.data.copy() for name, p in scored.named_parameters()})
+        for name, x in expected.items():
+            np.testing.assert_allclose(seen[-1][name], x, atol=1e-6)
+        return {"rate": next(scores)}
+
+    with RunFolder(folder, settings(config)) as run:
+        events: list[Event] = []
+        Trainer(
+            learner, Reversals(), config, run=run, metric=metric, listeners=[follow, events.append]
+        ).fit()
+    assert (only(events, Chosen)[0].weights, only(events, Chosen)[0].steps) == ("ema", (10,))
+    saved = folder / "checkpoints/step-00000010"
+    for file, equal in (("ema.safetensors", True), ("model.safetensors", False)):
+        read = read_weights(saved / file)
+        for name, array in seen[1].items():
+            assert np.array_equal(read[name], array) == equal, (file, name)
+            assert np.array_equal(learner.state_dict()[name], array)
+
+
+def test_the_moving_average_changes_no_step() -> None:
+    plain, averaged = (fit(replace(SHORT, steps=9, use=use))[1] for use in ("last", "ema"))
+    losses = [[e.loss for e in only(events, Stepped)] for events in (plain, averaged)]
+    assert losses[0] == losses[1]
+
+
+def test_a_run_resumed_with_another_kind_of_weights_forgets_its_best(tmp_path: Path) -> None:
+    """The scores of weights and of their averages are not compared."""
+    folder, config = tmp_path / "run", replace(SHORT, steps=4, validate_every=2, monitor="rate")
+    scores = iter([0.1, 0.2, 0.3])
+    for use, steps, best in (("best", 4, (2,)), ("ema", 6, (6,)), ("best", 6, (6,))):
+        config = replace(config, steps=steps, use=use)
+        resume = folder.exists()
+        with RunFolder(folder, settings(config), resume=resume, accept_changes=resume) as run:
+            _, events, _ = fit(config, run, metric=lambda _: {"rate": next(scores)})
+        assert only(events, Chosen)[0].steps == best
 
 
 def test_last_means_last(tmp_path: Path) -> None:
@@ -415,10 +466,10 @@ def test_a_signal_is_reported_before_the_step_is_done() -> None:
     learner = model()
     loss, calls = learner.loss, count(1)
 
-    def interrupted(*args):
+    def interrupted(*args, **more):
         if next(calls) == 5:
             signal.raise_signal(signal.SIGTERM)
-        return loss(*args)
+        return loss(*args, **more)
 
     learner.loss = interrupted
     listeners = [lambda event: noted.append(event.step)]

@@ -147,7 +147,7 @@ def test_all_workers_diverge_together() -> None:
 
 def _trained(folder: Path, workers: Workers, stop_at: int = 0) -> dict[str, Any]:
     """Train in a run folder, to its end or until the last worker gets a signal."""
-    config = replace(IN_PARTS, **STEPS)
+    config = replace(IN_PARTS, use="ema", **STEPS)
     settings = {"model": to_mapping(MODEL), "training": to_mapping(config)}
     learner, events = FAMILIES["seq2seq"](), []
 
@@ -192,7 +192,7 @@ def test_a_run_stopped_on_four_workers_goes_on_with_one_and_with_two(tmp_path: P
                 assert (found["result"].interrupted, found["result"].step) == ("SIGTERM", stop_at)
         found = together(sizes[-1], lambda w, f=folder: _trained(f, w))[0]
         assert_equal(found, whole, ["weights", "optimizer"])
-        for file in ("model.safetensors", "optimizer.safetensors"):
+        for file in ("model.safetensors", "optimizer.safetensors", "ema.safetensors"):
             last = Path("checkpoints") / "step-00000012" / file
             assert (folder / last).read_bytes() == (tmp_path / "whole" / last).read_bytes()
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.files import MOST_BYTES, check_file
+
+T = TypeVar("T")
 
 SEPARATE = "pellucid serve needs starlette, uvicorn and httptools"
 
@@ -23,7 +32,7 @@ def run(arguments: list[str]) -> int:
         host: str = "127.0.0.1",
         port: int = 8000,
         api_keys: Path | None = None,
-        rows: int = 64,
+        rows: int = 256,
         max_tokens: int = 1024,
         max_seconds: float = 60.0,
         max_waiting: int = 256,
@@ -34,7 +43,8 @@ def run(arguments: list[str]) -> int:
         Each MODEL is a model folder or a run folder, served under the folder's name; NAME=FOLDER
         gives another. A model whose name has two language codes, as de-en, translates from the
         first into the second. Only this machine can reach the server, unless --host says otherwise.
-        SIGTERM and Ctrl-C stop it once every request is answered; SIGHUP loads the models anew.
+        SIGTERM and Ctrl-C stop it once every request is answered, or at once while models are being
+        loaded; SIGHUP loads the models anew.
 
         Args:
             model: Models to serve.
@@ -49,23 +59,29 @@ def run(arguments: list[str]) -> int:
         """
         if not model:
             raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
-        for name in ("httptools", "starlette", "uvicorn"):
-            optional(name, SEPARATE, extra="serve")
-        from pellucid.serve.app import Application
-        from pellucid.serve.limits import Limits
-        from pellucid.serve.models import load_models, named_folders, reload_models
-        from pellucid.serve.server import LOOPBACK, address, listen
-        from pellucid.serve.server import serve as run_server
-        from pellucid.serve.service import Service
-        from pellucid.serve.worker import Worker
+        with _ending_at_once():
+            for name in ("httptools", "starlette", "uvicorn"):
+                optional(name, SEPARATE, extra="serve")
+            from pellucid.serve.app import Application
+            from pellucid.serve.limits import Limits
+            from pellucid.serve.models import load_models, named_folders, reload_models
+            from pellucid.serve.server import LOOPBACK, address, listen
+            from pellucid.serve.server import serve as run_server
+            from pellucid.serve.service import Service
+            from pellucid.serve.worker import Worker
 
-        if min(rows, max_tokens, max_waiting) < 1 or not max_seconds > 0:
-            raise UsageError("--rows, --max-tokens, --max-seconds and --max-waiting are at least 1")
-        keys = _keys(api_keys) if api_keys else []
-        folders = named_folders(model)
-        bound = listen(host, port)
-        with bound:
-            models = load_models(folders, rows, accept_changes)
+            if min(rows, max_tokens, max_waiting) < 1 or not max_seconds > 0:
+                raise UsageError(
+                    "--rows, --max-tokens, --max-seconds and --max-waiting are at least 1"
+                )
+            keys = _keys(api_keys) if api_keys else []
+            folders = named_folders(model)
+            bound = listen(host, port)
+            try:
+                models = _on_a_thread(lambda: load_models(folders, rows, accept_changes))
+            except BaseException:
+                bound.close()
+                raise
             service = Service(
                 models,
                 Worker(max_waiting),
@@ -75,16 +91,53 @@ def run(arguments: list[str]) -> int:
             )
             _log_requests()
             print(f"serving {', '.join(models)} at {address(bound)}", flush=True)
-            run_server(
-                Application(service),
-                service,
-                bound,
-                load=lambda before: reload_models(folders, before, rows, accept_changes),
-            )
+        run_server(
+            Application(service),
+            service,
+            bound,
+            load=lambda before: reload_models(folders, before, rows, accept_changes),
+        )
         print("stopped: every request was answered", flush=True)
         return 0
 
     return parse(serve, "serve", arguments)
+
+
+@contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """End the process with 128 + n on SIGTERM and SIGINT, as long as there is no request.
+
+    Process 1 of a container has no other handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        os.write(2, b"pellucid: stopped before its models were loaded\n")
+        os._exit(128 + number)  # another thread may be inside a compiler, which cannot be ended
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, end) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _on_a_thread(function: Callable[[], T]) -> T:
+    """Return what a function returns; the main thread, which handles signals, waits for it."""
+    made: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(function())
+        except BaseException as error:
+            made.set_exception(error)
+
+    threading.Thread(target=run, name="pellucid-load", daemon=True).start()
+    return made.result()
 
 
 def _keys(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""From rows to tokens: the output layer with log-softmax, the likeliest tokens, beam search.
+"""From rows to tokens: the output layer with log-softmax, constraints, the likeliest, beam search.
 
 The rules are those of `generation.search`: the `beam` likeliest unfinished hypotheses of an input
 go on, those that end are kept by score, and an input is answered when no unfinished one can still
@@ -22,7 +22,7 @@ from pellucid.kernels.backend.simd import LANES, WIDTH, choose, full, highest, l
 ROW_BATCH = 32  # rows whose logits stay in the processor's cache between product and choice
 
 _f = np.float32
-_ZERO = _f(0.0)
+_ZERO, _ONE = _f(0.0), _f(1.0)
 _LOWEST = _f(-3e38)
 
 
@@ -78,30 +78,61 @@ def likeliest(log_p, i, vocabulary, values, tokens):
                     worst = values[k - 1]
 
 
+@inner()
+def constrain(log_p, i, said, row, length, beam):
+    """Apply the constraints to row i of log p, after the first `length` tokens of a row of `said`.
+
+    It is `generation.constraints` for one hypothesis.
+    """
+    if beam.repetition != _ONE:
+        for j in range(length):
+            token = said[row, j]
+            before = 0
+            while said[row, before] != token:
+                before += 1
+            if before == j:  # once, however often it was generated
+                log_p[i, token] *= beam.repetition
+    n = beam.no_repeat
+    if n > 0:
+        for j in range(length - n + 1):
+            same = 0
+            while same < n - 1 and said[row, j + same] == said[row, length - n + 1 + same]:
+                same += 1
+            if same == n - 1:
+                log_p[i, said[row, j + n - 1]] = -np.inf
+
+
 @inner(
     signature=types.void(
-        ANSWERS, types.int64, types.float64, types.float64, types.int64, types.int64, types.boolean
+        ANSWERS, types.int64, types.float64, types.float64, types.int64, types.int32[:, ::1],
+        types.int64, types.boolean,
     )
-)
-def keep(answers, i, log_p, score, length, row, ended):
+)  # fmt: skip
+def keep(answers, i, log_p, score, length, said, row, ended):
     """Keep an answer of input i if it is among its best, behind those of the same score."""
-    scores, log_ps, ends = answers.scores, answers.log_p, answers.ends
+    scores, log_ps, ends, tokens = answers.scores, answers.log_p, answers.ends, answers.tokens
     last = scores.shape[1]
     place = last
     while place > 0 and scores[i, place - 1] < score:
         place -= 1
     for p in range(last - 1, place, -1):
         scores[i, p], log_ps[i, p] = scores[i, p - 1], log_ps[i, p - 1]
-        for j in range(3):
-            ends[i, p, j] = ends[i, p - 1, j]
+        ends[i, p, 0], ends[i, p, 1] = ends[i, p - 1, 0], ends[i, p - 1, 1]
+        for j in range(ends[i, p, 0]):
+            tokens[i, p, j] = tokens[i, p - 1, j]
     if place < last:
         scores[i, place], log_ps[i, place] = score, log_p
-        ends[i, place, 0], ends[i, place, 1], ends[i, place, 2] = length, row, ended
+        ends[i, place, 0], ends[i, place, 1] = length, ended
+        for j in range(length):
+            tokens[i, place, j] = said[row, j]
 
 
 @inner()
-def advance(m, current, candidates, beam, length, answers, following):
-    """Extend m hypotheses of `length` tokens by one; return how many go on, in `following`."""
+def advance(m, current, candidates, beam, inputs, answers, following):
+    """Extend m hypotheses by a token; return how many go on, in `following`.
+
+    Those of an input that none goes on of are answered.
+    """
     owners, totals = current.owners, current.totals
     cursor = empty(beam.size, np.int64)
     most = 2 * beam.size
@@ -114,8 +145,8 @@ def advance(m, current, candidates, beam, length, answers, following):
             end += 1
         for r in range(end - begin):
             cursor[r] = 0
-        first = rows
-        for rank in range(most if length < beam.limits[i] else 0):
+        first, length, limit = rows, inputs.lengths[i], inputs.limits[i]
+        for rank in range(most if length < limit else 0):
             if rows - first == beam.size:
                 break
             at, reached = -1, 0.0
@@ -132,7 +163,7 @@ def advance(m, current, candidates, beam, length, answers, following):
             if token == beam.eos:
                 if rank < beam.size:
                     score = reached / beam.penalties[length + 1]
-                    keep(answers, i, reached, score, length, at, True)
+                    keep(answers, i, reached, score, length, current.said, at, True)
                     answers.finished[i] += 1
             else:
                 following.owners[rows], following.totals[rows] = i, reached
@@ -143,7 +174,7 @@ def advance(m, current, candidates, beam, length, answers, following):
                 rows = first
             else:
                 # log p only falls; the kindest penalty is that of the longest answer it can become
-                longest = beam.limits[i] + 1 if beam.longer_is_kinder else length + 2
+                longest = limit + 1 if beam.longer_is_kinder else length + 2
                 kindest = beam.penalties[longest]
                 if following.totals[first] / kindest <= answers.scores[i, beam.best - 1]:
                     rows = first

@@ -1,8 +1,9 @@
-"""Decoding in one call: does not return to Python between tokens.
+"""The kernels of compiled decoding.
 
-`encode` passes sources through the encoder, `search` finds the likeliest answers, `step` feeds one
-token to every hypothesis, where the next is chosen in Python. All run on the calling thread. How
-rows pass through a stack is in `blocks`, how tokens are chosen in `beam`.
+`encode` passes sources through the encoder, `search` finds the likeliest answers and does not
+return to Python between tokens, `step` feeds one token to every hypothesis, where the next is
+chosen in Python. All run on the calling thread. How rows pass through a stack is in `blocks`, how
+tokens are chosen in `beam`.
 """
 
 from __future__ import annotations
@@ -13,22 +14,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.compiled.beam import ROW_BATCH, advance, keep, likeliest, log_probabilities_with
+from pellucid.compiled.beam import (
+    ROW_BATCH,
+    advance,
+    constrain,
+    keep,
+    likeliest,
+    log_probabilities_with,
+)
 from pellucid.compiled.blocks import embed_with, run_blocks_with, scratch_with
 from pellucid.compiled.products import PRODUCTS
 from pellucid.compiled.records import (
     ANSWERS,
     BEAM,
+    HYPOTHESES,
+    INPUTS,
     KEYS,
     LOG_P,
     MEMORY,
     MODEL,
-    PROMPT,
     ROWS,
     SOURCE,
     VISIBLE,
     Candidates,
-    Hypotheses,
     Keys,
     Memory,
     Visible,
@@ -39,23 +47,10 @@ from pellucid.kernels.backend.simd import WIDTH
 from pellucid.models.quantize import Arithmetic
 from pellucid.ops.activations import ACTIVATIONS
 
-
-@inner()
-def _grown(rows, layers, capacity, new_capacity):
-    """Return keys and values with room for more rows in every layer."""
-    more = empty((layers * new_capacity, rows.shape[1]), np.float32)
-    for layer in range(layers):
-        for i in range(capacity):
-            for j in range(rows.shape[1]):
-                more[layer * new_capacity + i, j] = rows[layer * capacity + i, j]
-    return more
-
-
-@inner()
-def _hypotheses(rows):
-    return Hypotheses(
-        empty(rows, np.int64), empty(rows, np.float64), empty(rows, np.int64), empty(rows, np.int64)
-    )
+ROWS_LEFT, USED, ROUNDS, ENDS, SWAPPED, STEPS, READ = range(7)
+"""The numbers of a search's `progress`: hypotheses, rows of keys in use, tokens that each may still
+get, answers to return after, whether the hypotheses are in the second of the two places, tokens fed
+to all, and where the memory of new sources begins."""
 
 
 class Kernels(NamedTuple):
@@ -76,7 +71,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
     scratch, log_probabilities = scratch_with(products), log_probabilities_with(products)
 
     @inner()
-    def encode_rows(model, source, rows):
+    def encode_rows(model, source, rows, capacity, first):
         stack, w, starts = model.encoder, model.w, source.starts
         u = len(source.tokens)
         x = empty((u, stack.padded_width), np.float32)
@@ -96,7 +91,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
         round_(x, stack.width, between.rounded)
         for layer in range(len(model.memory)):
             at, bias = model.memory[layer, 0], model.memory[layer, 1]
-            out = rows[layer * u : (layer + 1) * u]
+            out = rows[layer * capacity + first : layer * capacity + first + u]
             fill(x, between.rounded, stack.width, w, at, bias, out, out.shape[1] // WIDTH)
 
     def encode(model, source, rows):
@@ -104,7 +99,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
 
         rows: (layers · U, 2 · heads · head width), U tokens in all sources.
         """
-        encode_rows(model, source, rows)
+        encode_rows(model, source, rows, np.int64(len(source.tokens)), np.int64(0))
 
     def step(model, tokens, positions, own, visible, memory, log_p):
         """Feed one token to every hypothesis and write log p of the next (m, padded V).
@@ -124,55 +119,45 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
             some, out = x[first : first + ROW_BATCH], log_p[first : first + ROW_BATCH]
             log_probabilities(some, between.rounded, stack.width, model.w, model.output, out)
 
-    def search(model, source, prompt, beam, answers):
-        """Find the best answers of N inputs, by the rules of `generation.search`."""
-        stack, w, layers = model.decoder, model.w, model.decoder.layers
-        n = len(prompt.counts)
-        most = n * beam.size
-        length = np.int64(len(source.tokens))
-        memory = Memory(
-            empty((len(model.memory) * length, prompt.keys.shape[1]), np.float32), length
-        )
-        if len(model.memory):
-            encode_rows(model, source, memory.rows)
-        used = len(prompt.keys) // layers if layers else 0
-        capacity = used + 16 * most
-        rows = _grown(prompt.keys, layers, used, capacity)
-        limit, read = 0, 1
-        for i in range(n):
-            limit, read = max(limit, beam.limits[i]), max(read, prompt.sources[i, 1])
-        longest = prompt.names.shape[1] + limit + 1
-        names, next_names = empty((most, longest), np.int64), empty((most, longest), np.int64)
-        for i in range(n):
-            for j in range(prompt.counts[i]):
-                names[i, j] = prompt.names[i, j]
+    def search(
+        model, source, memory, own, inputs, beam, current, following, answers, progress, stop
+    ):
+        """Extend every hypothesis token by token, by the rules of `generation.search`.
+
+        New sources are encoded first, into the rows of `memory` from progress[READ] on. It returns
+        when nothing is left, when `own` is full, after progress[ROUNDS] tokens, after the token
+        with which progress[ENDS] inputs are answered, and after the one in which another thread
+        sets stop[0].
+        """
+        if len(source.tokens):
+            encode_rows(model, source, memory.rows, memory.length, progress[READ])
+        stack, w = model.decoder, model.w
+        m, used = progress[ROWS_LEFT], own.first
+        most, wide = current.names.shape
+        longest = wide
+        for i in range(m):
+            longest = max(longest, inputs.sources[current.owners[i], 1])
         x = empty((most, stack.padded_width), np.float32)
         log_p = empty((min(ROW_BATCH, most), model.output.padded), np.float32)
-        between = scratch(stack, most, max(longest, read))
+        between = scratch(stack, most, longest)
         candidates = Candidates(
             empty((most, 2 * beam.size), np.float32), empty((most, 2 * beam.size), np.int64)
         )
-        current, following = _hypotheses(most), _hypotheses(most)
         counts, positions = empty(most, np.int64), empty(most, np.int64)
         sources = empty((most, 2), np.int64)
-        token_at = empty((limit + 1, most), np.int32)
-        parent_at = empty((limit + 1, most), np.int32)
-        for i in range(n):
-            current.owners[i], current.totals[i], current.tokens[i] = i, 0.0, beam.bos
-        m = n
-        for generated in range(limit + 1):
-            if used + m > capacity:
-                rows = _grown(rows, layers, capacity, 2 * capacity)
-                capacity *= 2
+        constrained = beam.no_repeat > 0 or beam.repetition != 1.0
+        ended = 0
+        while m > 0 and progress[ROUNDS] > 0 and used + m <= own.capacity:
             for i in range(m):
                 owner = current.owners[i]
-                count = prompt.counts[owner] + generated
-                names[i, count] = used + i
+                count = inputs.prompts[owner] + inputs.lengths[owner]
+                current.names[i, count] = used + i
                 counts[i], positions[i] = count + 1, count
-                sources[i, 0], sources[i, 1] = prompt.sources[owner, 0], prompt.sources[owner, 1]
+                sources[i, 0], sources[i, 1] = inputs.sources[owner, 0], inputs.sources[owner, 1]
             embed(current.tokens, positions, model.target, stack.width, x[:m])
-            own, visible = Keys(rows, capacity, used), Visible(names, counts, sources)
-            run_blocks(stack, w, x[:m], between, own, visible, memory)
+            keys = Keys(own.rows, own.capacity, used)
+            visible = Visible(current.names, counts, sources)
+            run_blocks(stack, w, x[:m], between, keys, visible, memory)
             used += m
             for first in range(0, m, ROW_BATCH):
                 end = min(first + ROW_BATCH, m)
@@ -180,32 +165,40 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
                 log_probabilities(x[first:end], between.rounded, stack.width, w, model.output, some)
                 for i in range(first, end):
                     owner, total = current.owners[i], current.totals[i]
-                    if generated < beam.limits[owner]:
+                    length = inputs.lengths[owner]
+                    if length < inputs.limits[owner]:
+                        if constrained:
+                            constrain(some, i - first, current.said, i, length, beam)
                         likeliest(some, i - first, model.output.vocabulary, candidates.log_p[i],
                                   candidates.tokens[i])  # fmt: skip
                     else:  # at the maximum length each is ranked as if it ended here
-                        ended = total + np.float64(some[i - first, beam.eos])
-                        score = ended / beam.penalties[generated + 1]
-                        keep(answers, owner, total, score, generated, i, False)
-            going = advance(m, current, candidates, beam, generated, answers, following)
-            if going == 0:
-                break
+                        whole = total + np.float64(some[i - first, beam.eos])
+                        score = whole / beam.penalties[length + 1]
+                        keep(answers, owner, total, score, length, current.said, i, False)
+            going = advance(m, current, candidates, beam, inputs, answers, following)
+            progress[STEPS] += m
+            progress[ROUNDS] -= 1
+            for i in range(m):
+                if i == 0 or current.owners[i] != current.owners[i - 1]:
+                    ended += 1
             for i in range(going):
-                parent = following.parents[i]
+                parent, owner = following.parents[i], following.owners[i]
+                length = inputs.lengths[owner]
                 for j in range(counts[parent]):
-                    next_names[i, j] = names[parent, j]
-                token_at[generated + 1, i] = following.tokens[i]
-                parent_at[generated + 1, i] = parent
-            names, next_names = next_names, names
+                    following.names[i, j] = current.names[parent, j]
+                for j in range(length):
+                    following.said[i, j] = current.said[parent, j]
+                following.said[i, length] = following.tokens[i]
+            for i in range(going):
+                if i == 0 or following.owners[i] != following.owners[i - 1]:
+                    inputs.lengths[following.owners[i]] += 1
+                    ended -= 1
             current, following = following, current
+            progress[SWAPPED] = 1 - progress[SWAPPED]
             m = going
-        for i in range(n):
-            for place in range(beam.size):
-                at, row = answers.ends[i, place, 0], answers.ends[i, place, 1]
-                while at > 0:
-                    answers.tokens[i, place, at - 1] = token_at[at, row]
-                    row = parent_at[at, row]
-                    at -= 1
+            if stop[0] != 0 or ended >= progress[ENDS]:
+                break
+        progress[ROWS_LEFT], progress[USED] = m, used
 
     for f in (encode, step, search):
         # the kernel's name in the cache
@@ -214,5 +207,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
     return Kernels(
         kernel((of, SOURCE, MEMORY.types[0]))(encode),
         kernel((of, ROWS, ROWS, KEYS, VISIBLE, MEMORY, LOG_P))(step),
-        kernel((of, SOURCE, PROMPT, BEAM, ANSWERS))(search),
+        kernel(
+            (of, SOURCE, MEMORY, KEYS, INPUTS, BEAM, HYPOTHESES, HYPOTHESES, ANSWERS, ROWS, ROWS)
+        )(search),
     )

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from pellucid.compiled.answering import Answering
 from pellucid.compiled.decode import kernels_of
 from pellucid.compiled.pack import pack
-from pellucid.compiled.records import Answers, Beam, Keys, Memory, Prompt, Source, Visible
+from pellucid.compiled.records import Keys, Memory, Source, Visible
 from pellucid.core.batch import Packed
 from pellucid.generation.model import Decodes, limits_of
-from pellucid.generation.search import Hypothesis, SearchConfig, penalty
+from pellucid.generation.search import Hypothesis, SearchConfig
 from pellucid.kernels.backend import threads
 from pellucid.models.quantize import Arithmetic
 
@@ -27,7 +28,7 @@ BATCH_SIZE = 64  # inputs that one thread answers together
 
 @dataclass
 class _Cache:
-    """Keys and values of every row so far, of all hypotheses; rows are only ever added."""
+    """Keys and values of every row so far, of all hypotheses."""
 
     layers: int
     width: int
@@ -38,12 +39,26 @@ class _Cache:
     def add(self, more: int) -> Keys:
         """Make room for more rows in every layer, and return the record that writes them."""
         if self.used + more > self.capacity:
-            room = max(2 * self.capacity, self.used + more, 64)
-            rows = np.empty((self.layers, room, self.width), np.float32)
-            rows[:, : self.used] = self.kept()
-            self.capacity, self.rows = room, rows.reshape(-1, self.width)
-        first, self.used = self.used, self.used + more
-        return Keys(self.rows, self.capacity, first)
+            self.reserve(max(2 * self.capacity, self.used + more, 64))
+        keys = self.here()
+        self.used += more
+        return keys
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for this many rows in every layer."""
+        rows = np.empty((self.layers, capacity, self.width), np.float32)
+        rows[:, : self.used] = self.kept()
+        self.capacity, self.rows = capacity, rows.reshape(-1, self.width)
+
+    def here(self) -> Keys:
+        """Return the record that writes the rows after these."""
+        return Keys(self.rows, self.capacity, self.used)
+
+    def keep(self, rows: Array) -> None:
+        """Leave out all but these rows, in rising order."""
+        kept = self.rows.reshape(self.layers, self.capacity, self.width)
+        kept[:, : len(rows)] = kept[:, rows]
+        self.used = len(rows)
 
     def kept(self) -> Array:
         """Return the rows so far, layer by layer: (layers, used, width)."""
@@ -60,14 +75,6 @@ class _Cache:
         """Return a cache of these rows alone."""
         kept = np.ascontiguousarray(self.kept()[:, rows]).reshape(-1, self.width)
         return _Cache(self.layers, self.width, len(rows), len(rows), kept)
-
-
-class _Sources(NamedTuple):
-    """Inputs as the kernels take them."""
-
-    record: Source
-    spans: Array
-    """(N, 2): each input's first row and number of rows in the memory."""
 
 
 @dataclass(frozen=True)
@@ -169,15 +176,15 @@ class Engine:
 
     def start(self, source: Packed) -> EngineState:
         """Return the state before the first token, one hypothesis per source."""
-        cache = _Cache(self.packed.decoder.layers, self.width)
-        sources = self._sources(source)
-        length = len(sources.record.tokens)
+        cache = self.cache()
+        new, spans = self.sources_of(source)
+        length = len(new.tokens)
         rows = np.empty((len(self.packed.memory) * length, self.width), np.float32)
         if len(self.packed.memory):
-            self.kernels.encode(self.packed, sources.record, rows)
-        names, counts = self._read(source, cache)
+            self.kernels.encode(self.packed, new, rows)
         memory = _Cache(len(self.packed.memory), self.width, length, length, rows)
-        return EngineState(cache, names, counts, memory, sources.spans)
+        counts, names = self.prompts_of(source, cache)
+        return EngineState(cache, names, counts, memory, spans)
 
     def step(self, state: EngineState, tokens: Array) -> tuple[Array, EngineState]:
         """Feed one token to every hypothesis; return (log p of the next (B, V), state)."""
@@ -199,22 +206,23 @@ class Engine:
     def search(
         self, source: Packed, config: SearchConfig, batch_size: int = BATCH_SIZE
     ) -> list[list[Hypothesis]]:
-        """Return each input's best answers; `generation.search` without prefixes and constraints.
+        """Return each input's best answers; `generation.search` without prefixes.
 
         Inputs of similar length are answered together, at most `batch_size` of them by one thread.
         """
         found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
         limits = limits_of(self, source, config.max_length)
-        lengths = range(limits.max(initial=0) + 3)
-        penalties = np.array([penalty(length, config.length_penalty) for length in lengths])
         order = np.argsort(-source.lengths, kind="stable")
         size = max(1, min(batch_size, -(-len(order) // threads.available())))
         chunks = [order[at : at + size] for at in range(0, len(order), size)]
 
         def answer(chunk: Array) -> None:
-            best = self._search(source.select(chunk), config, limits[chunk], penalties)
-            for place, answers in zip(chunk, best, strict=True):
-                found[place] = answers
+            answering = Answering(self, config, len(chunk))
+            first = np.full(len(chunk), self.config.bos_token_id)
+            places = answering.join(source.select(chunk), limits[chunk], first)
+            answering.run()
+            for i, place in zip(chunk, places, strict=True):
+                found[i] = answering.take(place)
 
         if len(chunks) == 1:
             answer(chunks[0])
@@ -223,22 +231,32 @@ class Engine:
                 list(pool.map(answer, chunks))
         return found
 
-    def _sources(self, source: Packed) -> _Sources:
-        """Return the sources as an encoder reads them; nothing for a decoder alone."""
+    def cache(self, memory: Array | None = None) -> _Cache:
+        """Return an empty cache: of a decoder's rows, or of an encoder's, whose table is given."""
+        return _Cache(self.packed.decoder.layers if memory is None else len(memory), self.width)
+
+    def sources_of(self, source: Packed) -> tuple[Source, Array]:
+        """Return inputs as an encoder reads them, and each one's first row and number of rows.
+
+        There is nothing in them for a decoder alone.
+        """
         if not self.packed.has_encoder:
-            nothing = np.zeros(0, np.int64)
-            return _Sources(Source(nothing, nothing, nothing), np.zeros((len(source), 2), np.int64))
+            nothing, no_start = np.zeros(0, np.int64), np.zeros(1, np.int64)
+            return Source(nothing, nothing, no_start), np.zeros((len(source), 2), np.int64)
         inputs = self.packed.source
         tokens = _within(source.tokens, len(inputs.tokens))
         _check_positions(source.positions, inputs.positions)
         starts = np.ascontiguousarray(source.cu_seqlens, np.int64)
         spans = np.stack([starts[:-1], np.diff(starts)], axis=1)
-        return _Sources(Source(tokens, source.positions, starts), spans)
+        return Source(tokens, source.positions, starts), spans
 
-    def _read(self, source: Packed, cache: _Cache) -> tuple[Array, Array]:
-        """Have a decoder alone read every source; return the names and counts of its rows."""
+    def prompts_of(self, source: Packed, cache: _Cache) -> tuple[Array, Array]:
+        """Have a decoder alone read every source; return how many rows each has, and their names.
+
+        The names of a shorter source go on with numbers of no meaning.
+        """
         if self.packed.has_encoder or not len(source.tokens):
-            return np.zeros((len(source), 0), np.int64), np.zeros(len(source), np.int64)
+            return np.zeros(len(source), np.int64), np.zeros((len(source), 0), np.int64)
         tokens = _within(source.tokens, len(self.packed.target.tokens))
         _check_positions(source.positions, self.packed.target.positions)
         own = cache.add(len(tokens))
@@ -251,48 +269,7 @@ class Engine:
         memory = Memory(np.empty((1, self.width), np.float32), 0)
         no_output = np.empty((0, self.packed.output.padded), np.float32)
         self.kernels.step(self.packed, tokens, source.positions, own, visible, memory, no_output)
-        return own.first + begins[:, None] + longest, source.lengths
-
-    def _search(
-        self, source: Packed, config: SearchConfig, limits: Array, penalties: Array
-    ) -> list[list[Hypothesis]]:
-        """Answer one batch; `penalties` are those of every length up to 2 beyond the limits."""
-        n, size = len(source), config.beam
-        cache = _Cache(self.packed.decoder.layers, self.width)
-        sources = self._sources(source)
-        names, counts = self._read(source, cache)
-        keys = np.ascontiguousarray(cache.kept()).reshape(-1, self.width)
-        answers = Answers(
-            tokens=np.empty((n, size, int(limits.max())), np.int32),
-            ends=np.zeros((n, size, 3), np.int64),
-            log_p=np.zeros((n, size)),
-            scores=np.full((n, size), -np.inf),
-            finished=np.zeros(n, np.int64),
-        )
-        beam = Beam(
-            size,
-            config.best,
-            self.config.bos_token_id,
-            self.config.eos_token_id,
-            limits,
-            penalties,
-            config.length_penalty > 0,
-        )
-        prompt = Prompt(keys, names, counts, sources.spans)
-        self.kernels.search(self.packed, sources.record, prompt, beam, answers)
-        return [
-            [
-                Hypothesis(
-                    tuple(answers.tokens[i, place, : answers.ends[i, place, 0]].tolist()),
-                    float(answers.log_p[i, place]),
-                    float(answers.scores[i, place]),
-                    bool(answers.ends[i, place, 2]),
-                )
-                for place in range(config.best)
-                if answers.scores[i, place] > -np.inf
-            ]
-            for i in range(n)
-        ]
+        return source.lengths, own.first + begins[:, None] + longest
 
 
 def _within(tokens: Array, entries: int) -> Array:

@@ -123,17 +123,17 @@ class Memory(NamedTuple):
     """Rows of one layer."""
 
 
-class Prompt(NamedTuple):
-    """What each input's answers begin from."""
+class Inputs(NamedTuple):
+    """The inputs that are being answered, and how far each is."""
 
-    keys: Array
-    """(layers · T, 2 · heads · head width): keys and values of what the decoder has read."""
-    names: Array
-    """(N, longest): the numbers of each input's rows among them."""
-    counts: Array
-    """(N,): how many."""
     sources: Array
     """(N, 2): first row and number of rows in the memory."""
+    prompts: Array
+    """(N,): the rows that a decoder alone has read of it."""
+    limits: Array
+    """(N,): the most tokens of its answer."""
+    lengths: Array
+    """(N,): the tokens that its hypotheses have."""
 
 
 class Beam(NamedTuple):
@@ -141,27 +141,32 @@ class Beam(NamedTuple):
 
     size: int
     best: int
-    bos: int
     eos: int
-    limits: Array
-    """(N,): the most tokens of each answer."""
     penalties: Array
     """(2 + longest limit + 1,): the length penalty of every length."""
     longer_is_kinder: bool
     """Whether the penalty divides log p of longer answers by more (α > 0)."""
+    repetition: Any
+    """What log p of a token generated before is multiplied by; 1 for nothing."""
+    no_repeat: int
+    """The tokens of a sequence that must not come twice; 0: any may."""
 
 
 class Hypotheses(NamedTuple):
-    """Unfinished hypotheses, grouped by input."""
+    """Room for unfinished hypotheses; those of an input are next to each other."""
 
     owners: Array
-    """(m,): the input of each."""
+    """(most,): the input of each."""
     totals: Array
-    """(m,): Σ log p."""
+    """(most,): Σ log p."""
     tokens: Array
-    """(m,): the newest token."""
+    """(most,): the newest token."""
     parents: Array
-    """(m,): the row that it extends."""
+    """(most,): the row that it extends."""
+    names: Array
+    """(most, longest): the numbers of its rows among `Keys`."""
+    said: Array
+    """(most, longest limit): its tokens."""
 
 
 class Candidates(NamedTuple):
@@ -178,7 +183,7 @@ class Answers(NamedTuple):
     tokens: Array
     """(N, beam, longest limit)."""
     ends: Array
-    """(N, beam, 3): length, row of the last token, whether the end token was generated."""
+    """(N, beam, 2): length, whether the end token was generated."""
     log_p: Array
     """(N, beam)."""
     scores: Array
@@ -213,8 +218,11 @@ SOURCE = _record(Source, *[_numbers] * 3)
 KEYS = _record(Keys, _floats, _i8, _i8)
 VISIBLE = _record(Visible, _table, _numbers, _table)
 MEMORY = _record(Memory, _floats, _i8)
-PROMPT = _record(Prompt, _floats, _table, _numbers, _table)
-BEAM = _record(Beam, *[_i8] * 4, _numbers, _f8[::1], types.boolean)
+INPUTS = _record(Inputs, _table, *[_numbers] * 3)
+BEAM = _record(Beam, *[_i8] * 3, _f8[::1], types.boolean, _f4, _i8)
+HYPOTHESES = _record(
+    Hypotheses, _numbers, _f8[::1], _numbers, _numbers, _table, types.int32[:, ::1]
+)
 ANSWERS = _record(Answers, _i4[:, :, ::1], _i8[:, :, ::1], _f8[:, ::1], _f8[:, ::1], _numbers)
 ROWS, LOG_P = _numbers, _floats
 

@@ -85,7 +85,11 @@ class Tokenizer:
 
         Raises `UserError` when `text` holds half of a surrogate pair, which is no character.
         """
-        return self.encode_all([text])[0]
+        try:  # by itself: a batch of one waits for another thread
+            ids: list[int] = self._core.encode(text, add_special_tokens=False).ids
+        except TypeError:
+            raise _not_unicode([text]) from None
+        return ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts: `encode`, on all cores."""

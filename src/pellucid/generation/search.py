@@ -134,8 +134,7 @@ def search(
     compiles it once.
     """
     model = compile_model(model)
-    free = not any(prefixes) and not config.constraints.active
-    if isinstance(model, Searches) and free:
+    if isinstance(model, Searches) and not any(prefixes):
         return model.search(source, config)
     searches = search_once(model, source, config, prefixes)
     answers = [ranked(one.done)[: config.best] for one in searches]

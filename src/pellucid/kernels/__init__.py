@@ -34,10 +34,13 @@ FUSED = frozenset(
         "layer_norm",
         "linear",
         "linear_cross_entropy",
+        "linear_r_drop",
         "packed_attention",
     }
 )
 """The pages that have a kernel, in either family."""
+NUMPY_ONLY = frozenset({"linear_r_drop"})
+"""Those without one in torch's."""
 
 _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")
 
@@ -68,7 +71,7 @@ def plan(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) 
     if f.__name__ not in FUSED or not _enabled.get():
         return None
     family = family_of(args[0])
-    if family is None:
+    if family is None or (family != __name__ and f.__name__ in NUMPY_ONLY):
         return None
     planned: Run | None = _load(f"{family}.{f.__name__}").plan(*args, **options)
     return planned

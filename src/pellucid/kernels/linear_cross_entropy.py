@@ -24,10 +24,10 @@ from pellucid.kernels.backend.tile import ROWS
 
 Array = np.ndarray
 _f = np.float32
-_NOTHING = np.empty(0, np.float32)
+NOTHING = np.empty(0, np.float32)
 # Logits held at a time. A chunk adds to the whole of dW, so it has many rows; an allocation of over
 # 32 MB would be returned to the system and cleared by it each time.
-_HELD = 7_500_000
+HELD = 7_500_000
 _SLICE = HEIGHT  # rows of logits, at most, that one task takes through all three steps
 
 
@@ -39,6 +39,7 @@ def plan(
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
 ) -> Run | None:
     """Plan `ops.linear_cross_entropy` for float32 rows and targets that exist or are ignored.
 
@@ -53,17 +54,18 @@ def plan(
         and target.shape == x.shape[:1]
         and target.dtype == np.int64
         and 0.0 <= label_smoothing <= 1.0
+        and 0.0 <= z_loss < np.inf
     ):
         return None
     kept = target[target != ignore_index]
     if len(kept) and (kept.min() < 0 or kept.max() >= len(weight)):
         return None
     rows, w, targets = writeable(x), writeable(weight), writeable(target)
-    start = _NOTHING if bias is None else writeable(bias)
+    start = NOTHING if bias is None else writeable(bias)
 
     def run() -> tuple[Array, Any]:
         loss, dx, dweight, dbias = _with_gradients(
-            rows, w, start, targets, ignore_index, label_smoothing
+            rows, w, start, targets, ignore_index, label_smoothing, z_loss
         )
 
         def backward(dloss: Array) -> tuple[Array, Array, Array | None]:
@@ -81,11 +83,17 @@ def plan(
 
 
 def _with_gradients(
-    x: Array, weight: Array, bias: Array, target: Array, ignore_index: int, smoothing: float
+    x: Array,
+    weight: Array,
+    bias: Array,
+    target: Array,
+    ignore_index: int,
+    smoothing: float,
+    z_loss: float,
 ) -> tuple[Array, Array, Array, Array]:
     """Return the summed loss, and dx, dweight, dbias for a loss gradient of 1."""
     rows, vocabulary = len(x), len(weight)
-    chunks = max(1, -(-rows * vocabulary // _HELD))
+    chunks = max(1, -(-rows * vocabulary // HELD))
     held = -(-rows // chunks)
     logits = np.empty((held, vocabulary), np.float32)
     losses = np.empty(rows, np.float64)
@@ -99,26 +107,38 @@ def _with_gradients(
         tasks = max(-(-len(dlogits) // _SLICE), min(threads.count(), len(dlogits) // ROWS))
         _chunk(
             tasks, x[chunk], to_logits, to_dx, bias, target[chunk],
-            ignore_index, smoothing, dlogits, losses[chunk], dx[chunk],
+            ignore_index, smoothing, z_loss, dlogits, losses[chunk], dx[chunk],
         )  # fmt: skip
         multiply(dlogits.T, panels(x[chunk]), dweight, add=begin > 0, sums=sums)
         dbias += sums
     return np.asarray(losses.sum(), np.float32), dx, dweight, dbias
 
 
-@threads.parallel("f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f4[:,::1],f8[:],f4[:,::1]")
+@threads.parallel("f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f8,f4[:,::1],f8[:],f4[:,::1]")
 def _chunk(
-    task, tasks, x, to_logits, to_dx, bias, target, ignore_index, smoothing, logits, losses, dx
+    task,
+    tasks,
+    x,
+    to_logits,
+    to_dx,
+    bias,
+    target,
+    ignore_index,
+    smoothing,
+    z_loss,
+    logits,
+    losses,
+    dx,
 ):
     begin, end = threads.slice_of(task, tasks, len(x))
     nothing = dx[0, :0]
     multiply_rows(x, to_logits, logits, bias, False, nothing, begin, end, 0, len(to_logits))
-    _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end)
+    _to_gradients(logits, target, ignore_index, smoothing, z_loss, losses, begin, end)
     multiply_rows(logits, to_dx, dx, nothing, False, nothing, begin, end, 0, len(to_dx))
 
 
 @inner()
-def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
+def _to_gradients(logits, target, ignore_index, smoothing, z_loss, losses, begin, end):
     """Compute the losses of rows of logits and, in place of the logits, their gradients."""
     vocabulary = logits.shape[1]
     whole = vocabulary // LANES * LANES  # the rest of a row is done number by number
@@ -161,6 +181,9 @@ def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
             losses[i] += smoothing * (right - mean)
 
         factor = _f(1.0) / sum_ if sum_ != _f(0.0) else _f(0.0)
+        if z_loss > 0.0:
+            losses[i] += z_loss * log_sum * log_sum
+            factor *= _f(1.0 + 2.0 * z_loss * log_sum)
         for v in range(0, whole, LANES):
             store(logits, at + v, load(logits, at + v) * factor - off_target)
         for v in range(whole, vocabulary):

@@ -27,6 +27,8 @@ ADDED = {
     "norm_type": "layer_norm",
     "num_key_value_heads": None,
     "head_dim": None,
+    "layer_drop": 0.0,
+    "word_dropout": 0.0,
     "qk_norm": False,
     "attention_softcap": None,
     "sliding_window": None,
@@ -88,6 +90,10 @@ class StackConfig:
     """Dropout of the attention weights."""
     activation_dropout: float | None = None
     """Dropout inside the feed-forward networks."""
+    word_dropout: float = 0.0
+    """Share of the tokens whose embedding is set to 0 while training; positions stay."""
+    layer_drop: float = 0.0
+    """Probability that a layer is left out of a whole training step (LayerDrop)."""
     norm: Literal["post", "pre"] = "post"
     """The norm after each residual sum (the paper) or before each sublayer."""
     norm_type: NormType = "layer_norm"
@@ -228,7 +234,10 @@ class StackConfig:
                 f"max_position_embeddings must be at most {MOST_POSITIONS}, got "
                 f"{self.max_position_embeddings}"
             )
-        for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
+        for name in (
+            "dropout", "embedding_dropout", "attention_dropout", "activation_dropout",
+            "word_dropout", "layer_drop",
+        ):  # fmt: skip
             p = getattr(self, name)
             if p is not None and not 0.0 <= p < 1.0:
                 raise UsageError(f"{name} must be at least 0 and below 1, got {p}")

@@ -19,7 +19,9 @@ class FeedForward(nn.Module):
         e, f = config.d_model, config.ffn_dim
         self.activation = config.activation_function
         options: dict[str, Any] = {"bias": config.linear_bias, "dtype": dtype, "seed": None}
-        self.linear1 = nn.Linear(e, gates_of(self.activation) * f, **options)
+        gates = gates_of(self.activation)
+        self.linear1 = nn.Linear(e, gates * f, **options)
+        self.linear1.weight.packed = (f,) * gates
         self.dropout = nn.Dropout(_or(config.activation_dropout, config.dropout))
         self.linear2 = nn.Linear(f, e, **options)
         self.norm = norm_of(config, dtype)
@@ -82,6 +84,13 @@ def variant_of(config: StackConfig) -> Variant:
         rotate=scheme.rotate,
         angles=config.angles,
     )
+
+
+def drop_layers(config: StackConfig, *stacks: nn.Module) -> None:
+    """Let the stacks leave out layers while training, where the settings ask for it."""
+    for stack in stacks:
+        if config.layer_drop:
+            stack.layer_drop = nn.Dropout(config.layer_drop)
 
 
 def share_relative_bias(*stacks: nn.Module) -> None:

@@ -12,7 +12,13 @@ from pellucid.core.rng import Rng
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
-from pellucid.models.layers import DecoderLayer, EncoderLayer, norm_of, share_relative_bias
+from pellucid.models.layers import (
+    DecoderLayer,
+    EncoderLayer,
+    drop_layers,
+    norm_of,
+    share_relative_bias,
+)
 from pellucid.models.output import LossSum, output_loss
 from pellucid.models.state import State, decode_step
 from pellucid.nn.init import xavier_uniform
@@ -55,6 +61,7 @@ class Seq2Seq(nn.Module):
         if config.tie_embeddings == "all":
             self.source.tokens.weight = self.target.tokens.weight
         share_relative_bias(self.encoder, self.decoder)
+        drop_layers(config, self.encoder, self.decoder)
         choose_inits(config, self.encoder, self.decoder)
         self.initialise(seed)
 
@@ -130,15 +137,22 @@ class Seq2Seq(nn.Module):
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
         recorder: Recorder | None = None,
+        r_drop: float = 0.0,
+        z_loss: float = 0.0,
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Return the summed cross-entropy of a batch, and its backward.
 
         `backward(scale)` adds the gradients of scale · loss to every parameter. While training
         with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
+        r_drop: α of `ops.linear_r_drop`, for which every pair is read twice; 0: it is read once.
+        z_loss: λ of `ops.cross_entropy`.
         """
-        rows, rows_backward = self.decode_rows(batch, rng, recorder)
+        read = batch.twice() if r_drop else batch
+        rows, rows_backward = self.decode_rows(read, rng, recorder)
         wanted = batch.target.without_first().tokens
-        loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)
+        loss, loss_backward = output_loss(
+            self.output, rows, wanted, label_smoothing, r_drop, z_loss
+        )
 
         @single_use
         def backward(scale: float = 1.0) -> None:

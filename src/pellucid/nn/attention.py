@@ -126,6 +126,7 @@ class MultiheadAttention(Module):
         self.v_proj_weight: Parameter | None = None
         if self.kdim == self.vdim == embed_dim:
             self.in_proj_weight = Parameter((q + 2 * kv, embed_dim), xavier_uniform, dtype)
+            self.in_proj_weight.packed = q, kv, kv
         else:
             self.q_proj_weight = Parameter((q, embed_dim), xavier_uniform, dtype)
             self.k_proj_weight = Parameter((kv, self.kdim), xavier_uniform, dtype)

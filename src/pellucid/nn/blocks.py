@@ -214,8 +214,9 @@ class TransformerLayer(Module):
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, **attention)
         if attends_to_memory:
             self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, **attention)
-        wide = gates_of(as_activation(activation)) * dim_feedforward
-        self.linear1 = Linear(d_model, wide, bias, dtype=dtype, seed=None)
+        gates = gates_of(as_activation(activation))
+        self.linear1 = Linear(d_model, gates * dim_feedforward, bias, dtype=dtype, seed=None)
+        self.linear1.weight.packed = (dim_feedforward,) * gates
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype, seed=None)
 

@@ -18,6 +18,7 @@ class Saved(NamedTuple):
     target: Array
     ignore_index: int
     label_smoothing: float
+    z_loss: float
 
 
 def linear_cross_entropy(
@@ -28,6 +29,7 @@ def linear_cross_entropy(
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
 ) -> tuple[Array, Saved]:
     """Return Σ over rows of cross_entropy(x Wᵀ + b, target), in nats.
 
@@ -48,14 +50,15 @@ def linear_cross_entropy(
             ignore_index=ignore_index,
             label_smoothing=label_smoothing,
             reduction="sum",
+            z_loss=z_loss,
         )
         total = total + loss
-    return total, Saved(x, weight, bias, target, ignore_index, label_smoothing)
+    return total, Saved(x, weight, bias, target, ignore_index, label_smoothing, z_loss)
 
 
 def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Array, Array | None]:
     """Return dx, dweight, dbias; each chunk's logits are computed a second time."""
-    x, weight, bias, target, ignore_index, label_smoothing = saved
+    x, weight, bias, target, ignore_index, label_smoothing, z_loss = saved
     xp = namespace(x, weight)
     dx = []
     dweight = xp.zeros_like(weight)
@@ -68,6 +71,7 @@ def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Ar
             ignore_index=ignore_index,
             label_smoothing=label_smoothing,
             reduction="sum",
+            z_loss=z_loss,
         )
         dlogits = cross_entropy_backward(dloss, loss_saved)
         dx_rows, dweight_rows, dbias_rows = linear_backward(dlogits, linear_saved)

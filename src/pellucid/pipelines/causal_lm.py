@@ -59,8 +59,12 @@ class Continuing:
 
     def start(self, source: Packed) -> _Opened:
         """Return the state after all but the last token of each text; none may be empty."""
-        last = source.tokens[source.cu_seqlens[1:] - 1]
-        return _Opened(self.model.start(source.without_last()), last)
+        read, last = self.opened(source)
+        return _Opened(self.model.start(read), last)
+
+    def opened(self, source: Packed) -> tuple[Packed, Array]:
+        """Return what is read of texts, and the first token that is fed after each."""
+        return source.without_last(), source.tokens[source.cu_seqlens[1:] - 1]
 
     def step(self, opened: _Opened, tokens: Array) -> tuple[Array, _Opened]:
         """Return (log-probabilities of the next token (B, V), the state after it)."""

@@ -21,7 +21,7 @@ from pellucid.serve import libretranslate, openai, pages, view
 from pellucid.serve.fields import Field, RequestError
 from pellucid.serve.fill import FILL, fill
 from pellucid.serve.recorder import RECORD
-from pellucid.serve.service import Exchange, Service, until_gone
+from pellucid.serve.service import Exchange, Service
 from pellucid.serve.worker import BusyError, Ticket
 
 _log = logging.getLogger(__name__)
@@ -154,8 +154,8 @@ ENDPOINTS = (
 class Application:
     """Answers requests: finds the endpoint, counts and logs; it is an ASGI application.
 
-    A request's jobs are cancelled when it ends in any way. The model's thread runs from startup to
-    shutdown.
+    A request's jobs are cancelled when it ends in any way, and it ends when its client goes
+    (`connection` calls `leave`). The models' threads run from startup to shutdown.
     """
 
     def __init__(self, service: Service) -> None:
@@ -173,7 +173,15 @@ class Application:
             return
         began = asyncio.get_running_loop().time()
         tickets: list[Ticket] = []
-        scope["state"] = {**scope.get("state", {}), "began": began, "tickets": tickets}
+        task, gone = asyncio.current_task(), False
+        assert task is not None
+
+        def leave() -> None:
+            nonlocal gone
+            gone = task.cancel()
+
+        state = scope.get("state", {})
+        scope["state"] = {**state, "began": began, "tickets": tickets, "leave": leave}
         path = _known_path(scope, self.endpoints)
         status = 499
 
@@ -189,6 +197,11 @@ class Application:
                 exchange, self.endpoints[path][scope["method"]]
             )
             await response(scope, receive, sent)
+        except asyncio.CancelledError:
+            if not gone:
+                raise
+            task.uncancel()
+            status = 499
         except Exception as error:  # while it was sent: its beginning cannot be taken back
             exchange.failed(error)
         finally:
@@ -263,8 +276,7 @@ async def answer(exchange: Exchange, endpoint: Endpoint) -> Response:
         if not endpoint.open:
             exchange.authorise()
         async with asyncio.timeout(limits.seconds):
-            made = await until_gone(exchange, endpoint.work(exchange))
-        return made or Response(status_code=499)  # the client has gone: nobody reads this
+            return await endpoint.work(exchange)
     except RequestError as error:
         status, message, field = error.status, error.message, error.field
     except UserError as error:

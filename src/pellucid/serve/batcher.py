@@ -3,19 +3,26 @@
 The rows of a compiled model keep their bits in any batch, so every answer is the one that its
 input gets alone. A model without that property answers its inputs side by side, each in a batch of
 its own.
+
+What is generated is divided into lanes, one for each processor, and each runs on a thread of its
+own (`worker`). A lane keeps the answers of one search in the engine (`compiled.answering`), which
+returns to Python when one has ended or a job has come; answers that are drawn, and those of a model
+that is not compiled, are chosen here, token by token.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
 
+from pellucid.compiled.answering import Answering
 from pellucid.core.batch import Packed
 from pellucid.generation.constraints import constrain
 from pellucid.generation.model import Decodes
@@ -31,11 +38,14 @@ Survivors = list[tuple[int, int]]
 
 
 SPLIT = 8
-"""Rows that a batch has before another is begun next to it, for another processor."""
+"""Rows that a lane takes before another shares the work."""
 
+ROUNDS = 4
+"""Tokens that are generated, at most, before a lane looks round."""
 
 FEW = 4
-"""Waiting jobs are few where those that run are more than so many times as many."""
+"""A lane goes on for another token while it has more than so many times the rows that wait, or that
+have ended: to look round takes about as long whatever it finds."""
 
 
 class Progress(Protocol):
@@ -43,10 +53,6 @@ class Progress(Protocol):
 
     generated: list[int]
     finished: bool
-
-    @property
-    def rows(self) -> int:
-        """The most rows of a batch that it can take."""
 
     def advance(self, log_p: Array, eos: int) -> Survivors:
         """Choose the next tokens from log p (rows, V); return nothing once it is answered."""
@@ -59,7 +65,6 @@ class Sampled:
         self.config, self.number, self.limit = config, number, limit
         self.generated: list[int] = []
         self.finished = False
-        self.rows = 1
 
     def advance(self, log_p: Array, eos: int) -> Survivors:
         """Draw the next token."""
@@ -81,8 +86,6 @@ class Greedy(Sampled):
 
     def __init__(self, config: SearchConfig, limit: int) -> None:
         super().__init__(SampleConfig(constraints=config.constraints), 0, limit)
-        self.free = not config.constraints.active
-        """Whether the next token is the likeliest of all."""
 
     def advance(self, log_p: Array, eos: int) -> Survivors:
         """Take the likeliest token."""
@@ -97,7 +100,6 @@ class Searched:
         self.config, self.search, self.length = config, Search(limit, ()), 0
         self.generated: list[int] = []
         self.finished = False
-        self.rows = config.beam
 
     def advance(self, log_p: Array, eos: int) -> Survivors:
         """Extend every hypothesis by a token."""
@@ -140,6 +142,11 @@ class Job:
     done: bool = False
     error: Exception | None = None
 
+    @property
+    def rows(self) -> int:
+        """The most rows of a batch that it can take."""
+        return self.config.beam if isinstance(self.config, SearchConfig) else 1
+
 
 class Waiting:
     """Jobs that wait, in turns: one of each client, then the next of each."""
@@ -148,7 +155,12 @@ class Waiting:
         self._clients: OrderedDict[str, deque[Job]] = OrderedDict()
 
     def __len__(self) -> int:
-        return sum(map(len, self._clients.values()))
+        return sum(map(len, list(self._clients.values())))
+
+    @property
+    def clients(self) -> int:
+        """How many clients have jobs here."""
+        return len(self._clients)
 
     def add(self, job: Job) -> None:
         """Put a job behind its client's others."""
@@ -194,54 +206,109 @@ class _Group:
     """(job, its answer so far, how many rows it has)."""
 
 
-class Batcher:
-    """A model that answers jobs a token a round. For one thread; only `Job.cancelled` is shared."""
+@dataclass
+class _Search:
+    """Jobs of one kind of search, by their places."""
 
-    def __init__(self, speaker: Decodes, rows: int = 64, opening_tokens: int = 2048) -> None:
+    answering: Answering
+    jobs: dict[int, Job] = field(default_factory=dict)
+
+
+class _Lane:
+    """What one thread generates."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        """The most rows that its jobs can take."""
+        self.stop = np.zeros(1, np.int64)
+        """Set by any thread: return after this token."""
+        self.groups: list[_Group] = []
+        self.searches: dict[SearchConfig, _Search] = {}
+
+    def jobs(self) -> list[Job]:
+        """Return its jobs; any thread may ask."""
+        searched = chain(*(list(search.jobs.values()) for search in list(self.searches.values())))
+        return [*searched, *(job for group in list(self.groups) for job, _, _ in group.jobs)]
+
+
+class Batcher:
+    """A model that answers jobs, in lanes; each lane is for one thread."""
+
+    def __init__(self, speaker: Decodes, rows: int = 256, opening_tokens: int = 2048) -> None:
         self.speaker, self.rows, self.opening_tokens = speaker, rows, opening_tokens
         self.waiting = Waiting()
         self.bos: int = speaker.config.bos_token_id
         self.eos: int = speaker.config.eos_token_id
-        inner = speaker.model if isinstance(speaker, Continuing) else speaker
-        self._joins = isinstance(inner, Searches)  # rows keep their bits in any batch
-        self._groups: list[_Group] = []
-        self._held = False  # whether jobs waited for a round, though there was room
-        self._most_groups = threads.available()  # each is stepped by a thread of its own
-        self._pool = ThreadPoolExecutor(self._most_groups, "pellucid-step")
+        self._engine: Any = speaker.model if isinstance(speaker, Continuing) else speaker
+        self._joins = isinstance(self._engine, Searches)  # rows keep their bits in any batch
+        self.lanes = [_Lane() for _ in range(threads.available() if self._joins else 1)]
+        self._lock = threading.Lock()  # of what waits, and of the lanes' numbers of rows
 
     @property
     def running(self) -> int:
-        """How many rows the batch may grow to with the jobs in it."""
-        return sum(answer.rows for group in self._groups for _, answer, _ in group.jobs)
+        """How many rows the batches may grow to with the jobs in them."""
+        return sum(lane.rows for lane in self.lanes)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not self._groups and not len(self.waiting)
+        with self._lock:
+            return not self.running and not len(self.waiting)
 
-    def round(self) -> int:
-        """Let waiting jobs join and generate one token of every answer; return how many tokens."""
-        for job in self.waiting.drop_cancelled():
+    def add(self, job: Job) -> None:
+        """Let a job wait for the next round; any thread may."""
+        with self._lock:
+            self.waiting.add(job)
+        self.interrupt(len(self.waiting))
+
+    def interrupt(self, jobs: int) -> None:
+        """Let the lanes that so many jobs matter to look round after this token; any thread may."""
+        for lane in self.lanes:
+            if FEW * jobs >= lane.rows:
+                lane.stop[0] = 1
+
+    def wants(self, number: int) -> bool:
+        """Whether a lane has something to do."""
+        if number >= len(self.lanes):
+            return False
+        lane = self.lanes[number]
+        with self._lock:
+            job = self.waiting.next()
+            return bool(lane.rows or (job and self._shares(lane, job)))
+
+    def round(self, number: int | None = None) -> int:
+        """Let waiting jobs join a lane and generate until one ends; return how many tokens.
+
+        Without a number every lane has its turn.
+        """
+        if number is None:
+            return sum(map(self.round, range(len(self.lanes))))
+        lane = self.lanes[number]
+        lane.stop[0] = 0
+        with self._lock:
+            gone, taken = self.waiting.drop_cancelled(), self._admit(lane)
+        for job in gone:
             _end(job)
         generated = 0
-        if self._joins and len(self._groups) > 1:
-            generated += sum(self._pool.map(self._step_or_fail, self._groups))
-        else:
-            generated += sum(map(self._step_or_fail, self._groups))
-        self._groups = [group for group in self._groups if group.jobs]
-        for jobs in self._admit() if self._turn() else []:
+        for group in lane.groups:
+            generated += self._step_or_fail(group)
+        lane.groups = [group for group in lane.groups if group.jobs]
+        for kind, jobs in taken.items():
             with _failing(jobs):
-                generated += self._begin(jobs)
+                generated += self._begin(lane, kind, jobs)
+        for kind, search in list(lane.searches.items()):
+            with _failing(list(search.jobs.values())) as failed:
+                generated += self._search(search)
+            if failed:
+                del lane.searches[kind]
+        with self._lock:
+            lane.rows = sum(job.rows for job in lane.jobs())
         return generated
 
-    def _turn(self) -> bool:
-        """Whether waiting jobs may begin; a few next to many running ones wait for one round.
-
-        To begin two jobs costs hardly more than to begin one, and the batch stands still meanwhile.
-        """
-        few = FEW * len(self.waiting) < self.running
-        self._held = few and not self._held
-        return not self._held
+    def _shares(self, lane: _Lane, job: Job) -> bool:
+        """Whether a lane may take a job, as far as the other lanes are concerned."""
+        everything = self.running + job.rows * len(self.waiting)
+        return lane.rows < max(SPLIT, -(-everything // len(self.lanes)))
 
     def _step_or_fail(self, group: _Group) -> int:
         with _failing([job for job, _, _ in group.jobs]):
@@ -249,25 +316,27 @@ class Batcher:
         group.jobs = []
         return 0
 
-    def _admit(self) -> list[list[Job]]:
-        """Take the waiting jobs that there is room for, in the parts that begin together."""
-        self.waiting.prefer(Counter(job.client for g in self._groups for job, _, _ in g.jobs))
+    def _admit(self, lane: _Lane) -> dict[Any, list[Job]]:
+        """Take the waiting jobs that a lane has room for; return those that begin together."""
+        if self.waiting.clients > 1:
+            running = chain(*(lane.jobs() for lane in self.lanes))
+            self.waiting.prefer(Counter(job.client for job in running))
+        taken: dict[Any, list[Job]] = {}
         rows, tokens = self.running, 0
-        taken: list[Job] = []
-        while (job := self.waiting.next()) is not None:
-            wide = job.config.beam if isinstance(job.config, SearchConfig) else 1
-            long = len(job.opening)
-            if rows and (rows + wide > self.rows or tokens + long > self.opening_tokens):
+        while (job := self.waiting.next()) is not None and self._shares(lane, job):
+            config, long = job.config, len(job.opening)
+            if rows and (rows + job.rows > self.rows or tokens + long > self.opening_tokens):
                 break
-            taken.append(self.waiting.take())
-            rows, tokens = rows + wide, tokens + long
-        if not self._joins:
-            return [[job] for job in taken]
-        parts = max(1, min(self._most_groups, len(taken) // SPLIT))
-        return [taken[part::parts] for part in range(parts)] if taken else []
+            kind: Any = self.waiting.take()
+            if self._joins:
+                search = isinstance(config, SearchConfig)
+                kind = replace(config, max_length=1) if search else None
+            taken.setdefault(kind, []).append(job)
+            rows, tokens, lane.rows = rows + job.rows, tokens + long, lane.rows + job.rows
+        return taken
 
-    def _begin(self, jobs: list[Job]) -> int:
-        """Read the inputs, generate the first token of each answer, and join the batch."""
+    def _begin(self, lane: _Lane, kind: Any, jobs: list[Job]) -> int:
+        """Read the inputs, and let them join a search, or a batch after their first token."""
         source = Packed.of([job.opening for job in jobs])
         most = np.minimum(self.speaker.room(source), [job.config.max_length for job in jobs])
         for job, limit in zip(jobs, most, strict=True):
@@ -276,28 +345,57 @@ class Batcher:
         kept = np.flatnonzero(most > 0)
         if not len(kept):
             return 0
+        source, most, jobs = source.select(kept), most[kept], [jobs[i] for i in kept]
+        first = np.full(len(kept), self.bos)
+        if isinstance(kind, SearchConfig):
+            if isinstance(self.speaker, Continuing):
+                source, first = self.speaker.opened(source)
+            if kind not in lane.searches:
+                lane.searches[kind] = _Search(Answering(self._engine, kind, stop=lane.stop))
+            search = lane.searches[kind]
+            places = search.answering.join(source, most, first)
+            search.jobs.update(zip(places, jobs, strict=True))
+            return 0
+        ways = [progress(job.config, job.number, int(m)) for job, m in zip(jobs, most, strict=True)]
         group = _Group(
-            self.speaker.start(source.select(kept)),
-            np.full(len(kept), self.bos),
-            [(jobs[i], progress(jobs[i].config, jobs[i].number, int(most[i])), 1) for i in kept],
+            self.speaker.start(source), first, [(j, w, 1) for j, w in zip(jobs, ways, strict=True)]
         )
         generated = self._step(group)
-        running = self._smallest()
-        if group.jobs and running is not None:
+        if group.jobs and lane.groups and self._joins:
+            running = lane.groups[0]
             running.state = running.state.join(group.state)
             running.tokens = np.concatenate([running.tokens, group.tokens])
             running.jobs += group.jobs
         elif group.jobs:
-            self._groups.append(group)
+            lane.groups.append(group)
         return generated
 
-    def _smallest(self) -> _Group | None:
-        """Return the batch that new jobs join; None: they begin another."""
-        smallest = min(self._groups, key=lambda group: len(group.tokens), default=None)
-        if smallest is None or not self._joins:
-            return None
-        spare = len(self._groups) < self._most_groups
-        return None if spare and len(smallest.tokens) >= SPLIT else smallest
+    def _search(self, search: _Search) -> int:
+        """Generate tokens of a search until an answer has ended, or a job has come."""
+        answering, jobs = search.answering, search.jobs
+        gone = [place for place, job in jobs.items() if job.cancelled]
+        if gone:
+            answering.drop(gone)
+            for place in gone:
+                _end(jobs.pop(place))
+        if not jobs:
+            return 0
+        greedy = answering.config.beam == 1
+        each = [(place, job) for place, job in jobs.items() if job.each] if greedy else []
+        before = answering.steps
+        answering.run(1 if each else ROUNDS, ends=max(1, len(jobs) // FEW))
+        for place in answering.ended():
+            job, best = jobs.pop(place), answering.take(place)[0]
+            job.answer += best.tokens[len(job.answer) :]
+            job.finished = best.finished
+            _end(job)
+        if each:
+            said = answering.said()
+            for place, job in each:
+                if not job.done and len(said[place]) > len(job.answer):
+                    job.answer += said[place][len(job.answer) :]
+                    job.notify(job)
+        return answering.steps - before
 
     def _step(self, group: _Group) -> int:
         """Generate one token of every answer in a group; answered and cancelled jobs leave it."""
@@ -305,16 +403,12 @@ class Batcher:
         if not group.jobs:
             return 0
         log_p, state = self.speaker.step(group.state, group.tokens)
-        likeliest = log_p.argmax(axis=1).tolist()  # of all rows at once
         going: list[tuple[Job, Progress, int]] = []
         rows: list[int] = []
         tokens: list[int] = []
         generated = first = 0
         for job, answer, count in group.jobs:
-            if isinstance(answer, Greedy) and answer.free:
-                survivors = answer.say(likeliest[first], self.eos)
-            else:
-                survivors = answer.advance(log_p[first : first + count], self.eos)
+            survivors = answer.advance(log_p[first : first + count], self.eos)
             rows += [first + parent for parent, _ in survivors]
             tokens += [token for _, token in survivors]
             first, generated = first + count, generated + max(1, len(survivors))

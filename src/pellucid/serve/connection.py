@@ -53,10 +53,14 @@ class Connection(HttpToolsProtocol):
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Forget it, and tell the application, if it is answering."""
         self._set_timer(None)
         self.server_state.idle.pop(self, None)
         super().connection_lost(exc)
+        if self.cycle is not None and self.cycle.disconnected:
+            leave = self.cycle.scope["state"].get("leave")  # type: ignore[typeddict-item]
+            if leave is not None:
+                leave()
 
     def data_received(self, data: bytes) -> None:
         """Read on; headers that never end are refused."""
@@ -73,6 +77,11 @@ class Connection(HttpToolsProtocol):
         limits = self._limits
         whole = limits.body_seconds + limits.seconds + limits.read_seconds
         self._set_timer(self.transport.abort, whole)
+
+    def on_message_complete(self) -> None:
+        """Note that the body is whole; most are before the application looks at them."""
+        super().on_message_complete()
+        self.scope["state"]["whole"] = True  # type: ignore[typeddict-item]
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""

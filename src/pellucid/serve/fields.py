@@ -103,7 +103,7 @@ def _short(value: Any) -> str:
 def from_json(raw: bytes) -> dict[str, Any]:
     """Return the object in a JSON body. Raises `RequestError` for anything else."""
     try:
-        body = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+        body = _DECODER.decode(raw.decode("utf-8"))
         if b"\\u" in raw:  # half of a surrogate pair is no text
             json.dumps(body, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
@@ -115,6 +115,9 @@ def from_json(raw: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(name)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def from_form(raw: bytes) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from pellucid.core.errors import UsageError, UserError
 from pellucid.families import ModelFamily, family_of
 from pellucid.families.folder import load_model
-from pellucid.generation import SearchConfig
+from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.pipelines import Pipeline
 from pellucid.serve.batcher import Batcher, Job
 from pellucid.serve.examples import Use, example_for, use_of
@@ -62,7 +62,7 @@ class Served:
         return whole[len(self.pipeline.written(source, ())) :]
 
 
-def serve_model(name: str, pipeline: Pipeline, rows: int = 64) -> Served:
+def serve_model(name: str, pipeline: Pipeline, rows: int = 256) -> Served:
     """Prepare a model for serving: compile it once for all answers."""
     family = family_of(pipeline)
     trained: Any = pipeline
@@ -99,7 +99,7 @@ def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
 
 
 def load_models(
-    folders: dict[str, Path], rows: int = 64, accept_changes: bool = False
+    folders: dict[str, Path], rows: int = 256, accept_changes: bool = False
 ) -> dict[str, Served]:
     """Load every model. Raises `UserError` naming the folder that cannot be read.
 
@@ -109,14 +109,17 @@ def load_models(
 
 
 def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
-    """Load a model and answer a text with it, so that no request waits for its compilation."""
+    """Load a model and answer a text with it, so that no request waits for its compilation.
+
+    It searches for an answer, and draws one, whose kernels are those of the viewer, too.
+    """
     served = serve_model(name, load_model(folder, accept_changes), rows)
     if served.example and served.batcher is None:
         served.pipeline.guesses(served.example)
     elif served.example and served.batcher is not None:
         opening = served.pipeline.opening(served.pipeline.source.encode(served.example))
-        config = SearchConfig(beam=served.pipeline.search.beam, max_length=2)
-        served.batcher.waiting.add(Job(opening, config, lambda job: None))
+        for config in (SearchConfig(max_length=2), SampleConfig(max_length=2)):
+            served.batcher.add(Job(opening, config, lambda job: None))
         while not served.batcher.idle:
             served.batcher.round()
     return served
@@ -125,7 +128,7 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
 def reload_models(
     folders: dict[str, Path],
     before: Mapping[str, Served],
-    rows: int = 64,
+    rows: int = 256,
     accept_changes: bool = False,
 ) -> dict[str, Served]:
     """Load every model anew; one that cannot be read stays as it was before, and is logged."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.serve.batcher import Job
@@ -318,7 +319,7 @@ async def _generate(
         events = _events(
             exchange, answers, {**head, "object": form.chunk}, form, copies if usage else 0
         )
-        return StreamingResponse(events, media_type="text/event-stream")
+        return Stream(events)
     written = []
     for answer in answers:
         pieces, done = [], False
@@ -334,6 +335,25 @@ async def _generate(
     ]
     used = _usage(answers, copies)
     return JSONResponse({**head, "object": form.whole, "choices": choices, "usage": used})
+
+
+class Stream(Response):
+    """Server-sent events, sent as they come. Starlette's own would watch for a client that goes."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self.events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them all."""
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        async for event in self.events:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _events(

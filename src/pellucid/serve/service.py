@@ -8,10 +8,11 @@ import hashlib
 import hmac
 import logging
 import traceback
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -22,8 +23,6 @@ from pellucid.serve.metrics import Metrics
 from pellucid.serve.models import Served
 from pellucid.serve.recorder import Recorder
 from pellucid.serve.worker import Ticket, Worker
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -100,11 +99,16 @@ class Exchange:
                 401, "the API key is missing or wrong; send Authorization: Bearer KEY"
             )
 
+    @property
+    def whole(self) -> bool:
+        """Whether its body has arrived: no need to watch the time."""
+        return bool(self.request.scope["state"].get("whole"))
+
     async def read_body(self, forms: bool) -> None:
         """Read the body. Raises `RequestError` if it is too large, too slow, or not JSON."""
         limits, raw = self.service.limits, bytearray()
         try:
-            async with asyncio.timeout(limits.body_seconds):
+            async with asyncio.timeout(limits.body_seconds) if not self.whole else nullcontext():
                 async for chunk in self.request.stream():
                     raw += chunk
                     if len(raw) > limits.body:
@@ -164,30 +168,3 @@ class Exchange:
         frames = traceback.extract_tb(error.__traceback__)
         where = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames))
         _log.error("%s at %s", type(error).__name__, where)
-
-    async def gone(self) -> None:
-        """Wait until the client has closed the connection."""
-        while (await self.request.receive())["type"] != "http.disconnect":
-            pass
-
-
-async def until_gone(exchange: Exchange, work: Awaitable[T]) -> T | None:
-    """Return what a coroutine returns, or None if the client goes first, and the work with it."""
-    task = asyncio.current_task()
-    assert task is not None
-    watch = asyncio.ensure_future(exchange.gone())
-
-    def stop(_: object) -> None:
-        task.cancel()
-
-    watch.add_done_callback(stop)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if not watch.done():
-            raise
-        task.uncancel()
-        return None
-    finally:
-        watch.remove_done_callback(stop)
-        watch.cancel()

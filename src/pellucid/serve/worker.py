@@ -1,4 +1,7 @@
-"""The model's thread: answers the jobs of all models, and wakes the event loop once a round."""
+"""The models' threads: answer the jobs of all models, and wake the event loop once a round.
+
+There is one for each processor; each generates a lane of every model's batches (`batcher`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.kernels.backend import threads
 from pellucid.serve.batcher import Batcher, Job
 
 T = TypeVar("T")
@@ -22,8 +26,8 @@ class BusyError(Exception):
 class Ticket:
     """A job as the event loop sees it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop, self.changed = loop, asyncio.Event()
+    def __init__(self, loop: asyncio.AbstractEventLoop, batcher: Batcher) -> None:
+        self.loop, self.batcher, self.changed = loop, batcher, asyncio.Event()
         self.job: Job
 
     async def change(self) -> None:
@@ -44,36 +48,49 @@ class Ticket:
     def cancel(self) -> None:
         """Let the job leave the batch before its next token; an ended one does not mind."""
         self.job.cancelled = True
+        if not self.job.done:
+            self.batcher.interrupt(1)
 
 
 class Worker:
-    """One thread for all models; `start` it, and `stop` it once nothing more is submitted."""
+    """The threads of all models; `start` them, and `stop` once nothing more is submitted."""
 
     def __init__(self, most_waiting: int = 256) -> None:
         self.most_waiting = most_waiting
-        self.waiting = 0
-        """Jobs and calls that have not begun."""
-        self.running = 0
-        """Rows in the batches of all models."""
         self.tokens = 0
         """Tokens generated since the start."""
         self._condition = threading.Condition()
-        self._arrived: deque[tuple[Batcher, Job]] = deque()
+        self._active: list[Batcher] = []  # those with jobs
         self._calls: deque[Callable[[], None]] = deque()
         self._stopping = False
-        self._changed: list[Ticket] = []
-        self._thread = threading.Thread(target=self._run, name="pellucid-model", daemon=True)
+        self._changed: deque[Ticket] = deque()
+        self._threads = [
+            threading.Thread(target=self._run, args=(lane,), name=f"pellucid-{lane}", daemon=True)
+            for lane in range(threads.available())
+        ]
+
+    @property
+    def waiting(self) -> int:
+        """Jobs and calls that have not begun."""
+        return sum(len(batcher.waiting) for batcher in list(self._active)) + len(self._calls)
+
+    @property
+    def running(self) -> int:
+        """Rows in the batches of all models."""
+        return sum(batcher.running for batcher in list(self._active))
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Finish all that was submitted, and end the thread."""
+        """Finish all that was submitted, and end the threads."""
         with self._condition:
             self._stopping = True
-            self._condition.notify()
-        self._thread.join()
+            self._condition.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     def submit(
         self,
@@ -86,17 +103,20 @@ class Worker:
         each: bool = False,
     ) -> Ticket:
         """Queue one input; call it on the event loop. Raises `BusyError` if the queue is full."""
-        ticket = Ticket(asyncio.get_running_loop())
+        ticket = Ticket(asyncio.get_running_loop(), batcher)
         ticket.job = Job(
             opening, config, lambda job: self._changed.append(ticket), number, client, each
         )
         with self._condition:
             self._enter()
-            self._arrived.append((batcher, ticket.job))
+            batcher.add(ticket.job)
+            if batcher not in self._active:
+                self._active.append(batcher)
+            self._condition.notify()
         return ticket
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Return what a function returns, called between two rounds on the model's thread.
+        """Return what a function returns, called between two rounds of the first lane.
 
         Raises `BusyError` if the queue is full, and what the function raises. A call that nobody
         waits for any more is left out.
@@ -125,41 +145,41 @@ class Worker:
         with self._condition:
             self._enter()
             self._calls.append(work)
+            self._condition.notify_all()  # the first lane's thread makes them
+            for batcher in self._active:
+                batcher.interrupt(batcher.rows)
         return await result
 
     def _enter(self) -> None:
         if self._stopping or self.waiting >= self.most_waiting:
             raise BusyError(f"{self.waiting} requests wait already; try again in a second")
-        self.waiting += 1
-        self._condition.notify()
 
-    def _run(self) -> None:
-        active: list[Batcher] = []
+    def _run(self, lane: int) -> None:
         while True:
             with self._condition:
-                while not (active or self._arrived or self._calls or self._stopping):
+                while True:
+                    work = self._calls.popleft() if lane == 0 and self._calls else None
+                    mine = [batcher for batcher in self._active if batcher.wants(lane)]
+                    if work or mine:
+                        break
+                    if self._stopping and not (self._active or self._calls):
+                        return
                     self._condition.wait()
-                arrived = [self._arrived.popleft() for _ in range(len(self._arrived))]
-                work = self._calls.popleft() if self._calls else None
-            if not (active or arrived or work):
-                return
-            for batcher, job in arrived:
-                batcher.waiting.add(job)
-                if batcher not in active:
-                    active.append(batcher)
             if work is not None:
                 work()
-            for batcher in active:
-                self.tokens += batcher.round()
+            made = sum(batcher.round(lane) for batcher in mine)
             self._wake()
-            active = [batcher for batcher in active if not batcher.idle]
-            self.running = sum(batcher.running for batcher in active)
             with self._condition:
-                still = sum(len(batcher.waiting) for batcher in active)
-                self.waiting = still + len(self._arrived) + len(self._calls)
+                self.tokens += made
+                self._active = [batcher for batcher in self._active if not batcher.idle]
+                if self._stopping or any(len(batcher.waiting) for batcher in self._active):
+                    self._condition.notify_all()
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, []
+        changed: list[Ticket] = []
+        with suppress(IndexError):  # another thread may take some
+            while True:
+                changed.append(self._changed.popleft())
         for loop in {ticket.loop for ticket in changed}:
             events = [ticket.changed for ticket in changed if ticket.loop is loop]
             with suppress(RuntimeError):  # the loop has ended

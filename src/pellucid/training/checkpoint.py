@@ -2,6 +2,7 @@
 
 checkpoints/step-00000500/
     model.safetensors      weights, torch's names
+    ema.safetensors        the moving average of the weights, if the run keeps one
     optimizer.safetensors  STATE.NAME for the optimizer's states (exp_avg.NAME …), step.NAME
     state.json             the state of training, and its environment (versions, threads)
     config.toml            the settings it was made with
@@ -15,7 +16,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ WEIGHTS, OPTIMIZER, STATE, SETTINGS = (
     "state.json",
     "config.toml",
 )
+AVERAGE = "ema.safetensors"
 _NAME = re.compile(r"step-(\d{8,})")
 
 
@@ -50,6 +52,7 @@ class Checkpoint:
     optimizer: Mapping[str, Array]
     state: Mapping[str, Any]
     settings: Mapping[str, Any]
+    average: Mapping[str, Array] = field(default_factory=dict)
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -68,6 +71,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         OPTIMIZER: to_safetensors(checkpoint.optimizer),
         STATE: json.dumps(state, indent=1, allow_nan=False).encode(),
         SETTINGS: tomli_w.dumps(checkpoint.settings).encode(),
+        **({AVERAGE: to_safetensors(checkpoint.average)} if checkpoint.average else {}),
     }
     path = checkpoint_path(folder, checkpoint.step)
     write_folder_atomically(path, {**files, SUMS: checksums(files)})
@@ -97,6 +101,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         from_safetensors(files[OPTIMIZER], path / OPTIMIZER),
         state,
         settings,
+        from_safetensors(files[AVERAGE], path / AVERAGE) if AVERAGE in files else {},
     )
 
 
@@ -158,8 +163,10 @@ def _whole_files(path: Path) -> dict[str, bytes]:
         sums = read_file(path / SUMS)
     except UserError:
         raise CheckpointError(f"{path}: not a whole Pellucid checkpoint (no {SUMS})") from None
+    averaged = [AVERAGE] if AVERAGE.encode() in sums else []
     try:
-        files = {name: read_file(path / name) for name in (WEIGHTS, OPTIMIZER, STATE, SETTINGS)}
+        names = (WEIGHTS, OPTIMIZER, STATE, SETTINGS, *averaged)
+        files = {name: read_file(path / name) for name in names}
     except UserError as error:
         raise CheckpointError(str(error)) from None
     try:

@@ -28,6 +28,11 @@ from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.schedules import SCHEDULES
 
 BETAS = (0.9, 0.999)
+ADDED: dict[str, dict[str, Any]] = {
+    "training": {"r_drop": 0.0, "ema": 0.999, "z_loss": 0.0},
+    "tokenizer": {"dropout": 0.0},
+}
+"""Settings that came later, by section, at the value that means "as before"."""
 PARTS = 8  # of a step, where there are several workers and the settings say nothing
 # The choices are the registries' own.
 if TYPE_CHECKING:
@@ -102,9 +107,19 @@ class TokenizerConfig:
     """One vocabulary for both sides; a model of one text always has one."""
     normalise: tuple[str, ...] = ()
     """Applied to every text first, in order: nfc, lowercase, punctuation, whitespace."""
+    dropout: float = 0.0
+    """BPE-dropout: share of the merges left out while training, drawn anew for every batch; 0.1 is
+    usual. Batches then have more tokens than batch_tokens says."""
 
     def __post_init__(self) -> None:
         normaliser(self.normalise)  # refuses a name it does not know
+        if not 0 <= self.dropout <= 1:
+            raise UsageError(f"tokenizer.dropout must be from 0 to 1, got {self.dropout}")
+        if self.dropout and self.kind != "bpe":
+            raise UsageError(
+                f'tokenizer.dropout leaves out merges, and kind = "{self.kind}" has none; leave it '
+                'out, or set kind = "bpe"'
+            )
 
 
 @dataclass(frozen=True)
@@ -127,15 +142,20 @@ class OptimizerConfig:
     """How parameters are stepped; torch's names and defaults."""
 
     name: OptimizerName = "adam"
-    """adam (weight decay is added to the gradient), adamw (it shrinks the weights directly) or lion
-    (takes steps of one size, so needs a 3 to 10 times lower rate)."""
+    """adam (weight decay is added to the gradient), adamw (it shrinks the weights directly), lion
+    (takes steps of one size, so needs a 3 to 10 times lower rate), muon (orthogonal steps for the
+    matrices of the layers, adamw for all else, at adamw's rate) or adafactor (little memory; its
+    rate is relative to a parameter's size, usually 0.01)."""
     betas: tuple[float, float] = None  # type: ignore[assignment]
     """How slowly the running means of the gradient and of its square forget; unset: the
-    optimizer's own, 0.9 and 0.999 for adam and adamw, 0.9 and 0.99 for lion."""
+    optimizer's own, 0.9 and 0.999 for adam, adamw and muon's adamw, 0.9 and 0.99 for lion."""
+    momentum: float | None = None
+    """How slowly muon's mean of the gradient forgets; unset: 0.95. The others do not read it."""
     eps: float = 1e-8
-    """Added to the root of the mean square; lion does not read it."""
+    """Added to the root of the mean square; lion and adafactor do not read it."""
     weight_decay: float | None = None
-    """λ; unset: the optimizer's own, 0 for adam and lion, 0.01 for adamw."""
+    """λ; unset: the optimizer's own, 0 for adam, lion and adafactor, 0.01 for adamw, 0.1 for
+    muon."""
     clip: float = 1.0
     """Largest global gradient norm; inf for no limit."""
 
@@ -146,9 +166,11 @@ class OptimizerConfig:
                 f"optimizer name must be one of {', '.join(OPTIMIZERS)}; got {self.name!r}"
             )
         if self.betas is None:  # written out, as in every run's settings
-            object.__setattr__(self, "betas", OPTIMIZERS[self.name].settings.get("betas", BETAS))
+            object.__setattr__(self, "betas", OPTIMIZERS[self.name].defaults.get("betas", BETAS))
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"betas must be two numbers in [0, 1), got {self.betas}")
+        if self.momentum is not None and not 0 <= self.momentum < 1:
+            raise UsageError(f"momentum must be in [0, 1), got {self.momentum}")
         if not self.eps > 0:
             raise UsageError(f"eps must be above 0, got {self.eps}")
         if self.weight_decay is not None and not self.weight_decay >= 0:
@@ -162,7 +184,7 @@ class OptimizerConfig:
         >>> OptimizerConfig("adamw").settings()["weight_decay"]
         0.01
         """
-        defaults = OPTIMIZERS[self.name].settings
+        defaults = OPTIMIZERS[self.name].defaults
         given = {name: getattr(self, name) for name in defaults}
         return {name: defaults[name] if x is None else x for name, x in given.items()}
 
@@ -232,6 +254,12 @@ class TrainingConfig:
     """What a step's summed loss is divided by: its target tokens, its sentences, or nothing."""
     label_smoothing: float = 0.0
     """Share of the target's probability that is spread over the whole vocabulary."""
+    r_drop: float = 0.0
+    """R-Drop's alpha: every pair is read twice, under two draws of dropout, and the loss grows with
+    the distance between both answers. A step takes twice as long. 0: off; 3 to 5 is usual."""
+    z_loss: float = 0.0
+    """λ of λ (log Z)² for each target token, Z being what softmax divides by: it keeps the logits
+    small; 0.0001 is usual. The training loss that is reported has it, a held-out loss has not."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     log_every: int = 50
@@ -250,8 +278,11 @@ class TrainingConfig:
     """Stop after this many validations in a row without a new best."""
     keep: int = 3
     """Checkpoints kept, besides the best."""
-    use: Literal["best", "last", "average"] = "best"
-    """Which weights the trained model gets. Without validation pairs, best means last."""
+    use: Literal["best", "last", "average", "ema"] = "best"
+    """Which weights the trained model gets. Without validation pairs, best means last. ema: a
+    moving average, which the validations then score; the model gets that of the best one."""
+    ema: float = 0.999
+    """How slowly the moving average forgets; it begins faster. Only `use = "ema"` keeps one."""
     average: int = 5
     """How many of the last checkpoints `use = "average"` takes the mean of."""
 
@@ -268,10 +299,20 @@ class TrainingConfig:
             raise UsageError(f"seed must be at least 0, got {self.seed}")
         if not 0 <= self.label_smoothing < 1:
             raise UsageError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
+        if not 0 <= self.r_drop < math.inf:
+            raise UsageError(f"r_drop must be at least 0 and finite, got {self.r_drop}")
+        if not 0 <= self.z_loss < math.inf:
+            raise UsageError(f"z_loss must be at least 0 and finite, got {self.z_loss}")
+        if self.r_drop and self.z_loss:
+            raise UsageError("r_drop has a loss of its own, without z_loss: leave one of them out")
+        if not 0 <= self.ema < 1:
+            raise UsageError(f"ema must be in [0, 1), got {self.ema}")
+        if self.parts is not None:
+            OPTIMIZERS[self.optimizer.name].check_slices()
         for name, known in (
             ("loss_normalisation", ("token", "sentence", "sum")),
             ("validate_unit", ("epochs", "steps")),
-            ("use", ("best", "last", "average")),
+            ("use", ("best", "last", "average", "ema")),
         ):
             if getattr(self, name) not in known:
                 raise UsageError(
@@ -331,6 +372,11 @@ class RunConfig:
             raise UsageError(
                 f"model.max_position_embeddings must hold data.max_tokens, begin and end: "
                 f"{self.data.max_tokens} + 2 is more than {self.model.max_position_embeddings}"
+            )
+        if self.training.r_drop and not self.model.dropout:
+            raise UsageError(
+                "training.r_drop compares two draws of dropout, and model.dropout is 0; set it, or "
+                "leave training.r_drop out"
             )
         family = family_of(self.model)
         if family.validation is None and self.evaluation.metric != "none":

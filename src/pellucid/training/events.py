@@ -106,7 +106,7 @@ class Ended(Event):
 
 @dataclass(frozen=True)
 class Chosen(Event):
-    """The weights that the model gets: best, last, or the average of several checkpoints."""
+    """The weights that the model gets: best, last, the average of several checkpoints, or ema."""
 
     weights: str
     steps: tuple[int, ...]

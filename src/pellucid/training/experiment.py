@@ -23,6 +23,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text
 from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
+from pellucid.data.bpe_dropout import bpe_dropout
 from pellucid.data.corpora import find_corpus, load_corpus
 from pellucid.data.files import read_split
 from pellucid.data.pairs import Splits, TextPair, report_shared
@@ -40,11 +41,11 @@ from pellucid.families.folder import (
     token_error,
     tokenizer_files,
 )
-from pellucid.models.config import ADDED
+from pellucid.models import config as models
 from pellucid.models.quantize import WeightFormat
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import model_card, note_quantized
-from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
+from pellucid.training.config import ADDED, PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.trainer import Trainer, ValidationMetric
@@ -196,7 +197,7 @@ def _train_run(
     judged = scoring(config, pairs.valid)
     compared = {"training data": digest[:12], "validation data": judged["held_out"][:12]}
     workers.agree("data", compared)
-    batches_of(examples, config)  # raises for wrong sizes before there is a folder
+    batches_of(examples, config, trained)  # raises for wrong sizes before there is a folder
     place(trained.model, device, precision)
     if first:
         say(_account(pairs, examples, trained))
@@ -291,7 +292,8 @@ def prepare(
             "the training data is not what this run was started with (data.sha256 differs); put "
             "it back, or start a new run in another folder"
         )
-    batches_of(examples, config)  # refuses a batch that is too small, before there is a folder
+    # refuses a batch that is too small, before there is a folder
+    batches_of(examples, config, trained)
     data = replace(config.data, sha256=examples.digest)
     return trained, examples, replace(config, model=trained.model.config, data=data)
 
@@ -390,10 +392,11 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     model = settings["model"]
     if config.model.model_type == next(iter(FAMILIES)):
         del model["model_type"]
-    defaults = {setting.name: setting.default for setting in fields(config.model)}
-    for name, before in ADDED.items():
-        if model.get(name) == before == defaults[name]:
-            model.pop(name, None)  # None is not in it
+    for part, added in {"model": models.ADDED, **ADDED}.items():
+        defaults = {setting.name: setting.default for setting in fields(getattr(config, part))}
+        for name, before in added.items():
+            if settings[part].get(name) == before == defaults[name]:
+                settings[part].pop(name, None)  # None is not in it
     return settings
 
 
@@ -403,15 +406,19 @@ def _chosen(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if not name.endswith("vocab_size")}
 
 
-def batches_of(examples: Examples, config: RunConfig) -> Batches:
+def batches_of(examples: Examples, config: RunConfig, trained: Pipeline) -> Batches:
     """Return the batches that a run trains on: of batch_size pairs, or else of batch_tokens."""
-    size = config.data.batch_size
+    size, dropout = config.data.batch_size, config.tokenizer.dropout
+    tokenizers = family_of(trained).tokenizers(trained)
     return Batches(
         examples,
         seed=config.seed,
         batch_tokens=config.data.batch_tokens if size is None else None,
         batch_size=size,
         bucketed=config.data.bucketed,
+        redraw=bpe_dropout(tokenizers[0], tokenizers[-1], dropout, config.data.max_tokens)
+        if dropout
+        else None,
     )
 
 
@@ -431,7 +438,7 @@ def trainer_of(
     held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
     return Trainer(
         trained.model,
-        batches_of(examples, config),
+        batches_of(examples, config, trained),
         config.training,
         validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
         metric=metric,

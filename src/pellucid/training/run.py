@@ -201,8 +201,11 @@ class RunFolder:
         optimizer: Mapping[str, np.ndarray],
         trainer: Mapping[str, Any],
         keep: Iterable[int],
+        average: Mapping[str, np.ndarray],
     ) -> Path:
         """Write the checkpoint of this step, then delete those not in `keep`.
+
+        average: the weights' moving average; empty where none is kept.
 
         Raises `UserError` when it cannot be written; the earlier ones stay.
         """
@@ -213,7 +216,7 @@ class RunFolder:
             "environment": self.environment,
             **({"judged_by": self._scoring} if self._scoring else {}),
         }
-        written = Checkpoint(step, weights, optimizer, state, self.settings)
+        written = Checkpoint(step, weights, optimizer, state, self.settings, average)
         path = write_checkpoint(self.checkpoints, written)
         self.keep({step, *keep})
         return path

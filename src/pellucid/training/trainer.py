@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from pellucid.evaluation.loss import held_out_loss, loss_sum, mean_loss
 from pellucid.nn import StateError
 from pellucid.training.checkpoint import WEIGHTS, checkpoint_path, read_checkpoint
 from pellucid.training.config import PARTS, TrainingConfig
+from pellucid.training.ema import MovingAverage
 from pellucid.training.events import (
     Chosen,
     Ended,
@@ -119,6 +121,13 @@ class Trainer:
         self.optimizer = optimizer_of(model, config, self.workers)
         if self.workers.share(checkpoint is not None):
             self.optimizer.load_state_dict({} if checkpoint is None else checkpoint.optimizer)
+        self.average: MovingAverage | None = None
+        if config.use == "ema":
+            self.average = MovingAverage(model.named_parameters(), config.ema)
+            if checkpoint is not None and checkpoint.average:
+                self.average.load_state_dict(checkpoint.average)
+            for array in self.average.state_dict().values():
+                self.workers.broadcast(array)
         self.state = TrainerState.from_json(self.workers.share(self.state.as_json()))
         self._epoch = self.state.epoch
         self._batches = batches.epoch(self._epoch)
@@ -132,7 +141,11 @@ class Trainer:
         self._resumed_at = self._agreed = self.state.seconds
         if run is not None and run.changed:  # a run that was over may have been given more to do
             self.state.stopped = self._end_of_budget()
-        if run is not None and run.rescored and self.state.stopped is None:
+        otherwise = checkpoint is not None and bool(checkpoint.average) != (
+            self.average is not None
+        )
+        rescored = run is not None and run.rescored and self.state.stopped is None
+        if rescored or otherwise:
             logger.warning("evaluation settings changed; resetting the best score")
             self.state.best_score = self.state.best_step = None
             self.state.not_improved = 0
@@ -199,6 +212,8 @@ class Trainer:
             lr=lr,
             note=(began - self._began, STOPS.index(request.signal or self._unheard * "SIGPIPE")),
         )
+        if self.average is not None:
+            self.average.update(state.step + 1)
         told = 0
         if isinstance(self.optimizer, ShardedOptimizer):
             self._agreed = float(self.optimizer.notes[0, 0])
@@ -267,7 +282,8 @@ class Trainer:
     def _validate(self) -> None:
         state, config = self.state, self.config
         began = time.monotonic()
-        loss, scores = self._score_together()
+        with nullcontext() if self.average is None else self.average.in_place():
+            loss, scores = self._score_together()
         offered = {"loss": loss, **scores} if loss is not None else scores
         config.check(offered)
         score = offered[config.monitor]
@@ -341,6 +357,7 @@ class Trainer:
             optimizer,
             state.as_json(),
             self._kept(),
+            {} if self.average is None else self.average.state_dict(),
         )
         self._tell(Saved, path)
 
@@ -360,6 +377,9 @@ class Trainer:
     def _choose_weights(self) -> None:
         state, config = self.state, self.config
         use: str = config.use
+        if self.average is not None:
+            self._choose_average(self.average)
+            return
         if self.run is None or (use == "best" and state.best_step is None):
             use = "last"
         if use == "last":
@@ -380,6 +400,17 @@ class Trainer:
             self._tell(Chosen, use, tuple(steps), *self._score())
         else:
             self._tell(Chosen, use, tuple(steps))
+
+    def _choose_average(self, average: MovingAverage) -> None:
+        """Take the averages of the best validation, or else the last ones."""
+        step = self.state.best_step
+        if self.run is None or step is None:
+            step = self.state.step
+        elif step != self.state.step:
+            found = read_checkpoint(checkpoint_path(self.run.checkpoints, step))
+            average.load_state_dict(found.average)
+        average.write()
+        self._tell(Chosen, "ema", (step,))
 
     # How far along
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -149,3 +150,10 @@ def test_activations_of_one_kernel_are_apart() -> None:
     assert "pellucid.kernels.backend.math" not in relu_reads
     common = cache._read("pellucid.kernels.bias_act_dropout")[1]
     assert not [name for name in common if "activations" in name]
+
+
+@pytest.mark.parametrize("broken", [b"cpellucid.core\nGone\n.", b"cgone\nRecord\n.", b"", b"\x80"])
+def test_an_index_of_another_version_holds_nothing(tmp_path: Path, broken: bytes) -> None:
+    index = cache._Index(str(tmp_path), "kernel", "stamp")
+    Path(index._index_path).write_bytes(pickle.dumps(index._version) + broken)
+    assert index._load_index() == {}

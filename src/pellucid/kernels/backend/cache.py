@@ -14,12 +14,23 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from pickle import UnpicklingError
 from typing import Any
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 _PACKAGES = ("pellucid.kernels", "pellucid.compiled")
 """Where code that is compiled comes from; other modules are called from Python only."""
+
+
+class _Index(IndexDataCacheFile):  # type: ignore[misc]
+    """Numba's index of the kernels of one function, which may name records of another version."""
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except (AttributeError, EOFError, ImportError, UnpicklingError):
+            return {}
 
 
 class KernelCache(FunctionCache):
@@ -35,7 +46,7 @@ class KernelCache(FunctionCache):
         super().__init__(f)
         python = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
         name = f"{f.__module__.rpartition('.')[2]}.{f.__qualname__}.{python}"
-        self._cache_file = IndexDataCacheFile(
+        self._cache_file = _Index(
             self._cache_path, name.replace("<", "").replace(">", ""), code_digest(modules)
         )
         self._missing = missing

@@ -10,6 +10,7 @@ import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from pellucid.core.errors import UserError
 from pellucid.core.vjp import check_gradient
 from pellucid.nn.module import Parameter
 from pellucid.training.config import OptimizerConfig
-from pellucid.training.optimizers import OPTIMIZERS
+from pellucid.training.optimizers import OPTIMIZERS, Optimizer
 
 
 def global_norm(gradients: Iterable[Array]) -> float:
@@ -79,6 +80,12 @@ class _Slot:
         theta = parameter.learnt
         return (theta, _whole(parameter.grad, theta.dtype), *self.states)
 
+    def matrices(self) -> list[Any]:
+        """Return the rows of each matrix that the parameter holds."""
+        packed = self.parameter.packed
+        ends = list(accumulate(packed))
+        return [slice(end - rows, end) for rows, end in zip(packed, ends, strict=True)] or [...]
+
 
 class ModelOptimizer:
     """An optimizer over named parameters; a tied parameter is stepped once, by its first name.
@@ -103,7 +110,8 @@ class ModelOptimizer:
         for name, parameter in dict(parameters).items():
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                self._slots[name] = _Slot(parameter, self.optimizer.initial(parameter.learnt))
+                owner = self.optimizer.of(name, parameter.shape)
+                self._slots[name] = _Slot(parameter, owner.initial(parameter.learnt))
 
     def norm(self) -> float:
         """Return the global norm of the gradients that there are."""
@@ -132,34 +140,38 @@ class ModelOptimizer:
         for name, slot in self._slots.items():
             if slot.parameter.grad is not None:
                 check_gradient(slot.parameter.grad, slot.parameter.shape, name)
-        by_dtype: dict[Any, list[_Slot]] = {}
-        for slot in self._slots.values():
+        alike: dict[Any, tuple[Optimizer, list[_Slot]]] = {}
+        for name, slot in self._slots.items():
             if slot.parameter.grad is not None:
                 slot.step += 1
-                by_dtype.setdefault(slot.parameter.learnt.dtype, []).append(slot)
-        # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
-        options = {"lr": float(lr), **self.config.settings(), **self.optimizer.options}
-        for slots in by_dtype.values():
-            self._step(slots, float(scale), options)
+                owner = self.optimizer.of(name, slot.parameter.shape)
+                key = id(owner), slot.parameter.learnt.dtype
+                alike.setdefault(key, (owner, []))[1].append(slot)
+        for owner, slots in alike.values():
+            self._step(owner, slots, float(lr), float(scale))
             for slot in slots:
                 if slot.parameter.master is not None:
                     slot.parameter.narrow(slot.parameter.data.dtype)
 
-    def _step(self, slots: list[_Slot], scale: float, options: dict[str, Any]) -> None:
+    def _step(self, owner: Optimizer, slots: list[_Slot], lr: float, scale: float) -> None:
+        # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
+        settings = self.config.settings()
+        options = {name: settings[name] for name in owner.settings} | {"lr": lr, **owner.options}
         tensors = [slot.tensors() for slot in slots]
         steps = [slot.step for slot in slots]
-        run = _plan(self.optimizer.kernel, tensors, steps, scale=scale, **options)
+        run = _plan(owner.kernel, tensors, steps, scale=scale, **options)
         if run is not None:
             run()
             return
-        for (theta, gradient, *states), step in zip(tensors, steps, strict=True):
+        for slot, (theta, gradient, *states) in zip(slots, tensors, strict=True):
             gradient = gradient if scale == 1.0 else gradient * scale
-            new, new_states = self.optimizer.step(
-                theta, gradient, tuple(states), step=step, **options
-            )
-            theta[...] = new
-            for kept, after in zip(states, new_states, strict=True):
-                kept[...] = after
+            for at in slot.matrices() if owner.apart else [...]:
+                new, new_states = owner.step(
+                    theta[at], gradient[at], tuple(s[at] for s in states), step=slot.step, **options
+                )
+                theta[at] = new
+                for kept, after in zip(states, new_states, strict=True):
+                    kept[at] = after
 
     def zero_grad(self) -> None:
         """Forget the gradient of every parameter that is stepped."""
@@ -173,7 +185,8 @@ class ModelOptimizer:
         """
         state: dict[str, Array] = {}
         for name, slot in self._slots.items():
-            for kept, array in zip(self.optimizer.states, slot.states, strict=True):
+            owner = self.optimizer.of(name, slot.parameter.shape)
+            for kept, array in zip(owner.states, slot.states, strict=True):
                 state[f"{kept}.{name}"] = to_host(array)
             state[f"step.{name}"] = np.array(slot.step, np.int64)
         return state
@@ -182,9 +195,9 @@ class ModelOptimizer:
         """Take over a state; raises `UserError` naming every array that does not fit."""
         check_state(self.state_dict(), state, self.config.name)
         for name, slot in self._slots.items():
+            states = self.optimizer.of(name, slot.parameter.shape).states
             slot.states = tuple(
-                like(np.array(state[f"{s}.{name}"]), slot.parameter.learnt)
-                for s in self.optimizer.states
+                like(np.array(state[f"{s}.{name}"]), slot.parameter.learnt) for s in states
             )
             slot.step = int(state[f"step.{name}"])
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pellucid.core.array import Array, namespace
+from pellucid.core.errors import UsageError
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,48 @@ class Optimizer:
     kernel: str | None = None
     """The module in `pellucid.kernels` whose plan(tensors, steps, scale=, lr=, …settings,
     …options) steps all parameters in place; None: there is none."""
+    shapes: Callable[[Shape], tuple[Shape, ...]] | None = None
+    """The shapes of a parameter's states, by its own; None: each has the parameter's."""
+    whole: bool = False
+    """Whether the page needs the whole of a parameter: a part of it would be stepped otherwise."""
+    apart: bool = False
+    """Whether matrices that a parameter holds one above the other are stepped one by one."""
+    takes: Callable[[str, Shape], bool] | None = None
+    """Which parameters it is for, by name and shape; None: all."""
+    others: Optimizer | None = None
+    """What steps the parameters that it does not take."""
+
+    def of(self, name: str, shape: Shape) -> Optimizer:
+        """Return what steps a parameter: this optimizer, or `others`."""
+        if self.takes is None or self.others is None or self.takes(name, shape):
+            return self
+        return self.others
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """All settings that are read, with this optimizer's defaults."""
+        return {**(self.others.settings if self.others else {}), **self.settings}
+
+    @property
+    def remembered(self) -> tuple[str, ...]:
+        """All names of states, those of `others` included."""
+        return tuple(dict.fromkeys((*self.states, *(self.others.states if self.others else ()))))
 
     def initial(self, theta: Array) -> tuple[Array, ...]:
         """Return the states before the first step: zeros."""
-        return tuple(namespace(theta).zeros_like(theta) for _ in self.states)
+        xp = namespace(theta)
+        if self.shapes is None:
+            return tuple(xp.zeros_like(theta) for _ in self.states)
+        return tuple(
+            xp.zeros(shape, dtype=theta.dtype, device=theta.device)
+            for shape in self.shapes(tuple(theta.shape))
+        )
+
+    def check_slices(self) -> None:
+        """Raise `UsageError` for an optimizer that cannot step slices of parameters."""
+        if self.whole:
+            raise UsageError(
+                f"{self.name} needs whole matrices, and a step in parts divides every parameter "
+                "among the workers: leave training.parts out and train in one process, or take "
+                "another optimizer"
+            )

@@ -29,6 +29,7 @@ from pellucid.models.output import LossSum
 from pellucid.nn.init import zeros
 from pellucid.nn.module import Parameter
 from pellucid.training.config import OptimizerConfig
+from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.optimizers.model import ModelOptimizer, check_state
 from pellucid.training.parts import Node, completed_by, own_parts, roots, tree_sum
 from pellucid.training.workers import Wait, Workers
@@ -46,8 +47,8 @@ class ShardedOptimizer:
     The parameters are moved into one vector and stay there: they are views of it. Every worker
     gets the first one's values.
 
-    Raises `UsageError` when there are fewer parts than workers, and `UserError` unless all
-    parameters are NumPy arrays of one dtype.
+    Raises `UsageError` when there are fewer parts than workers or the optimizer needs whole
+    parameters, and `UserError` unless all parameters are NumPy arrays of one dtype.
 
     >>> weight = Parameter((2,), lambda g, shape: np.zeros(shape))
     >>> optimizer = ShardedOptimizer([("weight", weight)], parts=2)
@@ -71,6 +72,8 @@ class ShardedOptimizer:
         workers: Workers | None = None,
     ) -> None:
         self.workers = workers = workers or Workers()
+        config = config or OptimizerConfig()
+        OPTIMIZERS[config.name].check_slices()
         if parts < workers.size:
             raise UsageError(
                 f"training.parts = {parts} is too few for {workers.size} workers: each needs at "
@@ -132,7 +135,7 @@ class ShardedOptimizer:
         own = own_parts(self.tree[1], self.workers.size, rank)
         return roots(self.tree, own.start, own.stop)
 
-    def _make_pieces(self, config: OptimizerConfig | None) -> None:
+    def _make_pieces(self, config: OptimizerConfig) -> None:
         """Make a parameter of each run of numbers that is one parameter's and in our slices."""
         self._pieces: dict[str, list[tuple[Parameter, slice]]] = {n: [] for n in self._parameters}
         named: dict[str, Parameter] = {}

@@ -1,0 +1,215 @@
+"""Inputs that a search answers together; others join, and leave, between two tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from pellucid.compiled.decode import ENDS, READ, ROUNDS, ROWS_LEFT, STEPS, SWAPPED, USED
+from pellucid.compiled.records import Answers, Beam, Hypotheses, Inputs, Memory, Source
+from pellucid.core.batch import Packed
+from pellucid.generation.search import Hypothesis, SearchConfig, penalty
+
+if TYPE_CHECKING:
+    from pellucid.compiled.engine import Engine
+
+Array = np.ndarray
+Record = TypeVar("Record", Answers, Hypotheses, Inputs)
+
+FOREVER = 2**62
+_NONE = np.zeros(0, np.int64)
+_NOTHING = Source(_NONE, _NONE, np.zeros(1, np.int64))
+
+
+class Answering:
+    """The inputs of one search, by their places; for one thread.
+
+    A place is free again once its answer has been taken.
+    """
+
+    def __init__(
+        self, engine: Engine, config: SearchConfig, inputs: int = 1, stop: Array | None = None
+    ) -> None:
+        self.engine, self.config = engine, config
+        self.keys, self.memory = engine.cache(), engine.cache(engine.packed.memory)
+        self.rows = 0
+        """Hypotheses of all inputs."""
+        self.steps = 0
+        """Tokens fed to all hypotheses since it began."""
+        self.stop = np.zeros(1, np.int64) if stop is None else stop
+        """Another thread sets it to 1, to end `run` after the token that is being generated."""
+        self._places: set[int] = set()
+        self._free: list[int] = []
+        self._source, self._read = _NOTHING, 0  # what `run` encodes first, and where to
+        size, n = config.beam, _NONE
+        self._inputs = Inputs(np.empty((0, 2), np.int64), n, n, n)
+        self._now = Hypotheses(
+            n, np.empty(0), n, n, np.empty((0, 0), np.int64), np.empty((0, 0), np.int32)
+        )
+        self._next = self._now
+        self._answers = Answers(
+            np.empty((0, size, 0), np.int32), np.zeros((0, size, 2), np.int64),
+            np.empty((0, size)), np.empty((0, size)), n,
+        )  # fmt: skip
+        self._beam = self._rules(0)
+        self._grow(inputs, 0, 0)
+
+    def join(self, source: Packed, limits: Array, first: Array) -> list[int]:
+        """Add inputs, with the longest answer and the first token of each; return their places."""
+        new, spans = self.engine.sources_of(source)
+        prompts, names = self.engine.prompts_of(source, self.keys)
+        n, wide, longest = len(source), names.shape[1], int(limits.max(initial=0))
+        while len(self._free) < n:
+            self._grow(2 * len(self._inputs.limits), 0, 0)
+        self._grow(0, wide + longest + 1, longest + 1)
+        if longest + 3 > len(self._beam.penalties):
+            self._beam = self._rules(longest)
+        spans[:, 0] += self._await_memory(new)
+        places = [self._free.pop() for _ in range(n)]
+        self._places.update(places)
+        inputs, now, answers = self._inputs, self._now, self._answers
+        inputs.sources[places], inputs.prompts[places] = spans, prompts
+        inputs.limits[places], inputs.lengths[places] = limits, 0
+        answers.scores[places], answers.ends[places], answers.finished[places] = -np.inf, 0, 0
+        new = slice(self.rows, self.rows + n)
+        now.owners[new], now.totals[new], now.tokens[new] = places, 0.0, first
+        now.names[new, :wide] = names
+        self.rows += n
+        return places
+
+    def run(self, rounds: int = FOREVER, ends: int = FOREVER) -> None:
+        """Generate tokens: at most `rounds`, until all is answered, or `ends` of the inputs."""
+        progress = np.zeros(7, np.int64)
+        progress[ROWS_LEFT], progress[ROUNDS], progress[ENDS] = self.rows, rounds, ends
+        progress[READ] = self._read
+        while progress[ROWS_LEFT] and progress[ROUNDS]:
+            self._make_room(int(progress[ROWS_LEFT]))
+            progress[SWAPPED], before = 0, progress[ROUNDS]
+            self.engine.kernels.search(
+                self.engine.packed, self._source, Memory(self.memory.rows, self.memory.capacity),
+                self.keys.here(), self._inputs, self._beam, self._now, self._next, self._answers,
+                progress, self.stop,
+            )  # fmt: skip
+            self._source, self._read = _NOTHING, self.memory.used
+            self.keys.used = int(progress[USED])
+            if progress[SWAPPED]:
+                self._now, self._next = self._next, self._now
+            self.rows = int(progress[ROWS_LEFT])
+            full = self.keys.used + self.rows > self.keys.capacity
+            if not full or (ends < FOREVER and progress[ROUNDS] < before):
+                break
+        self.steps += int(progress[STEPS])
+
+    def ended(self) -> list[int]:
+        """Return the places of the inputs that are answered, in order."""
+        return sorted(self._places - set(self._now.owners[: self.rows].tolist()))
+
+    def take(self, place: int) -> list[Hypothesis]:
+        """Return the best answers to an input, best first, and free its place."""
+        self._places.discard(place)
+        self._free.append(place)
+        answers = self._answers
+        return [
+            Hypothesis(
+                tuple(answers.tokens[place, rank, :length].tolist()),
+                float(answers.log_p[place, rank]),
+                float(answers.scores[place, rank]),
+                bool(finished),
+            )
+            for rank, (length, finished) in enumerate(answers.ends[place].tolist())
+            if rank < self.config.best and answers.scores[place, rank] > -np.inf
+        ]
+
+    def said(self) -> dict[int, list[int]]:
+        """Return the tokens so far of the likeliest hypothesis of every input, by its place."""
+        owners = self._now.owners[: self.rows].tolist()
+        lengths, said = self._inputs.lengths, self._now.said
+        rows = {owner: row for row, owner in reversed([*enumerate(owners)])}
+        return {owner: said[row, : lengths[owner]].tolist() for owner, row in rows.items()}
+
+    def drop(self, places: Collection[int]) -> None:
+        """Give inputs up, and free their places."""
+        kept = np.flatnonzero(~np.isin(self._now.owners[: self.rows], list(places)))
+        for array in self._now:
+            array[: len(kept)] = array[kept]
+        self.rows = len(kept)
+        self._places.difference_update(places)
+        self._free += places
+
+    def _rules(self, longest: int) -> Beam:
+        """Return how to search, with the penalties of answers of up to so many tokens, or twice."""
+        config, constraints = self.config, self.config.constraints
+        return Beam(
+            config.beam, config.best, self.engine.config.eos_token_id,
+            np.array([penalty(length, config.length_penalty) for length in range(2 * longest + 3)]),
+            config.length_penalty > 0,
+            np.float32(min(constraints.repetition_penalty, float(np.finfo(np.float32).max))),
+            constraints.no_repeat_ngram,
+        )  # fmt: skip
+
+    def _grow(self, inputs: int, names: int, said: int) -> None:
+        """Make room for so many inputs, names and tokens of a hypothesis; more stays as it is."""
+        before, size = self._answers.scores.shape
+        n = max(inputs, before)
+        wide, long = max(names, self._now.names.shape[1]), max(said, self._now.said.shape[1])
+        if (n, wide, long) == (before, self._now.names.shape[1], self._now.said.shape[1]):
+            return
+        most = n * size
+        self._free += range(before, n)
+        self._inputs = _larger(self._inputs, [(n, 2), (n,), (n,), (n,)])
+        shapes: list[tuple[int, ...]] = [(most,)] * 4 + [(most, wide), (most, long)]
+        self._now, self._next = _larger(self._now, shapes), _larger(self._next, shapes)
+        self._answers = _larger(
+            self._answers, [(n, size, long), (n, size, 2), (n, size), (n, size), (n,)]
+        )
+
+    def _make_room(self, rows: int) -> None:
+        """Make room for the keys of a token for each hypothesis."""
+        if self.keys.used + rows <= self.keys.capacity:
+            return
+        now, owners = self._now, self._now.owners[:rows]
+        counts = self._inputs.prompts[owners] + self._inputs.lengths[owners]
+        visible = np.arange(now.names.shape[1]) < counts[:, None]
+        kept, places = np.unique(now.names[:rows][visible], return_inverse=True)
+        if 2 * (len(kept) + rows) <= self.keys.capacity:
+            now.names[:rows][visible] = places
+            self.keys.keep(kept)
+        else:
+            self.keys.reserve(max(2 * self.keys.capacity, self.keys.used + 16 * rows))
+
+    def _await_memory(self, new: Source) -> int:
+        """Let `run` encode sources, and return where their first row will be."""
+        before, used, more = self._source, self.memory.used, len(new.tokens)
+        if used + more > self.memory.capacity and not len(before.tokens):
+            self._leave_out_memory()
+            self._read = self.memory.used
+        first = self.memory.add(more).first
+        self._source = Source(
+            np.concatenate([before.tokens, new.tokens]),
+            np.concatenate([before.positions, new.positions]),
+            np.concatenate([before.starts[:-1], before.starts[-1] + new.starts]),
+        )
+        return first
+
+    def _leave_out_memory(self) -> None:
+        """Leave out what the encoder made of inputs that are answered, once it is half of all."""
+        going = sorted(self._places)
+        spans = self._inputs.sources[going]
+        if 2 * spans[:, 1].sum() > self.memory.used:
+            return
+        kept = [np.arange(first, first + count) for first, count in spans.tolist()]
+        self.memory.keep(np.concatenate([np.empty(0, np.int64), *kept]))
+        self._inputs.sources[going, 0] = np.cumsum(spans[:, 1]) - spans[:, 1]
+
+
+def _larger(record: Record, shapes: list[tuple[int, ...]]) -> Record:
+    """Return a record of arrays of these shapes that begin with the arrays of another."""
+    arrays = []
+    for array, shape in zip(record, shapes, strict=True):
+        larger: Any = np.zeros(shape, array.dtype)
+        larger[tuple(map(slice, array.shape))] = array
+        arrays.append(larger)
+    made: Record = type(record)(*arrays)
+    return made

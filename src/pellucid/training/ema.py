@@ -1,0 +1,81 @@
+"""The exponential moving average of a model's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+
+from pellucid.core.array import Array, like, namespace, to_host
+from pellucid.nn.module import Parameter
+
+
+class MovingAverage:
+    """The average a of every parameter θ, which follows it slowly.
+
+        a ← d_t a + (1 − d_t) θ        after step t,  d_t = min(d, (1 + t) / (10 + t))
+
+    d_t rises, so that the initial weights are forgotten at once. A decay d of 0.999 averages about
+    the last 1,000 steps. Source: Polyak & Juditsky 1992 (averaging); TensorFlow's
+    ExponentialMovingAverage (d_t).
+
+    >>> weight = Parameter((1,), lambda g, shape: np.zeros(shape))
+    >>> average = MovingAverage([("weight", weight)], decay=0.5)
+    >>> weight.data += 1
+    >>> average.update(step=100)
+    >>> with average.in_place():
+    ...     print(weight.data)
+    [0.5]
+    >>> weight.data
+    array([1.], dtype=float32)
+    """
+
+    def __init__(self, parameters: Iterable[tuple[str, Parameter]], decay: float) -> None:
+        self.decay = decay
+        self._parameters = dict(parameters)
+        self._averages = {name: _copy(p.learnt) for name, p in self._parameters.items()}
+
+    def update(self, step: int) -> None:
+        """Follow the parameters after step `step`, counted from 1."""
+        rest = 1.0 - min(self.decay, (1 + step) / (10 + step))
+        for name, average in self._averages.items():
+            average += rest * (self._parameters[name].learnt - average)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Let the parameters have their averages for a while."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for name, average in self._averages.items():
+            parameter = self._parameters[name]
+            theta = parameter.learnt
+            kept = _copy(theta)
+            theta[...], average[...] = average, kept
+            if parameter.master is not None:
+                parameter.narrow(parameter.data.dtype)
+
+    def write(self) -> None:
+        """Give the parameters their averages for good."""
+        for name, parameter in self._parameters.items():
+            parameter.learnt[...] = self._averages[name]
+            if parameter.master is not None:
+                parameter.narrow(parameter.data.dtype)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return the averages, NumPy's, by the first name of each parameter."""
+        return {name: to_host(average) for name, average in self._averages.items()}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from these averages, which have the parameters' names and shapes."""
+        for name, average in self._averages.items():
+            average[...] = like(np.array(state[name]), average)
+
+
+def _copy(x: Array) -> Array:
+    return namespace(x).asarray(x, copy=True)
