@@ -9,6 +9,7 @@ from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
 from pellucid.nn.blocks import Block, feed_forward, gates_of, parallel
 from pellucid.nn.layers import Norm
+from pellucid.nn.transformer import Stack
 from pellucid.nn.variant import Relative, Variant
 
 
@@ -86,7 +87,7 @@ def variant_of(config: StackConfig) -> Variant:
     )
 
 
-def drop_layers(config: StackConfig, *stacks: nn.Module) -> None:
+def drop_layers(config: StackConfig, *stacks: Stack) -> None:
     """Let the stacks leave out layers while training, where the settings ask for it."""
     for stack in stacks:
         if config.layer_drop:
