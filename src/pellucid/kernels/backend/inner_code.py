@@ -25,23 +25,23 @@ from numba.core.typed_passes import NativeLowering
 class _InnerLibrary(JITCodeLibrary):
     """A module to link into others.
 
-    A function of numbers alone is optimised before: in its own order of operations, so that its
-    bits are the same in every kernel. Others are optimised with the kernel.
+    One of numbers and arrays is optimised before, in its own order of operations: its bits must
+    not depend on the kernel. One that takes records is long, and optimised with the kernel.
     """
 
-    of_numbers = False
+    alone = False
 
     def finalize(self) -> None:
         """Link what it calls, for others to link."""
         for library in dict.fromkeys(self._linking_libraries):
             self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        if self.of_numbers:
+        if self.alone:
             self._optimize_final_module()
         self._finalized = True
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        if self.of_numbers:
+        if self.alone:
             super()._optimize_functions(ll_module)
         else:
             ll_module.data_layout = self._codegen._data_layout
@@ -54,9 +54,7 @@ class _InnerLowering(NativeLowering):
     def run_pass(self, state: Any) -> bool:
         """Lower to LLVM's language, and register the result for callers to link."""
         state.library = _InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.of_numbers = not any(
-            isinstance(kind, types.Array | types.BaseTuple) for kind in state.args
-        )
+        state.library.alone = not any(isinstance(kind, types.BaseTuple) for kind in state.args)
         state.flags.no_cpython_wrapper = state.flags.no_compile = True
         super().run_pass(state)
         # Callers find the function by this object. Numba wants a builtin, and calls it where Python
