@@ -10,8 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from pellucid.compiled.products import Products
+from pellucid.compiled.records import ANSWERS
+from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
 from pellucid.kernels.backend.simd import LANES, WIDTH, choose, full, highest, load, store, total
@@ -99,7 +102,12 @@ def constrain(log_p, i, said, row, length, beam):
                 log_p[i, said[row, j + n - 1]] = -np.inf
 
 
-@inner()
+@inner(
+    signature=types.void(
+        ANSWERS, types.int64, types.float64, types.float64, types.int64, types.int32[:, ::1],
+        types.int64, types.boolean,
+    )
+)  # fmt: skip
 def keep(answers, i, log_p, score, length, said, row, ended):
     """Keep an answer of input i if it is among its best, behind those of the same score."""
     scores, log_ps, ends, tokens = answers.scores, answers.log_p, answers.ends, answers.tokens
@@ -126,7 +134,7 @@ def advance(m, current, candidates, beam, inputs, answers, following):
     Those of an input that none goes on of are answered.
     """
     owners, totals = current.owners, current.totals
-    cursor = np.empty(beam.size, np.int64)
+    cursor = empty(beam.size, np.int64)
     most = 2 * beam.size
     rows = 0
     begin = 0

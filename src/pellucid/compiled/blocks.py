@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.compiled.products import Products, Rounded
+from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp, inverse_root
 from pellucid.kernels.backend.matmul import HEIGHT
@@ -178,12 +179,12 @@ def scratch_with(products: Products) -> Any:
         every = span + 2 * stack.key_heads * stack.padded_head
         wide = max((every + WIDTH - 1) // WIDTH * WIDTH, stack.gates * stack.padded_ffn)
         return Scratch(
-            np.empty((rows, stack.padded_width), np.float32),
-            np.empty((rows, wide), np.float32),
-            np.empty((rows, span), np.float32),
-            np.empty((1, padded(keys)), np.float32),
-            np.empty(keys, np.int64),
-            np.empty((rows, 2 * len(stack.angles)), np.float32),
+            empty((rows, stack.padded_width), np.float32),
+            empty((rows, wide), np.float32),
+            empty((rows, span), np.float32),
+            empty((1, padded(keys)), np.float32),
+            empty(keys, np.int64),
+            empty((rows, 2 * len(stack.angles)), np.float32),
             products.scratch(rows, max(stack.padded_width, stack.padded_ffn, span)),
         )
 

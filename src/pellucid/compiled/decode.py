@@ -41,6 +41,7 @@ from pellucid.compiled.records import (
     Memory,
     Visible,
 )
+from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import Kernel, inner, kernel
 from pellucid.kernels.backend.simd import WIDTH
 from pellucid.models.quantize import Arithmetic
@@ -72,16 +73,16 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
     def encode_rows(model, source, rows, capacity, first):
         stack, w, starts = model.encoder, model.w, source.starts
         u = len(source.tokens)
-        x = np.empty((u, stack.padded_width), np.float32)
+        x = empty((u, stack.padded_width), np.float32)
         embed(source.tokens, source.positions, model.source, stack, w, x)
-        spans, counts = np.empty((u, 2), np.int64), np.empty(u, np.int64)
+        spans, counts = empty((u, 2), np.int64), empty(u, np.int64)
         longest, none = 0, np.int64(0)
         for n in range(len(starts) - 1):
             length = starts[n + 1] - starts[n]
             longest = max(longest, length)
             for i in range(starts[n], starts[n + 1]):
                 spans[i, 0], spans[i, 1], counts[i] = starts[n], length, length
-        nothing, between = np.empty((1, 1), np.float32), scratch(stack, u, longest)
+        nothing, between = empty((1, 1), np.float32), scratch(stack, u, longest)
         run_blocks(
             stack, w, x, between,
             Keys(nothing, none, none), Visible(spans, counts, spans), Memory(nothing, none),
@@ -112,7 +113,7 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
         are written: so a prompt is read.
         """
         stack, m = model.decoder, len(tokens)
-        x = np.empty((m, stack.padded_width), np.float32)
+        x = empty((m, stack.padded_width), np.float32)
         longest = 1
         for i in range(m):
             longest = max(longest, visible.counts[i], visible.sources[i, 1])
@@ -141,14 +142,14 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
         longest = wide
         for i in range(m):
             longest = max(longest, inputs.sources[current.owners[i], 1])
-        x = np.empty((most, stack.padded_width), np.float32)
-        log_p = np.empty((min(ROW_BATCH, most), model.output.padded), np.float32)
+        x = empty((most, stack.padded_width), np.float32)
+        log_p = empty((min(ROW_BATCH, most), model.output.padded), np.float32)
         between = scratch(stack, most, longest)
         candidates = Candidates(
-            np.empty((most, 2 * beam.size), np.float32), np.empty((most, 2 * beam.size), np.int64)
+            empty((most, 2 * beam.size), np.float32), empty((most, 2 * beam.size), np.int64)
         )
-        counts, positions = np.empty(most, np.int64), np.empty(most, np.int64)
-        sources = np.empty((most, 2), np.int64)
+        counts, positions = empty(most, np.int64), empty(most, np.int64)
+        sources = empty((most, 2), np.int64)
         constrained = beam.no_repeat > 0 or beam.repetition != 1.0
         ended = 0
         while m > 0 and progress[ROUNDS] > 0 and used + m <= own.capacity:

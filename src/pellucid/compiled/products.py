@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.kernels.backend import int8
+from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.matmul import DEPTH, HEIGHT
-from pellucid.kernels.backend.simd import LANES, WIDTH, load, store
+from pellucid.kernels.backend.simd import LANES, WIDTH, load, store, where
 from pellucid.kernels.backend.tile import product
 from pellucid.models.quantize import Arithmetic
 
@@ -52,9 +53,9 @@ def times(a, k, w, at, c, panels):
             depth = min(DEPTH, k - start)
             for panel in range(panels):
                 product(
-                    height, WIDTH, depth, a, first * a_row + start, a_row, 1,
-                    w, at + (panel * k + start) * WIDTH, WIDTH,
-                    c, first * c_row + panel * WIDTH, c_row, True,
+                    height, WIDTH, depth, where(a, first * a_row + start), a_row, 1,
+                    where(w, at + (panel * k + start) * WIDTH), WIDTH,
+                    where(c, first * c_row + panel * WIDTH), c_row, True,
                 )  # fmt: skip
 
 
@@ -77,7 +78,7 @@ def add_bias(c, w, at):
 
 @inner()
 def _no_scratch(rows, k):
-    return Rounded(np.empty((0, 0), np.uint8), np.empty(0, np.float32))
+    return Rounded(empty((0, 0), np.uint8), empty(0, np.float32))
 
 
 @inner()
@@ -105,7 +106,7 @@ def _token(inputs, token, j):
 @inner()
 def _int8_scratch(rows, k):
     wide = (k + int8.STEP - 1) // int8.STEP * int8.STEP
-    return Rounded(np.empty((rows, wide), np.uint8), np.empty(rows, np.float32))
+    return Rounded(empty((rows, wide), np.uint8), empty(rows, np.float32))
 
 
 @inner()

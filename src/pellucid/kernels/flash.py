@@ -32,6 +32,7 @@ from numba import types
 from pellucid.core.rng import Rng, keep_threshold
 from pellucid.core.vjp import check_gradient
 from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import channel_bits, exp, mix
 from pellucid.kernels.backend.rows import read_only, writeable
@@ -46,6 +47,7 @@ from pellucid.kernels.backend.simd import (
     put,
     store,
     total,
+    where,
 )
 from pellucid.kernels.backend.tile import padded, product
 
@@ -275,12 +277,12 @@ def _forward(
     longest = 0
     for n in range(begin // heads, (end + heads - 1) // heads):
         longest = max(longest, sources[n])
-    queries = np.empty((QUERIES, depth), np.float32)
-    keys = np.empty(((longest + KEYS - 1) // KEYS * depth, ROW), np.float32)
-    values = np.empty((longest, wide), np.float32)
-    scores = np.empty((QUERIES, ROW), np.float32)
-    context = np.empty((QUERIES, wide), np.float32)
-    tops_now, totals = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32)
+    queries = empty((QUERIES, depth), np.float32)
+    keys = empty(((longest + KEYS - 1) // KEYS * depth, ROW), np.float32)
+    values = empty((longest, wide), np.float32)
+    scores = empty((QUERIES, ROW), np.float32)
+    context = empty((QUERIES, wide), np.float32)
+    tops_now, totals = empty(QUERIES, np.float32), empty(QUERIES, np.float32)
 
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads
@@ -299,8 +301,9 @@ def _forward(
             for s in range(0, seen, KEYS):
                 used = min(KEYS, seen - s)
                 width = padded(used)
-                product(m, width, depth, queries, 0, depth, 1, keys, s * depth // KEYS * ROW, ROW,
-                        scores, 0, ROW, False)  # fmt: skip
+                product(m, width, depth, where(queries, 0), depth, 1,
+                        where(keys, s * depth // KEYS * ROW), ROW, where(scores, 0), ROW,
+                        False)  # fmt: skip
                 for i in range(m):
                     allowed = max(0, min(used, first + i + 1 - s)) if causal else used
                     key = _row_key(rows, q_first + first + i, head, site) if threshold else site
@@ -314,8 +317,8 @@ def _forward(
                             context[i, j] *= fade
                     tops_now[i] = top
                     totals[i] += sum_
-                product(m, wide, used, scores, 0, ROW, 1, values, s * wide, wide,
-                        context, 0, wide, True)  # fmt: skip
+                product(m, wide, used, where(scores, 0), ROW, 1, where(values, s * wide), wide,
+                        where(context, 0), wide, True)  # fmt: skip
             for i in range(m):
                 t = q_first + first + i
                 dead = totals[i] == _f(0.0)
@@ -341,12 +344,12 @@ def _backward(
     longest = 0
     for n in range(begin // heads, (end + heads - 1) // heads):
         longest = max(longest, lengths[n])
-    queries, douts = np.empty((longest, narrow), np.float32), np.empty((longest, wide), np.float32)
-    dqueries, means = np.empty((longest, narrow), np.float32), np.empty(longest, np.float32)
-    keys, dkeys = np.empty((KEYS, narrow), np.float32), np.empty((KEYS, narrow), np.float32)
-    keys_t, values_t = np.empty((depth, ROW), np.float32), np.empty((depth_v, ROW), np.float32)
-    dvalues, p = np.empty((KEYS, wide), np.float32), np.empty(KEYS, np.float32)
-    scores, dscores = np.empty((QUERIES, ROW), np.float32), np.empty((QUERIES, ROW), np.float32)
+    queries, douts = empty((longest, narrow), np.float32), empty((longest, wide), np.float32)
+    dqueries, means = empty((longest, narrow), np.float32), empty(longest, np.float32)
+    keys, dkeys = empty((KEYS, narrow), np.float32), empty((KEYS, narrow), np.float32)
+    keys_t, values_t = empty((depth, ROW), np.float32), empty((depth_v, ROW), np.float32)
+    dvalues, p = empty((KEYS, wide), np.float32), empty(KEYS, np.float32)
+    scores, dscores = empty((QUERIES, ROW), np.float32), empty((QUERIES, ROW), np.float32)
 
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads
@@ -370,10 +373,10 @@ def _backward(
             _clear(dvalues, used)
             for first in range(s // QUERIES * QUERIES if causal else 0, length, QUERIES):
                 m = min(QUERIES, length - first)
-                product(m, width, depth, queries, first * narrow, narrow, 1, keys_t, 0, ROW,
-                        scores, 0, ROW, False)  # fmt: skip
-                product(m, width, depth_v, douts, first * wide, wide, 1, values_t, 0, ROW,
-                        dscores, 0, ROW, False)  # fmt: skip
+                product(m, width, depth, where(queries, first * narrow), narrow, 1,
+                        where(keys_t, 0), ROW, where(scores, 0), ROW, False)  # fmt: skip
+                product(m, width, depth_v, where(douts, first * wide), wide, 1,
+                        where(values_t, 0), ROW, where(dscores, 0), ROW, False)  # fmt: skip
                 for i in range(m):
                     t = q_first + first + i
                     allowed = max(0, min(used, first + i + 1 - s)) if causal else used
@@ -383,12 +386,12 @@ def _backward(
                         shares[t, head], means[first + i], source <= KEYS, key, s, threshold,
                         keep, p,
                     )  # fmt: skip
-                product(used, wide, m, scores, 0, 1, ROW, douts, first * wide, wide,
-                        dvalues, 0, wide, True)  # fmt: skip
-                product(used, narrow, m, dscores, 0, 1, ROW, queries, first * narrow, narrow,
-                        dkeys, 0, narrow, True)  # fmt: skip
-                product(m, narrow, used, dscores, 0, ROW, 1, keys, 0, narrow,
-                        dqueries, first * narrow, narrow, True)  # fmt: skip
+                product(used, wide, m, where(scores, 0), 1, ROW, where(douts, first * wide), wide,
+                        where(dvalues, 0), wide, True)  # fmt: skip
+                product(used, narrow, m, where(dscores, 0), 1, ROW, where(queries, first * narrow),
+                        narrow, where(dkeys, 0), narrow, True)  # fmt: skip
+                product(m, narrow, used, where(dscores, 0), ROW, 1, where(keys, 0), narrow,
+                        where(dqueries, first * narrow), narrow, True)  # fmt: skip
             _scatter(dkeys, used, scale, dk, k_first + s, head)
             _scatter(dvalues, used, _f(1.0), dv, k_first + s, head)
         _scatter(dqueries, length, scale, dq, q_first, head)

@@ -20,6 +20,10 @@ from pellucid.kernels.backend.compile import inner
 @inner()
 def step(x):
     return x + 1.0
+
+@inner(signature="f8(f8)")
+def half(x):
+    return x / 2.0
 """,
     "toy_user": """
 from toy_step import step
@@ -40,7 +44,19 @@ def _make(step):
 
 run = _make(module.step)
 """,
+    "toy_symbol": """
+from toy_step import half
+from pellucid.kernels.backend.compile import kernel
+
+@kernel("f8(f8)")
+def run(x):
+    return half(x) + half(1.0)
+""",
+    "notes": """
+changed = False
+""",
     "toy_other": """
+import notes
 from pellucid.kernels.backend.compile import kernel
 
 @kernel("f8(f8)")
@@ -54,14 +70,14 @@ from pellucid.kernels.backend import cache, precompile
 cache._PACKAGES = ("toy_",)
 compiled = []
 precompile.begin = compiled.append
-import toy_closure, toy_other, toy_user
-print(toy_user.run(7.0), toy_closure.run(7.0), toy_other.run(7.0))
+import toy_closure, toy_other, toy_symbol, toy_user
+print(*(toy.run(7.0) for toy in (toy_user, toy_closure, toy_other, toy_symbol)))
 print(*sorted(name.split(".")[0] for name in compiled))
 """
 
 
 class Toys:
-    """Four small modules of kernels in a folder, and what a new process makes of them."""
+    """Small modules in a folder, and what a new process makes of them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,7 +105,8 @@ class Toys:
 @pytest.fixture
 def toys(tmp_path: Path) -> Toys:
     toys = Toys(tmp_path)
-    assert toys.run() == ([16.0, 24.0, 35.0], ["toy_closure", "toy_other", "toy_user"])
+    names = ["toy_closure", "toy_other", "toy_symbol", "toy_user"]
+    assert toys.run() == ([16.0, 24.0, 35.0, 4.0], names)
     return toys
 
 
@@ -98,13 +115,28 @@ def test_comments_docstrings_and_line_numbers_recompile_nothing(toys: Toys) -> N
         path = toys.folder / f"{name}.py"
         path.write_text(f'"""A module."""\n\n# A comment.\n{path.read_text()}')
     toys.edit("toy_step", "    return x", '    """Return x + 1."""\n    return x')
-    assert toys.run() == ([16.0, 24.0, 35.0], [])
+    assert toys.run() == ([16.0, 24.0, 35.0, 4.0], [])
 
 
 def test_an_edit_recompiles_what_imports_it_and_nothing_else(toys: Toys) -> None:
     toys.edit("toy_step", "x + 1.0", "x + 2.0")
-    assert toys.run() == ([18.0, 27.0, 35.0], ["toy_closure", "toy_user"])
-    assert toys.run() == ([18.0, 27.0, 35.0], [])
+    assert toys.run() == ([18.0, 27.0, 35.0, 4.0], ["toy_closure", "toy_symbol", "toy_user"])
+    toys.edit("toy_step", "x / 2.0", "x / 4.0")
+    assert toys.run()[0] == [18.0, 27.0, 35.0, 2.0]
+
+
+def test_an_update_that_touches_no_kernel_recompiles_nothing(toys: Toys) -> None:
+    """Installed again: every file is new and later, and a module that is no kernel's changed.
+
+    A caller from the cache finds the function that it calls by symbol.
+    """
+    for name, text in FILES.items():
+        path = toys.folder / f"{name}.py"
+        path.unlink()
+        path.write_text(text)
+        os.utime(path, (2e9, 2e9))
+    toys.edit("notes", "False", "True")
+    assert toys.run() == ([16.0, 24.0, 35.0, 4.0], [])
 
 
 def test_activations_of_one_kernel_are_apart() -> None:

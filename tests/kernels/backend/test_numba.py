@@ -27,7 +27,7 @@ PUBLIC = {"numba.njit", "numba.types", "numba.extending", "numba.typeof", "llvml
 HOOKS = {
     "numba.core.caching.FunctionCache",  # cache: a stamp and a file name of our own
     "numba.core.caching.IndexDataCacheFile",
-    "numba.core.codegen.JITCodeLibrary",  # inner_code: a function without machine code of its own
+    "numba.core.codegen.JITCodeLibrary",  # inner_code: no machine code, or nothing but a name
     "numba.core.compiler.CompilerBase",
     "numba.core.compiler.DefaultPassBuilder",
     "numba.core.compiler_machinery.register_pass",
@@ -35,6 +35,9 @@ HOOKS = {
     "numba.core.cgutils.alloca_once",  # thread_pool, tile: emitting LLVM
     "numba.core.cgutils.gep_inbounds",
     "numba.core.cgutils.get_or_insert_function",
+    "numba.core.cgutils.unpack_tuple",  # arrays: a new array
+    "numba.core.imputils.impl_ret_new_ref",
+    "numba.np.arrayobj._empty_nd_impl",
     "numba.core.registry.cpu_target",  # simd: the processor that is compiled for
     "numba.core.typing.templates.ConcreteTemplate",  # simd: operators between vectors
     "numba.core.typing.templates.infer_global",

@@ -18,7 +18,7 @@ from numba import njit
 from pellucid.kernels.backend import precompile
 from pellucid.kernels.backend.cache import KernelCache
 from pellucid.kernels.backend.compiling import compiling
-from pellucid.kernels.backend.inner_code import InnerCompiler
+from pellucid.kernels.backend.inner_code import InnerCompiler, call_by_symbol
 
 _log = logging.getLogger(__name__)
 
@@ -125,30 +125,36 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 def inner(
-    flags: frozenset[str] = FAST, signature: str | None = None, always_inline: bool = False
+    flags: frozenset[str] = FAST, signature: Any = None, always_inline: bool = False
 ) -> Callable[[Callable[..., Any]], Any]:
     """Mark a function that only kernels call; it is compiled into them.
 
-    Without a signature it is compiled again for every kind of argument, 0 and 1 being kinds too.
-    With one, it is compiled for the first kernel that calls it, and cached like a kernel. A long
-    function that LLVM would rather call than inline keeps a loop from vectorising: `always_inline`
-    it.
+    Without a signature it is compiled again for every kind of argument, 0 and 1 being kinds too,
+    and into every kernel. With one, it is compiled once, for the first kernel that calls it, cached
+    like a kernel, and never inlined. A long function that LLVM would rather call than inline keeps
+    a loop from vectorising: `always_inline` it.
     """
     options = _options(flags) | {"forceinline": always_inline}
     if signature is None:
         inlined: Callable[[Callable[..., Any]], Any] = njit(**options, pipeline_class=InnerCompiler)
         return inlined
+    options["no_cpython_wrapper"] = True
     return lambda f: _when_called(njit(**options)(f), f, signature)
 
 
-def _when_called(dispatcher: Any, f: Callable[..., Any], signature: str) -> Any:
-    """Compile a function for its one signature when a kernel that calls it is typed."""
+def _when_called(dispatcher: Any, f: Callable[..., Any], signature: Any) -> Any:
+    """Compile a function for its one signature when a kernel that calls it is typed or loaded."""
     resolve = dispatcher.get_call_template
 
-    def get_call_template(args: Any, kws: Any) -> Any:
+    def load() -> None:
         if not dispatcher.overloads:
             _compiled(dispatcher, f, signature, _announce)
+            (compiled,) = dispatcher.overloads.values()
+            call_by_symbol(f, compiled)
+
+    def get_call_template(args: Any, kws: Any) -> Any:
+        load()
         return resolve(args, kws)
 
-    dispatcher.get_call_template = get_call_template
+    dispatcher.get_call_template, dispatcher.load = get_call_template, load
     return dispatcher

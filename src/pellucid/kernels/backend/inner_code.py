@@ -1,14 +1,21 @@
-"""Numba's compiler for functions that only kernels call: it stops before machine code.
+"""Functions that only kernels call: compiled into every kernel, or once for all of them.
 
 Numba optimises every function, writes a wrapper for calls from Python, compiles both to machine
-code, and then links the optimised function into its callers. Of an inner function only the first
-and the last are needed. What callers link is the same, so kernels keep their bits and their speed.
+code, links the optimised function into its callers and optimises these. An inner function needs
+only the linking: it is optimised as a part of each kernel. A long function with one signature is
+compiled to machine code, and its callers link nothing but its name.
 """
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from copy import copy
+from functools import partial
 from typing import Any
 
+import llvmlite.binding as llvm
+from numba import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
@@ -16,15 +23,28 @@ from numba.core.typed_passes import NativeLowering
 
 
 class _InnerLibrary(JITCodeLibrary):
-    """A module to link into others."""
+    """A module to link into others.
+
+    One of numbers and arrays is optimised before, in its own order of operations: its bits must
+    not depend on the kernel. One that takes records is long, and optimised with the kernel.
+    """
+
+    alone = False
 
     def finalize(self) -> None:
-        """Link what it calls and optimise, for others to link."""
+        """Link what it calls, for others to link."""
         for library in dict.fromkeys(self._linking_libraries):
             self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        self._optimize_final_module()
+        if self.alone:
+            self._optimize_final_module()
         self._finalized = True
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        if self.alone:
+            super()._optimize_functions(ll_module)
+        else:
+            ll_module.data_layout = self._codegen._data_layout
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -34,6 +54,7 @@ class _InnerLowering(NativeLowering):
     def run_pass(self, state: Any) -> bool:
         """Lower to LLVM's language, and register the result for callers to link."""
         state.library = _InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.alone = not any(isinstance(kind, types.BaseTuple) for kind in state.args)
         state.flags.no_cpython_wrapper = state.flags.no_compile = True
         super().run_pass(state)
         # Callers find the function by this object. Numba wants a builtin, and calls it where Python
@@ -56,3 +77,32 @@ class InnerCompiler(CompilerBase):
         ]
         passes.finalize()
         return [passes]
+
+
+class _Symbol(JITCodeLibrary):
+    """Nothing to link: a function's name is declared where it is called."""
+
+    def finalize(self) -> None:
+        self._finalized = True
+
+    def _get_module_for_linking(self) -> Any:
+        return self._final_module
+
+
+def call_by_symbol(f: Callable[..., Any], compiled: Any) -> None:
+    """Have functions that call f call its machine code, by name.
+
+    A caller that comes from the cache has f loaded before.
+    """
+    context, name = compiled.target_context, f"{f.__module__}.{f.__qualname__}"
+    llvm.add_symbol(name, compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+    library = _Symbol(context.codegen(), name)
+    library._reload_init.add(partial(_load, f.__module__, f.__qualname__))
+    declared = copy(compiled.fndesc)
+    declared.mangled_name = name
+    context.remove_user_function(compiled.entry_point)
+    context.insert_user_function(compiled.entry_point, declared, [library])
+
+
+def _load(module: str, function: str) -> None:
+    getattr(importlib.import_module(module), function).load()

@@ -7,11 +7,13 @@ reordering compiler would remove.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numba.extending import overload
+from numba import types
 
 from pellucid.kernels.backend.compile import EXACT, inner
-from pellucid.kernels.backend.simd import bits, choose, number, uints
+from pellucid.kernels.backend.simd import bits, choose, instruction, number, uints
 
 _LOG2_E = np.float32(1.44269504)
 _LN2_HIGH = np.float32(0.693359375)  # few bits: its product with an integer up to 127 is exact
@@ -48,16 +50,15 @@ def inverse_root(x):
     return np.float32(np.nan) if x == np.float32(np.inf) else _ONE / np.sqrt(x)
 
 
-def _uint(x: np.uint32) -> np.uint32:
+@instruction
+def _uint(_context, x):
     """Keep 32 bits of a number, which Numba widens in every operation; a vector stays as it is."""
-    return np.uint32(x)
+    result = x if x == uints else types.uint32
 
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        return context.cast(builder, values[0], sig.args[0], sig.return_type)
 
-@overload(_uint, inline="always")
-def _uint_overload(x):
-    if x == uints:
-        return lambda x: x
-    return lambda x: np.uint32(x)
+    return result(x), emit
 
 
 _HALF, _13 = np.uint32(16), np.uint32(13)

@@ -19,9 +19,10 @@ from __future__ import annotations
 import numpy as np
 
 from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.rows import writeable
-from pellucid.kernels.backend.simd import LANES, WIDTH, get, put
+from pellucid.kernels.backend.simd import LANES, WIDTH, get, put, where
 from pellucid.kernels.backend.tile import ROWS, product
 
 DEPTH, HEIGHT = 256, 96
@@ -136,11 +137,11 @@ def multiply_rows(a, packed, c, bias, add, sums, begin, end, left, right):
     Every element is one chain of multiply-adds, so its bits do not depend on how C is divided.
     """
     k, n = a.shape[1], c.shape[1]
-    block = np.empty((DEPTH, HEIGHT), np.float32)
-    edge = np.empty((HEIGHT, WIDTH), np.float32)
+    block = empty((DEPTH, HEIGHT), np.float32)
+    edge = empty((HEIGHT, WIDTH), np.float32)
     a_row, a_step, c_row = a.strides[0] // 4, a.strides[1] // 4, c.strides[0] // 4
     biased, summed = bias.shape[0] > 0, sums.shape[0] > 0 and left == 0
-    partial = np.empty(HEIGHT, np.float32)
+    partial = empty(HEIGHT, np.float32)
     for first in range(begin, end, HEIGHT):
         height = min(HEIGHT, end - first)
         for start in range(0, max(k, 1), DEPTH):
@@ -170,8 +171,8 @@ def multiply_rows(a, packed, c, bias, add, sums, begin, end, left, right):
                         for j in range(used):
                             put(edge, i * WIDTH + j, get(c, c_at + i * c_row + j))
                 b_at = (panel * k + start) * WIDTH
-                product(height, WIDTH, depth, x, x_at, x_row, x_step,
-                        packed, b_at, WIDTH, y, y_at, y_row, adding)  # fmt: skip
+                product(height, WIDTH, depth, where(x, x_at), x_row, x_step,
+                        where(packed, b_at), WIDTH, where(y, y_at), y_row, adding)  # fmt: skip
                 for i in range(height if used < WIDTH else 0):
                     for j in range(used):
                         put(c, c_at + i * c_row + j, get(edge, i * WIDTH + j))

@@ -145,6 +145,20 @@ def put(_context, array, at, value):
 
 
 @instruction
+def where(_context, array, at):
+    """The address of the `at`-th number after an array's first.
+
+    It keeps no array alive: what holds the array must live on where the address is used.
+    """
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        address = _pointer(context, builder, sig.args[0], *values)
+        return builder.ptrtoint(address, context.get_value_type(types.intp))
+
+    return types.intp(array, types.intp), emit
+
+
+@instruction
 def pointer(_context, address):
     """An address in memory, as what `numba.carray` makes an array of."""
 

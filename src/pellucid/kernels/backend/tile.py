@@ -18,7 +18,6 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.np.arrayobj import make_array
 
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.simd import LANES, floats, instruction, spread
@@ -128,17 +127,13 @@ def _tile(width: int) -> Any:
     """Return the instruction that computes one block, `width` vectors wide, of 1 to ROWS rows."""
 
     @instruction
-    def tile(_context, height, a, a_at, row_step, k_step, b, b_at, b_row, c, c_at, c_row, k, add):
+    def tile(_context, height, a, row_step, k_step, b, b_row, c, c_row, k, add):
         n = types.intp
-        signature = types.void(n, a, n, n, n, b, n, n, c, n, n, n, types.boolean)
+        signature = types.void(n, n, n, n, n, n, n, n, n, types.boolean)
 
         def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-            height, a, a_at, row_step, k_step, b, b_at, b_row, c, c_at, c_row, k, add = values
-
-            def pointer(i: int, array: Any, at: Any) -> Any:
-                return builder.gep(make_array(sig.args[i])(context, builder, array).data, [at])
-
-            a, b, c = pointer(1, a, a_at), pointer(5, b, b_at), pointer(8, c, c_at)
+            height, a, row_step, k_step, b, b_row, c, c_row, k, add = values
+            a, b, c = (builder.inttoptr(x, ir.FloatType().as_pointer()) for x in (a, b, c))
             function = _block_function(builder.module, width)
             builder.call(function, [height, a, row_step, k_step, b, b_row, c, c_row, k, add])
             return context.get_dummy_value()
@@ -151,25 +146,23 @@ def _tile(width: int) -> Any:
 _narrow, _wide = _tile(1), _tile(2)
 
 
-@inner(signature="void(i8,i8,i8,f4[:,:],i8,i8,i8,f4[:,:],i8,i8,f4[:,:],i8,i8,b1)")
-def product(m, n, k, a, a_at, row_step, k_step, b, b_at, b_row, c, c_at, c_row, add):
+@inner(signature="void(i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,b1)")
+def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, add):
     """C (m, n) = A (m, k) B (k, n), added to C if `add`; n a multiple of LANES.
 
-    Offsets count floats from each array's first: A[i, l] = a[a_at + i·row_step + l·k_step],
-    B[l, j] = b[b_at + l·b_row + j], C[i, j] = c[c_at + i·c_row + j]. Rows are divided evenly,
-    so that no block has a single row while others have many.
+    a, b and c are the addresses of their first numbers (`simd.where`), steps count floats:
+    A[i, l] is a + i·row_step + l·k_step, B[l, j] is b + l·b_row + j, C[i, j] is c + i·c_row + j.
+    Rows are divided evenly, so that no block has a single row while others have many.
     """
     blocks = (m + ROWS - 1) // ROWS
     row = 0
     for block in range(blocks):
         height = (m - row + blocks - block - 1) // (blocks - block)
-        a_to, c_to = a_at + row * row_step, c_at + row * c_row
+        a_row, c_to = a + 4 * row * row_step, c + 4 * row * c_row
         j = 0
         while j + 2 * LANES <= n:
-            _wide(height, a, a_to, row_step, k_step, b, b_at + j, b_row, c, c_to + j, c_row, k, add)
+            _wide(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k, add)
             j += 2 * LANES
         if j < n:
-            _narrow(
-                height, a, a_to, row_step, k_step, b, b_at + j, b_row, c, c_to + j, c_row, k, add
-            )
+            _narrow(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k, add)
         row += height
