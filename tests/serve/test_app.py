@@ -21,7 +21,7 @@ from pellucid.serve.limits import Limits
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    with running(Limits(body=2000, body_seconds=0.3, seconds=5, tokens=4000)) as server:
+    with running(Limits(body=2000, body_seconds=0.3, seconds=20, tokens=4000)) as server:
         yield server
 
 
@@ -104,7 +104,7 @@ def test_a_client_that_hangs_up_stops_costing(server: Running) -> None:
 
 
 def test_a_request_has_a_time_limit() -> None:
-    with running(Limits(seconds=0.2, tokens=4000)) as server:
+    with running(Limits(seconds=0.02, tokens=4000)) as server:
         status, _, answer = ask(server, "/v1/chat/completions", chat("hello", "endless"))
         assert status == 504
         assert "too long" in answer["error"]["message"]

@@ -172,6 +172,10 @@ def _check_data(run: RunFolder, digest: str) -> None:
 class FramedTokenizer(Tokenizer):
     """Puts begin and end tokens around every text, as article 003 does with its sources too."""
 
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text."""
+        return self.encode_all([text])[0]
+
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts."""
         return [[BOS, *ids, EOS] for ids in super().encode_all(texts)]

@@ -330,7 +330,7 @@ class MultiheadAttention(Module):
         else:
             z, z_backward = dispatch(ops.packed_attention, q, k, v, cu_q, cu_k, **options)
         xp = namespace(z)
-        y, out_backward = self.out_proj.run(xp.reshape(z, (z.shape[0], self.width)))
+        y, out_backward = self.out_proj.forward(xp.reshape(z, (z.shape[0], self.width)))
 
         def backward(dy: Array, dweights: Array | None = None) -> Heads:
             dz = xp.reshape(out_backward(dy), z.shape)
