@@ -16,6 +16,7 @@ from typing import TypeVar
 from pellucid.cli.options import parse
 from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.files import MOST_BYTES, check_file
+from pellucid.serve.limits import ROWS
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ def run(arguments: list[str]) -> int:
         host: str = "127.0.0.1",
         port: int = 8000,
         api_keys: Path | None = None,
-        rows: int = 256,
+        rows: int = ROWS,
         max_tokens: int = 1024,
         max_seconds: float = 60.0,
         max_waiting: int = 256,

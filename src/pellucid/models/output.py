@@ -48,7 +48,7 @@ def output_loss(
     loss is that of `ops.linear_r_drop` with this α. z_loss: λ of `ops.cross_entropy`.
     `backward(scale)` returns drows of scale · loss and adds the output layer's gradients.
 
-    Raises `ValueError` for both.
+    Raises `ValueError` where r_drop and z_loss are both set.
     """
     bias = None if output.bias is None else output.bias.data
     weight = output.weight.data

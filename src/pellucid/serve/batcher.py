@@ -30,6 +30,7 @@ from pellucid.generation.sampling import SampleConfig, choose, uniform_draws
 from pellucid.generation.search import Search, SearchConfig, Searches, extend, ranked
 from pellucid.kernels.backend import threads
 from pellucid.pipelines.causal_lm import Continuing
+from pellucid.serve.limits import ROWS
 
 Array = np.ndarray
 
@@ -234,7 +235,7 @@ class _Lane:
 class Batcher:
     """A model that answers jobs, in lanes; each lane is for one thread."""
 
-    def __init__(self, speaker: Decodes, rows: int = 256, opening_tokens: int = 2048) -> None:
+    def __init__(self, speaker: Decodes, rows: int = ROWS, opening_tokens: int = 2048) -> None:
         self.speaker, self.rows, self.opening_tokens = speaker, rows, opening_tokens
         self.waiting = Waiting()
         self.bos: int = speaker.config.bos_token_id

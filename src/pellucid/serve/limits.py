@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ROWS = 256
+"""Hypotheses in the batch of one model, unless told otherwise."""
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -20,6 +20,7 @@ from pellucid.pipelines import Pipeline
 from pellucid.serve.batcher import Batcher, Job
 from pellucid.serve.examples import Use, example_for, use_of
 from pellucid.serve.languages import language_pair
+from pellucid.serve.limits import ROWS
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Served:
         return whole[len(self.pipeline.written(source, ())) :]
 
 
-def serve_model(name: str, pipeline: Pipeline, rows: int = 256) -> Served:
+def serve_model(name: str, pipeline: Pipeline, rows: int = ROWS) -> Served:
     """Prepare a model for serving: compile it once for all answers."""
     family = family_of(pipeline)
     trained: Any = pipeline
@@ -99,7 +100,7 @@ def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
 
 
 def load_models(
-    folders: dict[str, Path], rows: int = 256, accept_changes: bool = False
+    folders: dict[str, Path], rows: int = ROWS, accept_changes: bool = False
 ) -> dict[str, Served]:
     """Load every model. Raises `UserError` naming the folder that cannot be read.
 
@@ -128,7 +129,7 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
 def reload_models(
     folders: dict[str, Path],
     before: Mapping[str, Served],
-    rows: int = 256,
+    rows: int = ROWS,
     accept_changes: bool = False,
 ) -> dict[str, Served]:
     """Load every model anew; one that cannot be read stays as it was before, and is logged."""

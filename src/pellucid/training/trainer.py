@@ -142,11 +142,11 @@ class Trainer:
         self._resumed_at = self._agreed = self.state.seconds
         if run is not None and run.changed:  # a run that was over may have been given more to do
             self.state.stopped = self._end_of_budget()
-        otherwise = checkpoint is not None and bool(checkpoint.average) != (
+        other_weights = checkpoint is not None and bool(checkpoint.average) != (
             self.average is not None
         )
         rescored = run is not None and run.rescored and self.state.stopped is None
-        if rescored or otherwise:
+        if rescored or other_weights:
             logger.warning("evaluation settings changed; resetting the best score")
             self.state.best_score = self.state.best_step = None
             self.state.not_improved = 0
