@@ -9,6 +9,8 @@ from tests.small import write_model
 
 from pellucid.cli.main import main
 
+HUGGINGFACE = Path(__file__).parents[1] / "fixtures" / "huggingface"
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
@@ -30,6 +32,14 @@ def test_it_writes_the_engines_files(
     assert main(["export", str(model), str(folder), "--to", engine]) == 0
     assert sorted(path.name for path in folder.iterdir()) == files
     assert "MB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("family", "graph"), [("llama", "decoder.onnx"), ("bert", "encoder.onnx")])
+def test_a_model_of_one_stack_is_one_graph(family: str, graph: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    folder = tmp_path / "exported"
+    assert main(["export", str(HUGGINGFACE / family), str(folder), "--to", "onnx"]) == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", graph]
 
 
 def test_int8_is_not_onnxs(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

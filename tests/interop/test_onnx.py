@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import errno
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.test_variants import VARIANTS
 
+from pellucid import kernels, ops
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.generation import SearchConfig, search
 from pellucid.interop.onnx import OnnxModel, write_onnx
-from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.models import (
+    CausalLM,
+    CausalLMConfig,
+    MaskedLM,
+    MaskedLMConfig,
+    Seq2Seq,
+    Seq2SeqConfig,
+)
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -22,14 +32,50 @@ pytest.importorskip("onnxruntime")
 V = 29
 
 
-def shaken(**settings: Any) -> Seq2Seq:
-    shape = {"d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 31}
-    model = Seq2Seq(Seq2SeqConfig(V, V, **{**shape, **settings}), seed=5).eval()
+SHAPE = {"d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 31}
+TOGETHER: dict[str, Any] = {
+    "norm": "pre",
+    "norm_type": "rms_norm",
+    "activation_function": "geglu_tanh",
+    "positions": "rotary",
+    "rope_low_freq_factor": 1.0,
+    "rope_high_freq_factor": 4.0,
+    "rope_factor": 3.0,
+    "rope_original_positions": 11,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 10,
+    "qk_norm": True,
+    "attention_scale": "learned",
+    "attention_softcap": 2.0,
+    "sliding_window": 5,
+    "embedding_norm": True,
+    "linear_bias": False,
+    "qkv_bias": True,
+}
+DISTANCES: dict[str, Any] = {
+    "positions": "relative",
+    "relative_attention_num_buckets": 6,
+    "relative_attention_max_distance": 5,
+    "sliding_window": 9,
+}
+
+
+def noisy(model: Any) -> Any:
     noise = np.random.default_rng(0)
     for parameter in model.parameters():
         shake = 0.15 * noise.standard_normal(parameter.shape)
         parameter.data = (parameter.data + shake).astype(np.float32)
+    return model.eval()
+
+
+def shaken(**settings: Any) -> Seq2Seq:
+    model: Seq2Seq = noisy(Seq2Seq(Seq2SeqConfig(V, V, **{**SHAPE, **settings}), seed=5))
     return model
+
+
+def named(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def sources(n: int) -> list[list[int]]:
@@ -47,7 +93,10 @@ def sources(n: int) -> list[list[int]]:
         {"activation_function": "gelu_tanh", "output_bias": False},
         {"activation_function": "silu", "attention_scale": "learned"},
         {"activation_function": "leaky_relu", "layer_norm_eps": 0.1},
+        TOGETHER,
+        DISTANCES,
     ],
+    ids=named,
 )
 def test_every_step_and_every_answer_is_ours(settings: dict[str, Any], tmp_path: Path) -> None:
     model = shaken(**settings)
@@ -63,6 +112,73 @@ def test_every_step_and_every_answer_is_ours(settings: dict[str, Any], tmp_path:
         config = SearchConfig(beam=beam, max_length=13)
         found, expected = (search(one, source, config) for one in (theirs, model))
         assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
+
+
+@pytest.mark.parametrize("settings", [*VARIANTS, {"parallel_blocks": True}, TOGETHER], ids=named)
+def test_a_decoder_alone_reads_texts_of_all_lengths_as_ours(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    config = CausalLMConfig(vocab_size=V, num_hidden_layers=2, **{**SHAPE, "norm": "pre"})
+    config = replace(config, **({"num_attention_heads": 14, **settings}))
+    model = noisy(CausalLM(config, seed=5))
+    write_onnx(model, tmp_path / "model")
+    theirs, texts = OnnxModel(tmp_path / "model", threads=1), Packed.of([*sources(4), []])
+    (state, ours), tokens = (one.start(texts) for one in (theirs, model)), np.full(5, 1)
+    for _ in range(4):
+        (a, state), (b, ours) = theirs.step(state, tokens), model.step(ours, tokens)
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-5)
+        tokens = b.argmax(axis=1)
+    assert theirs.room(texts).tolist() == model.room(texts).tolist()
+
+
+def test_a_decoder_alone_is_searched_as_ours(tmp_path: Path) -> None:
+    model = noisy(CausalLM(CausalLMConfig(vocab_size=V, num_hidden_layers=1, **SHAPE)))
+    write_onnx(model, tmp_path / "model")
+    config, texts = SearchConfig(beam=3, max_length=7), Packed.of(sources(5))
+    with kernels.reference():
+        found, expected = (search(m, texts, config) for m in (OnnxModel(tmp_path / "model"), model))
+    assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"norm": "post", "type_vocab_size": 3, "pooler": True},
+        {"head": False, "positions": "alibi", "sliding_window": 4, "embedding_norm": False},
+        {"parallel_blocks": True, "norm": "pre", "activation_function": "silu"},
+        TOGETHER,
+        DISTANCES,
+    ],
+    ids=named,
+)
+def test_an_encoder_alone_is_ours(settings: dict[str, Any], tmp_path: Path) -> None:
+    import onnxruntime
+
+    if "glu" in settings.get("activation_function", ""):  # the head has no gate
+        settings = {**settings, "activation_function": "gelu_tanh"}
+    config = MaskedLMConfig(vocab_size=V, num_hidden_layers=2, **{**SHAPE, **settings})
+    model = noisy(MaskedLM(config, seed=5))
+    write_onnx(model, tmp_path / "model")
+    runtime = onnxruntime.InferenceSession(str(tmp_path / "model" / "encoder.onnx"))
+    text = Packed.of(sources(5))
+    ids = text.padded(0)
+    given = {"input_ids": ids, "attention_mask": (np.arange(ids.shape[1]) < text.lengths[:, None])}
+    segments = None
+    if config.type_vocab_size:
+        given["token_type_ids"] = np.arange(ids.size).reshape(ids.shape) % 3
+        segments = given["token_type_ids"][given["attention_mask"]]
+    rows, _ = model.rows(text, segments)
+    expected = {"rows": rows}
+    if config.head:
+        expected["log_p"] = ops.log_softmax(model(text, segments))[0]
+    if config.pooler:
+        expected["pooled"] = model.embeddings(text, "pooler", segments)
+    names = [value.name for value in runtime.get_outputs()]
+    made = runtime.run(names, {name: array.astype(np.int64) for name, array in given.items()})
+    assert names == list(expected)
+    for name, array in zip(names, made, strict=True):
+        found = array if name == "pooled" else array[given["attention_mask"]]
+        np.testing.assert_allclose(found, expected[name], rtol=0, atol=2e-5)
 
 
 def test_a_write_that_fails_leaves_nothing_and_may_be_tried_again(

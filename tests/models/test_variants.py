@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from pellucid import nn
 from pellucid.core.batch import Batch, Packed
 from pellucid.generation import SearchConfig, compile_model, search
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
-from pellucid.models.describe import UnsupportedError, describe
+from pellucid.models.describe import describe
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
@@ -129,21 +128,3 @@ def test_answers_do_not_depend_on_the_batch_or_on_compilation(variant: dict[str,
 @every_variant
 def test_the_description_names_the_model_s_own_tensors(variant: dict[str, Any]) -> None:
     describe(seq2seq(variant))  # raises where a name or a shape differs
-
-
-@every_variant
-def test_an_exporter_writes_it_or_refuses_it_by_name(
-    variant: dict[str, Any], tmp_path: Path
-) -> None:
-    pytest.importorskip("onnx")
-    from pellucid.interop.onnx import write_onnx
-
-    model = seq2seq(variant, np.float32).eval()
-    try:
-        write_onnx(model, tmp_path / "model")
-    except UnsupportedError as error:
-        refused = str(error)
-        words = {**variant, "qk_norm": "q_norm = a Norm"} if "qk_norm" in variant else variant
-        assert any(str(word) in refused for word in words.values())
-    else:
-        assert (tmp_path / "model" / "decoder.onnx").exists()

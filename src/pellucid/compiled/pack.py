@@ -28,6 +28,7 @@ from pellucid.kernels.backend.matmul import panels
 from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import LANES, WIDTH
 from pellucid.models.describe import (
+    EVERY_ATTENTION,
     GENERATIVE,
     Attention,
     FeedForward,
@@ -40,6 +41,7 @@ from pellucid.models.describe import (
     UnsupportedError,
     array,
     describe,
+    distance_table,
     parts,
     position_table,
     projections,
@@ -63,12 +65,7 @@ READER = Reader(
             "angles": None,
         },
         Norm: {"kind": CENTRED, "of": None},
-        Attention: dict.fromkeys(
-            (
-                *("head_scale", "key_value_heads", "q_norm", "k_norm"),
-                *("softcap", "window", "relative_bias", "relative_longest"),
-            )
-        ),
+        Attention: EVERY_ATTENTION,
         FeedForward: {"activation": [n for n, x in ACTIVATIONS.items() if x.kernel is not None]},
         Residual: {"beside": None},
     },
@@ -154,9 +151,9 @@ class _Weights:
         tokens, scales = self.state[stack.tokens.table.name], np.empty(0, np.float32)
         if self.arithmetic == "int8":
             tokens, scales = int8_rows(tokens)
-        table = np.zeros((1, stack.positions.width), np.float32)
-        if stack.positions.table is not None or POSITIONS[stack.positions.kind].table is not None:
-            table = position_table(stack.positions, self.state, np.float32)
+        table = position_table(stack.positions, self.state, np.float32)
+        if table is None:
+            table = np.zeros((1, stack.positions.width), np.float32)
         return PackedInputs(
             writeable(tokens),
             scales.ravel(),
@@ -192,7 +189,7 @@ class _Weights:
         heads = _the("number of heads", (each.heads for each in attentions), 1)
         head_width = _the("head width", (each.head_width for each in attentions), 1)
         window = _the("window", (each.window for each in own), None)
-        distances, reach = self._distances(stack, own, heads)
+        distances, reach = self._distances(stack, own)
         rotates = bool(own) and POSITIONS[stack.positions.kind].rotate is not None
         return PackedStack(
             program=np.array(lines, np.int64).reshape(-1, 8),
@@ -237,22 +234,11 @@ class _Weights:
         at = self.product(np.concatenate(weight), np.concatenate(bias))
         return *at, self._head_norms(attention, "k")
 
-    def _distances(self, stack: Stack, attentions: list[Attention], heads: int) -> tuple[int, int]:
+    def _distances(self, stack: Stack, attentions: list[Attention]) -> tuple[int, int]:
         """Pack what distances add to the scores; return where it begins, and its reach."""
-        added = POSITIONS[stack.positions.kind].distance_bias
-        tables = [each.relative_bias for each in attentions if each.relative_bias is not None]
-        if not attentions or (added is None and not tables):
-            return -1, 0
-        if tables:
-            reach = _the("reach", (each.relative_longest for each in attentions), None)
-        else:
-            reach = stack.positions.longest - 1
-        distance = np.arange(-reach, reach + 1)
-        if added is not None:
-            return self._floats.add(added(distance[None], heads)[:, 0].astype(np.float32)), reach
-        table = self.state[tables[0].name]
-        buckets = ops.relative_buckets(distance, len(table), reach, not attentions[0].causal)
-        return self._floats.add(table[buckets].T), reach
+        _the("reach", (each.relative_longest for each in attentions), None)
+        found = distance_table(stack.positions, attentions[0], self.state) if attentions else None
+        return (-1, 0) if found is None else (self._floats.add(found[0]), found[1])
 
     def _block(self, block: Residual) -> Iterator[list[int]]:
         """Yield a block's lines of the program."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pellucid.evaluation.evaluate import encode_targets, evaluate_texts
-from pellucid.families.family import ModelFamily
+from pellucid.families.family import ModelFamily, export_onnx
 from pellucid.generation import SearchConfig
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig
@@ -32,5 +32,6 @@ CAUSAL_LM = ModelFamily(
     encode=encode_targets,
     evaluate=evaluate_texts,
     trace=_trace,
+    export={"onnx": export_onnx},
     pretrained={"begins": False},  # Hugging Face continues a text without a begin token in front
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pellucid.core.errors import UsageError
 from pellucid.data.batches import Examples
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.evaluation.evaluate import HeldOut, Scores
@@ -14,6 +15,15 @@ from pellucid.generation import SearchConfig
 
 Encode = Callable[..., Examples]
 Export = Callable[[Any, Path, str, Mapping[str, bytes]], None]
+
+
+def export_onnx(trained: Any, folder: Path, weights: str, files: Mapping[str, bytes]) -> None:
+    """Write a model of any family as ONNX graphs."""
+    from pellucid.interop.onnx import write_onnx  # loading a model stays quick without it
+
+    if weights != "float32":
+        raise UsageError("--weights int8 is CTranslate2's; ONNX graphs hold float32")
+    write_onnx(trained.model, folder, files)
 
 
 @dataclass(frozen=True)

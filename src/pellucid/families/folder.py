@@ -27,6 +27,7 @@ from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer
 from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
 from pellucid.interop.huggingface import (
+    TOKENIZER_FILES,
     is_huggingface,
     pretrained_files,
     read_json,
@@ -92,6 +93,15 @@ def tokenizer_files(trained: Pipeline) -> dict[str, bytes]:
     if made[-1] is not made[0]:
         files[TARGET_TOKENIZER] = _own(made[-1]).to_json().encode()
     return files
+
+
+def tokenizers_in(folder: Path) -> dict[str, bytes]:
+    """Return the files of the tokenizers in a model folder of any kind."""
+    settings = read_json(folder / CONFIG)
+    names = [TOKENIZER, TARGET_TOKENIZER]
+    if is_huggingface(settings):
+        names = [*TOKENIZER_FILES]
+    return {name: read_file(folder / name) for name in names if (folder / name).is_file()}
 
 
 def model_files(folder: Path) -> tuple[str, list[str]]:

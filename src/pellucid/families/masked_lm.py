@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pellucid.evaluation.evaluate import encode_targets, evaluate_masked
-from pellucid.families.family import ModelFamily
+from pellucid.families.family import ModelFamily, export_onnx
 from pellucid.generation import SearchConfig
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.masked_lm import MaskedLM
@@ -33,4 +33,5 @@ MASKED_LM = ModelFamily(
     encode=encode_targets,
     evaluate=evaluate_masked,
     trace=_trace,
+    export={"onnx": export_onnx},
 )

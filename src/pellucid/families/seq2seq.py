@@ -10,7 +10,7 @@ from pellucid.core.errors import UsageError
 from pellucid.data.batches import Examples, encode_pairs
 from pellucid.data.pairs import TextPair
 from pellucid.evaluation.evaluate import evaluate_answers, validation_metric
-from pellucid.families.family import ModelFamily
+from pellucid.families.family import ModelFamily, export_onnx
 from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
@@ -47,16 +47,6 @@ def _trace(model: Any, trained: Any, source: Any, target: Any, search: SearchCon
     return trace_seq2seq(model, trained, source, target, search)
 
 
-def _export_onnx(
-    trained: Seq2SeqPipeline, folder: Path, weights: str, files: Mapping[str, bytes]
-) -> None:
-    from pellucid.interop.onnx import write_onnx
-
-    if weights != "float32":
-        raise UsageError("--weights int8 is CTranslate2's; ONNX graphs hold float32")
-    write_onnx(trained.model, folder, files)
-
-
 def _export_ctranslate2(
     trained: Seq2SeqPipeline, folder: Path, weights: Any, files: Mapping[str, bytes]
 ) -> None:
@@ -80,6 +70,6 @@ SEQ2SEQ = ModelFamily(
     evaluate=evaluate_answers,
     trace=_trace,
     validation=validation_metric,
-    export={"onnx": _export_onnx, "ctranslate2": _export_ctranslate2},
+    export={"onnx": export_onnx, "ctranslate2": _export_ctranslate2},
     check_tokenizers=_check_tokenizers,
 )

@@ -151,6 +151,7 @@ class _Spec:
         embeddings.weight = self.state[stack.tokens.table.name]
         to.scale_embeddings = np.float32(stack.tokens.factor)
         table = position_table(stack.positions, self.state, np.float32)
+        assert table is not None  # the reader refuses other positions
         to.position_encodings.encodings = table * np.float32(stack.positions.factor)
         if stack.norm is not None:
             if not hasattr(to, "layer_norm"):  # post-norm with a norm at the end

@@ -35,7 +35,8 @@ Config = TypeVar("Config", bound=StackConfig)
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 GENERATION, VOCABULARY, SPM = "generation_config.json", "vocab.json", ("source.spm", "target.spm")
 INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
-BESIDE = {TOKENIZER, GENERATION, VOCABULARY, *SPM, "tokenizer_config.json"}
+TOKENIZER_FILES = (TOKENIZER, "tokenizer_config.json", VOCABULARY, *SPM)
+BESIDE = {*TOKENIZER_FILES, GENERATION}
 """Files of a folder that are neither settings nor weights."""
 
 _log = logging.getLogger(__name__)

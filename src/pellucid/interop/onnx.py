@@ -1,53 +1,86 @@
-"""An encoder-decoder as two ONNX graphs, and such graphs as a model that generates.
+"""A model as ONNX graphs, and such graphs as a model that generates.
 
-encoder.onnx: input_ids, attention_mask (N, S) -> memory.i.key, memory.i.value (N, H, S, D) of every
+An encoder-decoder is two:
+
+encoder.onnx: input_ids, attention_mask (N, S) -> memory.i.key, memory.i.value (N, G, S, D) of every
     decoder layer i
 decoder.onnx: input_ids (N, 1), attention_mask (N, S), memory.i.key, memory.i.value, past.i.key,
-    past.i.value (N, H, T, D) -> log_p (N, V), present.i.key, present.i.value (N, H, T + 1, D)
+    past.i.value (N, G, T, D) -> log_p (N, V), present.i.key, present.i.value (N, G, T + 1, D)
 
-A first step has an empty past, T = 0. attention_mask is 1 where a source has a token; every source
-has one at least. config.json next to them is the model's.
+A decoder alone is one, in which texts may be padded at either end:
+
+decoder.onnx: input_ids (N, L), attention_mask (N, T + L), past.i.key, past.i.value (N, G, T, D)
+    -> log_p (N, L, V), present.i.key, present.i.value (N, G, T + L, D)
+
+An encoder alone is one:
+
+encoder.onnx: input_ids, attention_mask, token_type_ids if it has segments (N, S) -> rows (N, S, E),
+    log_p (N, S, V) of every token itself if it predicts tokens, pooled (N, E) if it has a pooler
+
+A first step has an empty past, T = 0. attention_mask is 1 where there is a token; every text has
+one at least. G are the heads of keys and values. config.json next to them is the model's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.core.files import folder_atomically
-from pellucid.interop.onnx_graph import Graph, package
-from pellucid.models.config import Seq2SeqConfig
+from pellucid.interop.onnx_graph import Graph, Places, package
+from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models.config import CausalLMConfig, Seq2SeqConfig
 from pellucid.models.describe import (
+    EVERY_ATTENTION,
     GENERATIVE,
     Attention,
     Description,
+    Embedding,
     FeedForward,
+    Norm,
     Output,
+    Pooler,
+    Positions,
     Reader,
+    Record,
     Residual,
     Stack,
+    Transform,
     UnsupportedError,
     describe,
-    position_table,
 )
-from pellucid.models.seq2seq import Seq2Seq
+from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.norms import NORMS
 
 Array = np.ndarray
+Model = Seq2Seq | CausalLM | MaskedLM
+R = TypeVar("R", bound=Record)
 
 READER = Reader(
     "ONNX export",
     {
         **GENERATIVE,
+        Embedding: {"ids": None},
+        Positions: {
+            "kind": [n for n, row in POSITIONS.items() if row.rotate is None or row.onnx],
+            "table": None,
+            "angles": None,
+        },
+        Norm: {"kind": [name for name, row in NORMS.items() if row.onnx], "of": None},
+        Attention: EVERY_ATTENTION,
         FeedForward: {"activation": [name for name, row in ACTIVATIONS.items() if row.onnx]},
+        Residual: {"beside": None},
+        Transform: {"activation": [name for name, row in ACTIVATIONS.items() if row.onnx]},
+        Pooler: {},
     },
 )
 
@@ -55,23 +88,30 @@ ENCODER, DECODER, CONFIG = "encoder.onnx", "decoder.onnx", "config.json"
 
 
 def write_onnx(
-    model: Seq2Seq, folder: Path, beside: Mapping[str, bytes] = MappingProxyType({})
+    model: Model, folder: Path, beside: Mapping[str, bytes] = MappingProxyType({})
 ) -> None:
-    """Write encoder.onnx, decoder.onnx, config.json and the files `beside`: all of them or none.
+    """Write the model's graphs, config.json and the files `beside`: all of them or none.
 
     Raises `UserError` when onnx is not installed, and when the folder already exists or cannot be
     written; `UnsupportedError` for a model with a part that the graphs cannot hold, and for one
-    without decoder layers, which has no past.
+    whose decoder has no layers, and so no past.
     """
     onnx = package("onnx")
-    records = describe(model)
-    stacks = [READER.stack(records, name) for name in ("encoder", "decoder")]
-    encoder, decoder = (_Written(model, records, stack) for stack in stacks if stack is not None)
-    if not decoder.stack.blocks:
+    records, state = describe(model), model.state_dict()
+    READER.check(records)
+    encoder, decoder = (
+        None if stack is None else _Written(state, records, stack)
+        for stack in (READER.stack(records, name) for name in ("encoder", "decoder"))
+    )
+    if decoder is not None and not decoder.stack.blocks:
         raise UnsupportedError("a decoder without layers cannot be written as ONNX: it has no past")
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
-    graphs = {ENCODER: _encoder(onnx, encoder, decoder), DECODER: _decoder(onnx, decoder)}
+    graphs = {}
+    if encoder is not None:
+        graphs[ENCODER] = _encoder(onnx, encoder, decoder)
+    if decoder is not None:
+        graphs[DECODER] = _decoder(onnx, decoder)
     config = json.dumps(asdict(model.config), indent=2) + "\n"
     with folder_atomically(folder) as made:
         for name, graph in graphs.items():
@@ -82,86 +122,135 @@ def write_onnx(
 
 @dataclass(frozen=True)
 class _Written:
-    """One stack of the model that is written."""
+    """One stack of the model that is written, and the model's arrays."""
 
-    model: Seq2Seq
+    state: Mapping[str, Array]
     records: Description
     stack: Stack
-
-    @property
-    def state(self) -> dict[str, Array]:
-        """The model's arrays."""
-        return self.model.state_dict()
 
     def attentions(self, over: str) -> list[Attention]:
         """Return the attentions over these rows, layer by layer."""
         sublayers = (block.sublayer for block in self.stack.blocks)
         return [each for each in sublayers if isinstance(each, Attention) and each.over == over]
 
+    def the(self, kind: type[R]) -> R | None:
+        """Return the one record of this kind, if the model has it."""
+        return next((record for record in self.records if isinstance(record, kind)), None)
 
-def _encoder(onnx: Any, encoder: _Written, decoder: _Written) -> Any:
-    g = Graph(onnx, encoder.state)
+
+def _encoder(onnx: Any, encoder: _Written, decoder: _Written | None) -> Any:
+    g, stack = Graph(onnx, encoder.state), encoder.stack
     g.input("input_ids", ["N", "S"], whole=True)
     g.input("attention_mask", ["N", "S"], whole=True)
-    length = g("Gather", g("Shape", "input_ids"), g.constant((1,), np.int64))
-    table = g.constant(position_table(encoder.stack.positions, g.state, np.float32))
-    positions = g("Slice", table, g.constant((0,), np.int64), length)
-    x, mask = g.embed("input_ids", encoder.stack, positions), g.mask()
+    segments = None
+    if stack.segments is not None:
+        g.input(segments := "token_type_ids", ["N", "S"], whole=True)
+    counted = g.counted(g.length("input_ids", 1))
+    places = Places(counted, counted, g.mask())
 
     def attend(block: Residual, x: str) -> str:
         attention = block.sublayer
         assert isinstance(attention, Attention)
-        q, k, v = g.projected(x, attention, slice(3))
-        return g.attend(q, k, v, mask, attention)
+        q, k, v = _turned(g, g.projected(x, attention, slice(3)), stack, places, attention)
+        return g.attend(q, k, v, g.seen(attention, stack.positions, places), attention)
 
-    x = g.run(x, encoder.stack, attend)
+    x = g.run(g.embed(stack, counted, segments), stack, attend)
+    if decoder is None:
+        _predictions(g, encoder, x)
+        return g.model("encoder")
     for i, attention in enumerate(decoder.attentions("memory")):
         keys_values = g.projected(x, attention, slice(1, 3))
         for name, made in zip(("key", "value"), keys_values, strict=True):
             g("Identity", made, output=f"memory.{i}.{name}")
-            g.output(f"memory.{i}.{name}", ["N", attention.heads, "S", None])
+            g.output(f"memory.{i}.{name}", _shape(attention, "S"))
     return g.model("encoder")
 
 
+def _predictions(g: Graph, encoder: _Written, x: str) -> None:
+    """Add what an encoder alone returns."""
+    g("Identity", x, output="rows")
+    g.output("rows", ["N", "S", None])
+    transform, output, pooler = (encoder.the(kind) for kind in (Transform, Output, Pooler))
+    if isinstance(transform, Transform) and isinstance(output, Output):
+        y = g.activated(g.linear(x, transform.linear), transform.activation)
+        logits = g.linear(g.norm(y, transform.norm), output.linear)
+        g("LogSoftmax", logits, output="log_p", axis=-1)
+        g.output("log_p", ["N", "S", output.linear.weight.shape[0]])
+    if isinstance(pooler, Pooler):
+        first = g("Gather", x, g.constant(0, np.int64), axis=1)
+        g("Tanh", g.linear(first, pooler.linear), output="pooled")
+        g.output("pooled", ["N", pooler.linear.weight.shape[0]])
+
+
 def _decoder(onnx: Any, decoder: _Written) -> Any:
-    g = Graph(onnx, decoder.state)
-    g.input("input_ids", ["N", 1], whole=True)
+    """With a memory tokens come one by one, and all texts have as many; without, as they like."""
+    g, stack = Graph(onnx, decoder.state), decoder.stack
+    own, memory = decoder.attentions("self"), decoder.attentions("memory")
+    g.input("input_ids", ["N", 1 if memory else "L"], whole=True)
     g.input("attention_mask", ["N", "S"], whole=True)
-    own = decoder.attentions("self")
     for i, attention in enumerate(own):
         for name in ("key", "value"):
-            g.input(f"memory.{i}.{name}", ["N", attention.heads, "S", attention.head_width])
-            g.input(f"past.{i}.{name}", ["N", attention.heads, "T", attention.head_width])
-    generated = g("Gather", g("Shape", "past.0.key"), g.constant((2,), np.int64))
-    table = g.constant(position_table(decoder.stack.positions, g.state, np.float32))
-    x = g.embed("input_ids", decoder.stack, g("Gather", table, generated))
-    mask = g.mask()
+            if memory:
+                g.input(f"memory.{i}.{name}", _shape(attention, "S"))
+            g.input(f"past.{i}.{name}", _shape(attention, "T"))
+    past = g.length("past.0.key", 2)
+    if memory:
+        one, shape = g.constant(1, np.int64), g.constant((1, 1), np.int64)
+        places = Places(g("Reshape", past, shape), g.counted(g("Add", past, one)))
+    else:
+        zero, one, end = (g.constant([n], np.int64) for n in (0, 1, 2**31))
+        tokens = g("CumSum", "attention_mask", g.constant(1, np.int64))
+        keys = g("Max", g("Sub", tokens, one), zero)  # padding in front is at 0 too, but unseen
+        places = Places(g("Slice", keys, g("Unsqueeze", past, zero), end, one), keys, g.mask())
 
     def attend(block: Residual, x: str) -> str:
         attention, i = block.sublayer, block.layer
         assert isinstance(attention, Attention)
         if attention.over == "memory":
             (q,) = g.projected(x, attention, slice(1))
-            return g.attend(q, f"memory.{i}.key", f"memory.{i}.value", mask, attention)
-        q, k, v = g.projected(x, attention, slice(3))
+            return g.attend(q, f"memory.{i}.key", f"memory.{i}.value", g.mask(), attention)
+        new = Places(places.queries, places.queries)
+        q, k, v = _turned(g, g.projected(x, attention, slice(3)), stack, new, attention)
         k = g("Concat", f"past.{i}.key", k, output=f"present.{i}.key", axis=2)
         v = g("Concat", f"past.{i}.value", v, output=f"present.{i}.value", axis=2)
-        return g.attend(q, k, v, None, attention)
+        return g.attend(q, k, v, g.seen(attention, stack.positions, places), attention)
 
-    x = g.run(x, decoder.stack, attend)
-    (output,) = (record for record in decoder.records if isinstance(record, Output))
-    logits = g("Squeeze", g.linear(x, output.linear), g.constant((1,), np.int64))
+    x = g.run(g.embed(stack, places.queries), stack, attend)
+    output = decoder.the(Output)
+    assert output is not None  # all models that generate have one
+    logits = g.linear(x, output.linear)
+    if memory:
+        logits = g("Squeeze", logits, g.constant([1], np.int64))
     g("LogSoftmax", logits, output="log_p", axis=-1)
-    g.output("log_p", ["N", output.linear.weight.shape[0]])
+    g.output("log_p", [*(["N"] if memory else ["N", "L"]), output.linear.weight.shape[0]])
     for i, attention in enumerate(own):
         for name in ("key", "value"):
-            g.output(f"present.{i}.{name}", ["N", attention.heads, None, attention.head_width])
+            g.output(f"present.{i}.{name}", _shape(attention, None))
     return g.model("decoder")
+
+
+def _shape(attention: Attention, length: str | None) -> list[Any]:
+    """Return the shape of keys or values."""
+    return ["N", attention.key_value_heads or attention.heads, length, attention.head_width]
+
+
+def _turned(
+    g: Graph, heads: Iterable[str], stack: Stack, places: Places, attention: Attention
+) -> tuple[str, str, str]:
+    """Add the rotation of queries and keys, where positions rotate."""
+    q, k, v = heads
+    width = attention.head_width
+    return (
+        g.turned(q, stack.positions, places.queries, width),
+        g.turned(k, stack.positions, places.keys, width),
+        v,
+    )
 
 
 @dataclass(frozen=True)
 class _State:
-    """Keys and values of the source, (N, H, S, D), its mask, and those so far, (N, H, T, D)."""
+    """What was read: keys and values of a source (N, G, S, D) and its mask, or the mask of a text,
+    and the keys and values so far (N, G, T, D)."""
 
     memory: dict[str, Array]
     past: dict[str, Array]
@@ -175,7 +264,8 @@ class _State:
 
 
 class OnnxModel:
-    """What `write_onnx` wrote, run by onnxruntime; `generation.search` takes it like a model.
+    """A model that `write_onnx` wrote and that generates, run by onnxruntime; `generation.search`
+    takes it like a model.
 
     Raises `UserError` when onnxruntime is not installed or the folder cannot be opened.
     """
@@ -184,18 +274,20 @@ class OnnxModel:
         runtime = package("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads
+
+        def opened(name: str) -> Any:
+            path, providers = str(folder / name), ["CPUExecutionProvider"]
+            return runtime.InferenceSession(path, options, providers=providers)
+
         try:
             values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-            values.pop("model_type")
-            self.config = Seq2SeqConfig(**values)
-            self._encoder, self._decoder = (
-                runtime.InferenceSession(
-                    str(folder / name), options, providers=["CPUExecutionProvider"]
-                )
-                for name in (ENCODER, DECODER)
-            )
+            self._alone = values.pop("model_type") == CausalLMConfig.model_type
+            self.config = (CausalLMConfig if self._alone else Seq2SeqConfig)(**values)
+            self._encoder = None if self._alone else opened(ENCODER)
+            self._decoder = opened(DECODER)
         except Exception as error:  # the runtime raises classes of its own for every fault
             raise UserError(f"{folder}: not a model written as ONNX ({error})") from None
+        self._names = [value.name for value in self._decoder.get_outputs()]
 
     @property
     def dtype(self) -> Any:
@@ -204,29 +296,39 @@ class OnnxModel:
 
     def room(self, source: Packed) -> Array:
         """Return the most tokens that the answer to each of these can have: (N,)."""
-        return np.full(len(source), self.config.max_position_embeddings - 1)
+        longest = self.config.max_position_embeddings - 1
+        return longest - (source.lengths if self._alone else np.zeros_like(source.lengths))
 
     def start(self, source: Packed) -> _State:
         """Return the state before the first token, one hypothesis per source."""
+        past = {
+            value.name: np.zeros((len(source), value.shape[1], 0, value.shape[3]), np.float32)
+            for value in self._decoder.get_inputs()
+            if value.name.startswith("past.")
+        }
         ids = source.padded(self.config.pad_token_id)
         mask = (np.arange(ids.shape[1]) < source.lengths[:, None]).astype(np.int64)
+        if self._encoder is None:
+            state = _State({"attention_mask": mask[:, :0]}, past)
+            return self._fed(state, ids, mask)[1] if ids.size else state
         names = [value.name for value in self._encoder.get_outputs()]
         made = self._encoder.run(names, {"input_ids": ids, "attention_mask": mask})
-        config = self.config
-        shape = (len(ids), config.num_attention_heads, 0, config.head_width)
-        past = {name.replace("memory", "past"): np.zeros(shape, np.float32) for name in names}
-        return _State(
-            dict(zip(("attention_mask", *names), (mask, *made), strict=True)),
-            past,
-        )
+        return _State(dict(zip(("attention_mask", *names), (mask, *made), strict=True)), past)
 
     def step(self, state: _State, tokens: Array) -> tuple[Array, _State]:
         """Feed one token to every hypothesis; return (log p of the next (B, V), state)."""
-        names = [value.name for value in self._decoder.get_outputs()]
         ids = np.asarray(tokens, np.int64)[:, None]
-        log_p, *present = self._decoder.run(names, {"input_ids": ids, **state.memory, **state.past})
+        log_p, state = self._fed(state, ids, np.ones_like(ids))
+        return log_p.reshape(len(ids), -1), state
+
+    def _fed(self, state: _State, ids: Array, mask: Array) -> tuple[Array, _State]:
+        """Feed tokens (B, L) of which the mask has those that are there."""
+        memory = state.memory
+        if self._encoder is None:
+            memory = {"attention_mask": np.concatenate([memory["attention_mask"], mask], axis=1)}
+        log_p, *present = self._decoder.run(self._names, {"input_ids": ids, **memory, **state.past})
         past = {
             name.replace("present", "past"): array
-            for name, array in zip(names[1:], present, strict=True)
+            for name, array in zip(self._names[1:], present, strict=True)
         }
-        return log_p, _State(state.memory, past)
+        return log_p, _State(memory, past)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,16 +14,23 @@ from pellucid.models.describe import (
     FeedForward,
     Linear,
     Norm,
+    Positions,
     Residual,
     Stack,
     array,
+    distance_table,
+    position_table,
     projections,
 )
+from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.norms import NORMS
 
 Array = np.ndarray
 
 OPSET = 20
+FORBIDDEN = -1e9
+"""What is added to the score of a key that a query may not see."""
 
 
 def package(name: str) -> Any:
@@ -30,31 +38,46 @@ def package(name: str) -> Any:
     return optional(name, f"this needs the package {name}", extra="export")
 
 
+class Places(NamedTuple):
+    """Where the rows of a sequence are: the names of positions (1 or N, L) of queries, and (1 or N,
+    S) of keys, and of a mask (N, 1, 1, S) to add to the scores, if there is one."""
+
+    queries: str
+    keys: str
+    mask: str | None = None
+
+
 class Graph:
     """Collects nodes; a call adds one and returns the name of its output.
 
-    `state` are the arrays of the model that is written.
+    A node that is there already is not added again, and equal arrays are stored once. `state` are
+    the arrays of the model that is written.
     """
 
     def __init__(self, onnx: Any, state: Mapping[str, Array]) -> None:
         self._onnx, self.state = onnx, state
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
+        self._made: dict[str, str] = {}
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
 
     def __call__(self, op: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        name = output or f"{op.lower()}_{len(self.nodes)}"
+        same = f"{op} {inputs} {sorted(attributes.items())}"
+        if output is None and same in self._made:
+            return self._made[same]
+        name = self._made[same] = output or f"{op.lower()}_{len(self.nodes)}"
         self.nodes.append(self._onnx.helper.make_node(op, inputs, [name], **attributes))
         return name
 
     def constant(self, values: Any, dtype: Any = np.float32) -> str:
-        """Return the name of an array; the same object is stored once."""
-        key = f"constant_{id(values)}" if isinstance(values, np.ndarray) else None
-        name = key or f"constant_{np.dtype(dtype).name}_{values}"
+        """Return the name of an array."""
+        array = np.ascontiguousarray(values, dtype).reshape(np.shape(values))
+        digest = hashlib.blake2b(f"{array.dtype} {array.shape} ".encode(), digest_size=12)
+        digest.update(array.tobytes())
+        name = f"constant_{digest.hexdigest()}"
         if name not in self.constants:
-            array = np.ascontiguousarray(values, dtype)
-            self.constants[name] = (self._onnx.numpy_helper.from_array(array, name), values)
+            self.constants[name] = self._onnx.numpy_helper.from_array(array, name)
         return name
 
     def input(self, name: str, shape: Sequence[Any], whole: bool = False) -> str:
@@ -74,7 +97,7 @@ class Graph:
         """Return the finished model, checked."""
         helper = self._onnx.helper
         graph = helper.make_graph(
-            self.nodes, name, self._inputs, self._outputs, [c for c, _ in self.constants.values()]
+            self.nodes, name, self._inputs, self._outputs, list(self.constants.values())
         )
         model = helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9
@@ -96,25 +119,74 @@ class Graph:
         return self.product(x, self.state[linear.weight.name], array(linear.bias, self.state))
 
     def norm(self, x: str, norm: Norm) -> str:
-        """Add a LayerNorm."""
+        """Add a norm over the last axis."""
+        nodes = NORMS[norm.kind].onnx
+        assert nodes is not None  # the reader refuses such a model
         names = [tensor.name for tensor in (norm.weight, norm.bias) if tensor is not None]
-        arrays = (self.constant(self.state[name]) for name in names)
-        return self("LayerNormalization", x, *arrays, axis=-1, epsilon=norm.eps)
+        return nodes(self, x, [self.constant(self.state[name]) for name in names], norm.eps)
 
-    def heads(self, x: str, attention: Attention) -> str:
-        """Add (N, L, E) -> (N, H, L, D)."""
-        shape = self.constant((0, 0, attention.heads, attention.head_width), np.int64)
+    def _heads(self, x: str, width: int) -> str:
+        """Add (N, L, H · D) -> (N, H, L, D)."""
+        shape = self.constant((0, 0, -1, width), np.int64)
         return self("Transpose", self("Reshape", x, shape), perm=[0, 2, 1, 3])
 
     def projected(self, x: str, attention: Attention, which: slice) -> Iterator[str]:
         """Add some of the projections to queries, keys and values, as heads, one by one."""
-        for weight, bias in projections(attention, self.state)[which]:
-            yield self.heads(self.product(x, weight, bias), attention)
+        norms = attention.q_norm, attention.k_norm, None
+        scale = array(attention.head_scale, self.state)
+        three = zip("qkv", projections(attention, self.state), norms, strict=True)
+        for name, (weight, bias), norm in list(three)[which]:
+            heads = self._heads(self.product(x, weight, bias), attention.head_width)
+            if norm is not None:
+                heads = self.norm(heads, norm)
+                if name == "q" and scale is not None:
+                    heads = self("Mul", heads, self.constant(scale[:, None, None]))
+            yield heads
+
+    def turned(self, x: str, positions: Positions, places: str, width: int) -> str:
+        """Add the rotation of queries or keys (N, H, L, D) by their places (1 or N, L), if any."""
+        nodes = POSITIONS[positions.kind].onnx
+        if nodes is None:
+            return x
+        speed = positions.angles.frequencies(width // 2)
+        both = self.constant(np.concatenate([-speed, speed]), np.float64)
+        exact = self("Cast", places, to=self._onnx.TensorProto.DOUBLE)
+        at = self("Unsqueeze", exact, self.constant((1, 3), np.int64))
+        return nodes(self, x, self("Mul", at, both), width)
+
+    def seen(self, attention: Attention, positions: Positions, places: Places) -> str | None:
+        """Add what distances, window and masks do to the scores of self-attention: (…, L, S)."""
+        keys = self("Unsqueeze", places.keys, self.constant([1], np.int64))
+        queries = self("Unsqueeze", places.queries, self.constant([2], np.int64))
+        distance = self("Sub", queries, keys)  # (1 or N, L, S)
+        masks = [] if places.mask is None else [places.mask]
+        if attention.causal:
+            masks.append(self._forbidden(self("Less", distance, self.constant(0, np.int64))))
+        if attention.window is not None:
+            reach = self.constant(attention.window, np.int64)
+            masks.append(self._forbidden(self("GreaterOrEqual", self("Abs", distance), reach)))
+        found = distance_table(positions, attention, self.state)
+        if found is not None:
+            table, reach = found[0], self.constant(found[1], np.int64)
+            row = self("Add", self("Max", self("Min", distance, reach), self("Neg", reach)), reach)
+            added = self("Gather", self.constant(table.T), row)
+            masks.append(self("Transpose", added, perm=[0, 3, 1, 2]))
+        while len(masks) > 1:
+            masks = [self("Add", *masks[:2]), *masks[2:]]
+        return masks[0] if masks else None
+
+    def _forbidden(self, where: str) -> str:
+        added = self("Where", where, self.constant(FORBIDDEN), self.constant(0.0))
+        return self("Unsqueeze", added, self.constant([1], np.int64))
 
     def attend(self, q: str, k: str, v: str, mask: str | None, attention: Attention) -> str:
         """Add softmax(q kᵀ · scale + mask) v and the output projection: (N, L, E)."""
+        k, v = (self._shared(each, attention) for each in (k, v))
         scores = self("MatMul", q, self("Transpose", k, perm=[0, 1, 3, 2]))
         scores = self("Mul", scores, self.constant(float(attention.scale)))
+        if attention.softcap is not None:
+            most = self.constant(attention.softcap)
+            scores = self("Mul", self("Tanh", self("Div", scores, most)), most)
         if mask is not None:
             scores = self("Add", scores, mask)
         mean = self("MatMul", self("Softmax", scores, axis=-1), v)
@@ -123,32 +195,75 @@ class Graph:
         joined = self("Reshape", rows, self.constant((0, 0, width), np.int64))
         return self.linear(joined, attention.out_proj)
 
-    def embed(self, tokens: str, stack: Stack, positions: str) -> str:
-        """Add scaled tokens and positions; `positions` names rows of the table of positions."""
-        rows = self("Gather", self.constant(self.state[stack.tokens.table.name]), tokens)
+    def _shared(self, x: str, attention: Attention) -> str:
+        """Add keys or values (N, G, S, D) once for each head that shares them: (N, H, S, D)."""
+        if attention.key_value_heads is None:
+            return x
+        times = attention.heads // attention.key_value_heads
+        one = self("Unsqueeze", x, self.constant([2], np.int64))
+        each = self("Expand", one, self.constant((1, 1, times, 1, 1), np.int64))
+        shape = self.constant((0, attention.heads, -1, attention.head_width), np.int64)
+        return self("Reshape", each, shape)
+
+    def embed(self, stack: Stack, places: str, segments: str | None = None) -> str:
+        """Add what a stack's tokens, `input_ids`, at these places (1 or N, L) begin as."""
+        rows = self("Gather", self.constant(self.state[stack.tokens.table.name]), "input_ids")
         rows = self("Mul", rows, self.constant(float(stack.tokens.factor)))
-        scaled = self("Mul", positions, self.constant(float(stack.positions.factor)))
-        return self("Add", rows, scaled)
+        table = position_table(stack.positions, self.state, np.float32)
+        if table is not None:
+            scaled = self.constant(table * np.float32(stack.positions.factor))
+            rows = self("Add", rows, self("Gather", scaled, places))
+        if stack.segments is not None and segments is not None:
+            kinds = self.constant(self.state[stack.segments.table.name])
+            rows = self("Add", rows, self("Gather", kinds, segments))
+        return rows if stack.embedding_norm is None else self.norm(rows, stack.embedding_norm)
 
     def mask(self) -> str:
-        """Add 0 where a source has a token, -1e9 where it has none: (N, 1, 1, S)."""
+        """Add 0 where `attention_mask` has a token, −1e9 where it has none: (N, 1, 1, S)."""
         kept = self("Cast", "attention_mask", to=self._onnx.TensorProto.FLOAT)
-        away = self("Mul", self("Sub", self.constant(1.0), kept), self.constant(-1e9))
+        away = self("Mul", self("Sub", self.constant(1.0), kept), self.constant(FORBIDDEN))
         return self("Unsqueeze", away, self.constant((1, 2), np.int64))
+
+    def length(self, name: str, axis: int) -> str:
+        """Add the size of an axis, a scalar."""
+        return self("Gather", self("Shape", name), self.constant(axis, np.int64))
+
+    def counted(self, length: str) -> str:
+        """Add the positions 0 … length − 1: (1, length)."""
+        zero, one = (self.constant(number, np.int64) for number in (0, 1))
+        return self("Unsqueeze", self("Range", zero, length, one), self.constant([0], np.int64))
 
     def run(self, x: str, stack: Stack, attend: Callable[[Residual, str], str]) -> str:
         """Add a stack's blocks and final norm; `attend` adds what a block's attention computes."""
         for block in stack.blocks:
-            y = self.norm(x, block.norm) if block.placement == "pre" else x
+            read = self.norm(x, block.norm) if block.placement == "pre" else x
             if isinstance(block.sublayer, FeedForward):
-                y = self._network(y, block.sublayer)
+                y = self._network(read, block.sublayer)
             else:
-                y = attend(block, y)
+                y = attend(block, read)
+            if block.beside is not None:
+                y = self("Add", y, self._network(read, block.beside))
             x = self("Add", x, y)
             x = self.norm(x, block.norm) if block.placement == "post" else x
         return x if stack.norm is None else self.norm(x, stack.norm)
 
     def _network(self, x: str, network: FeedForward) -> str:
-        nodes = ACTIVATIONS[network.activation].onnx
+        h = self.linear(x, network.linear1)
+        gates = ACTIVATIONS[network.activation].gates
+        if gates == 1:
+            return self.linear(self.activated(h, network.activation), network.linear2)
+        width = network.linear2.weight.shape[1]
+        gate, value = (self._part(h, i * width, (i + 1) * width) for i in range(gates))
+        gated = self("Mul", self.activated(gate, network.activation), value)
+        return self.linear(gated, network.linear2)
+
+    def activated(self, x: str, activation: str) -> str:
+        """Add an activation, of a gated one that of the gate."""
+        nodes = ACTIVATIONS[activation].onnx
         assert nodes is not None  # the reader refuses such a model
-        return self.linear(nodes(self, self.linear(x, network.linear1)), network.linear2)
+        return nodes(self, x)
+
+    def _part(self, x: str, start: int, end: int) -> str:
+        """Add some of the last axis."""
+        bounds = (self.constant([number], np.int64) for number in (start, end, -1))
+        return self("Slice", x, *bounds)

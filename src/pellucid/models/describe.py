@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pellucid import nn
+from pellucid import nn, ops
 from pellucid.core.errors import UserError
 from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
@@ -475,6 +475,7 @@ class Stack(NamedTuple):
     blocks: tuple[Residual, ...]
     norm: Norm | None
     embedding_norm: Norm | None = None
+    segments: Embedding | None = None
 
     def layers(self) -> list[list[Residual]]:
         """Return the blocks layer by layer."""
@@ -511,12 +512,15 @@ class Reader:
         blocks: list[Residual] = []
         norm: Norm | None = None
         embedding_norm: Norm | None = None
+        segments: Embedding | None = None
         for record in records:
             if record.stack != name:
                 continue
             match record:
-                case Embedding() if tokens is None:
+                case Embedding(ids="tokens") if tokens is None:
                     tokens = record
+                case Embedding(ids="segments") if segments is None and not blocks:
+                    segments = record
                 case Positions() if positions is None:
                     positions = record
                 case Residual() if norm is None:
@@ -525,7 +529,7 @@ class Reader:
                     embedding_norm = record
                 case Norm(of="rows") if norm is None and tokens is not None and positions:
                     norm = record
-                case Dropout() | Output():
+                case Dropout() | Output() | Transform() | Pooler():
                     pass
                 case _:
                     raise UnsupportedError(
@@ -536,7 +540,7 @@ class Reader:
             return None
         if tokens is None or positions is None:
             raise UnsupportedError(f"{self.name} needs token embeddings and positions in {name}")
-        return Stack(tokens, positions, tuple(blocks), norm, embedding_norm)
+        return Stack(tokens, positions, tuple(blocks), norm, embedding_norm, segments)
 
     def _faults(self, record: Record) -> Iterator[str]:
         supported = self.supports.get(type(record))
@@ -580,20 +584,46 @@ GENERATIVE: Supported = {
 """What all readers of generating models support; feed-forward networks each adds by itself."""
 
 
+EVERY_ATTENTION: Mapping[str, None] = dict.fromkeys(
+    (
+        *("head_scale", "key_value_heads", "q_norm", "k_norm"),
+        *("softcap", "window", "relative_bias", "relative_longest"),
+    )
+)
+"""What a reader supports that computes all that attention varies."""
+
+
 def array(tensor: Tensor | None, state: Mapping[str, Array]) -> Array | None:
     """Return a tensor's array, None for one that the model does not have."""
     return None if tensor is None else state[tensor.name]
 
 
-def position_table(positions: Positions, state: Mapping[str, Array], dtype: Any) -> Array:
-    """Return the position vectors (longest, E) before their factor."""
+def position_table(positions: Positions, state: Mapping[str, Array], dtype: Any) -> Array | None:
+    """Return the position vectors (longest, E) before their factor; None where nothing is added."""
     if positions.table is not None:
         return state[positions.table.name]
     fixed = POSITIONS[positions.kind].table
-    if fixed is None:
-        raise UnsupportedError(f"{positions.kind} positions have no table")
-    table: Array = fixed(positions.longest, positions.width).astype(dtype)
-    return table
+    return None if fixed is None else fixed(positions.longest, positions.width).astype(dtype)
+
+
+def distance_table(
+    positions: Positions, attention: Attention, state: Mapping[str, Array]
+) -> tuple[Array, int] | None:
+    """Return what distances −reach … reach add to the scores, (H, 2 · reach + 1), and the reach.
+
+    A distance is that of query from key; the outermost stand for all beyond. None where nothing is
+    added.
+    """
+    added = POSITIONS[positions.kind].distance_bias
+    if attention.over == "memory" or (added is None and attention.relative_bias is None):
+        return None
+    reach = positions.longest - 1 if added is not None else attention.relative_longest
+    distance = np.arange(-reach, reach + 1)
+    if added is not None:
+        return added(distance[None], attention.heads)[:, 0].astype(np.float32), reach
+    assert attention.relative_bias is not None
+    table = state[attention.relative_bias.name]
+    return table[ops.relative_buckets(distance, len(table), reach, not attention.causal)].T, reach
 
 
 def projections(

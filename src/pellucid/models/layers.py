@@ -48,7 +48,7 @@ def _or(value: float | None, default: float) -> float:
 def _arguments(config: StackConfig, dtype: Any) -> dict[str, Any]:
     return {
         "d_model": config.d_model,
-        "nhead": config.num_attention_heads,
+        "nhead": 1,  # its attention gives way to `attention_of`'s
         "dim_feedforward": config.ffn_dim,
         "dropout": config.dropout,
         "activation": config.activation_function,

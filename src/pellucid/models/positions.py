@@ -10,6 +10,7 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.core.array import Array
+from pellucid.ops.activations import OnnxNode
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Positions:
     table: (length, width) -> a fixed table; its rows are added to the tokens' rows.
     learned: a learned table's rows are added to the tokens' rows.
     rotate: an op (x (T, H, D), positions (T,), angles) -> y (T, H, D) for queries and keys.
+    onnx: makes the ONNX nodes of `rotate` for x (N, H, L, D), the angles θ (N, 1, L, D) of its
+        numbers, those of the first half negated, and D.
     distance_bias: (query position − key position, H) -> what is added to the scores.
     relative: a learned number for every head and range of distances is added to the scores.
     """
@@ -27,6 +30,7 @@ class Positions:
     table: Callable[[int, int], Array] | None = None
     learned: bool = False
     rotate: Callable[..., tuple[Any, Any]] | None = None
+    onnx: Callable[[OnnxNode, str, str, int], str] | None = None
     distance_bias: Callable[[Array, int], Array] | None = None
     relative: bool = False
 
@@ -37,13 +41,20 @@ def _halves(length: int, width: int) -> Array:
     return np.concatenate([table[:, ::2], table[:, 1::2]], axis=1)
 
 
+def _onnx_rotary(node: OnnxNode, x: str, angles: str, width: int) -> str:
+    order = [(i + width // 2) % width for i in range(width)]
+    other = node("Gather", x, node("Constant", value_ints=order), axis=-1)
+    cos, sin = (node("CastLike", node(name, angles), x) for name in ("Cos", "Sin"))
+    return node("Add", node("Mul", x, cos), node("Mul", other, sin))
+
+
 POSITIONS: dict[str, Positions] = {
     scheme.name: scheme
     for scheme in (
         Positions("sinusoidal", table=ops.sinusoidal),
         Positions("sinusoidal_halves", table=_halves),
         Positions("learned", learned=True),
-        Positions("rotary", rotate=ops.rotary),
+        Positions("rotary", rotate=ops.rotary, onnx=_onnx_rotary),
         Positions("alibi", distance_bias=ops.alibi),
         Positions("relative", relative=True),
     )

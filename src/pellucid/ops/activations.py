@@ -36,7 +36,8 @@ class Activation:
     """The module below `pellucid.kernels` with Numba's `value(x)` and `slope(x)`; of a gated one,
     with those of the gate."""
     onnx: Callable[[OnnxNode, str], str] | None = None
-    """Makes the ONNX nodes for an input, and returns the name of the output."""
+    """Makes the ONNX nodes for an input, and returns the name of the output; of a gated one, those
+    of the gate."""
     ctranslate2: str | None = None
     """The member of CTranslate2's enumeration `Activation`."""
     huggingface: tuple[str, ...] = ()
@@ -52,6 +53,18 @@ def _gelu_tanh(x: Array) -> tuple[Array, GeluSaved]:
 
 def _geglu_tanh(x: Array) -> tuple[Array, GegluSaved]:
     return geglu(x, "tanh")
+
+
+def _onnx_gelu(node: OnnxNode, x: str) -> str:
+    return node("Gelu", x, approximate="none")
+
+
+def _onnx_gelu_tanh(node: OnnxNode, x: str) -> str:
+    return node("Gelu", x, approximate="tanh")
+
+
+def _onnx_silu(node: OnnxNode, x: str) -> str:
+    return node("Mul", x, node("Sigmoid", x))
 
 
 _ROWS = (
@@ -70,28 +83,31 @@ _ROWS = (
     Activation(
         "gelu", pair_of(gelu),
         kernel="activations.gelu",
-        onnx=lambda node, x: node("Gelu", x, approximate="none"),
+        onnx=_onnx_gelu,
         ctranslate2="GELU",
         huggingface=("gelu",),
     ),
     Activation(
         "gelu_tanh", Pair(_gelu_tanh, gelu_backward),
         kernel="activations.gelu_tanh",
-        onnx=lambda node, x: node("Gelu", x, approximate="tanh"),
+        onnx=_onnx_gelu_tanh,
         ctranslate2="GELUTanh",
         huggingface=("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),
     ),
     Activation(
         "silu", pair_of(silu),
         kernel="activations.silu",
-        onnx=lambda node, x: node("Mul", x, node("Sigmoid", x)),
+        onnx=_onnx_silu,
         ctranslate2="SWISH",
         huggingface=("silu", "swish"),
     ),
-    Activation("swiglu", pair_of(swiglu), kernel="activations.silu", gates=2),
-    Activation("geglu", pair_of(geglu), kernel="activations.gelu", gates=2),
+    Activation("swiglu", pair_of(swiglu), kernel="activations.silu", onnx=_onnx_silu, gates=2),
+    Activation("geglu", pair_of(geglu), kernel="activations.gelu", onnx=_onnx_gelu, gates=2),
     Activation(
-        "geglu_tanh", Pair(_geglu_tanh, geglu_backward), kernel="activations.gelu_tanh", gates=2
+        "geglu_tanh", Pair(_geglu_tanh, geglu_backward),
+        kernel="activations.gelu_tanh",
+        onnx=_onnx_gelu_tanh,
+        gates=2,
     ),
 )  # fmt: skip
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pellucid.core.vjp import Pair
+from pellucid.ops.activations import OnnxNode
 from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
 from pellucid.ops.rms_norm import rms_norm, rms_norm_backward
 
@@ -20,12 +22,30 @@ class Norm:
     op: Pair
     has_bias: bool
     """Whether its layer learns a bias besides the weight."""
+    onnx: Callable[[OnnxNode, str, list[str], float], str] | None = None
+    """Makes the ONNX nodes for an input, its parameters (weight, then bias) and ε."""
+
+
+def _onnx_layer_norm(node: OnnxNode, x: str, parameters: list[str], eps: float) -> str:
+    return node("LayerNormalization", x, *parameters, axis=-1, epsilon=eps)
+
+
+def _onnx_rms_norm(node: OnnxNode, x: str, parameters: list[str], eps: float) -> str:
+    last = node("Constant", value_ints=[-1])
+    square = node("ReduceMean", node("Mul", x, x), last)
+    rms = node("Sqrt", node("Add", square, node("Constant", value_float=eps)))
+    return node("Mul", node("Div", x, rms), *parameters)
 
 
 NORMS: dict[str, Norm] = {
     norm.name: norm
     for norm in (
-        Norm("layer_norm", Pair(layer_norm, layer_norm_backward), has_bias=True),
-        Norm("rms_norm", Pair(rms_norm, rms_norm_backward), has_bias=False),
+        Norm(
+            "layer_norm",
+            Pair(layer_norm, layer_norm_backward),
+            has_bias=True,
+            onnx=_onnx_layer_norm,
+        ),
+        Norm("rms_norm", Pair(rms_norm, rms_norm_backward), has_bias=False, onnx=_onnx_rms_norm),
     )
 }
