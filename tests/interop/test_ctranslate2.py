@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import errno
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pellucid import ops
+from pellucid import kernels, ops
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.generation import SearchConfig, search
 from pellucid.interop.ctranslate2 import write_ctranslate2
-from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -25,15 +26,29 @@ NAMES = TOKENS.vocabulary
 V = len(NAMES)
 
 
+SHAPE: dict[str, Any] = {
+    "d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 31,
+}  # fmt: skip
+LLAMA_3: dict[str, Any] = {
+    "positions": "rotary",
+    "rope_low_freq_factor": 1.0,
+    "rope_high_freq_factor": 4.0,
+    "rope_factor": 3.0,
+    "rope_original_positions": 11,
+}
+
+
 def shaken(**settings: Any) -> Seq2Seq:
-    config = Seq2SeqConfig(
-        V, V, d_model=28, num_attention_heads=7, ffn_dim=41, max_position_embeddings=31, **settings
-    )
-    model, noise = Seq2Seq(config, seed=5).eval(), np.random.default_rng(0)
+    model: Seq2Seq = noisy(Seq2Seq(Seq2SeqConfig(V, V, **{**SHAPE, **settings}), seed=5))
+    return model
+
+
+def noisy(model: Any) -> Any:
+    noise = np.random.default_rng(0)
     for parameter in model.parameters():
         shake = 0.15 * noise.standard_normal(parameter.shape)
         parameter.data = (parameter.data + shake).astype(np.float32)
-    return model
+    return model.eval()
 
 
 def sequences(seed: int, n: int = 13) -> list[list[int]]:
@@ -63,6 +78,27 @@ def opened(model: Seq2Seq, folder: Path, quantization: Any = "float32") -> Any:
         {"activation_function": "gelu_tanh", "output_bias": False},
         {"activation_function": "silu", "attention_scale": 0.7},
         {"attention_scale": "learned", "norm": "pre"},
+        {
+            "norm_type": "rms_norm",
+            "activation_function": "swiglu",
+            "positions": "rotary",
+            "rope_theta": 50.0,
+            "num_attention_heads": 14,
+            "num_key_value_heads": 7,
+            "rope_factor": 4.0,
+            "linear_bias": False,
+        },
+        {
+            "norm": "pre",
+            "activation_function": "geglu",
+            "head_dim": 6,
+            "embedding_norm": True,
+            "positions": "relative",
+            "relative_attention_num_buckets": 6,
+            "relative_attention_max_distance": 5,
+            "num_key_value_heads": 1,
+        },
+        {"activation_function": "geglu_tanh", **LLAMA_3},
     ],
 )
 def test_log_probabilities_are_ours(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -81,9 +117,38 @@ def test_log_probabilities_are_ours(settings: dict[str, Any], tmp_path: Path) ->
     )
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"norm_type": "rms_norm", "activation_function": "swiglu", "qk_norm": True,
+         "num_key_value_heads": 1, "head_dim": 6, "linear_bias": False, **LLAMA_3},
+        {"positions": "alibi", "qkv_bias": False},
+        {"parallel_blocks": True, "norm_type": "rms_norm"},
+    ],
+)  # fmt: skip
+def test_a_decoder_alone_is_a_generator(settings: dict[str, Any], tmp_path: Path) -> None:
+    config = CausalLMConfig(vocab_size=V, num_hidden_layers=2, **SHAPE, **{"norm": "pre"})
+    model = noisy(CausalLM(replace(config, **settings), seed=5))
+    write_ctranslate2(model, TOKENS, TOKENS, tmp_path / "model")
+    theirs = ctranslate2.Generator(str(tmp_path / "model"), intra_threads=1)
+    texts = [[1, *tokens] for tokens in sequences(2)]
+    scored = theirs.score_batch(named(texts))
+    log_p, _ = ops.log_softmax(model(Packed.of([text[:-1] for text in texts])))
+    expected = np.concatenate([text[1:] for text in texts])
+    found = np.concatenate([one.log_probs for one in scored])
+    np.testing.assert_allclose(found, log_p[np.arange(len(expected)), expected], atol=5e-5)
+    made = theirs.generate_batch(
+        named([[1]]), beam_size=1, max_length=9, include_prompt_in_result=False
+    )
+    with kernels.reference():
+        (ours,) = search(model, Packed.of([[]]), SearchConfig(beam=1, max_length=9))[0]
+    assert made[0].sequences_ids[0] == list(ours.tokens)
+
+
+@pytest.mark.parametrize("settings", [{"norm": "post"}, {"norm": "pre", "qkv_bias": False}])
 @pytest.mark.parametrize("beam", [1, 5])
-def test_tokens_are_ours(beam: int, tmp_path: Path) -> None:
-    model = shaken(norm="post")
+def test_tokens_are_ours(beam: int, settings: dict[str, Any], tmp_path: Path) -> None:
+    model = shaken(**settings)
     assert model.output.bias is not None
     model.output.bias.data[2] += 2.5  # so that answers end
     theirs = opened(model, tmp_path / "model")
@@ -121,6 +186,10 @@ def test_int8_is_smaller_and_near(tmp_path: Path) -> None:
         ({"ffn_before": 1}, "layer of network, self, network: .*ffn_before must be 0"),
         ({"ffn_after": 2}, "layer of self, network, network: .*ffn_after 1"),
         ({"activation_function": "leaky_relu"}, "activation = 'leaky_relu' .*supported: relu, "),
+        ({"sliding_window": 3}, "window = 3"),
+        ({"attention_softcap": 2.0}, "softcap = 2.0"),
+        ({"positions": "alibi"}, "'alibi' but in a decoder alone"),
+        ({"qk_norm": True}, "q_norm.* in cross-attention"),
         ({"encoder_layers": 0}, "without layers: the encoder"),
         ({"decoder_layers": 0}, "without layers: the decoder"),
     ],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from tests.view.samples import CONFIG, bert, bpe, gpt, shaken, speaking
+from tests.view.test_variants import DISTANCES, TOGETHER
 
 from pellucid import ops, view
 from pellucid.data.tokenizers import train_tokenizer
@@ -142,14 +143,17 @@ def test_gradients_equal_the_librarys(open_page: Open, picture: view.Picture) ->
 def test_the_gradients_of_a_head_equal_the_librarys_and_finite_differences(
     open_page: Open, picture: view.Picture
 ) -> None:
-    page = open_page()
+    check_gradients(open_page(), picture)
+
+
+def check_gradients(page: Page, picture: view.Picture) -> None:
     differences = """(() => {
         const of = (what, rows, n) => Array.from({length: n}, (_, row) =>
             Array.from({length: rows.width}, (_, column) =>
                 head.finiteDifference({what, row, column}, 1e-4)));
         const scores = Array.from({length: head.q.count}, (_, row) =>
             Array.from({length: head.k.count}, (_, column) =>
-                head.map.causal && column > row ? 0
+                head.own.values[row * head.k.count + column] === 0 ? 0
                     : head.finiteDifference({what: "a", row, column}, 1e-4)));
         const [q, k, v] = [of("q", head.q, head.q.count), of("k", head.k, head.k.count),
             of("v", head.v, head.v.count)];
@@ -162,7 +166,7 @@ def test_the_gradients_of_a_head_equal_the_librarys_and_finite_differences(
         moved = page.evaluate(f"pellucid.model.all.map(layer => layer.map(head => {differences}))")
         for layer, m in enumerate(picture.record.layers(kind)):
             _, saved = ops.attention(
-                *(x.astype(np.float64) for x in (m.q, m.k, m.v)), scale=m.scale, causal=m.causal
+                *(x.astype(np.float64) for x in (m.q, m.k, m.v)), **m.options | {"scale": m.scale}
             )
             expected = ops.attention_backward(m.doutputs.astype(np.float64), saved)
             for n, (part, gradient) in enumerate(zip(shown, expected, strict=True)):
@@ -449,6 +453,29 @@ def own_weights(page: Page, picture: view.Picture) -> None:
         shown = heads(page, kind, "Array.from(head.weights(head.scale).values)")
         for m, w in zip(picture.record.layers(kind), shown, strict=True):
             np.testing.assert_allclose(w, flat(m.probabilities), atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [TOGETHER, DISTANCES], ids=["together", "distances"])
+def test_newer_parts_equal_the_librarys(open_page: Open, settings: dict[str, Any]) -> None:
+    model = shaken(replace(CONFIG, num_attention_heads=4, d_model=16, **settings))
+    picture = view.attention(model, [5, 6, 7, 5, 4, 8], [4, 12, 8, 5])
+    page = open_page(picture)
+    own_weights(page, picture)
+    check_gradients(page, picture)
+    page.evaluate("pellucid.model.chooseKind('decoder')")
+    page.get_by_role("tab", name="Step by step").click()
+    page.evaluate("pellucid.model.store.set({layer: 0, head: 0, query: 4, key: 4})")
+    settle(page)
+    m = picture.record.layers("decoder")[0]
+    raw = m.q[0, 4].astype(float) @ m.k[0].T
+    cells = np.array(page.locator(".numbers tbody td").all_text_contents()).reshape(5, -1)
+    found = np.vectorize(lambda x: float(x.replace("−", "-").replace("∞", "inf")))(cells)
+    np.testing.assert_allclose(found[:, 0], raw, rtol=1e-3, atol=2e-3)
+    np.testing.assert_allclose(found[:, 4], m.probabilities[0, 4], atol=2e-3)
+    stages = page.locator(".stage .value").all_text_contents()
+    assert shown_numbers(stages[2])[-1] == pytest.approx(found[4, 2], abs=2e-3)
+    reach = m.window or 99
+    assert np.isinf(found[:, 2]).tolist() == [j <= 4 - reach for j in range(5)]
 
 
 def test_every_head_shows_the_scale_that_it_has_learned(open_page: Open) -> None:

@@ -24,22 +24,61 @@ export function products(q: Rows, k: Rows): Matrix {
   return { values, rows: q.count, columns: k.count };
 }
 
-/** How many keys the query of row l may look at: causal attention forbids s > l. */
-export function allowed(l: number, columns: number, causal: boolean): number {
-  return causal ? Math.min(l + 1, columns) : columns;
+/** What becomes of scaled products before the softmax. */
+export interface Rule {
+  /** Causal attention forbids key s > query l. */
+  causal: boolean;
+  /** A query sees keys less than so many places away. */
+  window: number | null;
+  /** Scores stay within ± this: c tanh(a / c). */
+  softcap: number | null;
+  /** What distances −(n − 1) … n − 1 of query from key add to the scores, (2 n − 1). */
+  added: Float32Array | null;
 }
 
-/** softmax(scale · products), row by row, into `out`; forbidden keys weigh nothing. */
-export function softmax(raw: Matrix, scale: number, causal: boolean, out: Float32Array): void {
+export const PLAIN: Rule = { causal: false, window: null, softcap: null, added: null };
+
+/** Whether scores are more than scaled products. */
+export function changes({ causal, window, softcap, added }: Rule): boolean {
+  return causal || window !== null || softcap !== null || added !== null;
+}
+
+/** The keys that the query of row l may look at, from the first up to the end. */
+export function span(l: number, columns: number, { causal, window }: Rule): [number, number] {
+  const reach = window ?? Infinity;
+  const end = Math.min(columns, causal ? l + 1 : l + reach);
+  return [Math.max(0, l - reach + 1), end];
+}
+
+/** Whether the query of row l may look at key s. */
+export function sees(l: number, s: number, columns: number, rule: Rule): boolean {
+  const [first, end] = span(l, columns, rule);
+  return first <= s && s < end;
+}
+
+/** The score of a key so many places before the query, of their scaled product. */
+export function score(scaled: number, distance: number, { softcap, added }: Rule): number {
+  const a = softcap === null ? scaled : softcap * Math.tanh(scaled / softcap);
+  return added === null ? a : a + added[distance + (added.length - 1) / 2]!;
+}
+
+/** softmax(score(scale · products)), row by row, into `out`; forbidden keys weigh nothing. */
+export function softmax(raw: Matrix, scale: number, rule: Rule, out: Float32Array): void {
   const { values, rows, columns } = raw;
+  const plain = rule.softcap === null && rule.added === null;
   for (let l = 0; l < rows; l++) {
     const start = l * columns;
-    const end = start + allowed(l, columns, causal);
+    const [first, end] = span(l, columns, rule).map((s) => start + s) as [number, number];
     let peak = -Infinity;
-    for (let i = start; i < end; i++) peak = Math.max(peak, values[i]! * scale);
+    for (let i = first; i < end; i++) {
+      const a = plain ? values[i]! * scale : score(values[i]! * scale, l - (i - start), rule);
+      out[i] = a;
+      peak = Math.max(peak, a);
+    }
     let sum = 0;
-    for (let i = start; i < end; i++) sum += out[i] = Math.exp(values[i]! * scale - peak);
-    for (let i = start; i < end; i++) out[i]! /= sum;
+    for (let i = first; i < end; i++) sum += out[i] = Math.exp(out[i]! - peak);
+    for (let i = first; i < end; i++) out[i]! /= sum;
+    out.fill(0, start, first);
     out.fill(0, end, start + columns);
   }
 }
@@ -55,20 +94,25 @@ export function output(weights: Matrix, v: Rows, l: number): Float32Array {
 }
 
 /** dW = dZ Vᵀ: by how much the loss grows with each weight. Forbidden keys get none. */
-export function weightGradient(dz: Rows, v: Rows, causal: boolean): Matrix {
+export function weightGradient(dz: Rows, v: Rows, rule: Rule): Matrix {
   const gradient = products(dz, v);
   for (let l = 0; l < gradient.rows; l++) {
     const start = l * gradient.columns;
-    gradient.values.fill(
-      0,
-      start + allowed(l, gradient.columns, causal),
-      start + gradient.columns,
-    );
+    const [first, end] = span(l, gradient.columns, rule);
+    gradient.values.fill(0, start, start + first);
+    gradient.values.fill(0, start + end, start + gradient.columns);
   }
   return gradient;
 }
 
-/** dA = W ⊙ (dW − Σ W dW): the same for each scaled score. */
+/** dA of the scaled products: times the soft cap's 1 − tanh², where scores have one. */
+export function uncapped(da: Matrix, raw: Matrix, scale: number, { softcap }: Rule): Matrix {
+  if (softcap === null) return da;
+  const values = da.values.map((x, i) => x * (1 - Math.tanh((scale * raw.values[i]!) / softcap) ** 2));
+  return { ...da, values };
+}
+
+/** dA = W ⊙ (dW − Σ W dW): the same for each score. */
 export function scoreGradient(weights: Float32Array, dw: Matrix): Matrix {
   const values = new Float32Array(dw.values.length);
   for (let l = 0; l < dw.rows; l++) {
@@ -128,7 +172,7 @@ export interface HeadArrays {
   v: Rows;
   dz: Rows;
   scale: number;
-  causal: boolean;
+  rule: Rule;
 }
 
 /** (f(x + ε) − f(x − ε)) / 2ε for f = Σ dZ ⊙ Z, whose gradient is that of the loss. */
@@ -137,7 +181,7 @@ export function finiteDifference(head: HeadArrays, moved: Moved, step: number): 
 }
 
 /** Σ dZ ⊙ Z in float64 with one number moved, over the queries that it has an effect on. */
-function surrogate({ q, k, v, dz, scale, causal }: HeadArrays, moved: Moved, step: number): number {
+function surrogate({ q, k, v, dz, scale, rule }: HeadArrays, moved: Moved, step: number): number {
   const { what, row, column } = moved;
   const byQuery = what === "w" || what === "a" || what === "q";
   const [first, last] = byQuery ? [row, row + 1] : [0, q.count];
@@ -145,21 +189,21 @@ function surrogate({ q, k, v, dz, scale, causal }: HeadArrays, moved: Moved, ste
     what === name && row === r && column === c ? step : 0;
   let total = 0;
   for (let i = first; i < last; i++) {
-    const open = allowed(i, k.count, causal);
+    const [from, open] = span(i, k.count, rule);
     const a: number[] = [];
-    for (let j = 0; j < open; j++) {
+    for (let j = from; j < open; j++) {
       let sum = 0;
       for (let d = 0; d < q.width; d++) {
         const queries = q.values[i * q.width + d]! + at("q", i, d);
         sum += queries * (k.values[j * k.width + d]! + at("k", j, d));
       }
-      a.push(scale * sum + at("a", i, j));
+      a.push(score(scale * sum, i - j, rule) + at("a", i, j));
     }
     const peak = Math.max(...a);
     const e = a.map((x) => Math.exp(x - peak));
     const norm = e.reduce((sum, x) => sum + x, 0);
-    for (let j = 0; j < open; j++) {
-      const w = e[j]! / norm + at("w", i, j);
+    for (let j = from; j < open; j++) {
+      const w = e[j - from]! / norm + at("w", i, j);
       for (let d = 0; d < v.width; d++) {
         total += w * (v.values[j * v.width + d]! + at("v", j, d)) * dz.values[i * v.width + d]!;
       }

@@ -1,7 +1,7 @@
 // The backward pass of one head, step by step: each gradient with its equation, the lines of
 // Pellucid that compute it, the chosen number, and a finite difference of it.
 
-import { allowed } from "./attention.ts";
+import { PLAIN, sees } from "./attention.ts";
 import type { Matrix, Moved } from "./attention.ts";
 import { signedIndex } from "./colours.ts";
 import { el, markup, number, signed } from "./dom.ts";
@@ -78,11 +78,17 @@ export class Backward {
       "section",
       { class: "card", "data-step": name },
       el("h3", {}, title!),
-      el("div", { class: "equation" }, markup(equations[name]())),
+      el("div", { class: "equation" }, markup(equations[name]()), ...this.capped(name)),
       el("p", { class: "hint" }, ...explained(meaning!)),
       code(this.model, name),
       this.bodies[name],
     );
+  }
+
+  /** What a soft cap does to dA before the products of dQ and dK. */
+  private capped(name: Name): (Node | string)[] {
+    const caps = this.model.record.maps.some(({ softcap }) => softcap !== undefined);
+    return caps && (name === "dQ" || name === "dK") ? [", ", markup(equations.capped())] : [];
   }
 
   private update(changed: ReadonlySet<keyof State>): void {
@@ -142,7 +148,7 @@ export class Backward {
   private showRows(name: "dV" | "dQ" | "dK"): void {
     const { head, state } = this.model;
     const { query, key, entry } = state;
-    const { own, dz, scoreGradient: da, scale, map } = head;
+    const { own, dz, scaledGradient: da, scale, rule } = head;
     const row = name === "dQ" ? query : key;
     const gradient = { dV: head.valueGradient, dQ: head.queryGradient, dK: head.keyGradient }[name];
     const other = { dV: dz, dQ: head.k, dK: head.q }[name];
@@ -150,7 +156,7 @@ export class Backward {
     const pairs: [number, number][] = [];
     for (let n = 0; n < other.count; n++) {
       const [i, j] = name === "dQ" ? [query, n] : [n, key];
-      if (j >= allowed(i, matrix.columns, map.causal)) continue;
+      if (!sees(i, j, matrix.columns, rule)) continue;
       pairs.push([matrix.values[i * matrix.columns + j]!, at(other, n, entry)]);
     }
     const sum = sumOf(pairs);
@@ -170,7 +176,7 @@ export class Backward {
     const { head, state, keys } = this.model;
     const { query, key } = state;
     const { dz, v, weightGradient: dw } = head;
-    const open = key < allowed(query, keys.length, head.map.causal);
+    const open = sees(query, key, keys.length, head.rule);
     const pairs = Array.from({ length: v.width }, (_, d): [number, number] => [
       at(dz, query, d),
       at(v, key, d),
@@ -188,7 +194,7 @@ export class Backward {
     const { head, state, keys } = this.model;
     const { query, key } = state;
     const { own, weightGradient: dw, scoreGradient: da } = head;
-    const open = key < allowed(query, keys.length, head.map.causal);
+    const open = sees(query, key, keys.length, head.rule);
     const start = query * dw.columns;
     let mean = 0;
     for (let s = 0; s < dw.columns; s++) mean += own.values[start + s]! * dw.values[start + s]!;
@@ -242,7 +248,7 @@ export class Backward {
     const canvas = el("canvas", { width: 1, height: 1 });
     let most = 0;
     for (const x of matrix.values) most = Math.max(most, Math.abs(x));
-    pixels(canvas, matrix, false, colours.signed, colours.masked, (x) => signedIndex(x, most));
+    pixels(canvas, matrix, PLAIN, colours.signed, colours.masked, (x) => signedIndex(x, most));
     const cursor = el("span", { class: "cursor" });
     cursor.style.left = `${(100 * column) / matrix.columns}%`;
     cursor.style.top = `${(100 * row) / matrix.rows}%`;

@@ -1,5 +1,6 @@
 // The equations of the five steps in MathML, which every browser draws by itself.
 
+import type { Rule } from "./attention.ts";
 import { t } from "./text.ts";
 
 const math = (inner: string) => `<math displaystyle="true">${inner}</math>`;
@@ -23,17 +24,21 @@ const rowSum = `<munder><mo>∑</mo><mi>t</mi></munder>`;
 export const equations = {
   scores: () => math(mi("S") + mo("=") + mi("Q") + transposed),
   scaled: () => math(mi("A") + mo("=") + mi("c") + mi("S")),
-  unmasked: () => math(mi("A")),
-  masked: () => math(
-    sub("a", ij) +
-      mo("=") +
-      mo("−") +
-      mi("∞") +
-      `<mtext>&nbsp;${t.ifAhead}&nbsp;</mtext>` +
-      mi("j") +
-      mo("&gt;") +
-      mi("i"),
-  ),
+  masked: ({ causal, window, softcap, added }: Rule) => {
+    const a = sub("a", ij);
+    const tanh = mi("tanh") + mo("(") + a + mo("/") + mn(softcap ?? 1) + mo(")");
+    const capped = softcap === null ? a : mn(softcap) + tanh;
+    const plus = added === null ? "" : mo("+") + sub("b", mi("i") + mo("−") + mi("j"));
+    const lines = [...(softcap === null && added === null ? [] : [a + mo("←") + capped + plus])];
+    const away = [
+      ...(causal ? [mi("j") + mo("&gt;") + mi("i")] : []),
+      ...(window === null ? [] : [mo("|") + mi("i") + mo("−") + mi("j") + mo("|") + mo("≥") + mn(window)]),
+    ].join(`<mtext>,&nbsp;</mtext>`);
+    if (away) {
+      lines.push(a + mo("=") + mo("−") + mi("∞") + `<mtext>&nbsp;${t.ifAhead}&nbsp;</mtext>` + away);
+    }
+    return math(lines.join(`<mtext>;&nbsp;</mtext>`) || mi("A"));
+  },
   softmax: () => math(
     sub("w", ij) +
       mo("=") +
@@ -141,6 +146,13 @@ export const equations = {
   dQ: () => math(mi("dQ") + mo("=") + mi("c") + mi("dA") + mi("K")),
   dK: () =>
     math(mi("dK") + mo("=") + mi("c") + `<msup><mi>dA</mi><mo>⊤</mo></msup>` + mi("Q")),
+  /** The gradient of a scaled score behind a soft cap, which dQ and dK have in place of dA. */
+  capped: () =>
+    math(
+      mi("dA") + mo("←") + mi("dA") + mo("⊙") + mo("(") + mn(1) + mo("−") +
+        `<msup><mi>tanh</mi><mn>2</mn></msup>` + mo("(") + mi("c") + mi("S") + mo("/") +
+        `<mtext>cap</mtext>` + mo(")") + mo(")"),
+    ),
   dx: () =>
     math(
       mi("dx") +

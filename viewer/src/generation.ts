@@ -1,6 +1,6 @@
 // How the answer came about: token by token with what else was likely, and the search as a tree.
 
-import { allowed } from "./attention.ts";
+import { sees } from "./attention.ts";
 import { css, readableOn, weightIndex } from "./colours.ts";
 import { clamp, el, number, percent, token } from "./dom.ts";
 import { explained } from "./glossary.ts";
@@ -135,7 +135,7 @@ export class Generation {
         const w = weights[s]!;
         const chip = token(label);
         chip.title = t.weightTip(w.toFixed(3));
-        chip.classList.toggle("ahead", s >= allowed(place, keys.length, head.map.causal));
+        chip.classList.toggle("ahead", !sees(place, s, keys.length, head.rule));
         const shade = colours.weight[weightIndex(w)]!;
         chip.style.setProperty("--shade", css(shade));
         chip.style.setProperty("--on-shade", readableOn(shade));

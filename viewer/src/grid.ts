@@ -109,7 +109,7 @@ export class Grid {
     const head = model.all[one.layer]![one.head]!;
     const weights = head.weights(model.scaleOf(head));
     const { weight, masked } = model.colours;
-    pixels(one.canvas, weights, head.map.causal, weight, masked, weightIndex);
+    pixels(one.canvas, weights, head.rule, weight, masked, weightIndex);
     one.canvas.classList.toggle("shrunk", weights.columns > SMALL || weights.rows > SMALL);
     const { entropy } = model.summary(head);
     const most = Math.log(weights.columns);

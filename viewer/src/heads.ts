@@ -1,7 +1,7 @@
 // The heads of the attention in view: everything computed at first asking and kept.
 
 import * as attention from "./attention.ts";
-import type { Matrix, Summary } from "./attention.ts";
+import type { Matrix, Rule, Summary } from "./attention.ts";
 import { unpackHead } from "./record.ts";
 import type { AttentionMap, Rows } from "./record.ts";
 
@@ -23,6 +23,19 @@ export class Head {
   /** What the model multiplies this head's scores by. */
   get scale(): number {
     return this.map.scales[this.number]!;
+  }
+
+  /** What becomes of its scaled products. */
+  get rule(): Rule {
+    return this.once("rule", () => {
+      const { causal, window, softcap, added } = this.map;
+      return {
+        causal,
+        window: window ?? null,
+        softcap: softcap ?? null,
+        added: added ? unpackHead(added, this.number).values : null,
+      };
+    });
   }
 
   get q(): Rows {
@@ -76,27 +89,34 @@ export class Head {
   }
 
   get weightGradient(): Matrix {
-    return this.once("dW", () => attention.weightGradient(this.dz, this.v, this.map.causal));
+    return this.once("dW", () => attention.weightGradient(this.dz, this.v, this.rule));
   }
 
-  /** Gradient with respect to the scaled scores. */
+  /** Gradient with respect to the scores. */
   get scoreGradient(): Matrix {
     return this.once("dA", () =>
       attention.scoreGradient(this.own.values, this.weightGradient),
     );
   }
 
+  /** Gradient with respect to the scaled products: the scores before a soft cap. */
+  get scaledGradient(): Matrix {
+    return this.once("dS", () =>
+      attention.uncapped(this.scoreGradient, this.products, this.scale, this.rule),
+    );
+  }
+
   get queryGradient(): Rows {
-    return this.once("dQ", () => attention.queryGradient(this.scoreGradient, this.k, this.scale));
+    return this.once("dQ", () => attention.queryGradient(this.scaledGradient, this.k, this.scale));
   }
 
   get keyGradient(): Rows {
-    return this.once("dK", () => attention.keyGradient(this.scoreGradient, this.q, this.scale));
+    return this.once("dK", () => attention.keyGradient(this.scaledGradient, this.q, this.scale));
   }
 
   finiteDifference(moved: attention.Moved, step: number): number {
-    const { q, k, v, dz, scale, map } = this;
-    return attention.finiteDifference({ q, k, v, dz, scale, causal: map.causal }, moved, step);
+    const { q, k, v, dz, scale, rule } = this;
+    return attention.finiteDifference({ q, k, v, dz, scale, rule }, moved, step);
   }
 
   private at(scale: number): { weights: Matrix; summary: Summary } {
@@ -110,7 +130,7 @@ export class Head {
   private compute(scale: number, reuse?: Matrix): Matrix {
     const { rows, columns } = this.products;
     const weights = reuse ?? { values: new Float32Array(rows * columns), rows, columns };
-    attention.softmax(this.products, scale, this.map.causal, weights.values);
+    attention.softmax(this.products, scale, this.rule, weights.values);
     return weights;
   }
 }

@@ -1,5 +1,6 @@
 // One head large: its weights as a matrix or as lines, and a second map beside it.
 
+import { sees } from "./attention.ts";
 import type { Matrix } from "./attention.ts";
 import { signedIndex, weightIndex } from "./colours.ts";
 import { announcing, clamp, el, number } from "./dom.ts";
@@ -208,7 +209,7 @@ export class Large {
     pixels(
       this.weights.canvas,
       weights,
-      head.map.causal,
+      head.rule,
       colours.weight,
       colours.masked,
       weightIndex,
@@ -223,7 +224,7 @@ export class Large {
     const matrix = this.besideMatrix();
     let most = 0;
     for (const x of matrix.values) most = Math.max(most, Math.abs(x));
-    pixels(this.beside.canvas, matrix, head.map.causal, colours.signed, colours.masked, (x) =>
+    pixels(this.beside.canvas, matrix, head.rule, colours.signed, colours.masked, (x) =>
       signedIndex(x, most),
     );
     this.beside.redrawCells();
@@ -252,8 +253,8 @@ export class Large {
     const next = head.map.queries === "target" ? this.predicted(query) : "";
     const from = t.query(query + 1, queries[query]![0]) + next;
     const to = t.key(key + 1, keys[key]![0]);
-    if (head.map.causal && key > query) {
-      this.readout.textContent = t.lookAhead(from, to);
+    if (!sees(query, key, keys.length, head.rule)) {
+      this.readout.textContent = (key > query && head.map.causal ? t.lookAhead : t.tooFar)(from, to);
       return;
     }
     const raw = head.products.values[i]!;

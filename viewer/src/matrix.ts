@@ -1,7 +1,7 @@
 // A map as a matrix: queries down, keys across, one cell under the cursor.
 
-import type { Matrix } from "./attention.ts";
-import { allowed } from "./attention.ts";
+import type { Matrix, Rule } from "./attention.ts";
+import { span } from "./attention.ts";
 import type { Colours, Table } from "./colours.ts";
 import { clamp } from "./dom.ts";
 import type { Label } from "./record.ts";
@@ -29,11 +29,11 @@ export interface MatrixEvents {
   pressed(key: string): boolean;
 }
 
-/** Paint a matrix, one pixel for each cell. */
+/** Paint a matrix, one pixel for each cell, and cover what the rule forbids. */
 export function pixels(
   canvas: HTMLCanvasElement,
   matrix: Matrix,
-  causal: boolean,
+  rule: Rule,
   table: Table,
   masked: number,
   index: (x: number) => number,
@@ -48,9 +48,10 @@ export function pixels(
   const out = new Uint32Array(image.data.buffer);
   for (let l = 0; l < rows; l++) {
     const start = l * columns;
-    const end = start + allowed(l, columns, causal);
-    for (let i = start; i < end; i++) out[i] = table[index(values[i]!)]!;
-    out.fill(masked, end, start + columns);
+    const [first, end] = span(l, columns, rule);
+    for (let i = start + first; i < start + end; i++) out[i] = table[index(values[i]!)]!;
+    out.fill(masked, start, start + first);
+    out.fill(masked, start + end, start + columns);
   }
   context.putImageData(image, 0, 0);
 }

@@ -1,6 +1,7 @@
 // Every key of one query: its score, scaled, masked, its share of the softmax.
 
-import { allowed } from "./attention.ts";
+import { changes, score, span } from "./attention.ts";
+import type { Rule } from "./attention.ts";
 import { announcing, el, number, token } from "./dom.ts";
 import type { Model } from "./model.ts";
 import { t } from "./text.ts";
@@ -51,7 +52,7 @@ export class NumbersTable {
       ...Array.from({ length: 3 }, () => el("td")),
       el("td", { class: "weight" }),
     ]);
-    this.region.classList.toggle("unmasked", !head.map.causal);
+    this.region.classList.toggle("unmasked", !changes(head.rule));
     this.rows.replaceChildren(
       ...this.cells.map((cells, s) =>
         el("tr", { onclick: () => store.set({ key: s }) }, ...cells),
@@ -65,35 +66,39 @@ export class NumbersTable {
     const start = state.query * keys.length;
     const raw = head.products.values.subarray(start, start + keys.length);
     const weights = head.weights(scale).values;
-    const open = allowed(state.query, keys.length, head.map.causal);
-    const { peak } = terms(raw, scale, open);
+    const [from, open] = span(state.query, keys.length, head.rule);
+    const { peak } = terms(raw, scale, state.query, head.rule);
     const first = Math.max(0, Math.floor(this.region.scrollTop / ROW) - 4);
     const last = Math.ceil((this.region.scrollTop + this.region.clientHeight) / ROW) + 1;
     this.cells.slice(first, last).forEach((cells, i) => {
       const s = first + i;
-      const a = raw[s]! * scale;
+      const scaled = raw[s]! * scale;
+      const a = score(scaled, state.query - s, head.rule);
+      const seen = from <= s && s < open;
       const w = weights[start + s]!;
-      cells[2]!.textContent = number(a);
-      cells[3]!.textContent = s < open ? number(a) : "−∞";
-      cells[4]!.textContent = s < open ? number(Math.exp(a - peak)) : "0";
+      cells[2]!.textContent = number(scaled);
+      cells[3]!.textContent = seen ? number(a) : "−∞";
+      cells[4]!.textContent = seen ? number(Math.exp(a - peak)) : "0";
       cells[5]!.textContent = number(w);
       cells[5]!.style.setProperty("--share", `${100 * w}%`);
       const row = cells[0]!.parentElement!;
       row.classList.toggle("chosen", s === state.key);
-      row.classList.toggle("forbidden", s >= open);
+      row.classList.toggle("forbidden", !seen);
     });
   }
 }
 
-/** The largest scaled score of a row and Σ e^(a − largest): softmax's denominator. */
+/** The largest score of a query's row and Σ e^(a − largest): softmax's denominator. */
 export function terms(
   raw: Float32Array,
   scale: number,
-  open: number,
+  query: number,
+  rule: Rule,
 ): { peak: number; sum: number } {
-  let peak = -Infinity;
-  for (let s = 0; s < open; s++) peak = Math.max(peak, raw[s]! * scale);
-  let sum = 0;
-  for (let s = 0; s < open; s++) sum += Math.exp(raw[s]! * scale - peak);
-  return { peak, sum };
+  const [first, end] = span(query, raw.length, rule);
+  const scores = Array.from(raw.subarray(first, end), (x, i) =>
+    score(x * scale, query - (first + i), rule),
+  );
+  const peak = scores.reduce((most, a) => Math.max(most, a), -Infinity);
+  return { peak, sum: scores.reduce((sum, a) => sum + Math.exp(a - peak), 0) };
 }

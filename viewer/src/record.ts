@@ -32,6 +32,11 @@ export interface AttentionMap {
   causal: boolean;
   /** What the scores of each head are multiplied by; they differ where each has learned its own. */
   scales: number[];
+  /** What else becomes of the scores, where the model has it: see `Rule`. */
+  window?: number;
+  softcap?: number;
+  /** (H, 1, 2 n − 1) */
+  added?: PackedArray;
   entropies: number[];
   q: PackedArray;
   k: PackedArray;

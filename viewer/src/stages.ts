@@ -1,9 +1,9 @@
 // The five stages of attention, each with its equation, its matrix and the chosen number.
 
-import { allowed, output } from "./attention.ts";
-import type { Matrix } from "./attention.ts";
+import { changes, output, PLAIN, score, sees, span } from "./attention.ts";
+import type { Matrix, Rule } from "./attention.ts";
 import { css, signedIndex, weightIndex } from "./colours.ts";
-import { el, markup, number } from "./dom.ts";
+import { el, markup, number, signed } from "./dom.ts";
 import { equations } from "./equations.ts";
 import { explained } from "./glossary.ts";
 import { pixels } from "./matrix.ts";
@@ -36,7 +36,7 @@ export class Stages {
   private make(name: Name): HTMLElement {
     const stage: Stage = {
       root: el("div", { class: "stage" }),
-      equation: el("div", { class: "equation" }, markup(equations[name]())),
+      equation: el("div", { class: "equation" }, markup(name === "masked" ? equations.masked(PLAIN) : equations[name]())),
       canvas: el("canvas", { width: 1, height: 1 }),
       cursor: el("span", { class: "cursor" }),
       value: el("p", { class: "value" }),
@@ -61,14 +61,12 @@ export class Stages {
     return stage.root;
   }
 
-  /** What no scale changes: the first stage, and whether there is a mask. */
+  /** What no scale changes: the first stage, and what becomes of scaled scores. */
   drawScores(): void {
-    const { products, map } = this.model.head;
+    const { products, rule } = this.model.head;
     const { masked } = this.stages;
-    masked.root.classList.toggle("idle", !map.causal);
-    masked.equation.replaceChildren(
-      markup(map.causal ? equations.masked() : equations.unmasked()),
-    );
+    masked.root.classList.toggle("idle", !changes(rule));
+    masked.equation.replaceChildren(markup(equations.masked(rule)));
     this.most = 0;
     for (const x of products.values) this.most = Math.max(this.most, Math.abs(x));
     this.drawSigned("scores", products, 1);
@@ -76,12 +74,11 @@ export class Stages {
 
   update(): void {
     const { head, scale, colours, state } = this.model;
-    const { causal } = head.map;
     this.drawSigned("scaled", head.products, scale);
-    this.drawMasked(causal);
+    this.drawMasked(head.rule);
     const weights = head.weights(scale);
     const { canvas } = this.stages.softmax;
-    pixels(canvas, weights, causal, colours.weight, colours.masked, weightIndex);
+    pixels(canvas, weights, head.rule, colours.weight, colours.masked, weightIndex);
     for (const name of ["scores", "scaled", "masked", "softmax"] as const) {
       this.moveCursor(name, state.key, 1, weights.columns);
     }
@@ -90,24 +87,34 @@ export class Stages {
   }
 
   /** Scores in one range of colours, so that scaling shows; what is beyond it has its last one. */
-  private drawSigned(name: Name, matrix: Matrix, scale: number): void {
+  private drawSigned(name: Name, matrix: Matrix, scale: number, rule = PLAIN): void {
     const { colours } = this.model;
     const { most } = this;
-    pixels(this.stages[name].canvas, matrix, false, colours.signed, colours.masked, (x) =>
+    pixels(this.stages[name].canvas, matrix, rule, colours.signed, colours.masked, (x) =>
       signedIndex(Math.max(-most, Math.min(most, x * scale)), most),
     );
   }
 
-  /** What was scaled, with a cover over what may not be looked at. */
-  private drawMasked(causal: boolean): void {
+  /** What was scaled, capped and added to, with a cover over what may not be looked at. */
+  private drawMasked(rule: Rule): void {
+    if (rule.softcap !== null || rule.added !== null) {
+      const { head, scale } = this.model;
+      const { values, rows, columns } = head.products;
+      const scores = values.map((x, i) =>
+        score(x * scale, Math.floor(i / columns) - (i % columns), rule),
+      );
+      this.drawSigned("masked", { values: scores, rows, columns }, 1, rule);
+      return;
+    }
     const [from, to] = [this.stages.scaled.canvas, this.stages.masked.canvas];
     [to.width, to.height] = [from.width, from.height];
     const context = to.getContext("2d")!;
     context.drawImage(from, 0, 0);
     context.fillStyle = css(this.model.colours.masked);
     for (let l = 0; l < from.height; l++) {
-      const open = allowed(l, from.width, causal);
-      context.fillRect(open, l, from.width - open, 1);
+      const [first, end] = span(l, from.width, rule);
+      context.fillRect(0, l, first, 1);
+      context.fillRect(end, l, from.width - end, 1);
     }
   }
 
@@ -124,7 +131,7 @@ export class Stages {
     for (let l = 0; l < z.rows; l++) z.values.set(output(weights, head.v, l), l * columns);
     let most = 0;
     for (const x of z.values) most = Math.max(most, Math.abs(x));
-    pixels(this.stages.output.canvas, z, false, colours.signed, colours.masked, (x) =>
+    pixels(this.stages.output.canvas, z, PLAIN, colours.signed, colours.masked, (x) =>
       signedIndex(x, most),
     );
   }
@@ -142,19 +149,29 @@ export class Stages {
     const { head, state, scale, keys } = this.model;
     const start = state.query * keys.length;
     const raw = head.products.values.subarray(start, start + keys.length);
-    const open = allowed(state.query, keys.length, head.map.causal);
-    const { peak, sum } = terms(raw, scale, open);
-    const score = raw[state.key]!;
-    const a = score * scale;
+    const { peak, sum } = terms(raw, scale, state.query, head.rule);
+    const product = raw[state.key]!;
+    const scaled = product * scale;
+    const a = score(scaled, state.query - state.key, head.rule);
     const weight = head.weights(scale).values[start + state.key]!;
-    const seen = state.key < open;
+    const seen = sees(state.query, state.key, keys.length, head.rule);
+    const hidden = head.map.causal && state.key > state.query ? t.ahead : t.far;
     const values: { [name in Name]: string } = {
-      scores: `sᵢⱼ = ${number(score)}`,
-      scaled: `${number(scale)} × ${number(score)} = ${number(a)}`,
-      masked: !head.map.causal ? t.noMask : seen ? number(a) : t.ahead,
+      scores: `sᵢⱼ = ${number(product)}`,
+      scaled: `${number(scale)} × ${number(product)} = ${number(scaled)}`,
+      masked: !changes(head.rule) ? t.noMask : seen ? scoreLine(scaled, a, head.rule) : hidden,
       softmax: seen ? `${number(Math.exp(a - peak))} / ${number(sum)} = ${number(weight)}` : "0",
       output: t.outputRow(state.query + 1, head.v.width),
     };
     for (const name of NAMES) this.stages[name].value.textContent = values[name];
   }
+}
+
+/** How a score comes of a scaled product. */
+function scoreLine(scaled: number, a: number, { softcap, added }: Rule): string {
+  const inner = `${number(scaled)} / ${number(softcap ?? 1)}`;
+  const capped = softcap === null ? scaled : softcap * Math.tanh(scaled / softcap);
+  const first = softcap === null ? number(scaled) : `${number(softcap)} tanh(${inner})`;
+  const sum = added === null ? first : `${first} + ${signed(a - capped)}`;
+  return softcap === null && added === null ? number(a) : `${sum} = ${number(a)}`;
 }

@@ -1,5 +1,6 @@
 // One score as the sum of products that it is, and the output of one query.
 
+import { PLAIN } from "./attention.ts";
 import { css, signedIndex } from "./colours.ts";
 import type { Colours, Table } from "./colours.ts";
 import { el, number } from "./dom.ts";
@@ -82,7 +83,7 @@ function wide(shades: Table, masked: number, name: string, values: Float32Array)
   const most = values.reduce((largest, x) => Math.max(largest, Math.abs(x)), 0);
   const canvas = el("canvas", { class: "wide", "aria-hidden": "true" });
   const matrix = { values: padded, rows, columns: LINE };
-  pixels(canvas, matrix, false, shades, masked, (x) => signedIndex(x, most));
+  pixels(canvas, matrix, PLAIN, shades, masked, (x) => signedIndex(x, most));
   const order = Array.from(values.keys()).sort(
     (a, b) => Math.abs(values[b]!) - Math.abs(values[a]!),
   );

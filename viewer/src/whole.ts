@@ -1,5 +1,6 @@
 // The whole model as a strip: every part of the forward pass, for the chosen token.
 
+import { score, sees } from "./attention.ts";
 import { announcing, clamp, el, markup, number, percent, token } from "./dom.ts";
 import { equations } from "./equations.ts";
 import { explained } from "./glossary.ts";
@@ -271,12 +272,15 @@ export class Whole {
     );
   }
 
-  private remarks({ role, factor, kind }: Part): string[] {
+  private remarks({ role, factor, kind, map }: Part): string[] {
     const said = [];
     if (factor !== null && factor !== 1 && role !== "scores") said.push(t.whole.times(number(factor)));
     if (role === "scores") said.push(t.whole.scale(number(factor ?? 1)));
-    const remark = t.whole.remarks[kind];
-    if (remark) said.push(remark);
+    const { softcap, window, added } = this.model.record.maps.find(({ name }) => name === map) ?? {};
+    if (role === "scores" && softcap !== undefined) said.push(t.whole.softcap(number(softcap)));
+    if (role === "scores" && added) said.push(t.whole.added);
+    if (role === "scores" && window !== undefined) said.push(t.whole.window(window));
+    said.push(...kind.split(" ").flatMap((name) => t.whole.remarks[name] ?? []));
     return said.map((text) => ` ${text}`);
   }
 
@@ -378,11 +382,10 @@ export class Whole {
         ? head.own.values.slice(start, start + model.keys.length)
         : head.products.values
             .slice(start, start + model.keys.length)
-            .map((x) => x * head.scale);
+            .map((x, j) => score(x * head.scale, query - j, head.rule));
     name.append(`, ${t.query(query + 1, model.queries[query]![0])}`);
-    const open = head.map.causal ? query + 1 : numbers.length;
     const order = Array.from(numbers.keys())
-      .filter((j) => j < open)
+      .filter((j) => sees(query, j, numbers.length, head.rule))
       .sort((a, b) => numbers[b]! - numbers[a]!);
     const listed = order.slice(0, LISTED).map((j) => {
       const item = el(

@@ -3,13 +3,16 @@ import { test } from "node:test";
 
 import {
   output,
+  PLAIN,
   products,
+  score,
   scoreGradient,
+  sees,
   softmax,
   summarise,
   weightGradient,
 } from "../src/attention.ts";
-import type { Matrix } from "../src/attention.ts";
+import type { Matrix, Rule } from "../src/attention.ts";
 import type { Rows } from "../src/record.ts";
 
 function rows(...values: number[][]): Rows {
@@ -29,6 +32,8 @@ function near(actual: ArrayLike<number>, expected: number[], within = 1e-6): voi
   expected.forEach((x, i) => assert.ok(Math.abs(actual[i]! - x) < within, `${actual[i]} ≠ ${x}`));
 }
 
+const CAUSAL: Rule = { ...PLAIN, causal: true };
+
 const [q, k] = [rows([1, 2], [0, -1], [3, 1]), rows([2, 0], [1, 1], [0, 5])];
 
 test("products are q·k", () => {
@@ -39,7 +44,7 @@ test("each row of the softmax adds up to one, whatever the scale", () => {
   for (const scale of [0, 1, -3, 1e4]) {
     const raw = products(q, k);
     const weights = new Float32Array(9);
-    softmax(raw, scale, false, weights);
+    softmax(raw, scale, PLAIN, weights);
     for (let l = 0; l < 3; l++) {
       const sum = weights.slice(3 * l, 3 * l + 3).reduce((a, b) => a + b);
       assert.ok(Math.abs(sum - 1) < 1e-6);
@@ -49,7 +54,7 @@ test("each row of the softmax adds up to one, whatever the scale", () => {
 
 test("softmax by hand", () => {
   const weights = new Float32Array(3);
-  softmax(matrix([2, 4, 0]), 0.5, false, weights);
+  softmax(matrix([2, 4, 0]), 0.5, PLAIN, weights);
   const terms = [Math.exp(1), Math.exp(2), 1];
   const sum = terms.reduce((a, b) => a + b);
   near(weights, terms.map((t) => t / sum));
@@ -57,8 +62,23 @@ test("softmax by hand", () => {
 
 test("a causal query sees no key ahead", () => {
   const weights = new Float32Array(9).fill(7);
-  softmax(products(q, k), 0, true, weights);
+  softmax(products(q, k), 0, CAUSAL, weights);
   near(weights, [1, 0, 0, 0.5, 0.5, 0, 1 / 3, 1 / 3, 1 / 3]);
+});
+
+test("a window hides keys on both sides, a causal one those behind only", () => {
+  const seen = (rule: Rule) => [0, 1, 2, 3, 4].map((s) => sees(2, s, 5, rule));
+  assert.deepEqual(seen({ ...PLAIN, window: 2 }), [false, true, true, true, false]);
+  assert.deepEqual(seen({ ...CAUSAL, window: 2 }), [false, true, true, false, false]);
+  const weights = new Float32Array(9).fill(7);
+  softmax(products(q, k), 0, { ...PLAIN, window: 1 }, weights);
+  near(weights, [1, 0, 0, 0, 1, 0, 0, 0, 1]);
+});
+
+test("scores stay within a soft cap, and get what their distance adds", () => {
+  const rule = { ...PLAIN, softcap: 2, added: Float32Array.from([5, 6, 7, 8, 9]) };
+  assert.ok(Math.abs(score(3, -1, rule) - (2 * Math.tanh(1.5) + 6)) < 1e-12);
+  assert.equal(score(3, -1, PLAIN), 3);
 });
 
 test("the output mixes the values", () => {
@@ -71,13 +91,13 @@ test("gradients by finite differences", () => {
   const dz = rows([0.7, -0.4]);
   const loss = (scores: Matrix) => {
     const weights = new Float32Array(3);
-    softmax(scores, 1, false, weights);
+    softmax(scores, 1, PLAIN, weights);
     const z = output({ ...scores, values: weights }, v, 0);
     return z[0]! * 0.7 - z[1]! * 0.4;
   };
   const weights = new Float32Array(3);
-  softmax(a, 1, false, weights);
-  const dw = weightGradient(dz, v, false);
+  softmax(a, 1, PLAIN, weights);
+  const dw = weightGradient(dz, v, PLAIN);
   near(dw.values, [0.7 - 0.8, -0.7 - 0.2, 0.175 + 1.2]);
   const da = scoreGradient(weights, dw).values;
   const step = 1e-2;
@@ -89,7 +109,7 @@ test("gradients by finite differences", () => {
 });
 
 test("no gradient reaches a forbidden key", () => {
-  near(weightGradient(rows([1], [1]), rows([2], [3]), true).values, [2, 0, 2, 3]);
+  near(weightGradient(rows([1], [1]), rows([2], [3]), CAUSAL).values, [2, 0, 2, 3]);
 });
 
 test("an even row has the entropy of its keys, a sure one none", () => {

@@ -29,16 +29,16 @@ def export(
 ) -> int:
     """Write a trained model for another engine, with its tokenizers.
 
-    ctranslate2 and onnx need the packages of the extra `export`, and ctranslate2 an
-    encoder-decoder; huggingface takes a model that was read from a Hugging Face folder, or trained
-    on from one.
+    ctranslate2 and onnx need the packages of the extra `export`, and ctranslate2 a model that
+    generates; huggingface takes a model that was read from a Hugging Face folder, or trained on
+    from one.
 
     Args:
         model: A model folder or a run folder.
         folder: Where the new folder goes.
-        to: ctranslate2: a folder for ctranslate2.Translator; onnx: encoder.onnx, and decoder.onnx
-            with its key/value cache, or the one that the model has; huggingface: a folder for
-            transformers.
+        to: ctranslate2: a folder for ctranslate2.Translator, or Generator for a decoder alone;
+            onnx: encoder.onnx, and decoder.onnx with its key/value cache, or the one that the model
+            has; huggingface: a folder for transformers.
         weights: float32, or for CTranslate2 int8: a quarter of the bytes.
         accept_changes: Take a model whose files were changed after it was saved.
     """
@@ -51,7 +51,7 @@ def export(
     if write is None:
         raise UserError(
             f"{model}: is a {type(trained.model).__name__}, which cannot be exported to {to}; this "
-            "needs an encoder-decoder"
+            "needs a model that generates"
         )
     write(trained, folder, weights, tokenizers_in(find_model(model)))
     print(f"{folder}: {folder_size(folder)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pellucid.evaluation.evaluate import encode_targets, evaluate_texts
-from pellucid.families.family import ModelFamily, export_onnx
+from pellucid.families.family import ModelFamily, export_ctranslate2, export_onnx
 from pellucid.generation import SearchConfig
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig
@@ -32,6 +32,6 @@ CAUSAL_LM = ModelFamily(
     encode=encode_targets,
     evaluate=evaluate_texts,
     trace=_trace,
-    export={"onnx": export_onnx},
+    export={"onnx": export_onnx, "ctranslate2": export_ctranslate2},
     pretrained={"begins": False},  # Hugging Face continues a text without a begin token in front
 )

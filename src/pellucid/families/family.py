@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pellucid.core.errors import UsageError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.data.batches import Examples
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.evaluation.evaluate import HeldOut, Scores
@@ -24,6 +24,20 @@ def export_onnx(trained: Any, folder: Path, weights: str, files: Mapping[str, by
     if weights != "float32":
         raise UsageError("--weights int8 is CTranslate2's; ONNX graphs hold float32")
     write_onnx(trained.model, folder, files)
+
+
+def export_ctranslate2(
+    trained: Any, folder: Path, weights: Any, files: Mapping[str, bytes]
+) -> None:
+    """Write a model that generates for CTranslate2. Its tokenizers must be ours."""
+    from pellucid.interop.ctranslate2 import write_ctranslate2
+
+    if not isinstance(trained.target, Tokenizer):
+        raise UserError(
+            "for a model of Hugging Face's CTranslate2 has its own ct2-transformers-converter, "
+            "which knows its tokenizer; pellucid export --to huggingface writes what that reads"
+        )
+    write_ctranslate2(trained.model, trained.source, trained.target, folder, weights, files)
 
 
 @dataclass(frozen=True)

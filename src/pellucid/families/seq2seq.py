@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from pellucid.core.errors import UsageError
 from pellucid.data.batches import Examples, encode_pairs
 from pellucid.data.pairs import TextPair
 from pellucid.evaluation.evaluate import evaluate_answers, validation_metric
-from pellucid.families.family import ModelFamily, export_onnx
+from pellucid.families.family import ModelFamily, export_ctranslate2, export_onnx
 from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
@@ -47,14 +46,6 @@ def _trace(model: Any, trained: Any, source: Any, target: Any, search: SearchCon
     return trace_seq2seq(model, trained, source, target, search)
 
 
-def _export_ctranslate2(
-    trained: Seq2SeqPipeline, folder: Path, weights: Any, files: Mapping[str, bytes]
-) -> None:
-    from pellucid.interop.ctranslate2 import write_ctranslate2
-
-    write_ctranslate2(trained.model, trained.source, trained.target, folder, weights, files)
-
-
 SEQ2SEQ = ModelFamily(
     name="pellucid-seq2seq",
     about="An encoder-decoder Transformer.",
@@ -70,6 +61,6 @@ SEQ2SEQ = ModelFamily(
     evaluate=evaluate_answers,
     trace=_trace,
     validation=validation_metric,
-    export={"onnx": export_onnx, "ctranslate2": _export_ctranslate2},
+    export={"onnx": export_onnx, "ctranslate2": export_ctranslate2},
     check_tokenizers=_check_tokenizers,
 )

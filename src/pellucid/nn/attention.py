@@ -247,7 +247,9 @@ class MultiheadAttention(Module):
             if context.cache is not None:
                 raise RuntimeError("a run with a cache keeps nothing for a backward; use no cache")
             dq, dk, dv = attend_backward(dy)
-            return project_backward(*norm_backward(*rotate_backward(dq, dk)), dv)[0], None
+            heads = *norm_backward(*rotate_backward(dq, dk)), dv
+            _keep_gradients(context, heads)
+            return project_backward(*heads)[0], None
 
         return y, backward
 
@@ -277,7 +279,9 @@ class MultiheadAttention(Module):
         @single_use
         def backward(dy: Array) -> Any:
             dq, dk, dv = attend_backward(dy)
-            return project_backward(*norm_backward(dq, dk), dv)
+            heads = *norm_backward(dq, dk), dv
+            _keep_gradients(context, heads)
+            return project_backward(*heads)
 
         return y, backward
 
@@ -520,6 +524,12 @@ class MultiheadAttention(Module):
             return here.undo(dquery), there.undo(dkey), there.undo(dvalue)
 
         return (here.undo(y), weights), backward
+
+
+def _keep_gradients(context: Context, heads: Heads) -> None:
+    """Record the gradients of what the projections returned."""
+    if context.recorder is not None:
+        context.recorder.map_of(context.path).dprojections = heads
 
 
 def both_as_they_are(dq: Array, dk: Array) -> tuple[Array, Array]:

@@ -38,6 +38,9 @@ class AttentionMap:
     """Gradient of `probabilities`."""
     dscores: Array | None = None
     """Gradient of the scaled scores, which is also that of an added mask."""
+    dprojections: tuple[Array, Array, Array] | None = None
+    """Gradients of what the projections to queries, keys and values returned, before any norm,
+    rotation or scale: (T, H, D) and twice (U, G, D), G heads of keys and values. In `run` only."""
 
     def take_gradients(self, dheads: Array, saved: Saved, dweights: Array | None = None) -> None:
         """Set the gradients from that of the heads' outputs (N, H, L, D)."""
@@ -86,6 +89,13 @@ class Recorder:
         """Return a recorder for the part `name`, which writes to the same maps and rows."""
         return Recorder(self.maps, f"{self.prefix}.{name}" if self.prefix else name, self.rows)
 
+    def map_of(self, path: str) -> AttentionMap:
+        """Return the map of an attention layer that ran under this recorder."""
+        return self.maps[self._named(path)]
+
+    def _named(self, path: str) -> str:
+        return ".".join(filter(None, (self.prefix, path)))
+
     def watch(
         self, path: str, x: Array, forward: tuple[Array, Callable[..., Any]]
     ) -> tuple[Array, Callable[..., Any]]:
@@ -95,7 +105,7 @@ class Recorder:
         """
         y, part_backward = forward
         seen = Rows(locked(x), locked(y))
-        self.rows[".".join(filter(None, (self.prefix, path)))] = seen
+        self.rows[self._named(path)] = seen
 
         def backward(dy: Array) -> Any:
             dx = part_backward(dy)
@@ -124,5 +134,5 @@ def record(
     seen = AttentionMap(
         probabilities, weights, locked(q), locked(saved.k), locked(saved.v), scale, causal
     )
-    recorder.maps[".".join(filter(None, (recorder.prefix, path)))] = seen
+    recorder.maps[recorder._named(path)] = seen
     return seen

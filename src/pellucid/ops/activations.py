@@ -39,7 +39,7 @@ class Activation:
     """Makes the ONNX nodes for an input, and returns the name of the output; of a gated one, those
     of the gate."""
     ctranslate2: str | None = None
-    """The member of CTranslate2's enumeration `Activation`."""
+    """The member of CTranslate2's enumeration `Activation`; of a gated one, the gate's."""
     huggingface: tuple[str, ...] = ()
     """Values of Hugging Face's `activation_function`; the first is the one to write."""
     gates: int = 1
@@ -101,12 +101,25 @@ _ROWS = (
         ctranslate2="SWISH",
         huggingface=("silu", "swish"),
     ),
-    Activation("swiglu", pair_of(swiglu), kernel="activations.silu", onnx=_onnx_silu, gates=2),
-    Activation("geglu", pair_of(geglu), kernel="activations.gelu", onnx=_onnx_gelu, gates=2),
+    Activation(
+        "swiglu", pair_of(swiglu),
+        kernel="activations.silu",
+        onnx=_onnx_silu,
+        ctranslate2="SWISH",
+        gates=2,
+    ),
+    Activation(
+        "geglu", pair_of(geglu),
+        kernel="activations.gelu",
+        onnx=_onnx_gelu,
+        ctranslate2="GELU",
+        gates=2,
+    ),
     Activation(
         "geglu_tanh", Pair(_geglu_tanh, geglu_backward),
         kernel="activations.gelu_tanh",
         onnx=_onnx_gelu_tanh,
+        ctranslate2="GELUTanh",
         gates=2,
     ),
 )  # fmt: skip

@@ -151,7 +151,7 @@ def check_loss(model: nn.Module, run: Callable[..., Captured], cell: Cell) -> Ch
 
     Each row of W adds up to 1, so adding b to all values of a head adds b to each of its outputs z:
     the sum of their gradients is the gradient of the value bias. Computed in float64; None for a
-    model without that bias, or of more than `LARGEST` parameters.
+    model without that bias or with one for several heads, or of more than `LARGEST` parameters.
     """
     parameters = dict(model.named_parameters())
     if sum(p.data.size for p in parameters.values()) > LARGEST:
@@ -159,11 +159,11 @@ def check_loss(model: nn.Module, run: Callable[..., Captured], cell: Cell) -> Ch
     with _in_float64(model):
         found = [m for m in run().maps if (m.kind, m.layer) == (cell.kind, cell.layer + 1)]
         bias = parameters.get(f"{found[0].name}.in_proj_bias")
-        if bias is None:
+        if bias is None or len(bias.data) < 3 * found[0].q[:, 0].size:
             return None
         by_hand = found[0].doutputs[cell.head].sum(axis=0)
         entry = int(np.abs(by_hand).argmax())
-        place = 2 * len(bias.data) // 3 + cell.head * len(by_hand) + entry
+        place = len(bias.data) - len(found[0].q) * len(by_hand) + cell.head * len(by_hand) + entry
         original = bias.data
         losses = []
         for step in (STEP, -STEP):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from pellucid import kernels, nn, ops
 from pellucid.core.batch import Batch, Packed
+from pellucid.models import describe as d
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.masked_lm import MaskedLM
 from pellucid.models.seq2seq import Seq2Seq
@@ -127,24 +128,36 @@ def maps_of(recorder: Recorder | None, model: nn.Module) -> tuple[Map, ...]:
     """Return the maps of one sentence (N = 1) after its backward pass, by kind and layer."""
     if recorder is None:
         return ()
-    parameters = {name: parameter.data for name, parameter in model.named_parameters()}
-    for name, module in model.modules():
-        # the gradients of rotated queries and keys are not those of the projections
-        if isinstance(module, nn.MultiheadAttention) and module.variant.rotate is not None:
-            parameters.pop(f"{name}.in_proj_weight", None)
-    made = [_map(name, seen, parameters) for name, seen in recorder.maps.items()]
+    state, records = model.state_dict(), d.describe(model)
+    places = {record.stack: record for record in records if isinstance(record, d.Positions)}
+    made = [
+        _map(recorder.maps[name], name, part, places[part.stack], state)
+        for part in d.parts(records)
+        if isinstance(part, d.Attention)
+        and (name := part.in_proj.weight.name.removesuffix(".in_proj_weight")) in recorder.maps
+    ]
     kinds = list(KINDS)
     return tuple(sorted(made, key=lambda m: (kinds.index(m.kind), m.layer)))
 
 
-def _map(name: str, seen: AttentionMap, parameters: dict[str, Array]) -> Map:
+def _map(
+    seen: AttentionMap,
+    name: str,
+    attention: d.Attention,
+    positions: d.Positions,
+    state: Mapping[str, Array],
+) -> Map:
     """Causal self-attention counts as a decoder's, other self-attention as an encoder's."""
-    *path, attention = name.split(".")
-    layer = next(int(part) for part in reversed(path) if part.isdigit())
+    layer = next(int(part) for part in reversed(name.split(".")) if part.isdigit())
     kind: Kind = "decoder" if seen.causal else "encoder"
-    if attention == "multihead_attn":
+    if attention.over == "memory":
         kind = "cross"
-    q = seen.q[0]
+    q, added = seen.q[0], None
+    dqueries, dkeys = _input_gradients(seen, attention, state)
+    if (found := d.distance_table(positions, attention, state)) is not None:
+        table, reach = found
+        last = q.shape[1] - 1
+        added = table[:, reach + np.clip(np.arange(-last, last + 1), -reach, reach)]
     return Map(
         name,
         kind,
@@ -156,38 +169,28 @@ def _map(name: str, seen: AttentionMap, parameters: dict[str, Array]) -> Map:
         seen.v[0],
         np.zeros_like(q) if seen.doutputs is None else seen.doutputs[0],
         seen.probabilities[0],
-        *_input_gradients(name, seen, parameters),
+        dqueries,
+        dkeys,
+        window=attention.window,
+        softcap=attention.softcap,
+        added=added,
     )
 
 
 def _input_gradients(
-    name: str, seen: AttentionMap, parameters: dict[str, Array]
+    seen: AttentionMap, attention: d.Attention, state: Mapping[str, Array]
 ) -> tuple[Array, Array] | tuple[None, None]:
     """Return dx of the rows behind the queries (L, E), and behind keys and values (S, E).
 
-    dQ = scale · dA K,  dK = scale · dAᵀ Q,  dV = Wᵀ dZ, each times the transposed projection.
+    They are dQ, dK and dV, each times the transposed projection.
     """
-    if f"{name}.in_proj_weight" in parameters:
-        projections = np.split(parameters[f"{name}.in_proj_weight"], 3)
-    elif f"{name}.q_proj_weight" in parameters:
-        projections = [parameters[f"{name}.{x}_proj_weight"] for x in "qkv"]
-    else:
+    if seen.dprojections is None:
         return None, None
-    if seen.dscores is None or seen.doutputs is None:
-        return None, None
-    dscores = seen.dscores[0]
-    dq = seen.scale * (dscores @ seen.k[0])
-    dk = seen.scale * (dscores.swapaxes(-1, -2) @ seen.q[0])
-    dv = seen.weights[0].swapaxes(-1, -2) @ seen.doutputs[0]
-    dqueries, dkeys, dvalues = (
-        _rows(d) @ projection for d, projection in zip((dq, dk, dv), projections, strict=True)
-    )
+    rows = [heads.reshape(len(heads), -1) for heads in seen.dprojections]
+    ends = np.cumsum([each.shape[1] for each in rows])[:-1]
+    projections = np.split(state[attention.in_proj.weight.name], ends)
+    dqueries, dkeys, dvalues = (d @ w for d, w in zip(rows, projections, strict=True))
     return dqueries, dkeys + dvalues
-
-
-def _rows(heads: Array) -> Array:
-    """(H, L, D) as (L, H · D): the heads concatenated."""
-    return heads.swapaxes(0, 1).reshape(heads.shape[1], -1)
 
 
 def steps_of(

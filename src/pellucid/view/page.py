@@ -286,6 +286,9 @@ def _map(m: Map, precision: Precision) -> dict[str, Any]:
         "keys": keys,
         "causal": m.causal,
         "scales": m.scales.tolist(),
+        **({} if m.window is None else {"window": m.window}),
+        **({} if m.softcap is None else {"softcap": m.softcap}),
+        **({} if m.added is None else {"added": as_text(m.added[:, None], INPUT_BITS)}),
         "entropies": m.entropies.tolist(),
         "q": as_text(m.q, precision.q),
         "k": as_text(m.k, precision.k),
@@ -297,7 +300,7 @@ def _map(m: Map, precision: Precision) -> dict[str, Any]:
 def _off(m: Map, precision: Precision) -> float:
     """Return by how much the weights that the page computes differ from the library's, at most."""
     q, k = rounded(m.q, precision.q), rounded(m.k, precision.k)
-    _, saved = ops.attention(q * m.scale, k, k, scale=1.0, causal=m.causal)
+    _, saved = ops.attention(q * m.scale, k, k, **m.options)
     return float(np.abs(saved.probabilities - m.probabilities).max(initial=0.0))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -54,11 +54,30 @@ class Map:
     """Gradient of the rows that the queries are made of, by their projection: (L, E)."""
     dkeys: Array | None = None
     """The same for the rows that keys and values are made of: (S, E)."""
+    window: int | None = None
+    """A query sees keys less than so many positions away."""
+    softcap: float | None = None
+    """The scores stay within ± this."""
+    added: Array | None = None
+    """What distances −(n − 1) … n − 1 of query from key add to the scores, (H, 2 n − 1)."""
 
     @property
     def scales(self) -> Array:
         """What each head's q·k is multiplied by, (H,)."""
         return np.broadcast_to(np.ravel(self.scale), len(self.q))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `ops.attention` makes the probabilities of q, k and v with."""
+        mask = None
+        if self.window is not None or self.added is not None:
+            distance = np.subtract.outer(np.arange(self.q.shape[1]), np.arange(self.k.shape[1]))
+            away = np.abs(distance) >= (np.inf if self.window is None else self.window)
+            bias: Array | float = 0.0
+            if self.added is not None:
+                bias = self.added[:, distance + self.added.shape[1] // 2].astype(np.float64)
+            mask = np.where(away, -np.inf, bias)
+        return {"scale": 1.0, "causal": self.causal, "softcap": self.softcap, "mask": mask}
 
     @property
     def entropies(self) -> Array:
@@ -164,7 +183,8 @@ class Part:
     block: int | None = None
     """The residual step of the layer, from 0."""
     kind: str = ""
-    """What the description calls it: "rms_norm", "swiglu", "rotary"."""
+    """What the description calls it: "rms_norm", "swiglu"; several words where several apply:
+    "qk_norm rotary"."""
     shape: tuple[tuple[str, int], ...]
     """Of what it returns: the letter and the size of each axis."""
     tensors: tuple[tuple[str, tuple[int, ...], str], ...] = ()

@@ -205,19 +205,31 @@ class _Stack:
             keys = LETTERS["source"], len(self.ids["source"])
         heads, width = ("H", record.heads), ("D", record.head_width)
         rotated = "rotary" if self.rotary and record.over == "self" else ""
-        size = record.heads * record.head_width
-        for n, role in enumerate(PROJECTIONS):
+        groups, shared = heads, ""
+        if record.key_value_heads is not None:
+            groups, shared = ("G", record.key_value_heads), "shared"
+        norms = record.q_norm, record.k_norm, None
+        start = 0
+        for role, norm in zip(PROJECTIONS, norms, strict=True):
+            own = role == "queries"
+            end = start + (heads if own else groups)[1] * record.head_width
             tensors = tuple(
-                (f"{name}[{n * size}:{(n + 1) * size}]", (size, *shape[1:]), shared)
-                for name, shape, shared in _linear(record.in_proj)
+                (f"{name}[{start}:{end}]", (end - start, *shape[1:]), same_as)
+                for name, shape, same_as in _linear(record.in_proj)
+            )
+            kinds = (
+                "qk_norm" if norm is not None else "",
+                "" if role == "values" else rotated,
+                "" if own else shared,
             )
             yield Part(
                 role=role,
-                kind="" if role == "values" else rotated,
-                shape=(heads, self.own if role == "queries" else keys, width),
-                tensors=tensors,
+                kind=" ".join(filter(None, kinds)),
+                shape=(heads if own else groups, self.own if own else keys, width),
+                tensors=(*tensors, *(() if norm is None else _norm_tensors(norm))),
                 **at,
             )
+            start = end
         square = (heads, self.own, keys)
         yield Part(
             role="scores",

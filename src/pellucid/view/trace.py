@@ -16,7 +16,6 @@ from pellucid.families import family_of
 from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models import describe as d
-from pellucid.models.positions import POSITIONS
 from pellucid.view.backward import check_loss
 from pellucid.view.capture import Captured, capture_pair, capture_text, steps_of, undisturbed
 from pellucid.view.derive import derive
@@ -77,14 +76,10 @@ SHOWN = d.Reader(
     "the page of attention",
     {
         d.Embedding: {"ids": None},
-        d.Positions: {
-            "kind": [k for k, x in POSITIONS.items() if not (x.distance_bias or x.relative)],
-            "table": None,
-            "angles": None,
-        },
+        d.Positions: {"kind": None, "table": None, "angles": None},
         d.Dropout: {},
         d.Norm: {"kind": None, "of": None},
-        d.Attention: {"head_scale": None},
+        d.Attention: d.EVERY_ATTENTION,
         d.FeedForward: {"activation": None},
         d.Residual: {},
         d.Transform: {"activation": None},
@@ -92,7 +87,7 @@ SHOWN = d.Reader(
         d.Pooler: {},
     },
 )
-"""The page computes the weights again, from q·k times a scale for heads with keys of their own."""
+"""The page computes the weights again; it has no place for blocks beside each other."""
 
 
 def trace_seq2seq(
