@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from pellucid import reference
 from pellucid.compiled.engine import Engine
 from pellucid.core.batch import Packed
+from pellucid.core.errors import UsageError
 from pellucid.generation import (
     Constraints,
     SampleConfig,
@@ -181,12 +183,16 @@ def test_constraints_prefixes_and_sampling_match_the_model() -> None:
     for beam, constraints in (
         (1, Constraints(no_repeat_ngram=3)), (3, Constraints(no_repeat_ngram=2)),
         (2, Constraints(no_repeat_ngram=1)), (2, Constraints(1.4, 2)), (1, Constraints(1e39)),
+        (1, Constraints(forced_bos_token_id=9)), (3, Constraints(1.4, 2, 9)),
     ):  # fmt: skip
         ruled = SearchConfig(beam=beam, max_length=17, constraints=constraints)
         free = search(model, source, SearchConfig(beam=beam, max_length=17))
         assert [found for found, _ in same_answers(model, source, ruled)] != free
     drawn = SampleConfig(max_length=9, seed=4)
     found = sample(model, source, drawn)
+    for plain in (nullcontext(), reference()):
+        with plain, pytest.raises(UsageError, match="below 37, got 37"):
+            search(model, source, SearchConfig(constraints=Constraints(forced_bos_token_id=37)))
     begun = search(model, source, prefixes=[[9, 8]] * 7)
     assert all(answers[0].tokens[:2] == (9, 8) for answers in begun)
     with reference():

@@ -116,11 +116,13 @@ def test_too_few_texts_are_refused(tmp_path: Path) -> None:
 def test_texts_become_tokens_between_begin_and_end(caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = train_tokenizer(["abc"], "char")
     with caplog.at_level(logging.WARNING):
-        examples = encode_texts(["ab", "abcab", "", "cz"], tokenizer, begin=9, end=8, max_tokens=4)
+        examples = encode_texts(
+            ["ab", "abcab", "", "cz"], tokenizer, begin=[9], end=8, max_tokens=4
+        )
     np.testing.assert_array_equal(examples.target.tokens, [9, 4, 5, 8, 9, 6, 3, 8])
     np.testing.assert_array_equal(examples.source.cu_seqlens, [0, 0, 0])
     assert examples.dropped == 2
     assert "left out 2 of 4 texts" in caplog.text
     assert "1 characters of the texts have no token" in caplog.text
     with pytest.raises(UserError, match="none of 1 texts has 1 to 2 tokens"):
-        encode_texts(["abc"], tokenizer, begin=1, end=2, max_tokens=2)
+        encode_texts(["abc"], tokenizer, begin=[1], end=2, max_tokens=2)

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+from tests.training.test_start import write_tokenizer
 
 import pellucid
+from pellucid import reference
+from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.data.pairs import TextPair
+from pellucid.families import family_of
+from pellucid.generation import search
+from pellucid.pipelines import CausalLMPipeline, Seq2SeqPipeline
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
 TEXTS = ["the cat sat on the mat", "a dog ran to the cat", "오늘은 날씨가 좋다"] * 4
@@ -80,15 +86,45 @@ def test_a_tokenizer_json_frames_the_source_only(tmp_path: Path) -> None:
 def test_generation_settings_are_read_and_checked(tmp_path: Path) -> None:
     folder = tmp_path / "bart"
     shutil.copytree(FIXTURES / "bart", folder)
-    settings = {"num_beams": 4, "max_length": 20, "length_penalty": 0.5}
+    settings = {
+        "num_beams": 4, "max_length": 20, "length_penalty": 0.5, "forced_bos_token_id": 6
+    }  # fmt: skip
     (folder / "generation_config.json").write_text(json.dumps(settings))
     pipeline = pellucid.load(folder)
     assert isinstance(pipeline, Seq2SeqPipeline)
     found = pipeline.search
     assert (found.beam, found.max_length, found.length_penalty) == (4, 20, 0.5)
+    with reference():
+        for answers in search(pipeline.model, Packed.of([[5, 9], [7]]), found):
+            assert answers[0].tokens[0] == 6
     (folder / "generation_config.json").write_text(json.dumps({"num_beams": 0}))
     with pytest.raises(UserError, match=r"generation_config\.json: beam and max_length must be"):
         pellucid.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("frame", "settings", "begins"),
+    [
+        ("<s> $A", {}, True),
+        ("$A", {}, False),
+        ("<s> $A", {"add_bos_token": False}, False),
+        ("$A </s>", {"add_bos_token": True}, True),
+    ],
+)
+def test_a_decoder_reads_and_learns_texts_as_its_tokenizer_frames_them(
+    frame: str, settings: dict[str, bool], begins: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "llama"
+    shutil.copytree(FIXTURES / "llama", folder)
+    write_tokenizer(folder, ["<unk>", "<s>", "</s>"], frame)
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    pipeline = pellucid.load(folder)
+    assert isinstance(pipeline, CausalLMPipeline)
+    ids = pipeline.tokenizer.encode("ab")
+    assert pipeline.opening(ids) == [1] * begins + ids
+    encode = family_of(pipeline).encode
+    learned = encode(pipeline, [TextPair("", ("ab",))], max_tokens=9, first_target_only=True)
+    assert learned.target.tokens.tolist() == [1] * begins + ids + [2]
 
 
 def test_without_tokenizers_texts_are_refused(tmp_path: Path) -> None:

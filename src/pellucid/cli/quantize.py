@@ -6,7 +6,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from pellucid.core.errors import UserError
-from pellucid.families.folder import CARD, find_model, folder_size, load_model, save_model
+from pellucid.families.folder import (
+    CARD,
+    find_model,
+    folder_size,
+    load_model,
+    model_files,
+    save_model,
+)
+from pellucid.interop.huggingface import write_pretrained
 from pellucid.models.quantize import WeightFormat
 from pellucid.training.card import note_quantized
 
@@ -36,7 +44,11 @@ def quantize(
     card = (old / CARD).read_bytes() if (old / CARD).is_file() else b""
     with suppress(UnicodeDecodeError):  # a card that cannot be read is copied as it is
         card = note_quantized(card.decode(), weights).encode()
-    save_model(folder, trained, card, weights)
+    if model_files(old)[0]:
+        further = {CARD: card} if card else {}
+        write_pretrained(trained.model, old, folder, further, weights)
+    else:
+        save_model(folder, trained, card, weights)
     print(f"{old}: {folder_size(old)}")
     print(f"{folder}: {folder_size(folder)}, weights stored as {weights}")
     return 0

@@ -141,12 +141,14 @@ class Answering:
     def _rules(self, longest: int) -> Beam:
         """Return how to search, with the penalties of answers of up to so many tokens, or twice."""
         config, constraints = self.config, self.config.constraints
+        forced = constraints.forced(self.engine.packed.output.vocabulary)
         return Beam(
             config.beam, config.best, self.engine.config.eos_token_id,
             np.array([penalty(length, config.length_penalty) for length in range(2 * longest + 3)]),
             config.length_penalty > 0,
             np.float32(min(constraints.repetition_penalty, float(np.finfo(np.float32).max))),
             constraints.no_repeat_ngram,
+            -1 if forced is None else forced,
         )  # fmt: skip
 
     def _grow(self, inputs: int, names: int, said: int) -> None:

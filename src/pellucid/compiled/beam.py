@@ -84,6 +84,10 @@ def constrain(log_p, i, said, row, length, beam):
 
     It is `generation.constraints` for one hypothesis.
     """
+    if beam.forced >= 0 and length == 0:
+        for token in range(log_p.shape[1]):
+            log_p[i, token] = -np.inf
+        log_p[i, beam.forced] = _ZERO
     if beam.repetition != _ONE:
         for j in range(length):
             token = said[row, j]

@@ -172,6 +172,8 @@ class Beam(NamedTuple):
     """What log p of a token generated before is multiplied by; 1 for nothing."""
     no_repeat: int
     """The tokens of a sequence that must not come twice; 0: any may."""
+    forced: int
+    """The token that every answer begins with; −1: any."""
 
 
 class Hypotheses(NamedTuple):
@@ -241,7 +243,7 @@ KEYS = _record(Keys, _floats, _i8, _i8)
 VISIBLE = _record(Visible, _table, _numbers, _table)
 MEMORY = _record(Memory, _floats, _i8)
 INPUTS = _record(Inputs, _table, *[_numbers] * 3)
-BEAM = _record(Beam, *[_i8] * 3, _f8[::1], types.boolean, _f4, _i8)
+BEAM = _record(Beam, *[_i8] * 3, _f8[::1], types.boolean, _f4, _i8, _i8)
 HYPOTHESES = _record(
     Hypotheses, _numbers, _f8[::1], _numbers, _numbers, _table, types.int32[:, ::1]
 )

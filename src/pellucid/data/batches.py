@@ -113,7 +113,12 @@ def encode_pairs(
 
 
 def encode_texts(
-    texts: Sequence[str], tokenizer: TokenizerLike, *, begin: int, end: int, max_tokens: int
+    texts: Sequence[str],
+    tokenizer: TokenizerLike,
+    *,
+    begin: Sequence[int],
+    end: int,
+    max_tokens: int,
 ) -> Examples:
     """Tokenize texts, between begin and end; the sources are empty.
 
@@ -124,7 +129,7 @@ def encode_texts(
 
     >>> from pellucid.data.tokenizers import train_tokenizer
     >>> tokenizer = train_tokenizer(["abc"], kind="char")
-    >>> encode_texts(["ab", "cab"], tokenizer, begin=1, end=2, max_tokens=2).target.tokens
+    >>> encode_texts(["ab", "cab"], tokenizer, begin=[1], end=2, max_tokens=2).target.tokens
     array([1, 4, 5, 2])
     """
     report_unknown(tokenizer, texts, "text")
@@ -132,7 +137,7 @@ def encode_texts(
     kept = [row for row in rows if 0 < len(row) <= max_tokens]
     dropped = _dropped("texts", "tokens", len(rows), len(kept), max_tokens)
     nothing: list[list[int]] = [[] for _ in kept]
-    return Examples(Packed.of(nothing), Packed.of([[begin, *row, end] for row in kept]), dropped)
+    return Examples(Packed.of(nothing), Packed.of([[*begin, *row, end] for row in kept]), dropped)
 
 
 def _dropped(unit: str, tokens: str, encoded: int, kept: int, most: int) -> int:

@@ -47,6 +47,8 @@ class TokenizerLike(Protocol):
     vocab_size: int
     unit: str
     """What `unknown` counts, in the plural."""
+    begins: bool
+    """Whether a text alone is read behind a begin token."""
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without begin or end."""
@@ -80,6 +82,8 @@ class Tokenizer:
     >>> tokenizer.decode([5, 4, 6])
     'nab'
     """
+
+    begins = True
 
     def __init__(self, core: tokenizers.Tokenizer, kind: str) -> None:
         # "<pad>" typed by a user is five characters, not the token of that name.

@@ -90,12 +90,16 @@ def encode_targets(
     max_tokens: int,
     first_target_only: bool,
 ) -> Examples:
-    """Tokenize the texts of a model of one text: each pair's first target."""
+    """Tokenize the texts of a model of one text: each pair's first target.
+
+    Without a begin token in front a text's first token is read, not predicted.
+    """
     ids = trained.model.config
+    begins = not isinstance(trained, CausalLMPipeline) or trained.begins
     return encode_texts(
         [pair.target for pair in pairs],
         trained.tokenizer,
-        begin=ids.bos_token_id,
+        begin=[ids.bos_token_id] if begins else [],
         end=ids.eos_token_id,
         max_tokens=max_tokens,
     )

@@ -26,12 +26,13 @@ CAUSAL_LM = ModelFamily(
     config=CausalLMConfig,
     build=CausalLM,
     pipeline=CausalLMPipeline,
-    assemble=lambda model, made, search: CausalLMPipeline(model, made[0], made[0], search),
+    assemble=lambda model, made, search: CausalLMPipeline(
+        model, made[0], made[0], search, begins=made[0].begins
+    ),
     tokenizers=lambda trained: [trained.tokenizer],
     vocabularies=("vocab_size",),
     encode=encode_targets,
     evaluate=evaluate_texts,
     trace=_trace,
     export={"onnx": export_onnx, "ctranslate2": export_ctranslate2},
-    pretrained={"begins": False},  # Hugging Face continues a text without a begin token in front
 )

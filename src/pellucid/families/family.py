@@ -77,8 +77,6 @@ class ModelFamily:
     pairs while training; None where there are no answers to score."""
     added_tokens: int = 0
     """Entries of the last vocabulary that are no tokens of its tokenizer."""
-    pretrained: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the pipeline where the model is Hugging Face's."""
     export: Mapping[str, Export] = field(default_factory=dict)
     """By engine: write(pipeline, folder, weights, further files)."""
     check_tokenizers: Callable[[Any, bool], None] = lambda config, shared: None

@@ -30,6 +30,7 @@ from pellucid.interop.huggingface import (
     TOKENIZER_FILES,
     is_huggingface,
     pretrained_files,
+    read_arithmetic,
     read_json,
     read_pretrained,
     read_search,
@@ -177,8 +178,10 @@ def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:
 def _load_pretrained(folder: Path) -> Pipeline:
     model, _ = read_pretrained(folder)
     family = family_of(model)
-    made = family.assemble(model, read_tokenizers(folder, model), read_search(folder))
-    trained: Pipeline = replace(made, **family.pretrained)
+    trained: Pipeline = family.assemble(model, read_tokenizers(folder, model), read_search(folder))
+    if family.generates:
+        arithmetic = read_arithmetic(folder)
+        trained = replace(cast("GenerationPipeline", trained), arithmetic=arithmetic)
     return trained
 
 

@@ -20,12 +20,13 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import MOST_BYTES, read_file, write_folder_atomically
 from pellucid.core.weights import check_weights, read_weights
 from pellucid.data.tokenizers import TokenizerLike
-from pellucid.generation import SearchConfig
+from pellucid.generation import Constraints, SearchConfig
 from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
 from pellucid.interop.tokenizer import ForeignTokenizer, MissingTokenizer, SentencePieceTokenizer
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import StackConfig
 from pellucid.models.describe import STACKS
+from pellucid.models.quantize import Arithmetic, QuantizeError, WeightFormat, dequantize, quantize
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
 
@@ -34,8 +35,11 @@ Config = TypeVar("Config", bound=StackConfig)
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 GENERATION, VOCABULARY, SPM = "generation_config.json", "vocab.json", ("source.spm", "target.spm")
+INT8_WEIGHTS = "model.int8.safetensors"
+"""A name of its own, so that `transformers` does not read int8 numbers as weights."""
 INDEX, PICKLED = "model.safetensors.index.json", "pytorch_model.bin"
-TOKENIZER_FILES = (TOKENIZER, "tokenizer_config.json", VOCABULARY, *SPM)
+TOKENIZER_CONFIG = "tokenizer_config.json"
+TOKENIZER_FILES = (TOKENIZER, TOKENIZER_CONFIG, VOCABULARY, *SPM)
 BESIDE = {*TOKENIZER_FILES, GENERATION}
 """Files of a folder that are neither settings nor weights."""
 
@@ -118,7 +122,7 @@ def read_tokenizers(folder: Path, model: CausalLM | MaskedLM | Seq2Seq) -> list[
     that is damaged.
     """
     if (folder / TOKENIZER).is_file():
-        found = ForeignTokenizer.load(folder / TOKENIZER)
+        found = ForeignTokenizer.load(folder / TOKENIZER, _begins(folder))
         return [found.framed(), found] if isinstance(model, Seq2Seq) else [found]
     if isinstance(model, Seq2Seq) and (folder / SPM[0]).is_file():
         vocabulary = read_json(folder / VOCABULARY)
@@ -132,16 +136,33 @@ def read_tokenizers(folder: Path, model: CausalLM | MaskedLM | Seq2Seq) -> list[
     return [MissingTokenizer(folder)]
 
 
+def _begins(folder: Path) -> bool | None:
+    """Return what tokenizer_config.json says of begin tokens: it comes before tokenizer.json."""
+    if not (folder / TOKENIZER_CONFIG).is_file():
+        return None
+    said = read_json(folder / TOKENIZER_CONFIG).get("add_bos_token")
+    return said if isinstance(said, bool) else None
+
+
+def read_arithmetic(folder: Path) -> Arithmetic:
+    """Return what compiled decoding multiplies: int8 where `write_pretrained` stored it."""
+    return "int8" if (folder / INT8_WEIGHTS).is_file() else "float32"
+
+
 def read_search(folder: Path) -> SearchConfig:
-    """Return how the folder's generation_config.json searches: its beam, length and penalty."""
-    if not (folder / GENERATION).is_file():
-        return SearchConfig()
-    given = Foreign(read_json(folder / GENERATION), folder / GENERATION)
+    """Return how the folder's generation_config.json searches: its beam, length, penalty and forced
+    first token. Where it is missing, config.json may have them."""
+    path = folder / GENERATION if (folder / GENERATION).is_file() else folder / CONFIG
+    given = Foreign(read_json(path), path)
+    forced = given.values.get("forced_bos_token_id")
     try:
         return SearchConfig(
             beam=given.whole("num_beams", 1),
             max_length=given.whole("max_length", 128),
             length_penalty=given.number("length_penalty", 1.0),
+            constraints=Constraints(
+                forced_bos_token_id=None if forced is None else given.whole("forced_bos_token_id")
+            ),
         )
     except UsageError as error:
         raise given.fault(str(error)) from None
@@ -157,13 +178,13 @@ def _with_specials(config: Config, family: Family, tokenizer: ForeignTokenizer |
 
 
 def _tensors(folder: Path, path: Path) -> dict[str, Array]:
-    file = path if path.suffix == ".safetensors" else folder / WEIGHTS
+    file = path if path.suffix == ".safetensors" else _single(folder)
     if file.is_file() or path.suffix == ".safetensors":
-        return read_weights(file)
+        return _whole(file)
     if (folder / INDEX).is_file():
         tensors: dict[str, Array] = {}
         for shard in _shards(folder):
-            tensors |= read_weights(folder / shard)
+            tensors |= _whole(folder / shard)
         return tensors
     if (folder / PICKLED).is_file():
         raise UserError(
@@ -171,6 +192,18 @@ def _tensors(folder: Path, path: Path) -> dict[str, Array]:
             f"never read here; save the model again as {WEIGHTS} (save_pretrained does)"
         )
     raise UserError(f"{folder}: has no {WEIGHTS}")
+
+
+def _single(folder: Path) -> Path:
+    """Return the file of all weights, if there is one."""
+    return folder / (INT8_WEIGHTS if read_arithmetic(folder) == "int8" else WEIGHTS)
+
+
+def _whole(file: Path) -> dict[str, Array]:
+    try:
+        return dequantize(read_weights(file))
+    except QuantizeError as error:
+        raise UserError(f"{file}: {error}") from None
 
 
 def _shards(folder: Path) -> list[str]:
@@ -182,7 +215,8 @@ def _shards(folder: Path) -> list[str]:
 
 def pretrained_files(folder: Path) -> list[str]:
     """Return the names of a folder's files that are read here, or that `transformers` reads."""
-    weights = [WEIGHTS] if (folder / WEIGHTS).is_file() else [INDEX, *_shards(folder)]
+    single = _single(folder)
+    weights = [single.name] if single.is_file() else [INDEX, *_shards(folder)]
     return [CONFIG, *weights, *sorted(name for name in BESIDE if (folder / name).is_file())]
 
 
@@ -246,13 +280,15 @@ def write_pretrained(
     like: Path | str,
     folder: Path,
     further: Mapping[str, bytes] | None = None,
+    weights: WeightFormat = "float32",
 ) -> None:
     """Write a model that was read from the folder `like`, with its present weights, as Hugging
     Face has it: `transformers` and `pellucid.load` read it again, to the same logits.
 
     Arrays of `like` that the model does not have are copied, and so are its settings and
-    tokenizers, but for the files of `further`. Weights are written in float32; an older `folder` is
-    replaced. Raises `UserError` when `like` holds another model.
+    tokenizers, but for the files of `further`. An older `folder` is replaced. int8 weights, by the
+    rows of their matrices, are in a file that is read here only. Raises `UserError` when `like`
+    holds another model.
     """
     like = Path(like)
     theirs = Foreign(read_json(like / CONFIG), like / CONFIG)
@@ -279,8 +315,11 @@ def write_pretrained(
                 np.float32
             )
             start = end
-    contents = {WEIGHTS: save(tensors, {"format": "pt"})}
-    values = {**theirs.values, "dtype": "float32"}
+    vectors = {written[part] for x in sources.values() if x.first for part in x.names}
+    smaller = quantize({n: x for n, x in tensors.items() if n not in vectors}, weights)
+    file = INT8_WEIGHTS if weights == "int8" else WEIGHTS
+    contents = {file: save({**tensors, **smaller}, {"format": "pt"})}
+    values = {**theirs.values, "dtype": "float16" if weights == "float16" else "float32"}
     values.pop("torch_dtype", None)
     contents[CONFIG] = json.dumps(values, indent=2, ensure_ascii=False).encode()
     for path in like.iterdir():

@@ -22,27 +22,34 @@ class ForeignTokenizer:
 
     unit = "characters"
 
-    def __init__(self, core: tokenizers.Tokenizer, framed: bool = False) -> None:
+    def __init__(
+        self, core: tokenizers.Tokenizer, framed: bool = False, begins: bool | None = None
+    ) -> None:
         core.no_truncation()
         core.no_padding()
         self._core, self._framed = core, framed
+        around = core.encode("x").ids, core.encode("x", add_special_tokens=False).ids
+        self.begins = around[0][:1] != around[1][:1] if begins is None else begins
         self.vocab_size: int = core.get_vocab_size(with_added_tokens=True)
 
     @staticmethod
-    def load(path: Path) -> ForeignTokenizer:
-        """Read a tokenizer.json. Raises `UserError` naming it when it is missing or damaged."""
+    def load(path: Path, begins: bool | None = None) -> ForeignTokenizer:
+        """Read a tokenizer.json; `begins`: whether texts alone do, None: as the file has it.
+
+        Raises `UserError` naming it when it is missing or damaged.
+        """
         try:
             text = read_file(path, MOST_BYTES).decode("utf-8")
         except UnicodeDecodeError:
             raise UserError(f"{path}: is damaged (not UTF-8); copy it again") from None
         try:
-            return ForeignTokenizer(tokenizers.Tokenizer.from_str(text))
+            return ForeignTokenizer(tokenizers.Tokenizer.from_str(text), begins=begins)
         except Exception as error:  # the library raises bare Exception for every fault in the file
             raise UserError(f"{path}: is damaged ({error}); copy it again") from None
 
     def framed(self) -> ForeignTokenizer:
         """Return a tokenizer whose ids come with begin and end."""
-        return ForeignTokenizer(self._core, framed=True)
+        return ForeignTokenizer(self._core, framed=True, begins=self.begins)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without begin or end unless `framed`."""
@@ -86,7 +93,7 @@ class SentencePieceTokenizer:
     `end` is put behind every text, as an encoder's input has it; None for a target.
     """
 
-    unit = "characters"
+    unit, begins = "characters", False
 
     def __init__(self, model: Path, vocabulary: dict[str, int], end: int | None) -> None:
         library = optional(
@@ -140,7 +147,7 @@ class SentencePieceTokenizer:
 class MissingTokenizer:
     """In place of a tokenizer.json that a folder lacks: token ids can be read, texts cannot."""
 
-    vocab_size, unit = 0, "characters"
+    vocab_size, unit, begins = 0, "characters", False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
