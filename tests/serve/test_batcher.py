@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ from pellucid.generation import (
     sample,
     search,
 )
+from pellucid.kernels.backend import threads
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
 from pellucid.pipelines.causal_lm import Continuing
 from pellucid.serve.batcher import Batcher, Job, Waiting
+from pellucid.serve.worker import Worker
 
 V = 37
 SHAPE = {"d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 43}
@@ -192,3 +195,23 @@ def test_a_newcomer_runs_before_the_next_job_of_a_client_that_has_some_running()
         waited += 1
     assert started < len(busy)
     assert waited <= 20
+
+
+def test_a_model_with_one_lane_is_answered_whichever_thread_wakes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "available", lambda: 3)
+
+    async def ask() -> list[bool]:
+        worker, done = Worker(), []
+        worker.start()
+        for _ in range(6):
+            ticket = worker.submit(batcher, [5, 6], SearchConfig(max_length=2))
+            done.append((await asyncio.wait_for(ticket.end(), 5)).done)
+        worker.stop()
+        return done
+
+    with reference():
+        batcher = Batcher(shaken(Seq2Seq(Seq2SeqConfig(V, V, **SHAPE), seed=3)))
+    assert len(batcher.lanes) == 1
+    assert asyncio.run(ask()) == [True] * 6

@@ -112,7 +112,7 @@ class Worker:
             batcher.add(ticket.job)
             if batcher not in self._active:
                 self._active.append(batcher)
-            self._condition.notify()
+            self._condition.notify_all()  # not every thread has a lane of every model
         return ticket
 
     async def call(self, function: Callable[[], T]) -> T:
