@@ -172,7 +172,7 @@ def _predictions(g: Graph, encoder: _Written, x: str) -> None:
     g.output("rows", ["N", "S", None])
     transform, output, pooler = (encoder.the(kind) for kind in (Transform, Output, Pooler))
     if isinstance(transform, Transform) and isinstance(output, Output):
-        y = g.activated(g.linear(x, transform.linear), transform.activation)
+        y = g.activated(x, transform.linear, transform.activation)
         logits = g.linear(g.norm(y, transform.norm), output.linear)
         g("LogSoftmax", logits, output="log_p", axis=-1)
         g.output("log_p", ["N", "S", output.linear.weight.shape[0]])

@@ -248,20 +248,17 @@ class Graph:
         return x if stack.norm is None else self.norm(x, stack.norm)
 
     def _network(self, x: str, network: FeedForward) -> str:
-        h = self.linear(x, network.linear1)
-        gates = ACTIVATIONS[network.activation].gates
-        if gates == 1:
-            return self.linear(self.activated(h, network.activation), network.linear2)
-        width = network.linear2.weight.shape[1]
-        gate, value = (self._part(h, i * width, (i + 1) * width) for i in range(gates))
-        gated = self("Mul", self.activated(gate, network.activation), value)
-        return self.linear(gated, network.linear2)
+        return self.linear(self.activated(x, network.linear1, network.activation), network.linear2)
 
-    def activated(self, x: str, activation: str) -> str:
-        """Add an activation, of a gated one that of the gate."""
-        nodes = ACTIVATIONS[activation].onnx
-        assert nodes is not None  # the reader refuses such a model
-        return nodes(self, x)
+    def activated(self, x: str, linear: Linear, activation: str) -> str:
+        """Add an activation of a linear layer; of a gated one, the gate's times the other half."""
+        row, h = ACTIVATIONS[activation], self.linear(x, linear)
+        assert row.onnx is not None  # the reader refuses such a model
+        if row.gates == 1:
+            return row.onnx(self, h)
+        rows = linear.weight.shape[0]
+        gate, value = self._part(h, 0, rows // 2), self._part(h, rows // 2, rows)
+        return self("Mul", row.onnx(self, gate), value)
 
     def _part(self, x: str, start: int, end: int) -> str:
         """Add some of the last axis."""
