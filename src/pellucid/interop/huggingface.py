@@ -200,8 +200,9 @@ def _single(folder: Path) -> Path:
 
 
 def _whole(file: Path) -> dict[str, Array]:
+    stored = read_weights(file)
     try:
-        return dequantize(read_weights(file))
+        return dequantize(stored) if file.name == INT8_WEIGHTS else stored
     except QuantizeError as error:
         raise UserError(f"{file}: {error}") from None
 
