@@ -53,7 +53,7 @@ READER = Reader(
     "CTranslate2",
     {
         **GENERATIVE,
-        Positions: {"kind": None, "table": None, "angles": None},
+        Positions: {"kind": POSITIONS, "table": None, "angles": None},
         Norm: {"kind": RMS_NORM, "of": None},
         Attention: {**EVERY_ATTENTION, "softcap": (None,), "window": (None,)},
         FeedForward: {"activation": [name for name, row in ACTIVATIONS.items() if row.ctranslate2]},

@@ -16,6 +16,7 @@ from pellucid.families import family_of
 from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models import describe as d
+from pellucid.models.positions import POSITIONS
 from pellucid.view.backward import check_loss
 from pellucid.view.capture import Captured, capture_pair, capture_text, steps_of, undisturbed
 from pellucid.view.derive import derive
@@ -76,7 +77,7 @@ SHOWN = d.Reader(
     "the page of attention",
     {
         d.Embedding: {"ids": None},
-        d.Positions: {"kind": None, "table": None, "angles": None},
+        d.Positions: {"kind": POSITIONS, "table": None, "angles": None},
         d.Dropout: {},
         d.Norm: {"kind": None, "of": None},
         d.Attention: d.EVERY_ATTENTION,
