@@ -34,7 +34,7 @@ def plan(
     tensors: (θ, gradient, exp_avg, exp_avg_sq) of each parameter; the gradient is taken times
     `scale`. steps: the number of each parameter's step, counted from 1.
     """
-    if not all(map(whole, tensors)):
+    if not whole(x for arrays in tensors for x in arrays):
         return None
 
     def run() -> None:

@@ -94,22 +94,22 @@ class Embed(nn.Module):
         self.check(positions)
         s, p = self.config.token_factor, self.config.position_factor
         weight = self.tokens.weight.data
-        token_rows, tokens_backward = self.tokens.forward(like(tokens, weight))
-        x, positions_backward = token_rows * s, None
+        x, tokens_backward = self.tokens.forward(like(tokens, weight))
+        x, positions_backward = _times(x, s), None
         if words is not None:
             x = x * words
         at = like(positions, weight)
         if self.positions is not None:
             rows, positions_backward = self.positions.forward(at)
-            x = x + rows * p
+            x = x + _times(rows, p)
         elif self.table is not None:
-            x = x + ops.embedding(at, self._table_like(weight))[0] * p
+            x = x + _times(ops.embedding(at, self._table_like(weight))[0], p)
 
         @single_use
         def backward(dx: Array) -> None:
-            tokens_backward(dx * s if words is None else dx * words * s)
+            tokens_backward(_times(dx if words is None else dx * words, s))
             if positions_backward is not None:
-                positions_backward(dx * p)
+                positions_backward(_times(dx, p))
 
         return x, backward
 
@@ -137,3 +137,8 @@ class Embed(nn.Module):
                 f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
                 f"{longest} positions; split it, or train with more max_position_embeddings"
             )
+
+
+def _times(x: Array, factor: float) -> Array:
+    """Return x times a factor; x itself for 1, which saves a pass over memory."""
+    return x if factor == 1.0 else x * factor

@@ -112,7 +112,9 @@ def _watched(block: Block, recorder: Recorder, path: str) -> Block:
 def _post_norm(x: Array, block: Block, context: Context) -> Forward:
     y, sublayer_backward = block.sublayer(x, context.part("", site=0))  # 1
     norm = block.norm
-    p, rng = dropout_of(block.dropout, context.part("", site=1))
+    p, rng = dropout_of(block.dropout, context)
+    if rng is not None:
+        rng = rng.fold(1)
     z, add_norm_backward = dispatch(
         ops.add_dropout_norm, y, x, *norm.arrays(), norm=norm.kind, eps=norm.eps, dropout=p, rng=rng
     )  # 2
@@ -129,16 +131,22 @@ def _post_norm(x: Array, block: Block, context: Context) -> Forward:
 def _pre_norm(x: Array, block: Block, context: Context) -> Forward:
     n, norm_backward = block.norm.run(x)  # 1
     y, sublayer_backward = block.sublayer(n, context.part("", site=0))  # 2
-    dropped, drop_backward = dispatch(
-        ops.dropout, y, *dropout_of(block.dropout, context.part("", site=1))
-    )  # 3
-    z = x + dropped
+    p, rng = dropout_of(block.dropout, context)
+    if p and rng is not None:
+        y, drop_backward = dispatch(ops.dropout, y, p, rng.fold(1))  # 3
+    else:
+        drop_backward = _unchanged
+    z = x + y
 
     def backward(dz: Array) -> tuple[Array, Array | None]:
         dn, dmemory = sublayer_backward(drop_backward(dz))  # 3, 2
         return dz + norm_backward(dn), dmemory  # 1
 
     return z, backward
+
+
+def _unchanged(dy: Array) -> Array:
+    return dy
 
 
 def dropout_of(dropout: Dropout, context: Context) -> tuple[float, Rng | None]:

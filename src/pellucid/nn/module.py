@@ -99,7 +99,8 @@ class Parameter(Buffer):
         """
         if gradient is None or not self.requires_grad:
             return
-        check_gradient(gradient, self.shape, "its parameter")
+        if gradient.shape != self.shape:
+            check_gradient(gradient, self.shape, "its parameter")
         if self.fixed_row is not None:
             xp = namespace(gradient)
             rows = xp.arange(self.shape[0], device=gradient.device)[:, None]

@@ -23,7 +23,7 @@ _Nothing = c_char * 0
 
 def whole(arrays: Iterable[Array]) -> bool:
     """Return whether all arrays are float32 in one piece of memory that may be written."""
-    return all(x.dtype == np.float32 and x.flags.c_contiguous and x.flags.writeable for x in arrays)
+    return all(x.dtype == np.float32 and x.flags.carray for x in arrays)
 
 
 def address(x: Array) -> int:

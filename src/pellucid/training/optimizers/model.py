@@ -47,7 +47,7 @@ def _whole(x: Array, dtype: Any) -> Array:
     """Return x in one piece of writeable memory, a copy only where it is not."""
     if not isinstance(x, np.ndarray):
         return namespace(x).astype(x, dtype, copy=False)
-    if x.dtype == dtype and x.flags.c_contiguous and x.flags.writeable:
+    if x.dtype == dtype and x.flags.carray:
         return x
     return np.require(x, dtype, ["C", "W"])
 
@@ -137,16 +137,15 @@ class ModelOptimizer:
         """
         if not (math.isfinite(lr) and math.isfinite(scale)):
             raise ValueError(f"lr and scale must be finite, got {lr} and {scale}")
-        for name, slot in self._slots.items():
-            if slot.parameter.grad is not None:
-                check_gradient(slot.parameter.grad, slot.parameter.shape, name)
+        stepped = [(name, s) for name, s in self._slots.items() if s.parameter.grad is not None]
+        for name, slot in stepped:
+            check_gradient(slot.parameter.grad, slot.parameter.shape, name)
         alike: dict[Any, tuple[Optimizer, list[_Slot]]] = {}
-        for name, slot in self._slots.items():
-            if slot.parameter.grad is not None:
-                slot.step += 1
-                owner = self.optimizer.of(name, slot.parameter.shape)
-                key = id(owner), slot.parameter.learnt.dtype
-                alike.setdefault(key, (owner, []))[1].append(slot)
+        for name, slot in stepped:
+            slot.step += 1
+            owner = self.optimizer.of(name, slot.parameter.shape)
+            key = id(owner), slot.parameter.learnt.dtype
+            alike.setdefault(key, (owner, []))[1].append(slot)
         for owner, slots in alike.values():
             self._step(owner, slots, float(lr), float(scale))
             for slot in slots:
