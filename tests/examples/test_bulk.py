@@ -1,4 +1,4 @@
-"""The examples that answer many texts: each prints what one process answers."""
+"""Bulk inference on engines that exist: each example prints what one process answers."""
 
 from __future__ import annotations
 
@@ -28,23 +28,6 @@ def test_answers_equal_those_of_one_process(engine: str, tmp_path: Path) -> None
     example = EXAMPLES / f"bulk_{engine}.py"
     assert len(example.read_text(encoding="utf-8").partition("__main__")[2].splitlines()) <= 10
     assert printed(example, tmp_path, "model", "texts.txt") == model.best(LINES)
-
-
-def test_more_pairs_are_what_two_models_write(tmp_path: Path) -> None:
-    model = pellucid.load(write_model(tmp_path / "model"))
-    there, back = model.best(["oh", "her"]), model.best(["eel", "he"])
-    pairs = [("oh", "eel"), ("her", "he"), ("oh", there[0]), ("oh", "eel")]
-    (tmp_path / "pairs.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs), "utf-8")
-    header, *lines = printed(EXAMPLES / "more_pairs.py", tmp_path, "pairs.tsv", "model", "model")
-    expected = [
-        ("her", there[1]),
-        (back[0], "eel"),
-        (back[1], "he"),
-        (model.best(there)[0], there[0]),
-    ]
-    assert header == "source\ttarget"
-    assert lines == [f"{s}\t{t}" for s, t in expected if s and t]
-    assert lines
 
 
 def printed(example: Path, folder: Path, *arguments: str) -> list[str]:
