@@ -6,8 +6,15 @@ from pathlib import Path
 import pytest
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.data.files import LONGEST_LINE, read_lines, read_pairs, read_parallel, read_split
-from pellucid.data.pairs import TextPair
+from pellucid.data.files import (
+    LONGEST_LINE,
+    read_lines,
+    read_pairs,
+    read_parallel,
+    read_split,
+    with_more,
+)
+from pellucid.data.pairs import Splits, TextPair
 from pellucid.data.tokenizers import normaliser
 
 TWO = (TextPair("a b", ("x y",)), TextPair("c", ("z",)))
@@ -221,6 +228,17 @@ def test_files_for_every_side(tmp_path: Path) -> None:
     split = read_split([train], parallel, [train], held_out=0.5)
     assert (len(split.train), split.valid, len(split.test)) == (5, TWO, 5)
     assert len(read_split([train], held_out=0).train) == 5
+
+
+def test_more_pairs_join_the_training_pairs_unless_their_source_is_held_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = Splits(TWO, (TextPair("held", ("h",)),), (TextPair("tested", ("t",)),))
+    assert with_more(given, ()) is given
+    more = [write(tmp_path, "a.tsv", "new\tn\nHELD\tx\n"), write(tmp_path, "b.tsv", "tested\ty\n")]
+    split = with_more(given, more, same=normaliser(["lowercase"]))
+    assert split == Splits((*TWO, TextPair("new", ("n",))), given.valid, given.test)
+    assert "2 of 3 further pairs" in caplog.text
 
 
 def test_too_few_pairs_to_hold_any_out(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Bulk inference on engines that exist: each example prints what one process answers."""
+"""The examples that answer many texts: each prints what one process answers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,31 @@ def test_answers_equal_those_of_one_process(engine: str, tmp_path: Path) -> None
     (tmp_path / "texts.txt").write_text("\n".join(LINES), encoding="utf-8")
     example = EXAMPLES / f"bulk_{engine}.py"
     assert len(example.read_text(encoding="utf-8").partition("__main__")[2].splitlines()) <= 10
+    assert printed(example, tmp_path, "model", "texts.txt") == model.best(LINES)
+
+
+def test_more_pairs_are_what_two_models_write(tmp_path: Path) -> None:
+    model = pellucid.load(write_model(tmp_path / "model"))
+    there, back = model.best(["oh", "her"]), model.best(["eel", "he"])
+    pairs = [("oh", "eel"), ("her", "he"), ("oh", there[0]), ("oh", "eel")]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs), "utf-8")
+    header, *lines = printed(EXAMPLES / "more_pairs.py", tmp_path, "pairs.tsv", "model", "model")
+    expected = [
+        ("her", there[1]),
+        (back[0], "eel"),
+        (back[1], "he"),
+        (model.best(there)[0], there[0]),
+    ]
+    assert header == "source\ttarget"
+    assert lines == [f"{s}\t{t}" for s, t in expected if s and t]
+    assert lines
+
+
+def printed(example: Path, folder: Path, *arguments: str) -> list[str]:
+    """Return the lines that an example prints, run in a folder."""
     done = subprocess.run(
-        [sys.executable, str(example), "model", "texts.txt"],
-        cwd=tmp_path,
+        [sys.executable, str(example), *arguments],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(SOURCE), "PELLUCID_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -37,7 +59,7 @@ def test_answers_equal_those_of_one_process(engine: str, tmp_path: Path) -> None
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == model.best(LINES)
+    return done.stdout.splitlines()
 
 
 def test_every_example_of_an_engine_is_run() -> None:

@@ -46,14 +46,19 @@ def test_a_training_step_of_the_packed_model_runs_on_kernels(chosen: dict[str, b
     assert {name for name, fused in chosen.items() if fused} == kernels.FUSED & chosen.keys()
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
+MODERN: dict[str, Any] = {"norm_type": "rms_norm", "positions": "rotary", "qk_norm": True}
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize(
+    ("activation", "parts"), [("relu", {}), ("gelu", {}), ("swiglu", MODERN), ("geglu", MODERN)]
+)
 def test_the_kernels_take_everything_inside_a_model(
-    activation: Any, norm: Any, chosen: dict[str, bool]
+    activation: Any, parts: dict[str, Any], norm: Any, chosen: dict[str, bool]
 ) -> None:
     config = MaskedLMConfig(
         vocab_size=53, d_model=24, num_attention_heads=3, ffn_dim=41, masked_share=1.0,
-        activation_function=activation, norm=norm,
+        activation_function=activation, norm=norm, **parts,
     )  # fmt: skip
     text = Packed.of([list(range(3, 29)), [7] * 31])
     _, backward = MaskedLM(config).loss(Batch(Packed.of([[], []]), text), Rng(1))
@@ -90,6 +95,8 @@ CALLS = {
     "linear_cross_entropy": lambda x, index: (x, x, None, index),
     "linear_r_drop": lambda x, index: (np.concatenate([x, x]), x, None, index),
     "packed_attention": lambda x, index: (*[x[:, None]] * 3, *[np.array([0, len(x)])] * 2),
+    "rms_norm": lambda x, index: (x,),
+    "rotary": lambda x, index: (x[:, None, :4], index),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import permutations
 from math import prod
 from typing import Any
@@ -16,8 +15,9 @@ from pellucid.core.rng import row_keys
 from pellucid.core.vjp import dispatch, pair
 from pellucid.kernels import add_dropout_norm
 from pellucid.ops.activations import ACTIVATIONS, Activation
+from pellucid.ops.rotary import PLAIN, Angles
 
-WITH_KERNEL = [name for name, a in ACTIVATIONS.items() if a.kernel and a.gates == 1]
+WITH_KERNEL = [name for name, a in ACTIVATIONS.items() if a.kernel]
 SHAPES = [(331, 53), (3, 7, 13), (1, 3), (2, 1009)]
 
 
@@ -34,7 +34,8 @@ def named(shape: tuple[int, ...]) -> Rng:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("affine", ["both", "weight", "none"])
-def test_add_dropout_norm(shape: tuple[int, ...], dropout: float, affine: str) -> None:
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
+def test_add_dropout_norm(shape: tuple[int, ...], dropout: float, affine: str, norm: str) -> None:
     x, residual, dy = draw(shape, 3)
     weight, bias = draw(shape[-1:], 2)
     args: tuple[Any, ...] = (
@@ -43,7 +44,8 @@ def test_add_dropout_norm(shape: tuple[int, ...], dropout: float, affine: str) -
         None if affine == "none" else weight,
         bias if affine == "both" else None,
     )
-    compare(ops.add_dropout_norm, args, {"dropout": dropout, "rng": named(shape), "eps": 0.1}, dy)
+    options = {"norm": norm, "dropout": dropout, "rng": named(shape), "eps": 0.1}
+    compare(ops.add_dropout_norm, args, options, dy)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -53,8 +55,8 @@ def test_add_dropout_norm(shape: tuple[int, ...], dropout: float, affine: str) -
 def test_bias_act_dropout(
     shape: tuple[int, ...], dropout: float, with_bias: bool, activation: str
 ) -> None:
-    x, dy = draw(shape, 2)
-    bias = draw(shape[-1:], 1)[0] if with_bias else None
+    (dy,), wide = draw(shape, 1), (*shape[:-1], shape[-1] * ACTIVATIONS[activation].gates)
+    (x,), (bias,) = draw(wide, 1), draw(wide[-1:], 1) if with_bias else [None]
     options = {"dropout": dropout, "rng": named(shape), "activation": activation}
     compare(ops.bias_act_dropout, (x * np.float32(3), bias), options, dy)
 
@@ -62,16 +64,19 @@ def test_bias_act_dropout(
 @pytest.mark.parametrize("activation", WITH_KERNEL)
 def test_activations_far_out(activation: str) -> None:
     x = np.array([[-np.inf, -1e30, -90, -5, -1e-40, 0, 1e-40, 5, 90, 1e30, np.inf]], np.float32)
-    compare(ops.bias_act_dropout, (x, None), {"activation": activation}, np.ones_like(x))
+    dy = np.ones_like(x)
+    x = np.concatenate([x, *[dy + dy] * (ACTIVATIONS[activation].gates - 1)], axis=-1)
+    compare(ops.bias_act_dropout, (x, None), {"activation": activation}, dy)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("affine", ["both", "weight", "none"])
-def test_layer_norm(shape: tuple[int, ...], affine: str) -> None:
+@pytest.mark.parametrize("norm", [ops.layer_norm, ops.rms_norm])
+def test_norms(shape: tuple[int, ...], affine: str, norm: Any) -> None:
     x, dy = draw(shape, 2)
     weight, bias = draw(shape[-1:], 2)
     args = (x, None if affine == "none" else weight, bias if affine == "both" else None, 0.1)
-    compare(ops.layer_norm, args, {}, dy)
+    compare(norm, args, {}, dy)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -81,7 +86,7 @@ def test_a_row_whose_variance_overflows_is_nan(large: float) -> None:
     x, dy = draw((3, 17), 2)
     nothing = np.zeros_like(x)
     x[1, :2] = large, -large
-    for f, args in ((ops.layer_norm, ()), (ops.add_dropout_norm, (nothing,))):
+    for f, args in ((ops.layer_norm, ()), (ops.rms_norm, ()), (ops.add_dropout_norm, (nothing,))):
         others = (x[::2].copy(), *(a[::2].copy() for a in args))
         for plan in (planned, page):
             y, dx, *_ = results(plan(f, x, *args), dy)
@@ -102,6 +107,16 @@ def test_an_epsilon_that_is_no_normal_number_is_left_to_the_page(eps: float) -> 
         y, _ = dispatch(f, x, *args, eps=eps)
         np.testing.assert_array_equal(y, f(x, *args, eps=eps)[0])
         assert not np.isnan(y).any()
+
+
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("angles", [PLAIN, Angles(500.0, 8.0, 1.0, 4.0, 64)])
+def test_rotary_and_norms_of_heads(strided: bool, angles: Angles) -> None:
+    (x,), (dy,), (weight,) = draw((41, 3, 28), 1), draw((41, 3, 14), 1), draw((14,), 1)
+    x = x[:, :, 14:] if strided else x[:, :, 14:].copy()
+    positions = np.arange(41) * 7 % 97
+    compare(ops.rotary, (x, positions, angles), {}, dy)
+    compare(ops.rms_norm, (x, weight), {}, dy)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -125,7 +140,7 @@ def test_embedding(padding_idx: int | None) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("activation", WITH_KERNEL)
 def test_activations_of_what_is_not_a_number(value: float, activation: str) -> None:
-    x = np.zeros((3, 5), np.float32)
+    x = np.ones((3, 6), np.float32)
     x[1, 2] = value
     np.testing.assert_array_equal(
         planned(ops.bias_act_dropout, x, None, activation=activation)()[0],
@@ -163,21 +178,17 @@ def test_an_activation_without_a_kernel_runs_the_page(monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(backward(dy)[0], dy * 2 * np.maximum(x, 0))
 
 
-def test_a_gated_activation_is_left_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    (x,) = draw((6, 10), 1)
-    gated = replace(ACTIVATIONS["silu"], gates=2)
-    monkeypatch.setitem(ACTIVATIONS, "silu", gated)
-    assert declined(ops.bias_act_dropout, x, None, activation="silu")
-
-
 def test_arrays_that_the_row_kernels_decline() -> None:
     (x,) = draw((6, 10), 1)
     for other in (x.astype(np.float64), x[:, ::2], np.asfortranarray(x), x[:0], x[:, 0]):
         assert declined(ops.bias_act_dropout, other, None)
         assert declined(ops.add_dropout_norm, other, other)
         assert declined(ops.layer_norm, other)
+        assert declined(ops.rms_norm, other)
         assert declined(ops.dropout, other, 0.5, Rng(0))
     assert declined(ops.bias_act_dropout, x, None, activation="sine")
+    assert declined(ops.bias_act_dropout, x[:, :9].copy(), None, activation="swiglu")
+    assert declined(ops.rotary, x[:, None, :9], np.arange(6))
     assert declined(ops.dropout, x, 0.0, Rng(0))
     assert declined(ops.embedding, np.zeros(3, np.int32), x)
     assert declined(ops.embedding, np.zeros(3, np.int64), x[:, :0])
@@ -199,7 +210,7 @@ def test_the_bits_of_a_norm_do_not_depend_on_where_its_arrays_lie() -> None:
     values["names"] = g.integers(0, 2**32, 4, np.uint32).view(np.float32)
     memory = np.zeros(4096, np.float32)
 
-    def bits(places: dict[str, int]) -> bytes:
+    def bits(centred: bool, places: dict[str, int]) -> bytes:
         a = {
             name: memory[places[name] : places[name] + prod(shape)].reshape(shape)
             for name, shape in shapes.items()
@@ -209,18 +220,19 @@ def test_the_bits_of_a_norm_do_not_depend_on_where_its_arrays_lie() -> None:
         a["sums"][...] = 0
         drawn = (a["names"].view(np.uint32), np.uint32(5), np.uint32(2**29), np.float32(1.14))
         add_dropout_norm._forward(
-            1, a["x"], a["residual"], a["gamma"], a["beta"], np.float32(1e-5), *drawn,
+            1, a["x"], a["residual"], a["gamma"], a["beta"], np.float32(1e-5), centred, *drawn,
             a["y"], a["x_hat"], a["inverse_std"],
         )  # fmt: skip
         add_dropout_norm._backward(
-            1, a["x"], a["x_hat"], a["inverse_std"], a["gamma"], *drawn,
+            1, a["x"], a["x_hat"], a["inverse_std"], a["gamma"], centred, *drawn,
             a["dx"], a["dresidual"], a["sums"],
         )  # fmt: skip
         return b"".join(array.tobytes() for array in a.values())
 
     apart = {name: 256 * i for i, name in enumerate(shapes)}
-    expected = bits(apart)
-    for first, second in permutations(shapes, 2):
-        for gap in (0, 3, 15, 16):
-            close = {first: 3000, second: 3000 + prod(shapes[first]) + gap}
-            assert bits(apart | close) == expected, (first, second, gap)
+    for centred in (True, False):
+        expected = bits(centred, apart)
+        for first, second in permutations(shapes, 2):
+            for gap in (0, 3, 15, 16):
+                close = {first: 3000, second: 3000 + prod(shapes[first]) + gap}
+                assert bits(centred, apart | close) == expected, (first, second, gap)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text
 from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import Splits, TextPair
@@ -31,6 +31,7 @@ from pellucid.training.experiment import (
     _settings,
     card,
     make_tokenizers,
+    read_material,
     scoring,
     train_run,
 )
@@ -260,3 +261,10 @@ def test_settings_that_came_later_are_left_out_at_the_value_of_before() -> None:
     assert "norm_type" not in _settings(config)["model"]
     changed = replace(config, model=replace(config.model, norm_type="rms_norm"))
     assert _settings(changed)["model"]["norm_type"] == "rms_norm"
+
+
+def test_more_pairs_and_a_file_of_texts_do_not_go_together(tmp_path: Path) -> None:
+    files = {"train": (tmp_path / "texts.txt",), "more": (tmp_path / "pairs.tsv",)}
+    given = DataConfig(**files, max_tokens=11)
+    with pytest.raises(UsageError, match="more is for pairs"):
+        read_material(RunConfig(data=given, **alone(CausalLMConfig)))

@@ -32,7 +32,7 @@ from pellucid.training.workers import Workers
 
 _log = logging.getLogger(__name__)
 
-LISTS = ("--data.train", "--data.valid", "--data.test", "--tokenizer.normalise")
+LISTS = ("--data.train", "--data.valid", "--data.test", "--data.more", "--tokenizer.normalise")
 INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}
 
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import logging
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import check_file
 from pellucid.core.settings import nearest
 from pellucid.data.pairs import Splits, TextPair, split_by_hash
+
+_log = logging.getLogger(__name__)
 
 LONGEST_LINE = 50_000
 """Characters. A line beyond it is not a sentence or two but a file of another kind."""
@@ -100,6 +104,30 @@ def read_split(
             "validation; give a validation file, or another share"
         )
     return Splits(split.train, split.valid, tested)
+
+
+def with_more(
+    pairs: Splits,
+    files: Sequence[Path],
+    columns: tuple[str, str] | None = None,
+    same: Callable[[str], str] = str,
+) -> Splits:
+    """Add the pairs of more files to the training pairs.
+
+    A pair with the source of a held-out pair, as `same` sees it, is left out, and counted in a
+    warning. Raises `UserError` for errors in the files.
+    """
+    if not files:
+        return pairs
+    more = [pair for path in files for pair in read_pairs(path, columns)]
+    held_out = {same(pair.source) for pair in (*pairs.valid, *pairs.test)}
+    kept = [pair for pair in more if same(pair.source) not in held_out]
+    if len(kept) < len(more):
+        _log.warning(
+            "%s of %s further pairs have the source of a held-out pair and are left out",
+            f"{len(more) - len(kept):,}", f"{len(more):,}",
+        )  # fmt: skip
+    return replace(pairs, train=(*pairs.train, *kept))
 
 
 def read_lines(path: Path) -> list[str]:

@@ -1,8 +1,9 @@
-"""LayerNorm(residual + dropout(x)) in one pass over memory, and its backward in one.
+"""norm(residual + dropout(x)) in one pass over memory, and its backward in one.
 
 A row of a few hundred numbers stays in the nearest cache while it is summed, normalised, scaled and
 shifted. Kept for backward: x̂ and 1 / √(σ² + ε), as on the page; the dropout bits are hashed again.
-The variance is that of the centred row, in a second sweep: E[x²] − μ² would cancel.
+The variance is that of the centred row, in a second sweep: E[x²] − μ² would cancel. For RMSNorm
+the means are 0.
 
 Where arrays lie close together in memory, LLVM runs a loop that writes number by number instead of
 by vectors. So that this changes no bits, a loop that sums writes nothing, and one that draws
@@ -39,6 +40,8 @@ _f = np.float32
 WIDEST = 1 << 14
 """Rows up to this width are summed here. Sums run along the row, so on long rows their rounding
 errors grow: at 2^18 numbers of mean 100 to five times those of the page, which adds in pairs."""
+CENTRED = {"layer_norm": True, "rms_norm": False}
+"""The norms computed here, and whether they subtract the row's mean."""
 
 
 def plan(
@@ -54,7 +57,7 @@ def plan(
 ) -> Run | None:
     """Plan `ops.add_dropout_norm` for float32 rows in one piece of memory, x and residual alike."""
     if not (
-        norm == "layer_norm"
+        norm in CENTRED
         and is_rows(x)
         and is_rows(residual)
         and x.shape == residual.shape
@@ -64,7 +67,7 @@ def plan(
     bits = dropout_bits(dropout, rng, x.shape[:-1])
     if bits is None:
         return None
-    return lambda: normalise(as_rows(x), residual, weight, bias, eps, bits)
+    return lambda: normalise(as_rows(x), residual, weight, bias, eps, bits, CENTRED[norm])
 
 
 def is_affine(weight: Array | None, bias: Array | None, width: int, eps: float) -> bool:
@@ -83,9 +86,15 @@ def is_affine(weight: Array | None, bias: Array | None, width: int, eps: float) 
 
 
 def normalise(
-    x: Array, residual: Array, weight: Array | None, bias: Array | None, eps: float, bits: Bits
+    x: Array,
+    residual: Array,
+    weight: Array | None,
+    bias: Array | None,
+    eps: float,
+    bits: Bits,
+    centred: bool,
 ) -> tuple[Array, Backward]:
-    """Return LayerNorm(residual + dropout(x)) and its backward; x: rows (T, E), or (0, E) for none.
+    """Return norm(residual + dropout(x)) and its backward; x: rows (T, E), or (0, E) for none.
 
     `backward(dy)` gives dx, dresidual (one array if nothing was dropped), dweight, dbias.
     """
@@ -94,15 +103,16 @@ def normalise(
     y, x_hat = np.empty_like(rows), np.empty_like(rows)
     inverse_std = np.empty(len(rows), np.float32)
     _forward(
-        row_tasks(*rows.shape), x, rows, gamma, beta, np.float32(eps), *bits, y, x_hat, inverse_std
-    )
+        row_tasks(*rows.shape),
+        x, rows, gamma, beta, np.float32(eps), centred, *bits, y, x_hat, inverse_std,
+    )  # fmt: skip
 
     def backward(dy: Array) -> Any:
         dy_rows, dresidual = gradient_rows(dy, shape), np.empty_like(x_hat)
         dx = np.empty_like(x_hat) if bits.threshold else dresidual
         tasks = sum_tasks(*rows.shape)
         sums = np.zeros((tasks, 2, width), np.float32)
-        _backward(tasks, dy_rows, x_hat, inverse_std, gamma, *bits, dx, dresidual, sums)
+        _backward(tasks, dy_rows, x_hat, inverse_std, gamma, centred, *bits, dx, dresidual, sums)
         dweight, dbias = sums.sum(axis=0)
         return (
             dx.reshape(shape),
@@ -115,11 +125,12 @@ def normalise(
 
 
 @threads.parallel(
-    "f4[:,::1],f4[:,::1],f4[::1],f4[::1],f4,u4[::1],u4,u4,f4,f4[:,::1],f4[:,::1],f4[::1]"
+    "f4[:,::1],f4[:,::1],f4[::1],f4[::1],f4,b1,u4[::1],u4,u4,f4,f4[:,::1],f4[:,::1],f4[::1]"
 )
 def _forward(
-    task, tasks, x, residual, gamma, beta, eps, names, site, threshold, scale, y, x_hat, inverse_std
-):
+    task, tasks, x, residual, gamma, beta, eps, centred,
+    names, site, threshold, scale, y, x_hat, inverse_std,
+):  # fmt: skip
     begin, end = threads.slice_of(task, tasks, len(residual))
     width = x.shape[1]
     per_number = _f(1.0) / _f(width)
@@ -140,7 +151,7 @@ def _forward(
         total = _f(0.0)
         for j in range(width):
             total += x_hat[i, j]
-        mu = total * per_number
+        mu = total * per_number if centred else _f(0.0)
         squares = _f(0.0)
         for j in range(width):
             c = x_hat[i, j] - mu
@@ -154,11 +165,12 @@ def _forward(
 
 
 @threads.parallel(
-    "f4[:,::1],f4[:,::1],f4[::1],f4[::1],u4[::1],u4,u4,f4,f4[:,::1],f4[:,::1],f4[:,:,::1]"
+    "f4[:,::1],f4[:,::1],f4[::1],f4[::1],b1,u4[::1],u4,u4,f4,f4[:,::1],f4[:,::1],f4[:,:,::1]"
 )
 def _backward(
-    task, tasks, dy, x_hat, inverse_std, gamma, names, site, threshold, scale, dx, dresidual, sums
-):
+    task, tasks, dy, x_hat, inverse_std, gamma, centred,
+    names, site, threshold, scale, dx, dresidual, sums,
+):  # fmt: skip
     begin, end = threads.slice_of(task, tasks, len(dy))
     dgamma, dbeta = sums[task, 0], sums[task, 1]
     width = dy.shape[1]
@@ -172,7 +184,8 @@ def _backward(
         for j in range(width):
             dbeta[j] += dy[i, j]
             dgamma[j] += dy[i, j] * x_hat[i, j]
-        mean_g, mean_gx, r = mean_g * per_number, mean_gx * per_number, inverse_std[i]
+        mean_g = mean_g * per_number if centred else _f(0.0)
+        mean_gx, r = mean_gx * per_number, inverse_std[i]
         for j in range(width):
             dresidual[i, j] = (dy[i, j] * gamma[j] - mean_g - x_hat[i, j] * mean_gx) * r
         if threshold:

@@ -2,7 +2,8 @@
 
 The loops are compiled for one activation at a time, with its `value` and `slope` (see
 `activations`) inside, so that they vectorise. Backward reads x, and draws the dropout bits again;
-for ReLU it reads nothing but the output, which the next layer keeps anyway.
+for ReLU it reads nothing but the output, which the next layer keeps anyway. A gated activation
+has its gate's `value` and `slope`, and loops of its own.
 """
 
 from __future__ import annotations
@@ -44,36 +45,39 @@ def plan(
     dropout: float = 0.0,
     rng: Rng | None = None,
 ) -> Run | None:
-    """Plan `ops.bias_act_dropout` for float32 rows and an elementwise activation with a kernel."""
+    """Plan `ops.bias_act_dropout` for float32 rows and an activation with a kernel."""
     record = ACTIVATIONS.get(activation)
     if (
         record is None
         or record.kernel is None
-        or record.gates != 1
         or not is_rows(x)
         or not is_vector(bias, x.shape[-1])
+        or x.shape[-1] % record.gates
     ):
         return None
     bits = dropout_bits(dropout, rng, x.shape[:-1])
     if bits is None:
         return None
-    rows, b, shape = as_rows(x), as_vector(bias, x.shape[-1], 0.0), x.shape
+    rows, b, gated = as_rows(x), as_vector(bias, x.shape[-1], 0.0), record.gates == 2
+    shape = (*x.shape[:-1], x.shape[-1] // record.gates)
     from_output = hasattr(_module(activation), "gradient_from_output")
 
     def run() -> tuple[Array, Any]:
-        y = np.empty_like(rows)
-        _forward(activation)(row_tasks(*rows.shape), rows, b, *bits, y)
+        y = np.empty((len(rows), shape[-1]), np.float32)
+        compute = (_gated_forward if gated else _forward)(activation)
+        compute(row_tasks(*rows.shape), rows, b, *bits, y)
         # what backward reads
         kept = (y, bits.scale) if from_output else (rows, b, *bits)
-        differentiate = (_backward_from_output if from_output else _backward)(activation)
+        made = _gated_backward if gated else _backward_from_output if from_output else _backward
+        differentiate = made(activation)
 
         def backward(dy: Array) -> tuple[Array, Array | None]:
             """Return dx and dbias."""
             dy_rows = gradient_rows(dy, shape)
             tasks = sum_tasks(*rows.shape)
-            dx, sums = np.empty_like(dy_rows), np.zeros((tasks, shape[-1]), np.float32)
+            dx, sums = np.empty_like(rows), np.zeros((tasks, x.shape[-1]), np.float32)
             differentiate(tasks, dy_rows, *kept, dx, sums)
-            return dx.reshape(shape), None if bias is None else sums.sum(axis=0)
+            return dx.reshape(x.shape), None if bias is None else sums.sum(axis=0)
 
         y = y.reshape(shape)
         return read_only(y) if from_output else y, backward
@@ -150,3 +154,51 @@ def _backward_from_output(activation: str) -> threads.ParallelKernel:
 
     signature = "f4[:,::1],f4[:,::1],f4,f4[:,::1],f4[:,::1]"
     return threads.parallel(signature)(_named("_backward_from_output", activation, backward))
+
+
+@cache
+def _gated_forward(activation: str) -> threads.ParallelKernel:
+    """Return the kernel of y = dropout(gate(a + b_a) ⊙ (c + b_c)), where x = [a, c]."""
+    value = _module(activation).value
+
+    def forward(task, tasks, x, bias, names, site, threshold, scale, y):
+        begin, end = threads.slice_of(task, tasks, len(x))
+        half = y.shape[1]
+        for i in range(begin, end):
+            for j in range(half):
+                y[i, j] = value(x[i, j] + bias[j]) * (x[i, half + j] + bias[half + j])
+            if threshold:
+                start = row_start(names, i, site)
+                for j in range(half):
+                    kept = channel_bits(start, np.uint32(j)) >= threshold
+                    y[i, j] = y[i, j] * scale if kept else _f(0.0)
+
+    signature = "f4[:,::1],f4[::1],u4[::1],u4,u4,f4,f4[:,::1]"
+    return threads.parallel(signature)(_named("_gated_forward", activation, forward))
+
+
+@cache
+def _gated_backward(activation: str) -> threads.ParallelKernel:
+    """Return the kernel of dx = [da, dc] from x, and of its sum over each task's rows."""
+    value, slope = _module(activation).value, _module(activation).slope
+
+    def backward(task, tasks, dy, x, bias, names, site, threshold, scale, dx, sums):
+        begin, end = threads.slice_of(task, tasks, len(x))
+        half, dbias = dy.shape[1], sums[task]
+        for i in range(begin, end):
+            for j in range(half):
+                dx[i, j] = dy[i, j]
+            if threshold:
+                start = row_start(names, i, site)
+                for j in range(half):
+                    kept = channel_bits(start, np.uint32(j)) >= threshold
+                    dx[i, j] = dx[i, j] * scale if kept else _f(0.0)
+            for j in range(half):
+                a, c, d = x[i, j] + bias[j], x[i, half + j] + bias[half + j], dx[i, j]
+                dx[i, j] = d * c * slope(a)
+                dx[i, half + j] = d * value(a)
+            for j in range(2 * half):
+                dbias[j] += dx[i, j]
+
+    signature = "f4[:,::1],f4[:,::1],f4[::1],u4[::1],u4,u4,f4,f4[:,::1],f4[:,::1]"
+    return threads.parallel(signature)(_named("_gated_backward", activation, backward))

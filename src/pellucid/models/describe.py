@@ -300,7 +300,7 @@ class _Builder:
             yield Pooler(linear=self._linear("pooler", "d_model", "d_model"), **at)
         if masked and c.head:
             yield Transform(
-                linear=self._linear("head.dense", "d_model", "d_model"),
+                linear=self._linear("head.dense", self._gated("d_model"), "d_model"),
                 norm=self._norm(shape, "head.norm"),
                 activation=c.activation_function,
                 **at,
@@ -395,15 +395,10 @@ class _Builder:
 
     def _network(self, shape: StackShape, name: str) -> FeedForward:
         c = self.config
-        known = ACTIVATIONS.get(c.activation_function)  # readers refuse an unknown one by name
-        gates = 1 if known is None else known.gates
         return FeedForward(
             stack=shape.name,
             linear1=self._linear(
-                f"{name}.linear1",
-                "ffn_dim" if gates == 1 else gates * c.ffn_dim,
-                "d_model",
-                bias=c.linear_bias,
+                f"{name}.linear1", self._gated("ffn_dim"), "d_model", bias=c.linear_bias
             ),
             linear2=self._linear(f"{name}.linear2", "d_model", "ffn_dim", bias=c.linear_bias),
             activation=c.activation_function,
@@ -420,6 +415,13 @@ class _Builder:
             eps=c.layer_norm_eps,
             kind=c.norm_type,
         )
+
+    def _gated(self, axis: str) -> str | int:
+        """Return what the activation takes for so many outputs: a gated one takes twice that."""
+        known = ACTIVATIONS.get(self.config.activation_function)  # readers refuse an unknown one
+        gates = 1 if known is None else known.gates
+        width: int = getattr(self.config, axis)
+        return axis if gates == 1 else gates * width
 
     def _linear(self, name: str, out: str | int, into: str | int, bias: bool = True) -> Linear:
         return Linear(

@@ -26,6 +26,7 @@ from pellucid.models.inits import choose_inits, table_init
 from pellucid.models.layers import EncoderLayer, drop_layers, norm_of, share_relative_bias
 from pellucid.models.masking import mask_tokens
 from pellucid.models.output import LossSum, output_layer, output_loss
+from pellucid.nn.blocks import gates_of
 from pellucid.nn.module import Forward, single_use
 from pellucid.nn.recorder import Recorder
 
@@ -79,7 +80,9 @@ class MaskedHead(nn.Module):
 
     def __init__(self, config: MaskedLMConfig, dtype: Any) -> None:
         self.activation = config.activation_function
-        self.dense = nn.Linear(config.d_model, config.d_model, dtype=dtype, seed=None)
+        gates, width = gates_of(self.activation), config.d_model
+        self.dense = nn.Linear(width, gates * width, dtype=dtype, seed=None)
+        self.dense.weight.packed = (width,) * gates
         self.norm = norm_of(config, dtype)
 
     def forward(self, input: Array) -> Forward:

@@ -65,12 +65,16 @@ def rotary(x: Array, positions: Array, angles: Angles = PLAIN) -> tuple[Array, S
     """
     if x.shape[-1] % 2:
         raise ValueError(f"rotary pairs the numbers of a head, so D must be even; got {x.shape}")
-    xp = namespace(x, positions)
-    half = x.shape[-1] // 2
-    frequency = like(angles.frequencies(half), x)
-    theta = xp.astype(positions, xp.float64)[:, None, None] * frequency  # 1
-    saved = Saved(xp.astype(xp.cos(theta), x.dtype), xp.astype(xp.sin(theta), x.dtype))
+    saved = cos_sin(positions, x, angles)  # 1
     return _turned(x, saved.cos, saved.sin), saved  # 2
+
+
+def cos_sin(positions: Array, x: Array, angles: Angles) -> Saved:
+    """Return cos θ and sin θ of rows at these positions, for heads like x; found in float64."""
+    xp = namespace(x, positions)
+    frequency = like(angles.frequencies(x.shape[-1] // 2), x)
+    theta = xp.astype(positions, xp.float64)[:, None, None] * frequency
+    return Saved(xp.astype(xp.cos(theta), x.dtype), xp.astype(xp.sin(theta), x.dtype))
 
 
 def rotary_backward(dy: Array, saved: Saved) -> Array:

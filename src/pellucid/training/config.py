@@ -66,6 +66,9 @@ class DataConfig:
     """Validation pairs, which choose the best weights, likewise; unset: a share of the sources."""
     test: tuple[Path, ...] = ()
     """Test pairs, which `pellucid evaluate` scores on, likewise; unset: the validation pairs."""
+    more: tuple[Path, ...] = ()
+    """Files of further training pairs, each of pairs, such as a model's translations of the
+    sources. They are no part of the split; those whose source is held out are left out."""
     columns: tuple[str, str] | None = None
     """Names of the source's and the target's column or JSON key; unset: source and target."""
     held_out: float = 0.05

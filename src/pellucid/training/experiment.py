@@ -25,7 +25,7 @@ from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
 from pellucid.data.bpe_dropout import bpe_dropout
 from pellucid.data.corpora import find_corpus, load_corpus
-from pellucid.data.files import read_split
+from pellucid.data.files import read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, report_shared
 from pellucid.data.texts import as_texts, is_text_file, read_texts
 from pellucid.data.tokenizers import Tokenizer, normaliser, train_tokenizer
@@ -75,10 +75,10 @@ def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Splits:
     """Read the pairs that the settings name. Raises `UserError` naming file and line.
 
     Sources of a file that `same` makes one text are on one side of its split; the split of a
-    corpus depends on no setting.
+    corpus depends on no setting. `data.more` is added to the training pairs afterwards.
     """
     if config.train:
-        return read_split(
+        pairs = read_split(
             config.train,
             config.valid,
             config.test,
@@ -86,9 +86,11 @@ def read_data(config: DataConfig, same: Callable[[str], str] = str) -> Splits:
             columns=config.columns,
             same=same,
         )
-    if config.corpus:
-        return load_corpus(config.corpus, config.split or None)
-    raise UsageError("no training data: set data.corpus, or give files as data.train")
+    elif config.corpus:
+        pairs = load_corpus(config.corpus, config.split or None)
+    else:
+        raise UsageError("no training data: set data.corpus, or give files as data.train")
+    return with_more(pairs, config.more, config.columns, same)
 
 
 def read_material(config: RunConfig) -> Splits:
@@ -103,6 +105,8 @@ def read_material(config: RunConfig) -> Splits:
         report_shared(pairs, same)
         return pairs
     if is_text_file(data.train):
+        if data.more:
+            raise UsageError("data.more is for pairs; put its texts into the file of texts")
         return read_texts(data.train[0], data.valid, data.test, held_out=data.held_out, same=same)
     return as_texts(read_data(data, same), same)
 
