@@ -31,7 +31,11 @@ HOOKS = {
     "numba.core.compiler.CompilerBase",
     "numba.core.compiler.DefaultPassBuilder",
     "numba.core.compiler_machinery.register_pass",
+    "numba.core.typed_passes.InlineOverloads",  # inner_code: passes that nothing needs
+    "numba.core.typed_passes.NopythonRewrites",
+    "numba.core.untyped_passes.InlineClosureLikes",
     "numba.core.typed_passes.NativeLowering",
+    "numba.core.typing.context.Context",  # inner_code: the types of calls, remembered
     "numba.core.cgutils.alloca_once",  # thread_pool, tile: emitting LLVM
     "numba.core.cgutils.gep_inbounds",
     "numba.core.cgutils.get_or_insert_function",

@@ -27,7 +27,7 @@ def reported(kernel):
 Kernel.compile = reported
 
 model, settings = Seq2Seq(Seq2SeqConfig(17, 19)), TrainingConfig(steps=1)
-batch = Batch(Packed.of([[5, 3, 11]]), Packed.of([[1, 7, 13, 2]]))
+batch = Batch(Packed.of([[5, 3, 11] * 4]), Packed.of([[1, *[7, 13] * 5, 2]]))
 optimizer = ModelOptimizer(model.named_parameters(), settings.optimizer)
 train_step(model, optimizer, batch, settings, step=1, lr=1e-3)
 """
@@ -38,8 +38,8 @@ def test_the_order_is_that_of_a_training_step_from_its_end() -> None:
         [sys.executable, "-c", STEP], env=os.environ | {"PELLUCID_THREADS": "1"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    used = reversed(done.stdout.split())
-    assert tuple(name for name in used if name in precompile.TRAINING) == precompile.TRAINING
+    used = tuple(reversed(done.stdout.split()))
+    assert tuple(name for name in used if not name.startswith("matmul.")) == precompile.TRAINING
 
 
 def test_the_process_finds_every_kernel() -> None:

@@ -18,7 +18,7 @@ from numba import njit
 from pellucid.kernels.backend import precompile
 from pellucid.kernels.backend.cache import KernelCache
 from pellucid.kernels.backend.compiling import compiling
-from pellucid.kernels.backend.inner_code import InnerCompiler, call_by_symbol
+from pellucid.kernels.backend.inner_code import InnerCompiler, KernelCompiler, call_by_symbol
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +86,7 @@ def _options(flags: frozenset[str]) -> dict[str, Any]:
         "fastmath": set(flags),
         "error_model": "numpy",
         "no_cfunc_wrapper": True,  # nobody calls them from C, and it would be compiled too
+        "pipeline_class": KernelCompiler,
     }
 
 
@@ -136,7 +137,9 @@ def inner(
     """
     options = _options(flags) | {"forceinline": always_inline}
     if signature is None:
-        inlined: Callable[[Callable[..., Any]], Any] = njit(**options, pipeline_class=InnerCompiler)
+        inlined: Callable[[Callable[..., Any]], Any] = njit(
+            **options | {"pipeline_class": InnerCompiler}
+        )
         return inlined
     options["no_cpython_wrapper"] = True
     return lambda f: _when_called(njit(**options)(f), f, signature)

@@ -1,9 +1,12 @@
-"""Functions that only kernels call: compiled into every kernel, or once for all of them.
+"""What Numba does to kernels and to the functions that only kernels call, and what it need not do.
 
 Numba optimises every function, writes a wrapper for calls from Python, compiles both to machine
 code, links the optimised function into its callers and optimises these. An inner function needs
 only the linking: it is optimised as a part of each kernel. A long function with one signature is
 compiled to machine code, and its callers link nothing but its name.
+
+For every `+` and every load, each time that it looks at them, Numba tries one rule after another
+until one fits the types. Here the rule that fitted is remembered.
 """
 
 from __future__ import annotations
@@ -11,15 +14,64 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from copy import copy
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, ClassVar
 
 import llvmlite.binding as llvm
 from numba import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
-from numba.core.typed_passes import NativeLowering
+from numba.core.typed_passes import InlineOverloads, NativeLowering, NopythonRewrites
+from numba.core.typing.context import Context
+from numba.core.untyped_passes import InlineClosureLikes
+
+
+class _Types(Context):
+    """Numba's context, which remembers the types of calls that are compiled nowhere else."""
+
+    _known: ClassVar[dict[Any, tuple[Any, Any]]] = {}
+
+    def __init__(self, context: Any) -> None:
+        self.__dict__ = context.__dict__
+
+    def _resolve_user_function_type(self, f: Any, args: Any, kws: Any, literals: Any = None) -> Any:
+        known = self._lookup_global(f)
+        kind = f if known is None else known
+        if type(kind) is not types.Function:
+            return super()._resolve_user_function_type(f, args, kws, literals)
+        key = id(kind), args, tuple(kws.items())
+        if key in self._known:
+            return self._known[key][1]
+        found = super()._resolve_user_function_type(f, args, kws, literals)
+        # What Numba compiles for a call it registers when the type is found.
+        if found is not None and kind.get_impl_key(found) is kind.typing_key:
+            self._known[key] = kind, found  # it holds `kind`, whose id is in the key
+        return found
+
+
+_types = cache(_Types)
+
+
+class KernelCompiler(CompilerBase):
+    """Numba's compiler, less what nothing here is written with: closures, expressions of arrays."""
+
+    lowering: Any = NativeLowering
+
+    def __init__(self, context: Any, *rest: Any) -> None:
+        super().__init__(context, *rest)
+        self.state.typingctx = _types(context)
+
+    def define_pipelines(self) -> list[Any]:
+        """Return the passes."""
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.passes = [
+            (self.lowering if one is NativeLowering else one, name)
+            for one, name in passes.passes
+            if one not in (InlineClosureLikes, InlineOverloads, NopythonRewrites)
+        ]
+        passes.finalize()
+        return [passes]
 
 
 class _InnerLibrary(JITCodeLibrary):
@@ -66,17 +118,10 @@ class _InnerLowering(NativeLowering):
         return True
 
 
-class InnerCompiler(CompilerBase):
-    """The default compiler with `_InnerLowering` for its last step."""
+class InnerCompiler(KernelCompiler):
+    """The compiler of inner functions that are linked."""
 
-    def define_pipelines(self) -> list[Any]:
-        """Return the passes."""
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.passes = [
-            (_InnerLowering if one is NativeLowering else one, name) for one, name in passes.passes
-        ]
-        passes.finalize()
-        return [passes]
+    lowering = _InnerLowering
 
 
 class _Symbol(JITCodeLibrary):

@@ -27,16 +27,19 @@ TRAINING = (
     "embedding._add",
     "flash._backward",
     "bias_act_dropout._backward_from_output.relu",
+    "linear._backward",
     "add_dropout_norm._backward",
     "linear_cross_entropy._chunk",
     "bias_act_dropout._forward.relu",
     "add_dropout_norm._forward",
     "flash._forward",
+    "linear._forward",
     "dropout._rows",
 )
-"""The kernels of a training step that take long to compile, the one needed last first.
+"""The kernels of a training step, the one needed last first.
 
-A third part is the argument of a function that makes kernels.
+Those of `matmul` are not among them: generating needs them too, and they are short. A third part is
+the argument of a function that makes kernels.
 """
 
 
