@@ -395,8 +395,7 @@ def parts(language: Language) -> str:
         names += [f"Hugging Face `{activation.huggingface[0]}`"] if activation.huggingface else []
         text = escaped(said(summary(activation.op.forward), language))
         text += f" ({say('gated')})" if activation.gates > 1 else ""
-        fused = bool(activation.kernel) and activation.gates == 1
-        known.append((f"`{activation.name}`", text, yes[fused], ", ".join(names)))
+        known.append((f"`{activation.name}`", text, yes[bool(activation.kernel)], ", ".join(names)))
     norms = [
         (
             f"`{norm.name}`",
@@ -408,7 +407,11 @@ def parts(language: Language) -> str:
     schemes = [
         (
             f"`{name}`",
-            "; ".join(say(how) for how in vars(scheme) if how != "name" and vars(scheme)[how]),
+            "; ".join(
+                say(how)
+                for how, is_so in vars(scheme).items()
+                if how not in ("name", "onnx") and is_so
+            ),
         )
         for name, scheme in POSITIONS.items()
     ]

@@ -104,7 +104,10 @@ def test_the_result_is_that_of_the_ordinary_step_to_rounding() -> None:
     assert tally.nats == pytest.approx(expected.nats, rel=1e-6)
     assert norm == pytest.approx(expected_norm, rel=1e-6)
     for (name, p), (_, q) in zip(learner.named_parameters(), other.named_parameters(), strict=True):
-        np.testing.assert_allclose(p.data, q.data, atol=2e-4, err_msg=name)
+        given, wanted = p.data, q.data
+        if name.endswith("in_proj_bias"):  # those of the keys learn nothing: Adam steps by rounding
+            given, wanted = (np.delete(x.reshape(3, -1), 1, axis=0) for x in (given, wanted))
+        np.testing.assert_allclose(given, wanted, atol=2e-4, err_msg=name)
 
 
 def test_bytes_of_a_step_are_those_of_a_ring() -> None:
