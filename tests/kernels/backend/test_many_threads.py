@@ -83,15 +83,17 @@ WORK: dict[str, Callable[[], list[Any]]] = {
     "products": products,
     "linear": lambda: both(ops.linear, normal(T, E), normal(F, E), normal(F)),
     "layer_norm": lambda: both(ops.layer_norm, normal(T, E), normal(E), normal(E)),
+    "rms_norm": lambda: both(ops.rms_norm, normal(T, E), normal(E)),
+    "rotary": lambda: both(ops.rotary, normal(4 * T, H, E // H), np.arange(4 * T)),
     "add_dropout_norm": lambda: both(
         ops.add_dropout_norm, normal(4 * T, E), normal(4 * T, E)[::1], normal(E), normal(E),
         dropout=0.3, rng=Rng(1),
     ),
     "bias_act_dropout": lambda: [
         x
-        for name in ("relu", "gelu")
+        for name in ("relu", "gelu", "swiglu")
         for x in both(
-            ops.bias_act_dropout, normal(4 * T, F), normal(F), activation=name, dropout=0.3,
+            ops.bias_act_dropout, normal(4 * T, 2 * F), normal(2 * F), activation=name, dropout=0.3,
             rng=Rng(2),
         )
     ],
