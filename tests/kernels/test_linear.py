@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from tests.kernels.compare import compare, declined, planned
@@ -61,19 +64,41 @@ def test_arrays_that_linear_declines(change: str) -> None:
     assert declined(ops.linear, x, weight)
 
 
-@pytest.mark.parametrize("m, k, n", [(3, 5, 7), (97, 300, 33), (1, 1, 1), (100, 513, 64)])
+SIZES = [(3, 5, 7), (97, 300, 33), (1, 1, 1), (100, 513, 64), (17, 1031, 541), (45, 2, 32 * 2)]
+
+
+@pytest.mark.parametrize("m, k, n", SIZES)
 def test_multiply_takes_either_layout_and_adds(m: int, k: int, n: int) -> None:
     a, b, bias = draw(m, k), draw(k, n), draw(n)
     exact = a.astype(np.float64) @ b
-    for left in (a, np.asfortranarray(a)):
+    wide = np.zeros((k, 1291), np.float32)  # rows of A's transpose that are far apart
+    wide[:, 11 : 11 + m] = a.T
+    for left in (a, np.asfortranarray(a), wide[:, 11 : 11 + m].T):
         for right in (b, np.asfortranarray(b)):
-            packed = matmul.panels(right)
-            c = matmul.multiply(left, packed, np.full((m, n), np.nan, np.float32))
-            np.testing.assert_allclose(c, exact, atol=1e-4)
-            matmul.multiply(left, packed, c, add=True)
-            np.testing.assert_allclose(c, 2 * exact, atol=2e-4)
-            matmul.multiply(left, packed, c, bias)
-            np.testing.assert_allclose(c, exact + bias, atol=1e-4)
+            ways = [matmul.panels(right)]
+            if right is b and matmul.is_near(k, n):
+                ways.append(b)
+            for way in ways:
+                c = matmul.multiply(left, way, np.full((m, n), np.nan, np.float32))
+                np.testing.assert_allclose(c, exact, atol=2e-4)
+                np.testing.assert_array_equal(c, matmul.multiply(a, ways[0], c.copy()))
+                matmul.multiply(left, way, c, add=True)
+                np.testing.assert_allclose(c, 2 * exact, atol=4e-4)
+                matmul.multiply(left, way, c, bias)
+                np.testing.assert_allclose(c, exact + bias, atol=2e-4)
+
+
+@pytest.mark.parametrize("m, k, n", SIZES)
+def test_multiply_sums_the_rows_of_a_transposed_array(m: int, k: int, n: int) -> None:
+    a, b, sums = np.asfortranarray(draw(m, k)), draw(k, n), np.full(m, np.nan, np.float32)
+    matmul.multiply(a, matmul.near_or_panels(b), np.empty((m, n), np.float32), sums=sums)
+    np.testing.assert_allclose(sums, a.sum(axis=1, dtype=np.float64), atol=2e-4)
+
+
+def test_rows_that_cannot_be_told_from_panels_are_copied() -> None:
+    assert matmul.is_near(7, 3 * matmul.WIDTH)
+    assert not matmul.is_near(3, 3 * matmul.WIDTH)
+    assert not matmul.is_near(7, matmul.FAR + 1)
 
 
 def test_multiply_writes_into_columns_of_a_larger_array() -> None:
@@ -83,3 +108,32 @@ def test_multiply_writes_into_columns_of_a_larger_array() -> None:
     np.testing.assert_allclose(whole[:, 7:18], a @ b, atol=1e-5)
     assert not whole[:, :7].any()
     assert not whole[:, 18:].any()
+
+
+GUARDED = """
+import ctypes, mmap
+import numpy as np
+from pellucid.kernels.backend import matmul
+
+def at_the_end(x):
+    pages = -(-x.nbytes // mmap.PAGESIZE)
+    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    end = pages * mmap.PAGESIZE
+    assert libc.mprotect(ctypes.c_void_p(start + end), mmap.PAGESIZE, 0) == 0
+    y = np.frombuffer(memory, x.dtype, x.size, end - x.nbytes).reshape(x.shape)
+    y[:] = x
+    return y
+
+for m, k, n in ((97, 300, 33), (17, 31, 481), (45, 2, 67)):
+    a, b = (at_the_end(np.ones(shape, np.float32)) for shape in ((k, m), (k, n)))
+    c, sums = np.empty((m, n), np.float32), np.empty(m, np.float32)
+    matmul.multiply(a.T, b, c, sums=sums)
+    assert (c == k).all() and (sums == k).all()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mprotect")
+def test_multiply_reads_nothing_behind_its_arrays() -> None:
+    subprocess.run([sys.executable, "-c", GUARDED], check=True)

@@ -44,27 +44,25 @@ class Products(NamedTuple):
 
 
 @inner()
-def times(a, k, w, at, c, panels):
-    """Add A[:, :k] W to C[:, : panels · WIDTH]; W is in panels from `at`."""
+def times(a, k, w, at, bias, c, panels):
+    """Write A[:, :k] W + b to C[:, : panels · WIDTH]; W is in panels from `at`, b from `bias`.
+
+    Where `bias` is negative, A[:, :k] W is added to C.
+    """
     m, a_row, c_row = len(a), a.shape[1], c.shape[1]
     for first in range(0, m, HEIGHT):
         height = min(HEIGHT, m - first)
         for start in range(0, k, DEPTH):
             depth = min(DEPTH, k - start)
             for panel in range(panels):
+                y = where(c, first * c_row + panel * WIDTH)
+                d, d_row = y, c_row
+                if start == 0 and bias >= 0:
+                    d, d_row = where(w, bias + panel * WIDTH), 0
                 product(
                     height, WIDTH, depth, where(a, first * a_row + start), a_row, 1,
-                    where(w, at + (panel * k + start) * WIDTH), WIDTH,
-                    where(c, first * c_row + panel * WIDTH), c_row, True,
+                    where(w, at + (panel * k + start) * WIDTH), WIDTH, y, c_row, d, d_row,
                 )  # fmt: skip
-
-
-@inner()
-def spread_bias(c, n, w, at):
-    """Set every row of C[:, :n] to a bias."""
-    for i in range(len(c)):
-        for j in range(0, n, LANES):
-            store(c, i * c.shape[1] + j, load(w, at + j))
 
 
 @inner()
@@ -88,14 +86,13 @@ def _keep(x, k, rounded):
 
 @inner()
 def _fill(x, rounded, k, w, at, bias, c, panels):
-    spread_bias(c, panels * WIDTH, w.floats, bias)
-    times(x, k, w.floats, at, c, panels)
+    times(x, k, w.floats, at, bias, c, panels)
 
 
 @inner()
 def _add(x, rounded, k, w, at, bias, c, panels):
     add_bias(c, w.floats, bias)
-    times(x, k, w.floats, at, c, panels)
+    times(x, k, w.floats, at, -1, c, panels)
 
 
 @inner()

@@ -303,7 +303,7 @@ def _forward(
                 width = padded(used)
                 product(m, width, depth, where(queries, 0), depth, 1,
                         where(keys, s * depth // KEYS * ROW), ROW, where(scores, 0), ROW,
-                        False)  # fmt: skip
+                        0, 0)  # fmt: skip
                 for i in range(m):
                     allowed = max(0, min(used, first + i + 1 - s)) if causal else used
                     key = _row_key(rows, q_first + first + i, head, site) if threshold else site
@@ -318,7 +318,7 @@ def _forward(
                     tops_now[i] = top
                     totals[i] += sum_
                 product(m, wide, used, where(scores, 0), ROW, 1, where(values, s * wide), wide,
-                        where(context, 0), wide, True)  # fmt: skip
+                        where(context, 0), wide, where(context, 0), wide)  # fmt: skip
             for i in range(m):
                 t = q_first + first + i
                 dead = totals[i] == _f(0.0)
@@ -374,9 +374,9 @@ def _backward(
             for first in range(s // QUERIES * QUERIES if causal else 0, length, QUERIES):
                 m = min(QUERIES, length - first)
                 product(m, width, depth, where(queries, first * narrow), narrow, 1,
-                        where(keys_t, 0), ROW, where(scores, 0), ROW, False)  # fmt: skip
+                        where(keys_t, 0), ROW, where(scores, 0), ROW, 0, 0)  # fmt: skip
                 product(m, width, depth_v, where(douts, first * wide), wide, 1,
-                        where(values_t, 0), ROW, where(dscores, 0), ROW, False)  # fmt: skip
+                        where(values_t, 0), ROW, where(dscores, 0), ROW, 0, 0)  # fmt: skip
                 for i in range(m):
                     t = q_first + first + i
                     allowed = max(0, min(used, first + i + 1 - s)) if causal else used
@@ -387,11 +387,12 @@ def _backward(
                         keep, p,
                     )  # fmt: skip
                 product(used, wide, m, where(scores, 0), 1, ROW, where(douts, first * wide), wide,
-                        where(dvalues, 0), wide, True)  # fmt: skip
+                        where(dvalues, 0), wide, where(dvalues, 0), wide)  # fmt: skip
                 product(used, narrow, m, where(dscores, 0), 1, ROW, where(queries, first * narrow),
-                        narrow, where(dkeys, 0), narrow, True)  # fmt: skip
+                        narrow, where(dkeys, 0), narrow, where(dkeys, 0), narrow)  # fmt: skip
                 product(m, narrow, used, where(dscores, 0), ROW, 1, where(keys, 0), narrow,
-                        where(dqueries, first * narrow), narrow, True)  # fmt: skip
+                        where(dqueries, first * narrow), narrow,
+                        where(dqueries, first * narrow), narrow)  # fmt: skip
             _scatter(dkeys, used, scale, dk, k_first + s, head)
             _scatter(dvalues, used, _f(1.0), dv, k_first + s, head)
         _scatter(dqueries, length, scale, dq, q_first, head)

@@ -13,6 +13,7 @@ from pellucid.kernels.backend.matmul import (
     copying_tasks,
     division,
     empty_panels,
+    is_near,
     multiply_task,
     pack,
 )
@@ -40,18 +41,18 @@ def plan(x: Array, weight: Array, bias: Array | None = None) -> Run | None:
 
     def run() -> tuple[Array, Any]:
         y, packed = np.empty((len(rows), outputs), np.float32), empty_panels(inputs, outputs)
-        copying, (tasks, columns) = copying_tasks(packed), division(len(rows), packed)
+        copying, (tasks, columns) = copying_tasks(packed), division(len(rows), inputs, outputs)
         _forward(copying, copying + tasks, columns, rows, w, b, packed, y)
 
         def backward(dy: Array) -> tuple[Array, Array, Array | None]:
             """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
             dy_rows = gradient_rows(dy, shape)
             dx, dweight, dbias = np.empty_like(rows), np.empty_like(w), np.empty_like(b)
-            for_dx, for_dw = empty_panels(outputs, inputs), empty_panels(len(rows), inputs)
-            first, second = copying_tasks(for_dx), copying_tasks(for_dw)
-            (third, columns), (fourth, columns_w) = (
-                division(len(rows), for_dx), division(outputs, for_dw),
-            )  # fmt: skip
+            for_dx, near = empty_panels(outputs, inputs), is_near(*rows.shape)
+            for_dw = rows if near else empty_panels(*rows.shape)
+            first, second = copying_tasks(for_dx), 0 if near else copying_tasks(for_dw)
+            third, columns = division(len(rows), outputs, inputs)
+            fourth, columns_w = division(outputs, len(rows), inputs)
             copying = first + second
             _backward(
                 copying, copying + third + fourth, first, third, columns, columns_w,
@@ -79,17 +80,17 @@ def _forward(task, copying, tasks, columns, x, weight, bias, packed, y):
 )
 def _backward(
     task, copying, tasks, for_w, for_dx, columns, columns_w,
-    dy, x, weight, packed_w, packed_x, dx, dweight, dbias,
+    dy, x, weight, packed_w, for_dw, dx, dweight, dbias,
 ):  # fmt: skip
     nothing = dbias[:0]
     if task < for_w:
         pack(task, for_w, weight, packed_w)
     elif task < copying:
-        pack(task - for_w, copying - for_w, x, packed_x)
+        pack(task - for_w, copying - for_w, x, for_dw)
     elif task < copying + for_dx:
         multiply_task(task - copying, for_dx, columns, dy, packed_w, dx, nothing, False, nothing)
     else:
         done = copying + for_dx
         multiply_task(
-            task - done, tasks - done, columns_w, dy.T, packed_x, dweight, nothing, False, dbias
+            task - done, tasks - done, columns_w, dy.T, for_dw, dweight, nothing, False, dbias
         )

@@ -17,7 +17,7 @@ from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
-from pellucid.kernels.backend.matmul import HEIGHT, multiply, multiply_rows, panels
+from pellucid.kernels.backend.matmul import HEIGHT, multiply, multiply_rows, near_or_panels, panels
 from pellucid.kernels.backend.rows import is_rows, is_vector, writeable
 from pellucid.kernels.backend.simd import LANES, choose, full, highest, load, store, total
 from pellucid.kernels.backend.tile import ROWS
@@ -28,7 +28,6 @@ NOTHING = np.empty(0, np.float32)
 # Logits held at a time. A chunk adds to the whole of dW, so it has many rows; an allocation of over
 # 32 MB would be returned to the system and cleared by it each time.
 HELD = 7_500_000
-_SLICE = HEIGHT  # rows of logits, at most, that one task takes through all three steps
 
 
 def plan(
@@ -82,6 +81,13 @@ def plan(
     return run
 
 
+def slices(rows: int) -> int:
+    """Return into how many slices to cut rows of logits, of at most HEIGHT: as many each thread."""
+    count = threads.count()
+    wanted = -(-rows // (HEIGHT * count)) * count
+    return max(1, min(wanted, rows // ROWS))
+
+
 def _with_gradients(
     x: Array,
     weight: Array,
@@ -104,12 +110,11 @@ def _with_gradients(
     for begin in range(0, rows, held):
         chunk = slice(begin, begin + held)
         dlogits = logits[: len(x[chunk])]
-        tasks = max(-(-len(dlogits) // _SLICE), min(threads.count(), len(dlogits) // ROWS))
         _chunk(
-            tasks, x[chunk], to_logits, to_dx, bias, target[chunk],
+            slices(len(dlogits)), x[chunk], to_logits, to_dx, bias, target[chunk],
             ignore_index, smoothing, z_loss, dlogits, losses[chunk], dx[chunk],
         )  # fmt: skip
-        multiply(dlogits.T, panels(x[chunk]), dweight, add=begin > 0, sums=sums)
+        multiply(dlogits.T, near_or_panels(x[chunk]), dweight, add=begin > 0, sums=sums)
         dbias += sums
     return np.asarray(losses.sum(), np.float32), dx, dweight, dbias
 

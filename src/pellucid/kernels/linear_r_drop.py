@@ -14,11 +14,10 @@ from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import EXACT, inner
 from pellucid.kernels.backend.math import exp
-from pellucid.kernels.backend.matmul import HEIGHT, multiply, multiply_rows, panels
+from pellucid.kernels.backend.matmul import multiply, multiply_rows, near_or_panels, panels
 from pellucid.kernels.backend.rows import is_rows, is_vector, writeable
 from pellucid.kernels.backend.simd import LANES, choose, full, highest, load, store, total
-from pellucid.kernels.backend.tile import ROWS
-from pellucid.kernels.linear_cross_entropy import HELD, NOTHING
+from pellucid.kernels.linear_cross_entropy import HELD, NOTHING, slices
 
 Array = np.ndarray
 _f = np.float32
@@ -83,12 +82,11 @@ def _with_gradients(
         both = np.concatenate([x[begin:end], x[tokens + begin : tokens + end]])
         dboth = np.empty_like(both)
         dlogits = logits[: len(both)]
-        tasks = max(-(-len(both) // (2 * HEIGHT)), min(threads.count(), len(both) // ROWS))
         _chunk(
-            tasks, both, to_logits, to_dx, bias, target[begin:end], alpha, smoothing, dlogits,
-            losses[begin:end], dboth,
+            slices(end - begin), both, to_logits, to_dx, bias, target[begin:end], alpha, smoothing,
+            dlogits, losses[begin:end], dboth,
         )  # fmt: skip
-        multiply(dlogits.T, panels(both), dweight, add=begin > 0, sums=sums)
+        multiply(dlogits.T, near_or_panels(both), dweight, add=begin > 0, sums=sums)
         dbias += sums
         dx[begin:end], dx[tokens + begin : tokens + end] = np.split(dboth, 2)
     return np.asarray(losses.sum(), np.float32), dx, dweight, dbias

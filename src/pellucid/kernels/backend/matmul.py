@@ -2,9 +2,10 @@
 
 B is copied once into panels, each WIDTH columns wide and k long, so that the inner loop reads it in
 one stream and a piece of DEPTH rows stays in the nearest cache. HEIGHT rows of A stay in the second
-cache while all panels pass by; if A's rows do not have their numbers next to each other (a
-transposed array), that block of it is copied too. (Goto & van de Geijn 2008, less its last level:
-our k is short.)
+cache while all panels pass by. (Goto & van de Geijn 2008, less its last level: our k is short.)
+What is read in steps of more than FAR numbers is copied first, since such steps use few places of a
+cache: a block of A whose rows do not have their numbers next to each other (a transposed array),
+and B. A B with shorter rows can be read where it is.
 
 Why not NumPy's BLAS. It runs its own threads, which keep a processor busy for a while after every
 product, when our kernels want it. It chooses AVX2 code on processors with AVX-512 that are newer
@@ -22,10 +23,10 @@ from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.rows import writeable
-from pellucid.kernels.backend.simd import LANES, WIDTH, get, put, where
+from pellucid.kernels.backend.simd import LANES, WIDTH, full, get, load, put, store, where
 from pellucid.kernels.backend.tile import ROWS, product
 
-DEPTH, HEIGHT = 256, 96
+DEPTH, HEIGHT, FAR = 256, 96, 512
 _WORK = 1 << 19  # multiply-adds worth a separate task
 _COPIED = 1 << 12  # numbers copied, likewise
 
@@ -41,6 +42,19 @@ def panels(b: Array) -> Array:
     return packed
 
 
+def is_near(k: int, n: int) -> bool:
+    """Return whether B (k, n) can be read where it is.
+
+    Panels have k · WIDTH numbers in a row; that is how the two are told apart.
+    """
+    return n <= FAR and n != k * WIDTH
+
+
+def near_or_panels(b: Array) -> Array:
+    """Return B as `multiply` takes it: the array itself if it is near, else its panels."""
+    return writeable(b) if is_near(*b.shape) else panels(b)
+
+
 def empty_panels(k: int, n: int) -> Array:
     """Return memory for the panels of a matrix of this shape."""
     return np.empty((-(-n // WIDTH), k * WIDTH), np.float32)
@@ -53,23 +67,25 @@ def copying_tasks(packed: Array) -> int:
 
 def multiply(
     a: Array,
-    packed: Array,
+    b: Array,
     c: Array,
     bias: Array | None = None,
     add: bool = False,
     sums: Array | None = None,
 ) -> Array:
-    """Write A B (+ bias) into C (m, n), or add A B to it, and return C; B as from `panels`.
+    """Write A B (+ bias) into C (m, n), or add A B to it, and return C.
+
+    B comes from `panels`, or is the array itself if it is near (`is_near`).
 
     A has its numbers next to each other along one of its two axes, C along its rows. `sums` (m,)
     gets the sums of A's rows if A is a transposed array: its blocks are copied anyway.
     """
-    tasks, columns = division(len(a), packed)
+    tasks, columns = division(len(a), len(a.T), c.shape[1])
     _multiply(
         tasks,
         columns,
         a,
-        packed,
+        b,
         c,
         NOTHING if bias is None else bias,
         add,
@@ -78,15 +94,16 @@ def multiply(
     return c
 
 
-def division(rows: int, packed: Array) -> tuple[int, int]:
-    """Return into how many tasks to divide a product of so many rows, and in how many columns."""
-    work = rows * packed.size
+def division(m: int, k: int, n: int) -> tuple[int, int]:
+    """Return into how many tasks to divide a product of these sizes, and in how many columns."""
+    widths = -(-n // WIDTH)
+    work = m * k * widths * WIDTH
     if work < 2 * _WORK:
         return 1, 1
-    down = min(threads.task_count(work, _WORK), threads.task_count(rows, ROWS))
+    down = min(threads.task_count(work, _WORK), threads.task_count(m, ROWS))
     # Where there are too few rows for the threads, the panels are divided among the tasks too.
     right = threads.task_count(work // down, _WORK, most=-(-threads.count() // down))
-    right = min(right, max(len(packed), 1))
+    right = min(right, max(widths, 1))
     return down * right, right
 
 
@@ -96,8 +113,8 @@ def _pack(task, tasks, b, packed):
 
 
 @threads.parallel("i8,f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1]")
-def _multiply(task, tasks, columns, a, packed, c, bias, add, sums):
-    multiply_task(task, tasks, columns, a, packed, c, bias, add, sums)
+def _multiply(task, tasks, columns, a, b, c, bias, add, sums):
+    multiply_task(task, tasks, columns, a, b, c, bias, add, sums)
 
 
 @inner(signature="void(i8,i8,f4[:,:],f4[:,::1])")
@@ -123,56 +140,104 @@ def pack(task, tasks, b, packed):
 
 
 @inner()
-def multiply_task(task, tasks, columns, a, packed, c, bias, add, sums):
+def multiply_task(task, tasks, columns, a, b, c, bias, add, sums):
     """Do a task of `multiply`, of so many that `division` names."""
     begin, end = threads.slice_of(task // columns, tasks // columns, len(a))
-    left, right = threads.slice_of(task % columns, columns, len(packed))
-    multiply_rows(a, packed, c, bias, add, sums, begin, end, left, right)
+    left, right = threads.slice_of(task % columns, columns, (c.shape[1] + WIDTH - 1) // WIDTH)
+    multiply_rows(a, b, c, bias, add, sums, begin, end, left, right)
+
+
+@inner()
+def _sum_rows(a, at, a_step, height, depth, sums, first, add):
+    """Write the sums of a block's rows to `sums`, or add them; its columns are contiguous."""
+    partial = empty(HEIGHT, np.float32)
+    i = 0
+    while i + 2 * LANES <= height:  # an addition takes longer than the step from one to the next
+        x, y = full(_f(0.0)), full(_f(0.0))
+        for step in range(depth):
+            x = x + load(a, at + step * a_step + i)
+            y = y + load(a, at + step * a_step + i + LANES)
+        store(partial, i, x)
+        store(partial, i + LANES, y)
+        i += 2 * LANES
+    while i < height and height >= LANES:  # the last vector may overlap the one before
+        i = min(i, height - LANES)
+        x = full(_f(0.0))
+        for step in range(depth):
+            x = x + load(a, at + step * a_step + i)
+        store(partial, i, x)
+        i += LANES
+    while i < height:
+        partial[i] = _f(0.0)
+        for step in range(depth):
+            partial[i] += get(a, at + step * a_step + i)
+        i += 1
+    for i in range(height):
+        sums[first + i] = partial[i] + (sums[first + i] if add else _f(0.0))
+
+
+@inner()
+def _copy_block(a, at, a_step, height, depth, block):
+    """Copy a block whose columns are contiguous, one after another, to `block`."""
+    whole = height // LANES * LANES
+    for step in range(depth):
+        here, to = at + step * a_step, step * HEIGHT
+        for i in range(0, whole, LANES):
+            store(block, to + i, load(a, here + i))
+        for i in range(whole, height):
+            put(block, to + i, get(a, here + i))
 
 
 @inner(signature="void(f4[:,:],f4[:,::1],f4[:,:],f4[::1],b1,f4[::1],i8,i8,i8,i8)")
-def multiply_rows(a, packed, c, bias, add, sums, begin, end, left, right):
+def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
     """Do rows begin … end of `multiply` in panels left … right; empty `bias` or `sums` are none.
 
     Every element is one chain of multiply-adds, so its bits do not depend on how C is divided.
     """
     k, n = a.shape[1], c.shape[1]
     block = empty((DEPTH, HEIGHT), np.float32)
-    edge = empty((HEIGHT, WIDTH), np.float32)
+    edge, b_edge = empty((HEIGHT, WIDTH), np.float32), empty((DEPTH, WIDTH), np.float32)
+    near = b.shape[1] != k * WIDTH
+    b_row, b_panel = (n, WIDTH) if near else (WIDTH, k * WIDTH)
     a_row, a_step, c_row = a.strides[0] // 4, a.strides[1] // 4, c.strides[0] // 4
     biased, summed = bias.shape[0] > 0, sums.shape[0] > 0 and left == 0
-    partial = empty(HEIGHT, np.float32)
     for first in range(begin, end, HEIGHT):
         height = min(HEIGHT, end - first)
         for start in range(0, max(k, 1), DEPTH):
             depth = min(DEPTH, k - start)
-            adding = add or biased or start > 0
             x, x_at, x_row, x_step = a, first * a_row + start * a_step, a_row, 1
             if a_step != 1 or summed:
-                for i in range(height):
-                    partial[i] = _f(0.0)
-                for step in range(depth):
-                    for i in range(height):
-                        x_i = get(a, x_at + step * a_step + i)
-                        put(block, step * HEIGHT + i, x_i)
-                        partial[i] += x_i
-                for i in range(height if summed else 0):
-                    sums[first + i] = partial[i] + (_f(0.0) if start == 0 else sums[first + i])
-                x, x_at, x_row, x_step = block, 0, 1, HEIGHT
+                x_row, x_step = 1, a_step
+                if summed:
+                    _sum_rows(a, x_at, a_step, height, depth, sums, first, start > 0)
+                if a_step > FAR:
+                    _copy_block(a, x_at, a_step, height, depth, block)
+                    x, x_at, x_step = block, 0, HEIGHT
             for panel in range(left, right):
                 c_at, used = first * c_row + panel * WIDTH, min(WIDTH, n - panel * WIDTH)
-                for i in range(height if biased and start == 0 else 0):
-                    for j in range(used):
-                        put(c, c_at + i * c_row + j, bias[panel * WIDTH + j])
-                y, y_at, y_row = c, c_at, c_row
+                y, y_row, d, d_row = where(c, c_at), c_row, 0, 0
+                plus_bias = biased and start == 0
+                if plus_bias:
+                    d = where(bias, panel * WIDTH)
+                elif add or start > 0:
+                    d, d_row = y, y_row
                 if used < WIDTH:
-                    y, y_at, y_row = edge, 0, WIDTH
-                    for i in range(height if adding else 0):
+                    y, y_row = where(edge, 0), WIDTH
+                    for i in range(height if d else 0):
                         for j in range(used):
-                            put(edge, i * WIDTH + j, get(c, c_at + i * c_row + j))
-                b_at = (panel * k + start) * WIDTH
-                product(height, WIDTH, depth, where(x, x_at), x_row, x_step,
-                        where(packed, b_at), WIDTH, where(y, y_at), y_row, adding)  # fmt: skip
+                            c_ij = get(c, c_at + i * c_row + j)
+                            put(edge, i * WIDTH + j,
+                                get(bias, panel * WIDTH + j) if plus_bias else c_ij)  # fmt: skip
+                    d, d_row = y if d else 0, y_row
+                b_at = panel * b_panel + start * b_row
+                from_b, from_row = where(b, b_at), b_row
+                if near and used < WIDTH:
+                    from_b, from_row = where(b_edge, 0), WIDTH
+                    for step in range(depth):
+                        for j in range(used):
+                            put(b_edge, step * WIDTH + j, get(b, b_at + step * n + j))
+                product(height, WIDTH, depth, where(x, x_at), x_row, x_step, from_b, from_row,
+                        y, y_row, d, d_row)  # fmt: skip
                 for i in range(height if used < WIDTH else 0):
                     for j in range(used):
                         put(c, c_at + i * c_row + j, get(edge, i * WIDTH + j))

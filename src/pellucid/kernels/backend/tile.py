@@ -1,4 +1,4 @@
-"""The one small matrix product that the kernels share: C (+)= A B, register-blocked.
+"""The one small matrix product that the kernels share: C = A B or D + A B, register-blocked.
 
 Why not BLAS: attention multiplies matrices of 10 to 60 rows, for which a call costs as much as the
 product. Why not a triple loop: a compiler keeps no block of C in registers, so every multiply-add
@@ -46,8 +46,8 @@ def _store(builder: Any, value: Any, pointer: Any, offset: int) -> None:
 
 
 def _block(builder: Any, height: int, width: int, args: tuple[Any, ...]) -> None:
-    """Emit C[:height, :width·LANES] (+)= A B for one block, with C in registers."""
-    a, row_step, k_step, b, b_row, c, c_row, k, add = args
+    """Emit C[:height, :width·LANES] = (D +) A B for one block, with C in registers."""
+    a, row_step, k_step, b, b_row, c, c_row, k, d, d_row = args
     fma = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(_vec, [_vec] * 3), f"llvm.fma.v{LANES}f32"
     )
@@ -85,11 +85,12 @@ def _block(builder: Any, height: int, width: int, args: tuple[Any, ...]) -> None
         result.add_incoming(zero, before)
         result.add_incoming(after, loop)
         results.append(result)
-    with builder.if_else(add) as (adding, fresh):
+    with builder.if_else(cgutils.is_not_null(builder, d)) as (adding, fresh):
         with adding:
             # Added at the end, not started from: short sums first keep rounding small.
+            d_rows = [builder.gep(d, [builder.mul(d_row, _long(i))]) for i in range(height)]
             for (i, j), value in zip(cells, results, strict=True):
-                was = _load(builder, c_rows[i], j * LANES)
+                was = _load(builder, d_rows[i], j * LANES)
                 _store(builder, builder.fadd(was, value), c_rows[i], j * LANES)
         with fresh:
             for (i, j), value in zip(cells, results, strict=True):
@@ -105,7 +106,8 @@ def _block_function(module: Any, width: int) -> Any:
     if name in module.globals:
         return module.globals[name]
     pointer = ir.FloatType().as_pointer()
-    arguments = [_long, pointer, _long, _long, pointer, _long, pointer, _long, _long, ir.IntType(1)]
+    array = [pointer, _long, _long]
+    arguments = [_long, *array, pointer, _long, pointer, _long, _long, pointer, _long]
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
     function.linkage = "internal"
     function.attributes.add("noinline")
@@ -127,15 +129,14 @@ def _tile(width: int) -> Any:
     """Return the instruction that computes one block, `width` vectors wide, of 1 to ROWS rows."""
 
     @instruction
-    def tile(_context, height, a, row_step, k_step, b, b_row, c, c_row, k, add):
-        n = types.intp
-        signature = types.void(n, n, n, n, n, n, n, n, n, types.boolean)
+    def tile(_context, height, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row):
+        signature = types.void(*[types.intp] * 11)
 
         def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-            height, a, row_step, k_step, b, b_row, c, c_row, k, add = values
-            a, b, c = (builder.inttoptr(x, ir.FloatType().as_pointer()) for x in (a, b, c))
+            height, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row = values
+            a, b, c, d = (builder.inttoptr(x, ir.FloatType().as_pointer()) for x in (a, b, c, d))
             function = _block_function(builder.module, width)
-            builder.call(function, [height, a, row_step, k_step, b, b_row, c, c_row, k, add])
+            builder.call(function, [height, a, row_step, k_step, b, b_row, c, c_row, k, d, d_row])
             return context.get_dummy_value()
 
         return signature, emit
@@ -146,12 +147,13 @@ def _tile(width: int) -> Any:
 _narrow, _wide = _tile(1), _tile(2)
 
 
-@inner(signature="void(i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,b1)")
-def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, add):
-    """C (m, n) = A (m, k) B (k, n), added to C if `add`; n a multiple of LANES.
+@inner(signature="void(i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8,i8)")
+def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
+    """C (m, n) = D (m, n) + A (m, k) B (k, n), or A B where d is 0; n a multiple of LANES.
 
-    a, b and c are the addresses of their first numbers (`simd.where`), steps count floats:
-    A[i, l] is a + i·row_step + l·k_step, B[l, j] is b + l·b_row + j, C[i, j] is c + i·c_row + j.
+    a, b, c and d are the addresses of their first numbers (`simd.where`), steps count floats:
+    A[i, l] is a + i·row_step + l·k_step, B[l, j] is b + l·b_row + j, C[i, j] is c + i·c_row + j,
+    and D like C. D may be C itself, or one row for all (d_row = 0).
     Rows are divided evenly, so that no block has a single row while others have many.
     """
     blocks = (m + ROWS - 1) // ROWS
@@ -159,10 +161,14 @@ def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, add):
     for block in range(blocks):
         height = (m - row + blocks - block - 1) // (blocks - block)
         a_row, c_to = a + 4 * row * row_step, c + 4 * row * c_row
-        j = 0
+        d_from, j = d + 4 * row * d_row, 0
         while j + 2 * LANES <= n:
-            _wide(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k, add)
+            d_at = d_from + 4 * j if d else 0
+            _wide(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k,
+                  d_at, d_row)  # fmt: skip
             j += 2 * LANES
         if j < n:
-            _narrow(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k, add)
+            d_at = d_from + 4 * j if d else 0
+            _narrow(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k,
+                    d_at, d_row)  # fmt: skip
         row += height
