@@ -27,9 +27,12 @@ PUBLIC = {"numba.njit", "numba.types", "numba.extending", "numba.typeof", "llvml
 HOOKS = {
     "numba.core.caching.FunctionCache",  # cache: a stamp and a file name of our own
     "numba.core.caching.IndexDataCacheFile",
+    "numba.core.caching.NullCache",
     "numba.core.codegen.JITCodeLibrary",  # inner_code: no machine code, or nothing but a name
+    "numba.core.compiler.CompileResult",  # prepared: a kernel that another process wrote
     "numba.core.compiler.CompilerBase",
     "numba.core.compiler.DefaultPassBuilder",
+    "numba.core.compiler.compile_result",
     "numba.core.compiler_machinery.register_pass",
     "numba.core.typed_passes.InlineOverloads",  # inner_code: passes that nothing needs
     "numba.core.typed_passes.NopythonRewrites",
@@ -39,6 +42,7 @@ HOOKS = {
     "numba.core.cgutils.alloca_once",  # thread_pool, tile: emitting LLVM
     "numba.core.cgutils.gep_inbounds",
     "numba.core.cgutils.get_or_insert_function",
+    "numba.core.cgutils.is_not_null",
     "numba.core.cgutils.unpack_tuple",  # arrays: a new array
     "numba.core.imputils.impl_ret_new_ref",
     "numba.np.arrayobj._empty_nd_impl",

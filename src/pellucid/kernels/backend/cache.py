@@ -4,6 +4,9 @@ Numba stamps a cached kernel with the time and size of its source file and finds
 a comment recompiles a whole file, and an edit of another file that the kernel calls goes unnoticed.
 Here the stamp is a digest of code: of the kernel's own module and of every kernel module that
 it imports, directly or not, without comments, docstrings and line numbers.
+
+A kernel that is not in the cache is compiled from the text that comes with the package, if its
+digest is the same, else from its source.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from functools import cache
 from pickle import UnpicklingError
 from typing import Any
 
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
+
+from pellucid.kernels.backend import prepared
 
 _PACKAGES = ("pellucid.kernels", "pellucid.compiled")
 """Where code that is compiled comes from; other modules are called from Python only."""
@@ -33,23 +38,29 @@ class _Index(IndexDataCacheFile):
             return {}
 
 
+class Uncached(NullCache):
+    """No cache: a kernel is compiled at every start, from prepared text where there is one."""
+
+    def __init__(self, f: Callable[..., Any], digest: str) -> None:
+        self._key = full_name(f), digest
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        return prepared.load(*self._key, target_context)
+
+
 class KernelCache(FunctionCache):
     """Numba's cache of one function; `missing` is called where it does not have a signature.
 
-    `modules` names where the function's code comes from. Raises `RuntimeError` where Numba finds
-    no folder that can be written, `OSError` where there is no source code.
+    `digest` is that of its code. Raises `RuntimeError` where Numba finds no folder that can be
+    written.
     """
 
-    def __init__(
-        self, f: Callable[..., Any], modules: frozenset[str], missing: Callable[[], None]
-    ) -> None:
+    def __init__(self, f: Callable[..., Any], digest: str, missing: Callable[[], None]) -> None:
         super().__init__(f)
         python = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
         name = f"{f.__module__.rpartition('.')[2]}.{f.__qualname__}.{python}"
-        self._cache_file = _Index(
-            self._cache_path, name.replace("<", "").replace(">", ""), code_digest(modules)
-        )
-        self._missing = missing
+        self._cache_file = _Index(self._cache_path, name.replace("<", "").replace(">", ""), digest)
+        self._key, self._missing = (full_name(f), digest), missing
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         """The signature and the processor; the code is in the stamp."""
@@ -59,11 +70,22 @@ class KernelCache(FunctionCache):
         found = super().load_overload(sig, target_context)
         if found is None:
             self._missing()
+            found = prepared.load(*self._key, target_context)
+            if found is not None:
+                self.save_overload(sig, found)
         return found
 
 
+def full_name(f: Callable[..., Any]) -> str:
+    """Return the module and name of a kernel's function; every kernel has its own."""
+    return f"{f.__module__}.{f.__qualname__}"
+
+
 def code_digest(modules: frozenset[str]) -> str:
-    """Return a digest of the code of modules and of the kernel modules that they import."""
+    """Return a digest of the code of modules and of the kernel modules that they import.
+
+    Raises `OSError` where there is no source code.
+    """
     seen: dict[str, str] = {}
     left = sorted(modules)
     while left:

@@ -16,7 +16,7 @@ from typing import Any
 from numba import njit
 
 from pellucid.kernels.backend import precompile
-from pellucid.kernels.backend.cache import KernelCache
+from pellucid.kernels.backend.cache import KernelCache, Uncached, code_digest
 from pellucid.kernels.backend.compiling import compiling
 from pellucid.kernels.backend.inner_code import InnerCompiler, KernelCompiler, call_by_symbol
 
@@ -98,9 +98,13 @@ def _compiled(
     `missing` is called before it is compiled for the cache.
     """
     try:
-        dispatcher._cache = KernelCache(f, _modules(f), missing)
-    except (RuntimeError, OSError):  # no locator of Numba's has a place for it, or no source
+        digest = code_digest(_modules(f))
+        dispatcher._cache = KernelCache(f, digest, missing)
+    except OSError:  # no source
         _warn_uncached()
+    except RuntimeError:  # no locator of Numba's has a place for it
+        _warn_uncached()
+        dispatcher._cache = Uncached(f, digest)
     # Numba makes many objects that live on; looking through them for garbage takes a tenth.
     collecting = gc.isenabled()
     gc.disable()

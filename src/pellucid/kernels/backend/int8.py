@@ -25,8 +25,9 @@ from numba.np.arrayobj import make_array
 
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.simd import (
-    FEATURES,
     LANES,
+    PAIRS,
+    VNNI,
     WIDTH,
     choose,
     floats,
@@ -42,8 +43,6 @@ Array = np.ndarray
 
 GROUP = 4  # numbers of k that share a 32-bit lane
 STEP = 16  # k is padded to whole steps: four groups
-VNNI = ("+avx512vnni" if LANES == 16 else "+avxvnni") in FEATURES
-PAIRS = not VNNI and ("+avx512bw" if LANES == 16 else "+avx2") in FEATURES
 # Sums in registers, and beside them two vectors of weights and what the multiplication needs.
 ROWS = 8 if LANES == 16 else 6 if VNNI else 4
 

@@ -25,6 +25,9 @@ from numba.np.arrayobj import make_array
 _triple, _processor, _features = cpu_target.target_context.codegen().magic_tuple()
 FEATURES = frozenset(_features.split(","))
 LANES = 16 if "+avx512f" in FEATURES else 8
+VNNI = ("+avx512vnni" if LANES == 16 else "+avxvnni") in FEATURES
+PAIRS = not VNNI and ("+avx512bw" if LANES == 16 else "+avx2") in FEATURES
+"""What products of 8-bit integers are made of; see `int8`."""
 WIDTH = 2 * LANES
 """Columns of a panel, the part of a matrix that one pass of a product reads."""
 

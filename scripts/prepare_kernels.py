@@ -1,0 +1,128 @@
+"""Write the kernels that come with the package in LLVM's language; see `kernels/backend/prepared`.
+
+    python scripts/prepare_kernels.py
+
+It trains and generates with small models in a process for each kind of processor, with an empty
+cache, and keeps the text of every kernel that was compiled. The kinds are this processor, which
+must have AVX-512 and VNNI, the same without VNNI and one with AVX2. Run it after an edit of a
+kernel, or with a new Numba: a test says so. It takes two minutes.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.machinery import FileFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+SRC = Path(__file__).absolute().parents[1] / "src"
+FOLDER = SRC / "pellucid" / "kernels" / "prepared"
+AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma"}
+AVX512 = {"NUMBA_CPU_FEATURES": "+avx2,+fma,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"}
+MODELS: tuple[dict[str, Any], ...] = (
+    {},
+    {"activation_function": "gelu"},
+    {
+        "activation_function": "swiglu", "norm_type": "rms_norm", "positions": "rotary",
+        "qk_norm": True,
+    },
+)  # fmt: skip
+
+
+def use_kernels() -> Iterator[bytes]:
+    """Run the kernels that training and generation of the recipes' models need; yield results."""
+    from pellucid.compiled.engine import Engine
+    from pellucid.core.batch import Batch, Packed
+    from pellucid.generation import SearchConfig
+    from pellucid.models import Seq2Seq, Seq2SeqConfig
+    from pellucid.training.config import TrainingConfig
+    from pellucid.training.optimizers.model import ModelOptimizer
+    from pellucid.training.step import train_step
+
+    sources = Packed.of([[5, 3, 11] * 4, [7, 5]])
+    batch = Batch(sources, Packed.of([[1, *[7, 13] * 5, 2], [1, 3, 2]]))
+    for settings in MODELS:
+        model = Seq2Seq(Seq2SeqConfig(17, 19, d_model=32, num_attention_heads=2, **settings))
+        training = TrainingConfig(steps=1)
+        optimizer = ModelOptimizer(model.named_parameters(), training.optimizer)
+        train_step(model, optimizer, batch, training, step=1, lr=1e-3)
+        yield from (parameter.data.tobytes() for _, parameter in model.named_parameters())
+        for arithmetic in ("float32", "int8"):
+            engine = Engine(model.eval(), arithmetic)
+            for beam in (1, 2):
+                yield repr(engine.search(sources, SearchConfig(beam=beam, max_length=5))).encode()
+
+
+class Relative(SourceFileLoader):
+    """Modules whose code has a name relative to src: a kernel has it in the errors it raises."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        name = str(Path(path).relative_to(SRC))
+        return compile(self.get_data(path), name, "exec", dont_inherit=True)
+
+
+def find_relative(folder: str) -> FileFinder:
+    """Return what finds modules in a folder of src."""
+    if not Path(folder).is_relative_to(SRC):
+        raise ImportError(folder)
+    return FileFinder(folder, (Relative, [".py"]))
+
+
+def prepare() -> None:
+    """Compile what `use_kernels` needs from its source, and write it."""
+    sys.path_hooks.insert(0, find_relative)
+    sys.path_importer_cache.clear()
+
+    from numba.core import codegen
+
+    from pellucid.kernels.backend import precompile, prepared
+    from pellucid.kernels.backend.cache import KernelCache
+
+    texts: dict[Any, str] = {}
+    libraries: Any = codegen.JITCodeLibrary
+    caches: Any = KernelCache
+    optimize = libraries._optimize_final_module
+    entries = prepared.entries()  # those of the other kind with vectors of this width
+
+    def keep_text(library: Any) -> None:
+        texts[library] = str(library._final_module)
+        optimize(library)
+
+    def keep_entry(self: KernelCache, _signature: Any, compiled: Any) -> None:
+        name, digest = self._key
+        text = texts[compiled.library]
+        entries[prepared.key(name)] = prepared.Entry(digest, text, prepared.describe(compiled))
+
+    libraries._optimize_final_module = keep_text
+    caches.save_overload = keep_entry
+    prepared.entries = dict  # type: ignore[assignment]
+    precompile.begin = lambda missing: None
+    list(use_kernels())
+    prepared.write(entries)
+    assert str(SRC).encode() not in lzma.decompress(prepared.path().read_bytes())
+    size = prepared.path().stat().st_size
+    print(f"{prepared.path().name}: {len(entries)} kernels, {size / 1e3:.0f} kB")
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--this-kind"]:
+        prepare()
+        return
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    for environment in (AVX512, {}, AVX2):
+        with tempfile.TemporaryDirectory() as folder:
+            again = [sys.executable, str(Path(__file__).absolute()), "--this-kind"]
+            caches = {"NUMBA_CACHE_DIR": folder}
+            subprocess.run(again, env=os.environ | environment | caches, check=True, cwd=SRC)
+
+
+if __name__ == "__main__":
+    main()
