@@ -1,5 +1,8 @@
 """A step's operations, the rates they are held against, and where its time goes."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -24,6 +27,17 @@ def test_shares_are_parts_of_one_whole() -> None:
     assert set(shares) == {*bench.KINDS.values(), "elementwise", "Python"}
     assert sum(shares.values()) == pytest.approx(1.0)
     assert all(0 < share < 1 for share in shares.values())
+
+
+def test_no_kernel_that_multiplies_counts_as_elementwise() -> None:
+    files = Path(bench.__file__).parents[2].glob("kernels/*.py")
+    multiply = {
+        file.stem for file in files
+        if re.search(r"import .*\b(multiply_task|multiply_rows|product)\b", file.read_text("utf-8"))
+        or "multiply_task," in file.read_text("utf-8")
+    }  # fmt: skip
+    assert {"linear", "flash", "linear_cross_entropy"} <= multiply
+    assert multiply <= set(bench.KINDS) | {"linear_r_drop"}, "it is in no step that is measured"
 
 
 @pytest.mark.usefixtures("tiny")

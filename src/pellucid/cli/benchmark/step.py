@@ -22,6 +22,7 @@ N, V, E, H, F, LAYERS = 64, 10_000, 256, 8, 512, 3
 
 KINDS = {
     "matmul": "matrix products",
+    "linear": "matrix products",
     "linear_cross_entropy": "output layer and loss",
     "flash": "attention",
     "adam": "optimiser",
