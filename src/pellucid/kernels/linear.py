@@ -1,4 +1,4 @@
-"""x Wᵀ + b on the products of `matmul`; the bias is what the sums start from."""
+"""x Wᵀ + b on the products of `matmul`; the bias is added where the sums are written."""
 
 from __future__ import annotations
 

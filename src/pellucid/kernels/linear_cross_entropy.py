@@ -82,7 +82,7 @@ def plan(
 
 
 def slices(rows: int) -> int:
-    """Return into how many slices to cut rows of logits, of at most HEIGHT: as many each thread."""
+    """Return into how many slices of at most HEIGHT rows to cut logits, as many for each thread."""
     count = threads.count()
     wanted = -(-rows // (HEIGHT * count)) * count
     return max(1, min(wanted, rows // ROWS))

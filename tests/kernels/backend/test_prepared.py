@@ -60,6 +60,14 @@ def test_every_kernel_is_prepared_and_has_the_bits_of_its_source(
         assert run("source", tmp_path, environment)[0] == digest
 
 
+def test_only_entries_for_these_instructions_multiply_in_int8() -> None:
+    """A kernel without int8 in its name would be loaded on processors without VNNI too."""
+    texts = {name: entry.text for name, entry in prepared.entries().items()}
+    multiply = {name for name, text in texts.items() if "vpdpbusd" in text or "pmadd" in text}
+    assert all(name.endswith((" with vnni", " with pairs")) for name in multiply)
+    assert bool(multiply) == bool(texts)
+
+
 def test_nothing_is_used_that_was_made_of_other_code_or_with_other_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
