@@ -1,15 +1,24 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Both need only make and Python 3.11
 # or 3.12; everything else goes into .venv, from the lock files in requirements/ (hashes checked).
+# `make test-oracles` has an environment of its own, .venv-oracles, with PyTorch and other programs.
 # Without make: python3.11 -m venv .venv; .venv/bin/pip install '.[demo]'; .venv/bin/pellucid demo
 
-VENV   := .venv
-BIN    := $(VENV)/bin
-STAMPS := $(VENV)/made
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMPS  := $(VENV)/made
+ORACLES := .venv-oracles
+PIP     := python -m pip --disable-pip-version-check --quiet --quiet
 # pip resolves nothing here: the lock is complete, so --no-deps is both faster and stricter.
-LOCKED := install --require-hashes --no-deps --no-compile --requirement
+LOCKED  := install --require-hashes --no-deps --no-compile --requirement
+EDITABLE := install --no-deps --no-build-isolation --editable .
+# The version that the tests compare with. pip takes the build with CUDA, several GB, unless it knows
+# of another: TORCH='torch==2.13.0 OPTIONS OF PIP' names one, for example a wheel for CPUs.
+TORCH   := torch==2.13.0
+# As many processes as processors, with one thread each; tests marked `alone` run by themselves.
+PARALLEL := OMP_NUM_THREADS=1
+SPREAD  := -n auto --dist worksteal -m "not alone"
 
-.PHONY: help demo chat test docs wheel setup setup-demo moved lint types format lock clean
+.PHONY: help demo chat test test-oracles docs wheel setup setup-demo moved lint types format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -21,8 +30,13 @@ demo: setup-demo  ## Train two Transformers on real data, about five minutes wit
 chat: setup-demo  ## Train the Korean chatbot (five minutes; RECIPE=chatbot-ko-article: article 003's) and talk
 	@$(BIN)/pellucid chat --recipe $(or $(RECIPE),chatbot-ko)
 
-test: setup lint types  ## Lint, check the types, run the tests
-	@$(BIN)/python -m pytest
+test: setup lint types  ## Lint, check the types, run every test that needs nothing else
+	@$(BIN)/python -m pytest -m alone
+	@$(PARALLEL) $(BIN)/python -m pytest $(SPREAD)
+
+test-oracles: $(ORACLES)/made  ## Run the tests that compare with PyTorch and other programs (0.9 GB)
+	@$(ORACLES)/bin/python -m pytest --oracles -m alone
+	@$(PARALLEL) $(ORACLES)/bin/python -m pytest --oracles $(SPREAD)
 
 lint: setup
 	@$(BIN)/python -m ruff check .
@@ -66,18 +80,30 @@ setup-demo: $(STAMPS)/demo
 
 $(STAMPS)/dev: $(STAMPS)/demo requirements/dev.txt
 	@echo "Installing what the tests need into $(VENV)"
-	@$(PIP) $(LOCKED) requirements/dev.txt
+	@$(BIN)/$(PIP) $(LOCKED) requirements/dev.txt
 	@touch $@
 
 $(STAMPS)/demo: $(STAMPS)/venv requirements/demo.txt pyproject.toml
 	@echo "Installing Pellucid and the demo's data into $(VENV)"
-	@$(PIP) $(LOCKED) requirements/demo.txt
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(BIN)/$(PIP) $(LOCKED) requirements/demo.txt
+	@$(BIN)/$(PIP) $(EDITABLE)
+	@pwd -P > $@
+
+$(ORACLES)/made: requirements/oracles.txt pyproject.toml | $(STAMPS)/venv
+	@echo "Installing PyTorch and the other programs that tests compare with into $(ORACLES)"
+	@rm -rf $(ORACLES) && $(BIN)/python -m venv $(ORACLES)
+	@$(ORACLES)/bin/$(PIP) $(LOCKED) requirements/oracles.txt
+	@$(ORACLES)/bin/$(PIP) install --no-compile $(TORCH)
+	@$(ORACLES)/bin/$(PIP) $(EDITABLE)
+	@if command -v npm > /dev/null; then cd viewer && npm ci --silent; fi
 	@pwd -P > $@
 
 # The installed package points to this folder; a checkout that was moved is installed again.
 ifneq ($(shell cat $(STAMPS)/demo 2>/dev/null),$(CURDIR))
 $(STAMPS)/demo: moved
+endif
+ifneq ($(shell cat $(ORACLES)/made 2>/dev/null),$(CURDIR))
+$(ORACLES)/made: moved
 endif
 
 # A name on the path proves nothing (a version manager's shim has every name), so each candidate
@@ -109,10 +135,13 @@ lock:  ## Resolve the lock files again (needs uv)
 	    --output-file requirements/dev.txt $(LOCK_FLAGS)
 	@uv pip compile pyproject.toml requirements/build.in --extra demo \
 	    --constraint requirements/dev.txt --output-file requirements/demo.txt $(LOCK_FLAGS)
+	@uv pip compile pyproject.toml requirements/build.in requirements/oracles.in $(EXTRAS) \
+	    --constraint requirements/dev.txt --override requirements/overrides.in \
+	    --output-file requirements/oracles.txt $(LOCK_FLAGS)
 
 EXTRAS = $(addprefix --extra ,demo docs eval lab serve test dev)
 LOCK_FLAGS = --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
              --no-emit-find-links --no-header --no-annotate --quiet
 
-clean:  ## Remove .venv and the caches; runs/ is kept
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean:  ## Remove the environments and the caches; runs/ is kept
+	rm -rf $(VENV) $(ORACLES) .mypy_cache .pytest_cache .ruff_cache .hypothesis

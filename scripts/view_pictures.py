@@ -107,7 +107,7 @@ def scenes() -> Iterator[Scene]:
 def film(browser: Browser, file: Path, scheme: str, path: Path) -> None:
     """Write the film as an animated WebP, which loops."""
     context = browser.new_context(
-        viewport=SIZE,  # type: ignore[arg-type]
+        viewport=SIZE,
         device_scale_factor=SHRUNK,
         color_scheme="dark" if scheme == "dark" else "light",
         reduced_motion="reduce",

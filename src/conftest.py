@@ -1,12 +1,3 @@
-"""Without the `[serve]` extra the doctests of the modules that need it are left out."""
+"""Modules of PyTorch's kernels import it, and have no examples to run."""
 
-from __future__ import annotations
-
-import importlib.util
-
-SERVER = ("app", "libretranslate", "openai", "server", "service")
-collect_ignore = (
-    []
-    if all(map(importlib.util.find_spec, ("starlette", "uvicorn")))
-    else [f"pellucid/serve/{name}.py" for name in SERVER]
-)
+collect_ignore = ["pellucid/kernels/torch"]

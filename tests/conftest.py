@@ -1,19 +1,18 @@
-"""English for every test, and a real browser: chromium, or the one that PELLUCID_CHROMIUM names."""
+"""English for every test, the programs to compare with, and a real browser."""
 
 from __future__ import annotations
 
 import os
-import shutil
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.oracles import NODE_MODULES, PACKAGES, chromium, installed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -22,27 +21,65 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 os.environ["PELLUCID_LANG"] = "en"  # whatever the locale; tests of the language set it themselves
-AXE = Path(__file__).parents[1] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
+LEFT_OUT = "compares with"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--oracles", action="store_true", help="run just the tests that compare with other programs"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    missing = [name for name in PACKAGES if not installed(name)]
+    if config.getoption("--oracles") and missing:
+        raise pytest.UsageError(f"not installed: {', '.join(missing)}; run make test-oracles")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "browser" in fixtures:
+            item.add_marker(pytest.mark.oracle("playwright", "chromium"))
+        if "axe" in fixtures:
+            item.add_marker(pytest.mark.oracle("node"))
+    if config.getoption("--oracles"):
+        others = [item for item in items if item.get_closest_marker("oracle") is None]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item.get_closest_marker("oracle") is not None]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    names = [name for mark in item.iter_markers("oracle") for name in mark.args]
+    missing = [name for name in names if not installed(name)]
+    if missing:
+        pytest.skip(f"{LEFT_OUT} {', '.join(missing)}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were left out, for want of which programs, and how to run them."""
+    skipped = terminalreporter.getreports("skipped")
+    reasons = [str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped]
+    wanted = Counter(why.removeprefix(LEFT_OUT) for why in reasons if why.startswith(LEFT_OUT))
+    if wanted:
+        named = ", ".join(f"{names.strip()}: {n:,}" for names, n in sorted(wanted.items()))
+        terminalreporter.write_line(
+            f"Left out: {wanted.total():,} tests that compare with programs that are not installed "
+            f"({named}). To install these and run the tests: make test-oracles"
+        )
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="the browser is driven by playwright"
-    )
-    found = os.environ.get("PELLUCID_CHROMIUM") or next(
-        filter(None, map(shutil.which, NAMES)), None
-    )
-    if found is None:
-        pytest.skip("no browser: install chromium, or name one in PELLUCID_CHROMIUM")
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=found, args=ARGUMENTS)
+    """Chromium, or the browser that PELLUCID_CHROMIUM names."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         yield running
         running.close()
 
 
 @pytest.fixture(scope="session")
 def axe() -> str:
-    if not AXE.exists():
-        pytest.skip("no axe-core: run npm ci in viewer/")
-    return AXE.read_text(encoding="utf-8")
+    return (NODE_MODULES / "axe-core" / "axe.min.js").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
+import yaml
 from scripts.check_deploy import context, faults, ignored, stages, value
 
 from pellucid import __version__
@@ -17,7 +17,6 @@ DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
 
 
 def documents(name: str) -> list[Any]:
-    yaml = pytest.importorskip("yaml")
     return list(yaml.safe_load_all((ROOT / "deploy" / name).read_text(encoding="utf-8")))
 
 

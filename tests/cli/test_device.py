@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 from tests.cli.test_main import TINY, failed, pairs, pellucid
-from tests.ops.libraries import RUNS
+from tests.ops.libraries import ON_A_GPU
 
-NO_GPU = pytest.mark.skipif(RUNS["torch-cuda"](), reason="there is a GPU here")
+pytestmark = pytest.mark.oracle("torch")
+NO_GPU = pytest.mark.skipif(ON_A_GPU["torch-cuda"](), reason="there is a GPU here")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with settings, pairs, and a run trained on PyTorch's tensors."""
-    pytest.importorskip("torch").set_num_threads(1)
+    import torch
+
+    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("place")
     (folder / "tiny.toml").write_text(TINY, encoding="utf-8")
     (folder / "words.tsv").write_text(pairs(200), encoding="utf-8")

@@ -20,14 +20,21 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("engine", "files"),
     [
-        ("ctranslate2", ["config.json", "model.bin", "shared_vocabulary.json", "tokenizer.json"]),
-        ("onnx", ["config.json", "decoder.onnx", "encoder.onnx", "tokenizer.json"]),
+        pytest.param(
+            "ctranslate2",
+            ["config.json", "model.bin", "shared_vocabulary.json", "tokenizer.json"],
+            marks=pytest.mark.oracle("ctranslate2"),
+        ),
+        pytest.param(
+            "onnx",
+            ["config.json", "decoder.onnx", "encoder.onnx", "tokenizer.json"],
+            marks=pytest.mark.oracle("onnx"),
+        ),
     ],
 )
 def test_it_writes_the_engines_files(
     model: Path, engine: str, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip(engine)
     folder = model.parent / "exported"
     assert main(["export", str(model), str(folder), "--to", engine]) == 0
     assert sorted(path.name for path in folder.iterdir()) == files
@@ -35,8 +42,8 @@ def test_it_writes_the_engines_files(
 
 
 @pytest.mark.parametrize(("family", "graph"), [("llama", "decoder.onnx"), ("bert", "encoder.onnx")])
+@pytest.mark.oracle("onnx")
 def test_a_model_of_one_stack_is_one_graph(family: str, graph: str, tmp_path: Path) -> None:
-    pytest.importorskip("onnx")
     folder = tmp_path / "exported"
     assert main(["export", str(HUGGINGFACE / family), str(folder), "--to", "onnx"]) == 0
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", graph]

@@ -80,7 +80,6 @@ def test_data_changed_since_a_run_was_done_is_reported_before_any_other(
 def test_a_corpus_without_held_out_pairs_has_no_validation_loss(
     tmp_path: Path, capsys: Says
 ) -> None:
-    pytest.importorskip("chatterbot_corpus")
     path = write_study(tmp_path)
     recipe = tmp_path / "recipe.toml"
     settings = recipe.read_text().replace(
@@ -125,11 +124,11 @@ def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) 
         ("tcp://127.0.0.1:9", 1, "no scheduler answers there within 0.2 seconds; start one"),
     ],
 )
+@pytest.mark.oracle("distributed")
 def test_a_scheduler_that_is_not_there(
     tmp_path: Path, address: str, code: int, message: str
 ) -> None:
     """Each in a separate process: what Dask leaves of one client can trip the next."""
-    pytest.importorskip("distributed")
     call = ["lab", "run", str(write_study(tmp_path)), "--dask", address]
     script = (
         "import sys; from pellucid.cli.main import main; from pellucid.cli import lab; "

@@ -315,8 +315,6 @@ class TestTrain:
     def test_a_metric_gives_the_scores_that_can_be_monitored(
         self, metric: str, place: Path, tmp_path: Path
     ) -> None:
-        if metric == "bleu":
-            pytest.importorskip("sacrebleu")
         *_, monitored = SCORES[metric]
         done = pellucid(
             *("train", "tiny.toml", "--data.train", "words.tsv", "--run", tmp_path / "run"),
@@ -844,7 +842,6 @@ class TestEvaluate:
     def test_the_card_says_the_scores(self, place: Path) -> None:
         card = place / "runs/tiny/model/README.md"
         card.write_text("old", encoding="utf-8")
-        pytest.importorskip("sacrebleu")
         done = pellucid("evaluate", "runs/tiny", "--metric", "bleu", cwd=place)
         assert done.returncode == 0, done.stderr
         assert "tok:13a" in done.stdout

@@ -10,8 +10,6 @@ import pytest
 from pellucid.cli.main import main
 from pellucid.teach.pictures import PICTURES
 
-pytest.importorskip("matplotlib")
-
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_every_picture_is_written(name: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -13,9 +12,7 @@ import pytest
 
 from pellucid.cli.main import main
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="torchrun comes with PyTorch"
-)
+pytestmark = pytest.mark.oracle("torch")  # torchrun comes with it
 
 SETTINGS = """
 [data]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ops.libraries import INSTALLED, back, same_library, to
+from tests.ops.libraries import back, every_library, same_library, to
 
 from pellucid.core.batch import Batch, Packed, pack_rows, pad_rows
 
@@ -85,7 +85,7 @@ def test_useful_tokens_are_those_read_and_those_predicted() -> None:
     assert len(batch) == 2
 
 
-@pytest.mark.parametrize("library", ["numpy", *INSTALLED])
+@every_library
 @pytest.mark.parametrize("shape", [(), (3,), (3, 2)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint32])
 def test_padding_and_packing_are_inverse(library: str, shape: tuple[int, ...], dtype: Any) -> None:
@@ -129,7 +129,7 @@ def test_what_stands_in_the_padding_is_dropped() -> None:
     assert pack_rows(padded, np.array([0, 2, 5])).tolist() == [0, 1, 5, 6, 7]
 
 
-@pytest.mark.parametrize("library", ["numpy", *INSTALLED])
+@every_library
 @pytest.mark.parametrize("cu", [[0], [0, 0], [0, 0, 0]])
 def test_padding_nothing(library: str, cu: list[int]) -> None:
     padded = pad_rows(to(library, np.ones((0, 3))), np.array(cu))

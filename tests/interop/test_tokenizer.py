@@ -25,7 +25,8 @@ TEXTS = ["the cat sat on the mat", "a dog ran to the cat", "오늘은 날씨가 
 
 @pytest.fixture
 def marian(tmp_path: Path) -> Path:
-    library = pytest.importorskip("sentencepiece", reason="Marian's tokenizers are its")
+    import sentencepiece as library
+
     folder = tmp_path / "marian"
     shutil.copytree(FIXTURES / "marian", folder)
     (tmp_path / "texts").write_text("\n".join(TEXTS), encoding="utf-8")
@@ -42,6 +43,7 @@ def marian(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.oracle("sentencepiece")
 def test_marians_source_ends_and_its_target_does_not(marian: Path) -> None:
     translator = pellucid.load(marian)
     assert isinstance(translator, Seq2SeqPipeline)
@@ -55,8 +57,10 @@ def test_marians_source_ends_and_its_target_does_not(marian: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Recommended")
+@pytest.mark.oracle("sentencepiece", "transformers")
 def test_marians_ids_are_those_of_transformers(marian: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     theirs = transformers.MarianTokenizer.from_pretrained(marian)
     ours = pellucid.load(marian)
     assert isinstance(ours, Seq2SeqPipeline)

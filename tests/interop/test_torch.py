@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.oracles import oracle
 
 from pellucid import nn
 from pellucid.core.errors import UserError
 from pellucid.interop.torch import from_torch, to_torch
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.oracle("torch")
+torch = oracle("torch")
 
 E, H, F, N, L, S = 6, 3, 11, 2, 5, 7
 D64: dict[str, Any] = {"dtype": np.float64}

@@ -29,8 +29,8 @@ def strange() -> Iterator[Seq2Seq]:
     object.__setattr__(model.config, "activation_function", "relu")
 
 
+@pytest.mark.oracle("onnx")
 def test_onnx_refuses_an_unknown_activation(strange: Seq2Seq, tmp_path: Path) -> None:
-    pytest.importorskip("onnx")
     with pytest.raises(UnsupportedError, match=r"ONNX .* activation = 'cosine' \(supported: relu"):
         onnx.write_onnx(strange, tmp_path / "model")
     assert not list(tmp_path.iterdir())

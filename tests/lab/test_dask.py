@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from tests.lab.small import write_study
+from tests.oracles import oracle
 
 from pellucid.lab.results import read_results
 from pellucid.lab.runner import run_study
 from pellucid.lab.study_file import read_study
 
-distributed = pytest.importorskip("distributed")
+pytestmark = pytest.mark.oracle("distributed")
+distributed = oracle("distributed")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL")

@@ -14,9 +14,6 @@ from pellucid.lab.plots import COLOURS, DARK, INK, PAPER, Curves
 from pellucid.lab.statistics import compare
 from pellucid.lab.study import Contrast
 
-pytest.importorskip("scipy")
-pytest.importorskip("matplotlib")
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.text import Text

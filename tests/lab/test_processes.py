@@ -7,12 +7,12 @@ from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
+import loky
+import psutil
 import pytest
 
 from pellucid.lab import processes
 from pellucid.lab.processes import THREADS, FreshProcesses, affordable, one_thread
-
-loky, psutil = pytest.importorskip("loky"), pytest.importorskip("psutil")
 
 
 @pytest.fixture

@@ -24,9 +24,6 @@ from pellucid.lab.study import Bound, Study
 from pellucid.lab.study_file import read_study
 from pellucid.lab.trial import failure
 
-pytest.importorskip("scipy")
-pytest.importorskip("matplotlib")
-pytest.importorskip("jinja2")
 Lines = Mapping[str, Any]
 
 

@@ -19,7 +19,6 @@ from pellucid.lab.statistics import (
 )
 from pellucid.lab.study import Contrast
 
-pytest.importorskip("scipy")
 CONTRAST = Contrast("linear", "train_loss", "sqrt", "lower")
 
 

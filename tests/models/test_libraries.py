@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ops.libraries import INSTALLED, to
+from tests.ops.libraries import LIBRARIES, to
 
 from pellucid import Rng
 from pellucid.core.array import to_host
@@ -50,7 +50,7 @@ def loss_and_gradients(model: Any) -> tuple[float, dict[str, Any]]:
     return loss.nats, {name: p.grad for name, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("library", [name for name in INSTALLED if name != "cupy"])
+@pytest.mark.parametrize("library", [name for name in LIBRARIES if name != "cupy"])
 @pytest.mark.parametrize("kind", MODELS)
 def test_whole_model_equals_the_numpy_run_forward_and_backward(kind: str, library: str) -> None:
     model = MODELS[kind]()
@@ -65,8 +65,10 @@ def test_whole_model_equals_the_numpy_run_forward_and_backward(kind: str, librar
         assert np.abs(to_host(gradient) - gradients[name]).max() <= 1e-12 * scale, name
 
 
+@pytest.mark.oracle("torch")
 def test_decoding_on_torch_tensors_equals_the_numpy_run() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     model = MODELS["seq2seq, learned scales and positions"]()
     found = []
     for _ in range(2):

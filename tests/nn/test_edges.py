@@ -20,10 +20,12 @@ F = nn.functional
     ("length", "keys", "width", "value_width"),
     [(3, 4, 0, 2), (3, 4, 0, 0), (3, 4, 2, 0), (0, 4, 2, 2), (3, 0, 2, 2), (0, 0, 0, 0)],
 )
+@pytest.mark.oracle("torch")
 def test_attention_of_arrays_of_no_size_is_torchs(
     length: int, keys: int, width: int, value_width: int, batch: int, dtype: Any
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     g = np.random.default_rng(0)
     shapes = (batch, 5, length, width), (batch, 5, keys, width), (batch, 5, keys, value_width)
     arrays = [g.standard_normal(shape).astype(dtype) for shape in shapes]
@@ -37,8 +39,10 @@ def test_attention_of_arrays_of_no_size_is_torchs(
 
 
 @pytest.mark.parametrize("targets", [3, 0])
+@pytest.mark.oracle("torch")
 def test_the_loss_of_no_target_is_torchs(targets: int) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     x, ignored = np.ones((targets, 5), np.float32), np.full(targets, -100)
     for reduction in ("mean", "sum", "none"):
         tensor = torch.tensor(x, requires_grad=True)
@@ -68,8 +72,10 @@ def test_layer_norm_of_long_rows_is_near_float64(width: int, mean: float) -> Non
 
 
 @pytest.mark.parametrize("mean", [0.0, 100.0])
+@pytest.mark.oracle("torch")
 def test_layer_norm_of_long_rows_is_as_near_as_torchs(mean: float) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     g, width = np.random.default_rng(0), 2**18
     x = (g.standard_normal((2, width)) + mean).astype(np.float32)
     dy = g.standard_normal(x.shape).astype(np.float32)

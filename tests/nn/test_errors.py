@@ -377,8 +377,9 @@ def test_misuse_of_functions(misuse: Misuse) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("misuse", [*TABLE, *FUNCTIONS], ids=[m.what for m in (*TABLE, *FUNCTIONS)])
+@pytest.mark.oracle("torch")
 def test_torch_refuses_it_too(misuse: Misuse) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
 
     def ones(*shape: int, kind: str = "float32") -> Any:
         return torch.ones(shape, dtype=getattr(torch, kind))

@@ -40,8 +40,10 @@ def arguments(name: str, shapes: list[tuple[int, ...]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "shapes", "options"), CALLS)
+@pytest.mark.oracle("torch")
 def test_equals_torch(name: str, shapes: list[tuple[int, ...]], options: dict[str, Any]) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     inputs = arguments(name, shapes)
     y, backward = getattr(functional, name).forward(*inputs, **options)
     dy = np.random.default_rng(1).standard_normal(y.shape)
@@ -74,8 +76,10 @@ def test_a_gradient_of_another_shape_is_refused(
 
 
 @pytest.mark.parametrize("name", functional.__all__)
+@pytest.mark.oracle("torch")
 def test_arguments_are_torchs(name: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = getattr(torch.nn.functional, name)
     ours = {
         p.name: p.default

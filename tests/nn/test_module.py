@@ -96,8 +96,10 @@ def test_a_transposed_array_is_loaded_as_the_kernels_take_it() -> None:
         lambda lib: lib.LayerNorm(3, elementwise_affine=False),
     ],
 )
+@pytest.mark.oracle("torch")
 def test_keys_order_and_shapes_are_torchs(build: Any) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = {name: tuple(value.shape) for name, value in build(torch.nn).state_dict().items()}
     ours = {name: value.shape for name, value in build(nn).state_dict().items()}
     assert list(ours.items()) == list(theirs.items())

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.nn import compare, draws, ours
+from tests.nn import compare, draws, ours, theirs
 from tests.nn.conftest import ARGUMENT_COUNTS
 
 import pellucid
 
-theirs = pytest.importorskip("tests.nn.theirs", reason="PyTorch, the oracle, is not installed")
+pytestmark = pytest.mark.oracle("torch")
 
 FIRST_SEED = int(os.environ.get("PELLUCID_PARITY_SEED", "0"))
 SLACK = 8

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.nn import compare
+from tests.oracles import oracle
 
 from pellucid import nn
 from pellucid.training.optimizers.model import ModelOptimizer
 
-torch = pytest.importorskip("torch", reason="PyTorch is the oracle here and is not installed")
-theirs = pytest.importorskip("tests.nn.theirs")
+pytestmark = pytest.mark.oracle("torch")
+torch = oracle("torch")
 
 N, S, L = 2, 5, 3
 STEPS, LR = 10, 1e-4

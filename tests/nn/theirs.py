@@ -7,10 +7,10 @@ import warnings
 from typing import Any
 
 import numpy as np
-import pytest
 from tests.nn.draws import Array, Case, Part
+from tests.oracles import oracle
 
-torch = pytest.importorskip("torch", reason="PyTorch is the oracle here and is not installed")
+torch = oracle("torch")
 F = torch.nn.functional
 
 torch.backends.mha.set_fastpath_enabled(False)

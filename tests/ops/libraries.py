@@ -1,4 +1,4 @@
-"""The array libraries that are installed here, and the way to each and back.
+"""The array libraries that ops run on, and the way to each and back.
 
 CuPy, and PyTorch on a GPU, run where there is a GPU: `pytest tests/ops -k "cupy or cuda"`.
 """
@@ -6,20 +6,17 @@ CuPy, and PyTorch on a GPU, run where there is a GPU: `pytest tests/ops -k "cupy
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from tests.oracles import installed
 
 from pellucid.check import OpCase
 
 ON_THE_HOST = ("cu_q", "cu_k")  # where sequences begin stays in NumPy, whatever the rows are in
-
-
-def installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
 
 
 def cupy_runs() -> bool:
@@ -40,15 +37,13 @@ def torch_runs_on_a_gpu() -> bool:
     return bool(importlib.import_module("torch").cuda.is_available())
 
 
-RUNS: dict[str, Callable[[], bool]] = {
-    "array_api_strict": lambda: installed("array_api_strict"),
-    "torch": lambda: installed("torch"),
-    "jax": lambda: installed("jax"),
-    "cupy": cupy_runs,
-    "torch-cuda": torch_runs_on_a_gpu,
-}
-ALL = tuple(RUNS)
-INSTALLED = [name for name in ALL if RUNS[name]()]
+ON_A_GPU: dict[str, Callable[[], bool]] = {"cupy": cupy_runs, "torch-cuda": torch_runs_on_a_gpu}
+LIBRARIES: list[Any] = [
+    "array_api_strict",
+    *(pytest.param(name, marks=pytest.mark.oracle(name)) for name in ("torch", "jax")),
+    *(name for name, runs in ON_A_GPU.items() if runs()),
+]
+every_library = pytest.mark.parametrize("library", ["numpy", *LIBRARIES])
 
 
 def to(library: str, x: Any) -> Any:

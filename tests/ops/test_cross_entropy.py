@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.ops.libraries import INSTALLED, back, to
+from tests.ops.libraries import LIBRARIES, back, every_library, to
 
 from pellucid.ops import (
     cross_entropy,
@@ -84,7 +83,7 @@ def test_nothing_left_to_average(rows: int) -> None:
     assert not cross_entropy_backward(one(), saved).any()
 
 
-@pytest.mark.parametrize("library", INSTALLED)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_logits_of_integers_are_refused(library: str) -> None:
     logits, target = to(library, np.ones((T, V), np.int64)), to(library, np.zeros(T, np.int64))
     with pytest.raises(TypeError, match=r"logits of float32 or float64, got .*int64"):
@@ -137,13 +136,13 @@ def test_a_row_of_probabilities_alone() -> None:
 
 
 @pytest.mark.parametrize("target", [[0, V], [-1, 0], [-101, 0]])
-@pytest.mark.parametrize("library", ["numpy", *INSTALLED])
+@every_library
 def test_a_class_outside_is_an_error(target: list[int], library: str) -> None:
     with pytest.raises(IndexError, match=rf"targets must lie in \[0, {V}\).*ignore_index"):
         cross_entropy(to(library, np.zeros((2, V))), to(library, np.array(target)))
 
 
-@pytest.mark.parametrize("library", ["numpy", *INSTALLED])
+@every_library
 def test_small_integers_do(library: str) -> None:
     logits, target = drawn()
     found, _ = cross_entropy(to(library, logits), to(library, target.astype(np.uint8)))
@@ -168,7 +167,7 @@ def test_what_does_not_fit_is_said() -> None:
         cross_entropy(logits, np.full((T, V), 1 / V), ignore_index=0)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
+@pytest.mark.oracle("torch")
 @pytest.mark.parametrize("seed", range(60))
 def test_equals_torch_at_any_combination(seed: int) -> None:
     import torch
@@ -197,7 +196,7 @@ def test_equals_torch_at_any_combination(seed: int) -> None:
     np.testing.assert_allclose(dlogits, x.grad.numpy(), rtol=1e-11, atol=1e-14)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
+@pytest.mark.oracle("torch")
 def test_torch_too_gives_nan_and_no_gradient_to_the_mean_of_nothing() -> None:
     import torch
 

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.ops.libraries import INSTALLED, back, to
+from tests.ops.libraries import back, every_library, to
 
 from pellucid.ops import embedding, embedding_backward, sinusoidal
 
 V, E = 7, 5
-every_library = pytest.mark.parametrize("library", ["numpy", *INSTALLED])
 
 
 def table() -> np.ndarray:

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.oracles import oracle
 
 from pellucid import nn, ops
 from pellucid.nn.masks import both
 from pellucid.ops.rotary import _turned
 
-onnx = pytest.importorskip("onnx")
+pytestmark = pytest.mark.oracle("onnx")
+onnx = oracle("onnx")
 
 Array = np.ndarray
 Case = tuple[str, dict[str, Array], dict[str, Any], dict[str, Array]]

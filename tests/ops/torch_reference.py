@@ -6,14 +6,14 @@ import math
 from typing import Any
 
 import numpy as np
-import pytest
+from tests.oracles import oracle
 
 from pellucid.check import OpCase
 from pellucid.core.rng import Rng, keep_mask
 from pellucid.ops.attention import _by_head
 from pellucid.ops.rotary import Angles
 
-torch = pytest.importorskip("torch", reason="PyTorch is the oracle here and is not installed")
+torch = oracle("torch")
 functional = torch.nn.functional
 Tensor = Any
 

@@ -10,11 +10,13 @@ from urllib.error import HTTPError
 
 import numpy as np
 import pytest
+from tests.oracles import oracle
 from tests.serve.servers import PIPELINES, Running, running
 
 from pellucid.generation import SampleConfig
 
-openai = pytest.importorskip("openai")
+pytestmark = pytest.mark.oracle("openai")
+openai = oracle("openai")
 
 TEXTS = ["안녕하세요", "hello", "오늘 기분이 어때요", "der Hund", "there, there", "기분"]
 
@@ -169,8 +171,11 @@ def test_errors_are_the_clients_own(client: Any) -> None:
         client.chat.completions.create(model="chat", messages=[{"role": "user", "content": image}])
 
 
+@pytest.mark.oracle("libretranslatepy")
 def test_libretranslate_translates_detects_and_lists(server: Running) -> None:
-    libretranslate = pytest.importorskip("libretranslatepy").LibreTranslateAPI(server.url)
+    from libretranslatepy import LibreTranslateAPI
+
+    libretranslate = LibreTranslateAPI(server.url)
     right = PIPELINES["small-de-en"].best(["der Hund"])[0]
     assert libretranslate.translate("der Hund", "de", "en") == right
     assert libretranslate.translate("der Hund", "auto", "en") == right

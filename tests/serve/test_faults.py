@@ -46,7 +46,6 @@ def failed(seen: Counter[str]) -> list[str]:
 
 
 def test_cases_of_the_openapi_document(server: Running) -> None:
-    pytest.importorskip("schemathesis")
     seen = documented(server.port, 60)
     assert not failed(seen)
     assert seen["200"]

@@ -40,7 +40,6 @@ def test_fewer_steps_than_an_epoch_are_refused(
 def test_a_notebook_takes_no_options_and_displays_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib")
     shown: list[str] = []
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
     fake = SimpleNamespace(Image=lambda path: path, display=shown.append)

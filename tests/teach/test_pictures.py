@@ -10,8 +10,6 @@ import pytest
 from pellucid.core.language import Language
 from pellucid.teach import pictures
 
-pytest.importorskip("matplotlib")
-
 
 @pytest.mark.parametrize("name", pictures.ACTIVATIONS)
 def test_derivatives_match_differences_of_the_functions(name: str) -> None:

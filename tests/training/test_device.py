@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ops.libraries import RUNS
+from tests.ops.libraries import ON_A_GPU
+from tests.oracles import oracle
 from tests.training.copying import MODEL, TRAIN, Reversals, held_out, settings
 
 from pellucid.core.array import to_host
@@ -22,7 +23,8 @@ from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.run import RunFolder
 from pellucid.training.trainer import Trainer
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.oracle("torch")
+torch = oracle("torch")
 
 SMALL: dict[str, Any] = {
     "vocab_size": 11, "d_model": 12, "num_attention_heads": 3, "ffn_dim": 17, "dropout": 0.1,
@@ -152,7 +154,7 @@ def test_small_steps_are_not_lost_in_bfloat16() -> None:
     np.testing.assert_array_equal(weight.data, loaded["output.weight"])
 
 
-@pytest.mark.skipif(not RUNS["torch-cuda"](), reason="needs a GPU: no /dev/nvidiactl here")
+@pytest.mark.skipif(not ON_A_GPU["torch-cuda"](), reason="needs a GPU: no /dev/nvidiactl here")
 @pytest.mark.parametrize("kind", MODELS)
 def test_on_a_gpu_twenty_steps_equal_the_cpus(kind: str) -> None:
     """float64 first: all but attention is fused there too; then float32 by its loss."""

@@ -84,7 +84,6 @@ def test_their_model_is_trained_on_and_theirs_again(
     theirs, folder = pretrained(family, tmp_path, more=full), tmp_path / "run"
     arguments = ["train", str(recipe), "--from", str(theirs), "--run", str(folder)]
     assert main([*arguments, "--model.dropout", "0.3"]) == 0, capsys.readouterr().err
-    trained = read_pretrained(folder / "model", np.float64)
     assert bits(folder / "model") != bits(theirs)
     assert type(pellucid.load(folder)) is type(pellucid.load(theirs))
 
@@ -107,12 +106,18 @@ def test_their_model_is_trained_on_and_theirs_again(
     assert main(["train", "--resume", str(again)]) == 0, capsys.readouterr().err
     assert bits(again / "model") == bits(folder / "model")
 
-    pytest.importorskip("transformers")
-    answers = load_file(FIXTURES / family / "answers.safetensors")
-    ours = run(trained.model, answers)[0]
-    assert_near(ours, their_logits(folder / "model", answers), 2e-5)
     assert main(["export", str(folder), str(tmp_path / "out"), "--to", "huggingface"]) == 0
     assert bits(tmp_path / "out") == bits(folder / "model")
+
+
+@pytest.mark.oracle("torch", "transformers")
+@pytest.mark.parametrize("family", SPECIALS)
+def test_transformers_reads_a_run_from_its_model(family: str, recipe: Path, tmp_path: Path) -> None:
+    theirs, folder = pretrained(family, tmp_path), tmp_path / "run"
+    assert main(["train", str(recipe), "--from", str(theirs), "--run", str(folder)]) == 0
+    answers = load_file(FIXTURES / family / "answers.safetensors")
+    ours = run(read_pretrained(folder / "model", np.float64)[0], answers)[0]
+    assert_near(ours, their_logits(folder / "model", answers), 2e-5)
     assert (tmp_path / "out" / "tokenizer.json").exists()
 
 

@@ -29,6 +29,7 @@ from pellucid.training.workers import Workers
 STEPS = {"steps": 12, "checkpoint_every": 4, "validate_every": 100}
 
 
+@pytest.mark.oracle("torch")
 def test_exchanges_of_three() -> None:
     def work(workers: Workers) -> dict[str, Any]:
         rank = workers.rank
@@ -59,6 +60,7 @@ def test_exchanges_of_three() -> None:
         }
 
 
+@pytest.mark.oracle("torch")
 def test_one_error_is_reported_once_and_ends_all() -> None:
     def work(workers: Workers) -> None:
         if workers.rank == 1:
@@ -70,6 +72,7 @@ def test_one_error_is_reported_once_and_ends_all() -> None:
     assert [(type(e), e.code) for e in others] == [(SilentExit, 1)] * 2
 
 
+@pytest.mark.oracle("torch")
 def test_an_error_of_the_first_worker_is_its_own() -> None:
     def work(workers: Workers) -> None:
         if workers.rank == 0:
@@ -81,6 +84,7 @@ def test_an_error_of_the_first_worker_is_its_own() -> None:
     assert isinstance(second, SilentExit)
 
 
+@pytest.mark.oracle("torch")
 def test_a_worker_that_ends_as_it_should_takes_the_others_along() -> None:
     """As the first one does after printing help."""
     first, second = together(2, lambda w: "done" if w.rank == 0 else w.share(None), failing=True)
@@ -89,6 +93,7 @@ def test_a_worker_that_ends_as_it_should_takes_the_others_along() -> None:
     assert second.code == 0
 
 
+@pytest.mark.oracle("torch")
 def test_a_worker_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_workers, "GRACE", 0.5)
 
@@ -103,6 +108,7 @@ def test_a_worker_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "what was saved is whole" in str(first)
 
 
+@pytest.mark.oracle("torch")
 def test_what_differs_between_workers_is_listed() -> None:
     def work(workers: Workers) -> None:
         workers.agree("data", {"training data": "abc" if workers.rank < 2 else "abd"})
@@ -113,6 +119,7 @@ def test_what_differs_between_workers_is_listed() -> None:
     assert all(isinstance(e, SilentExit) for e in others)
 
 
+@pytest.mark.oracle("torch")
 def test_other_software_and_other_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     here = threading.local()
     found = torch_workers.environment
@@ -132,6 +139,7 @@ def test_other_software_and_other_arguments_are_refused(monkeypatch: pytest.Monk
     assert line.endswith(" and 0.0.1")
 
 
+@pytest.mark.oracle("torch")
 def test_all_workers_diverge_together() -> None:
     def work(workers: Workers) -> None:
         learner = FAMILIES["seq2seq"]()
@@ -182,6 +190,7 @@ def _trained(folder: Path, workers: Workers, stop_at: int = 0) -> dict[str, Any]
     return found
 
 
+@pytest.mark.oracle("torch")
 def test_a_run_stopped_on_four_workers_goes_on_with_one_and_with_two(tmp_path: Path) -> None:
     """The signal reaches the last worker only; all stop after the same step and save it once."""
     whole = together(1, lambda w: _trained(tmp_path / "whole", w))[0]

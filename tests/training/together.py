@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from tests.training.copying import MODEL, TRAIN, VOCABULARY, Reversals, held_out
 
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
@@ -44,7 +43,8 @@ def together(
     """Do the work of each worker in a thread; return what they returned, or raised if `failing`."""
     if size == 1:
         return [work(Workers())]
-    torch = pytest.importorskip("torch", reason="workers exchange numbers through PyTorch")
+    import torch  # workers exchange numbers through it
+
     store = torch.distributed.HashStore()
     found: list[Any] = [None] * size
     errors: list[BaseException] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,10 +13,7 @@ ROOT = Path(__file__).parents[2]
 VIEWER = ROOT / "viewer"
 PAGE = ROOT / "src" / "pellucid" / "view" / "page.html"
 
-needs_node = pytest.mark.skipif(
-    shutil.which("node") is None or not (VIEWER / "node_modules" / "esbuild").is_dir(),
-    reason="needs Node and `npm ci` in viewer/",
-)
+needs_node = pytest.mark.oracle("node")
 
 
 def run(*command: str, **variables: str) -> None:

@@ -16,8 +16,6 @@ from pellucid.core.errors import UsageError, UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib")
-
 
 def picture() -> view.Picture:
     return view.attention(shaken(), [5, 6, 7, 5], [4, 12, 8])

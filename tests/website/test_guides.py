@@ -126,7 +126,6 @@ def test_a_wrong_backward_of_it_fails_both_rows(extended: Path) -> None:
 
 
 def test_the_new_activation_is_drawn(extended: Path) -> None:
-    pytest.importorskip("matplotlib")
     pellucid(extended, "plot", "activations", "--output", "activations.svg", "--lang", "en")
     assert "squared ReLU" in (extended / "activations.svg").read_text(encoding="utf-8")
 

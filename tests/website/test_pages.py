@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import doctest
-import importlib
 import json
 import os
 import re
@@ -13,13 +12,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import docstrings
 import formulas
 import links
+import pages
 import pytest
-
-for name in ("mkdocs", "material", "mkdocs_static_i18n", "mkdocstrings_handlers"):
-    pytest.importorskip(name, reason=f"{name} is not installed: pip install '.[docs]'")
-docstrings, pages = importlib.import_module("docstrings"), importlib.import_module("pages")
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

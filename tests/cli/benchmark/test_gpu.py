@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.oracles import oracle
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.oracle("torch")
+torch = oracle("torch")
 
 
 def test_the_benchmark_measures_every_precision(

@@ -38,8 +38,8 @@ def test_an_epoch_of_ours_has_every_useful_token_once(task: Task) -> None:
 
 
 @pytest.mark.parametrize("padded_to", [None, 11], ids=["bucketed", "padded"])
+@pytest.mark.oracle("torch")
 def test_so_has_an_epoch_of_the_peer(task: Task, padded_to: int | None) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     assert epoch(torch_way(task, padded_to), 3) == USEFUL
 
 

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.oracles import oracle
 
 from pellucid.cli.benchmark.torch_model import TorchTrainer
 from pellucid.core.batch import Batch, Packed
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.oracle("torch")
+torch = oracle("torch")
 
 ARTICLE = Seq2SeqConfig(
     17, 19, d_model=12, num_attention_heads=3, encoder_layers=2, decoder_layers=1, ffn_dim=11,

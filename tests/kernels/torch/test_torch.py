@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.kernels.compare import ULP
-from tests.ops.libraries import ON_THE_HOST, RUNS, to
+from tests.ops.libraries import ON_A_GPU, ON_THE_HOST, to
+from tests.oracles import oracle
 
 from pellucid import kernels, nn, ops
 from pellucid.check.cases import OpCase
@@ -22,7 +23,8 @@ from pellucid.models import MaskedLM, MaskedLMConfig
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.training.optimizers.adam import adam
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.oracle("torch")
+torch = oracle("torch")
 
 CU_Q, CU_K = np.array([0, 3, 8]), np.array([0, 2, 9])
 OWN = {"q": normal(8, H, D), "k": normal(8, H, D)[::-1], "v": normal(8, H, D) ** 2}
@@ -304,7 +306,7 @@ def test_a_layer_on_a_gpu_asks_for_fused_functions_only(
     assert called.count(used) == 2
 
 
-@pytest.mark.skipif(not RUNS["torch-cuda"](), reason="needs a GPU: no /dev/nvidiactl here")
+@pytest.mark.skipif(not ON_A_GPU["torch-cuda"](), reason="needs a GPU: no /dev/nvidiactl here")
 @pytest.mark.parametrize("case", [c for c in ALL if "dropout" not in c.name], ids=lambda c: c.name)
 def test_on_a_gpu_forward_and_backward_equal_the_page(case: OpCase) -> None:
     """Whatever runs there, fused or not; TF32 is off unless it is asked for."""
@@ -318,7 +320,7 @@ def test_on_a_gpu_forward_and_backward_equal_the_page(case: OpCase) -> None:
             np.testing.assert_allclose(to_host(a), b, rtol=0, atol=2e-5 * np.abs(b).max())
 
 
-@pytest.mark.skipif(not RUNS["torch-cuda"](), reason="needs a GPU: no /dev/nvidiactl here")
+@pytest.mark.skipif(not ON_A_GPU["torch-cuda"](), reason="needs a GPU: no /dev/nvidiactl here")
 @pytest.mark.parametrize("dtype", [np.float32, "bfloat16"])
 @pytest.mark.parametrize("cu_k, causal", [(CU_Q, True), (CU_Q, False), (CU_K, False), (CU_K, True)])
 def test_on_a_gpu_attention_of_an_even_width_equals_the_page(

@@ -31,7 +31,6 @@ def show(measure: str, study: Study, change: str, line: Line) -> Sequence[Block]
 def test_gradients_of_what_is_not_trained_have_no_panel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: str
 ) -> None:
-    pytest.importorskip("matplotlib")
     settings = f'[settings.model]\npositions = "{positions}"\n'
     study = read_study(write_study(tmp_path, STUDY + settings))
     trial = study.trials()[0]
@@ -51,7 +50,6 @@ def test_gradients_of_what_is_not_trained_have_no_panel(
 def test_gradient_that_reaches_q_k_is_the_jacobian_times_the_current_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib")
     study = read_study(write_study(tmp_path))
     name = "linear"  # scores / d_k, heads of width 4
     line = run_trial(study.trials()[1], tmp_path / "run")
@@ -84,7 +82,6 @@ def test_gradient_that_reaches_q_k_is_the_jacobian_times_the_current_scale(
 def test_the_encoders_rows_are_shown_where_they_were_recorded(
     tmp_path: Path,
 ) -> None:
-    pytest.importorskip("matplotlib")
     study = read_study(write_study(tmp_path))
     line = run_trial(study.trials()[0], tmp_path / "run")
     line["probes"][-1]["memory"] = {"within": 1.0, "between": 7.0}

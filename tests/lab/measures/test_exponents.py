@@ -15,9 +15,6 @@ from pellucid.lab.measures.exponents import exponent, groups_of, show
 from pellucid.lab.study import Study
 from pellucid.lab.study_file import load_study, read_study
 
-pytest.importorskip("matplotlib")
-pytest.importorskip("jinja2")
-
 STUDY = """
 format = 1
 question = "Which p?"

@@ -58,9 +58,11 @@ def test_packed_matrices_are_stepped_one_by_one() -> None:
     np.testing.assert_allclose(packed.data, np.concatenate(expected), rtol=1e-12)
 
 
+@pytest.mark.oracle("torch")
 def test_it_is_as_near_to_torch_as_torch_s_rounding_lets_it() -> None:
     """torch computes the orthogonal matrix in bfloat16, whose numbers have 8 bits."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     g = np.random.default_rng(0)
     theta, gradient = g.standard_normal((2, 12, 17)).astype(np.float32)
     theirs = torch.nn.Parameter(torch.tensor(theta))

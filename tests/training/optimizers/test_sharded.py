@@ -26,6 +26,7 @@ from pellucid.training.workers import Workers
 
 @pytest.mark.parametrize("kernels", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.oracle("torch")
 def test_bits_do_not_depend_on_the_number_of_workers(family: str, kernels: bool) -> None:
     """With dropout and clipping, and a validation, of averages, that the workers divide."""
     config = replace(
@@ -47,6 +48,7 @@ def test_bits_do_not_depend_on_the_number_of_workers(family: str, kernels: bool)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.oracle("torch")
 def test_every_optimizer_and_pieces_of_parts(name: str) -> None:
     """Batches of 5 pairs: three of the 8 parts, which 3 workers do not divide evenly, are empty."""
     optimizer = OptimizerConfig(name, weight_decay=0.1)
@@ -62,6 +64,7 @@ def test_every_optimizer_and_pieces_of_parts(name: str) -> None:
         assert_equal(found, results[0], ["weights", "optimizer", "events"])
 
 
+@pytest.mark.oracle("torch")
 def test_buckets_are_sent_before_backward_has_ended_and_change_no_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,6 +113,7 @@ def test_the_result_is_that_of_the_ordinary_step_to_rounding() -> None:
         np.testing.assert_allclose(given, wanted, atol=2e-4, err_msg=name)
 
 
+@pytest.mark.oracle("torch")
 def test_bytes_of_a_step_are_those_of_a_ring() -> None:
     """2 P (n − 1)/n floats a worker, and under 5 % more."""
     numbers, size = 3 * BUCKET + 12_345, 4
@@ -131,6 +135,7 @@ def test_bytes_of_a_step_are_those_of_a_ring() -> None:
         assert least <= sent < 1.05 * least
 
 
+@pytest.mark.oracle("torch")
 def test_a_state_can_be_taken_over_by_another_number_of_workers() -> None:
     def work(state: dict[str, np.ndarray], workers: Workers) -> dict[str, np.ndarray]:
         learner = model().train()
@@ -184,6 +189,7 @@ def test_fewer_parts_than_workers_are_refused() -> None:
         ShardedOptimizer({}, parts=2, workers=workers)
 
 
+@pytest.mark.oracle("torch")
 def test_a_gradient_that_is_not_finite_is_named_on_every_worker() -> None:
     def work(workers: Workers) -> list[str]:
         named = {name: Parameter((2000,), zeros) for name in "abc"}
@@ -203,6 +209,7 @@ def test_a_gradient_that_is_not_finite_is_named_on_every_worker() -> None:
         assert together(size, work) == [["b"]] * size
 
 
+@pytest.mark.oracle("torch")
 def test_more_gradients_than_before_are_an_error_and_not_lost() -> None:
     def work(workers: Workers) -> None:
         weight = Parameter((5,), zeros)

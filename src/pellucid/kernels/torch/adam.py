@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from pellucid.kernels.torch.tensors import are_numbers
-
-Tensor = torch.Tensor
 
 
 def plan(

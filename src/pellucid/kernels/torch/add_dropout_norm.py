@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Run
 from pellucid.kernels.torch.draws import draws_on, mask_of, masked
 from pellucid.kernels.torch.layer_norm import is_affine, normalise
 from pellucid.kernels.torch.tensors import are_numbers
-
-Tensor = torch.Tensor
 
 
 def plan(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from pellucid.core.batch import one_length
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.torch.flash import attend_packed, attend_padded, fits
-
-Tensor = torch.Tensor
 
 
 def plan(

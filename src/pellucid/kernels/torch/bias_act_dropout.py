@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from pellucid.core.rng import Rng
@@ -16,7 +17,6 @@ from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.torch.draws import draws_on, mask_of, masked
 from pellucid.kernels.torch.tensors import are_numbers, sum_of_rows
 
-Tensor = torch.Tensor
 _aten = torch.ops.aten
 
 

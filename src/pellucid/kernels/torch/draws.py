@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pellucid.core.rng import Rng, mix
-
-Tensor = torch.Tensor
 
 
 def draws_on(device: torch.device, p: float, rng: Rng | None) -> bool:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.torch.draws import draws_on, keep_mask, masked
 from pellucid.kernels.torch.tensors import are_numbers
-
-Tensor = torch.Tensor
 
 
 def plan(x: Tensor, p: float, rng: Rng | None) -> Run | None:

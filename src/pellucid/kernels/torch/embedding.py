@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.torch.tensors import are_numbers, wide
 from pellucid.ops.embedding import embedding
-
-Tensor = torch.Tensor
 
 
 def plan(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Run | None:

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pellucid.core.rng import Rng
 from pellucid.kernels.torch.draws import seed_of
 from pellucid.kernels.torch.tensors import are_numbers, on_device
 
-Tensor = torch.Tensor
 _aten = torch.ops.aten
 _ALIGNED = 8  # numbers of a head's width that the GPU's functions read together
 _FROM_TOP_LEFT = 1  # the causal mask in which query l sees keys 0 … l
@@ -32,7 +32,7 @@ def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
     if q.shape[-1] != k.shape[-1]:
         return False
     if q.device.type == "cpu":
-        return q.shape[-1] == v.shape[-1]
+        return bool(q.shape[-1] == v.shape[-1])
     aligned = not (q.shape[-1] % _ALIGNED or v.shape[-1] % _ALIGNED)
     return q.device.type in _PACKED and q.dtype != torch.float64 and aligned
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.torch.tensors import are_numbers
-
-Tensor = torch.Tensor
 
 
 def plan(

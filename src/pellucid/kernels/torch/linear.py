@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from torch import Tensor
 from torch.nn import functional
 
 from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.torch.tensors import are_numbers, sum_of_rows
-
-Tensor = torch.Tensor
 
 
 def plan(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Run | None:

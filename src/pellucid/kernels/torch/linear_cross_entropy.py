@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.torch.tensors import are_numbers, sum_of_rows, wide
 
-Tensor = torch.Tensor
 _HELD = 1 << 26
 """Logits held at a time: 256 MB in float32."""
 

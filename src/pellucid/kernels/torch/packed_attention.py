@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pellucid.core.batch import pack_rows, pad_rows
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Run, check_gradient
 from pellucid.kernels.torch.draws import draws_on
 from pellucid.kernels.torch.flash import attend_packed, attend_padded, fits
-
-Tensor = torch.Tensor
 
 
 def plan(

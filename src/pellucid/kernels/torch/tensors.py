@@ -6,8 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-
-Tensor = torch.Tensor
+from torch import Tensor
 
 _NARROW = (torch.bfloat16,)
 _KNOWN = (torch.float32, torch.float64, *_NARROW)
