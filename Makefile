@@ -31,12 +31,12 @@ chat: setup-demo  ## Train the Korean chatbot (five minutes; RECIPE=chatbot-ko-a
 	@$(BIN)/pellucid chat --recipe $(or $(RECIPE),chatbot-ko)
 
 test: setup lint types  ## Lint, check the types, run every test that needs nothing else
-	@$(BIN)/python -m pytest -m alone
+	@$(BIN)/python -m pytest -m alone tests
 	@$(PARALLEL) $(BIN)/python -m pytest $(SPREAD)
 
 test-oracles: $(ORACLES)/made  ## Run the tests that compare with PyTorch and other programs (0.9 GB)
-	@$(ORACLES)/bin/python -m pytest --oracles -m alone
-	@$(PARALLEL) $(ORACLES)/bin/python -m pytest --oracles $(SPREAD)
+	@$(ORACLES)/bin/python -m pytest --oracles -m alone tests
+	@$(PARALLEL) $(ORACLES)/bin/python -m pytest --oracles $(SPREAD) tests
 
 lint: setup
 	@$(BIN)/python -m ruff check .

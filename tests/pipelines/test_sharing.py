@@ -21,6 +21,8 @@ from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig
 from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline
 
+pytestmark = pytest.mark.alone
+
 TEXTS = ["hello", "there he", "oh"]
 SMALL: dict[str, Any] = {"d_model": 12, "num_attention_heads": 3, "ffn_dim": 7, "dropout": 0.5,
                          "num_hidden_layers": 1, "max_position_embeddings": 23}  # fmt: skip

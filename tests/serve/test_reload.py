@@ -23,6 +23,8 @@ from pellucid.pipelines import MaskedLMPipeline
 from pellucid.serve.batcher import Batcher
 from pellucid.serve.models import load_models, reload_models, serve_model
 
+pytestmark = pytest.mark.alone
+
 TEXT = "hello there"
 
 

@@ -19,6 +19,8 @@ from tests.small import write_model
 
 from pellucid.cli.main import main
 
+pytestmark = pytest.mark.alone
+
 
 def test_sigterm_lets_every_accepted_request_be_answered(tmp_path: Path) -> None:
     folder = write(tmp_path / "endless")

@@ -8,7 +8,10 @@ import pytest
 
 from pellucid.training.signals import stop_on_signals
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them"),
+]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -16,7 +16,10 @@ import pytest
 from pellucid import kernels
 from pellucid.kernels.backend.compile import Kernel
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),
+]
 
 
 def survives(work: Callable[[], object], begun: threading.Event) -> bool:

@@ -23,6 +23,8 @@ from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import train_step
 
+pytestmark = pytest.mark.alone
+
 MANY = (2, 3, 5, 8, 16, 32)
 T, E, F, V, H = 600, 128, 192, 331, 4
 CU = np.array([0, 211, 211, 300, 417, 600])

@@ -10,6 +10,8 @@ import pytest
 
 from pellucid.kernels.backend import thread_pool, threads
 
+pytestmark = pytest.mark.alone
+
 
 @threads.parallel("i8[::1]")
 def _count(task: Any, tasks: Any, done: Any) -> None:
