@@ -145,7 +145,6 @@ def test_an_embedding_there_and_back() -> None:
         functools.partial(torch.nn.functional.gelu, approximate="tanh"), torch.nn.LeakyReLU(0.3),
         torch.nn.functional.silu, torch.nn.ReLU(), torch.relu,
     ],
-    ids=str,
 )  # fmt: skip
 def test_torchs_activations_are_read(activation: Any) -> None:
     theirs = torch.nn.TransformerEncoderLayer(E, H, F, 0.0, activation, dtype=torch.float64)
