@@ -21,7 +21,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 os.environ["PELLUCID_LANG"] = "en"  # whatever the locale; tests of the language set it themselves
-LEFT_OUT = "compares with"
+LEFT_OUT = "compares with "
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,19 +53,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     names = [name for mark in item.iter_markers("oracle") for name in mark.args]
     missing = [name for name in names if not installed(name)]
     if missing:
-        pytest.skip(f"{LEFT_OUT} {', '.join(missing)}")
+        pytest.skip(f"{LEFT_OUT}{', '.join(missing)}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests were left out, for want of which programs, and how to run them."""
     skipped = terminalreporter.getreports("skipped")
     reasons = [str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped]
-    wanted = Counter(why.removeprefix(LEFT_OUT) for why in reasons if why.startswith(LEFT_OUT))
-    if wanted:
-        named = ", ".join(f"{names.strip()}: {n:,}" for names, n in sorted(wanted.items()))
+    missing = [why.removeprefix(LEFT_OUT).split(",")[0] for why in reasons if LEFT_OUT in why]
+    if missing:
+        programs = ", ".join(f"{name} ({n:,})" for name, n in Counter(missing).most_common())
         terminalreporter.write_line(
-            f"Left out: {wanted.total():,} tests that compare with programs that are not installed "
-            f"({named}). To install these and run the tests: make test-oracles"
+            f"Left out: {len(missing):,} tests that compare with programs that are not installed: "
+            f"{programs}. To install them and run these tests: make test-oracles"
         )
 
 
