@@ -19,10 +19,12 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from pellucid.teach.topics import TOPICS
+
 GENERATED = pages.generated()
 SHOWN = {
     "`pellucid explain`": "explain/index.md",
-    **{f"`pellucid explain {topic}`": f"explain/{topic}.md" for topic in pages.TOPICS},
+    **{f"`pellucid explain {topic}`": f"explain/{topic}.md" for topic in TOPICS},
     "`pellucid recipes`": "recipes.md",
     "`pellucid train g2p-en --help`": "settings.md",
 }
