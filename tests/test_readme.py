@@ -12,6 +12,8 @@ import pytest
 
 from pellucid.cli.commands import COMMANDS
 from pellucid.cli.main import main
+from pellucid.cli.recipes import MINUTES
+from pellucid.training.config import load_recipe, recipe_names
 
 ROOT = Path(__file__).parents[1]
 ENGLISH, KOREAN = ROOT / "README.md", ROOT / "README.ko.md"
@@ -182,6 +184,26 @@ def test_links_lead_to_files_of_the_repository(path: Path) -> None:
 
 
 LINK = re.compile(r"(?:\]\(|(?:src|srcset|href)=\")(?!https?:|#)([^)#\s\"]+)")
+
+
+def test_the_list_of_recipes_has_the_minutes_of_the_results() -> None:
+    rows = results_script().read_results()
+    measured = {row["recipe"]: int(f"{row['minutes']:.0f}") for row in rows}
+    assert {name: measured[name] for name in recipe_names() if name in measured} == MINUTES
+
+
+@pytest.mark.parametrize("path", [ENGLISH, KOREAN, *DOCS], ids=lambda path: path.name)
+def test_minutes_of_a_recipe_are_those_of_the_list(path: Path) -> None:
+    for part in re.split(r"\n\s*\n|\n(?=pellucid |\|)", path.read_text(encoding="utf-8")):
+        named = set(re.findall(r"[a-z0-9-]+", part)) & set(recipe_names())
+        right = {f"{MINUTES.get(n, load_recipe(n).training.minutes or 0):g}" for n in named}
+        found = re.findall(r"(\d[\d.]*)(?: minutes|분(?!의))", part)
+        assert not named or set(found) <= right, part
+
+
+def test_descriptions_of_recipes_leave_minutes_to_the_list() -> None:
+    for name in recipe_names():
+        assert not re.search("minute|hour", load_recipe(name).description), name
 
 
 def test_goals_are_met_or_missed_by_their_figures() -> None:
