@@ -219,6 +219,15 @@ def test_goals_are_met_or_missed_by_their_figures() -> None:
     assert table.splitlines()[-1].endswith("| ≥ 1.6 | 1.50 (1.40–1.70) | **missed** |")
 
 
+def test_the_page_on_speed_counts_the_targets_of_its_table() -> None:
+    text = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    met, missed = (len(re.findall(rf"\| {state} \|$", text, re.M)) for state in ("met", MISSED))
+    assert f"Of {met + missed} targets {missed} are missed" in " ".join(text.split())
+
+
+MISSED = r"\*\*missed\*\*"
+
+
 @pytest.mark.parametrize(("longest", "linear"), [(304, True), (1300, False)])
 def test_memory_that_grows_with_the_square_is_missed(longest: int, linear: bool) -> None:
     peaks = {"1024": 177, "8192": 238, "16384": longest}
