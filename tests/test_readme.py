@@ -12,6 +12,8 @@ import pytest
 
 from pellucid.cli.commands import COMMANDS
 from pellucid.cli.main import main
+from pellucid.cli.recipes import MINUTES
+from pellucid.training.config import load_recipe, recipe_names
 
 ROOT = Path(__file__).parents[1]
 ENGLISH, KOREAN = ROOT / "README.md", ROOT / "README.ko.md"
@@ -173,19 +175,35 @@ def test_source_files_named_in_prose_exist(path: Path) -> None:
         assert (ROOT / name).exists() or (ROOT / "src" / "pellucid" / name).exists(), name
 
 
-@pytest.mark.parametrize("path", [ENGLISH, KOREAN, *GUIDES], ids=lambda path: path.name)
-def test_links_exist(path: Path) -> None:
-    for target in links(path):
-        if not (path.parent == ROOT / "docs" and MADE.match(target)):
-            assert (path.parent / target).exists(), target
+@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *DOCS], ids=lambda path: path.name)
+def test_links_lead_to_files_of_the_repository(path: Path) -> None:
+    """Who reads the pages where the code is has no pages that the site's build makes."""
+    prose = BLOCK.sub("", path.read_text(encoding="utf-8"))
+    for target in LINK.findall(prose):
+        assert (path.parent / target).exists(), target
 
 
-MADE = re.compile(r"(?:explain/\w+|recipes|settings|parts)\.md$")
-"""Pages that the site's build makes; tests/website checks the links to them."""
+LINK = re.compile(r"(?:\]\(|(?:src|srcset|href)=\")(?!https?:|#)([^)#\s\"]+)")
 
 
-def links(path: Path) -> list[str]:
-    return re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text(encoding="utf-8"))
+def test_the_list_of_recipes_has_the_minutes_of_the_results() -> None:
+    rows = results_script().read_results()
+    measured = {row["recipe"]: int(f"{row['minutes']:.0f}") for row in rows}
+    assert {name: measured[name] for name in recipe_names() if name in measured} == MINUTES
+
+
+@pytest.mark.parametrize("path", [ENGLISH, KOREAN, *DOCS], ids=lambda path: path.name)
+def test_minutes_of_a_recipe_are_those_of_the_list(path: Path) -> None:
+    for part in re.split(r"\n\s*\n|\n(?=pellucid |\|)", path.read_text(encoding="utf-8")):
+        named = set(re.findall(r"[a-z0-9-]+", part)) & set(recipe_names())
+        right = {f"{MINUTES.get(n, load_recipe(n).training.minutes or 0):g}" for n in named}
+        found = re.findall(r"(\d[\d.]*)(?: minutes|분(?!의))", part)
+        assert not named or set(found) <= right, part
+
+
+def test_descriptions_of_recipes_leave_minutes_to_the_list() -> None:
+    for name in recipe_names():
+        assert not re.search("minute|hour", load_recipe(name).description), name
 
 
 def test_goals_are_met_or_missed_by_their_figures() -> None:
@@ -199,6 +217,15 @@ def test_goals_are_met_or_missed_by_their_figures() -> None:
     assert met[2:] == ("1.70 (1.40–1.80)", True)
     table = script.goals_table([slow], [])
     assert table.splitlines()[-1].endswith("| ≥ 1.6 | 1.50 (1.40–1.70) | **missed** |")
+
+
+def test_the_page_on_speed_counts_the_targets_of_its_table() -> None:
+    text = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    met, missed = (len(re.findall(rf"\| {state} \|$", text, re.M)) for state in ("met", MISSED))
+    assert f"Of {met + missed} targets {missed} are missed" in " ".join(text.split())
+
+
+MISSED = r"\*\*missed\*\*"
 
 
 @pytest.mark.parametrize(("longest", "linear"), [(304, True), (1300, False)])

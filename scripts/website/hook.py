@@ -1,7 +1,8 @@
 """MkDocs' hook: adds the generated pages, and makes links of docs/ lead to pages of the site.
 
 The pages in docs/ are written for a reader of the repository. Here a link to a file outside docs/
-becomes a link to the page with that file's text, and links between the languages are left to the
+becomes a link to the page with that file's text, a command that prints what a page shows becomes a
+link to that page, and links between the languages are left to the
 language menu.
 """
 
@@ -18,7 +19,16 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from pellucid.teach.topics import TOPICS
+
 GENERATED = pages.generated()
+SHOWN = {
+    "`pellucid explain`": "explain/index.md",
+    **{f"`pellucid explain {topic}`": f"explain/{topic}.md" for topic in TOPICS},
+    "`pellucid recipes`": "recipes.md",
+    "`pellucid train g2p-en --help`": "settings.md",
+}
+"""Commands, and the generated pages that show what they print."""
 OTHER_LANGUAGE = re.compile(r"\s*\[(?:한국어|English)\]\((?!http)[^)]*\)")
 
 
@@ -51,7 +61,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
     if here in GENERATED:
         return markdown
-    return pages.LINK.sub(inside, OTHER_LANGUAGE.sub("", markdown))
+    markdown = pages.LINK.sub(inside, OTHER_LANGUAGE.sub("", markdown))
+    for command, shown in SHOWN.items():
+        markdown = markdown.replace(command, f"[{command}]({pages.relative(shown, here)})")
+    return markdown
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

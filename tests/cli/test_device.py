@@ -86,4 +86,4 @@ def test_without_pytorch_it_says_what_to_install(
     importer = SimpleNamespace(import_module=missing)
     monkeypatch.setattr("pellucid.core.errors.importlib", importer)
     done = pellucid("evaluate", "runs/tiny", "--device", "cuda", cwd=place)
-    failed(done, 2, "--device cuda computes with PyTorch, which is not installed", "[scale]")
+    failed(done, 2, "--device cuda needs PyTorch", "Compute Platform: CPU", "torch>=")

@@ -48,4 +48,4 @@ def test_a_missing_matplotlib_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["plot", "softmax"]) == 1
-    assert "pip install 'pellucid[lab]'" in capsys.readouterr().err
+    assert "'matplotlib>=" in capsys.readouterr().err

@@ -41,6 +41,23 @@ def test_it_draws_here_and_writes_the_page(
     assert (tmp_path / "attention.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.parametrize("name", ["run", "run/model"])
+def test_the_page_of_a_run_is_in_its_folder(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    save_model(run / "model", speaking(), "# a model")
+    (run / "config.toml").touch()
+    assert main(["view", name, "가나"]) == 0
+    assert "wrote run/attention.html" in capsys.readouterr().out
+    assert (run / "attention.html").exists()
+    assert not (tmp_path / "attention.html").exists()
+    # Root may write anywhere, so a run that cannot be written to is only said to be one.
+    monkeypatch.setattr("os.access", lambda path, mode: (path, mode) != (Path("run"), os.W_OK))
+    assert main(["view", name, "가나"]) == 0
+    assert (tmp_path / "attention.html").exists()
+
+
 def test_what_to_draw_and_where_is_chosen(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

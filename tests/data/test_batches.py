@@ -60,7 +60,7 @@ def test_nothing_left() -> None:
 
 def test_unknown_characters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     encode_pairs([TextPair("aXX", ("bY",))], LETTERS, LETTERS, max_tokens=9)
-    assert "1 characters of the sources have no token" in caplog.text
+    assert "no token for 1 of the characters in the sources;" in caplog.text
     assert "'X' (2)" in caplog.text
     assert "'Y' (1)" in caplog.text
 

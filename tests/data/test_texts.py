@@ -123,6 +123,6 @@ def test_texts_become_tokens_between_begin_and_end(caplog: pytest.LogCaptureFixt
     np.testing.assert_array_equal(examples.source.cu_seqlens, [0, 0, 0])
     assert examples.dropped == 2
     assert "left out 2 of 4 texts" in caplog.text
-    assert "1 characters of the texts have no token" in caplog.text
+    assert "no token for 1 of the characters in the texts;" in caplog.text
     with pytest.raises(UserError, match="none of 1 texts has 1 to 2 tokens"):
         encode_texts(["abc"], tokenizer, begin=[1], end=2, max_tokens=2)

@@ -113,7 +113,7 @@ def test_unknown_are_counted() -> None:
 def test_a_small_vocabulary_keeps_the_most_frequent(caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = train_tokenizer(["ccc", "bb", "aa", "d"], "char", 7)
     assert [tokenizer.encode(c) for c in "cabd"] == [[4], [5], [6], [UNK]]
-    assert "1 of 4 characters have no token (vocab_size 7): 'd'" in caplog.text
+    assert "no token for 1 of 4 characters (vocab_size 7): 'd'" in caplog.text
 
 
 @pytest.mark.parametrize("kind", KINDS)

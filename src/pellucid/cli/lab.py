@@ -14,7 +14,7 @@ from pellucid.cli.commands import listed
 from pellucid.cli.console import Output
 from pellucid.cli.language import tr
 from pellucid.cli.options import parse
-from pellucid.core.errors import UsageError, UserError, optional
+from pellucid.core.errors import UsageError, UserError, optional, pip_install
 from pellucid.core.settings import nearest
 from pellucid.lab.findings import UNKNOWN, gather
 from pellucid.lab.preflight import check_ready
@@ -167,7 +167,8 @@ def _home(folder: Path, name: str) -> Path:
 
 
 def _dask(address: str) -> Executor:
-    distributed = optional("distributed", "--dask needs Dask: pip install distributed", UsageError)
+    message = f"--dask needs Dask: {pip_install('distributed')}"
+    distributed = optional("distributed", message, UsageError)
     try:
         executor: Executor = distributed.Client(address, timeout=PATIENCE).get_executor()
     except ValueError as error:

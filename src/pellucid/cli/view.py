@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import webbrowser
 from pathlib import Path
@@ -14,13 +15,14 @@ from pellucid.cli.options import accepts_changes, parse, split_name
 from pellucid.core.errors import UsageError
 from pellucid.core.language import Language
 from pellucid.families import family_of
-from pellucid.families.folder import load_model
+from pellucid.families.folder import find_model, load_model
 from pellucid.generation import SearchConfig
 from pellucid.pipelines import Pipeline
 from pellucid.view import attention
 from pellucid.view.picture import drawable
 
 USE = 'which model, and what text? Use `pellucid view MODEL "TEXT"`'
+PAGE = Path("attention.html")
 
 
 def run(arguments: list[str]) -> int:
@@ -30,13 +32,14 @@ def run(arguments: list[str]) -> int:
         raise UsageError(USE)
     trained = load_model(Path(name), accepts_changes(rest)) if name is not None else None
     saved = getattr(trained, "search", SearchConfig())
+    page = _page(Path(name)) if name is not None else PAGE
 
     def view(
         text: str = "",
         /,
         *,
         answer: str | None = None,
-        output: tuple[Path, ...] = (Path("attention.html"),),
+        output: tuple[Path, ...] = (page,),
         kind: Literal["encoder", "decoder", "cross"] | None = None,
         layer: int | None = None,
         head: int | None = None,
@@ -54,7 +57,8 @@ def run(arguments: list[str]) -> int:
         Args:
             text: What the model reads; quote a text with spaces.
             answer: Use this answer instead of the model's own; for [MASK], a token for each.
-            output: Files to write: .html (the page), .png, .svg or .pdf (a figure), .txt.
+            output: Files to write: .html (the page), .png, .svg or .pdf (a figure), .txt. Unset:
+                attention.html in the run's folder; for a model that is in no run, here.
             kind: Kind of attention to draw; unset: the last that the model has.
             layer: Layer to draw, from 1; unset: the last in the terminal, all in a figure.
             head: Head to draw, from 1; unset: the mean in the terminal, all in a figure.
@@ -76,6 +80,12 @@ def run(arguments: list[str]) -> int:
         return _view(trained, text, answer, output, (kind, layer, head), search, lang, open)
 
     return parse(view, f"view {name or 'MODEL'}", rest, lists=["--output"])
+
+
+def _page(model: Path) -> Path:
+    """Return where a model's page goes: into its run, or here where there is none to write to."""
+    run = find_model(model).parent
+    return run / PAGE if (run / "config.toml").is_file() and os.access(run, os.W_OK) else PAGE
 
 
 def _view(

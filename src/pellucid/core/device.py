@@ -20,6 +20,18 @@ CPU = "cpu"
 _TORCH = "torch:"
 
 
+def import_torch(purpose: str, error: type[UserError] = UserError) -> Any:
+    """Return PyTorch, or raise `error` saying what needs it and how to install it."""
+    return optional(
+        "torch",
+        f"{purpose} needs PyTorch. Without a GPU install its CPU build, which is far smaller: "
+        "choose Compute Platform: CPU at pytorch.org/get-started, and run the command shown there "
+        "in this environment. For a GPU",
+        error,
+        extra="scale",
+    )
+
+
 def check_device(name: str, precision: Precision = "float32") -> None:
     """Raise `UsageError` or `UserError` unless there is such a device, that computes so exactly."""
     if precision not in get_args(Precision):
@@ -32,10 +44,7 @@ def check_device(name: str, precision: Precision = "float32") -> None:
                 "Pellucid computes in float32: leave it out"
             )
         return
-    torch = optional(
-        "torch", f"--device {name} computes with PyTorch, which is not installed", UsageError,
-        extra="scale",
-    )  # fmt: skip
+    torch = import_torch(f"--device {name}", UsageError)
     try:
         found = torch.device(device)
     except RuntimeError:

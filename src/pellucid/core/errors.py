@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
+import shlex
+import sys
+from contextlib import suppress
 from typing import Any
 
 
@@ -24,7 +26,7 @@ def optional(
     """Import a module that not every installation has, or raise `error` with the message.
 
     The message of a module that is installed but cannot be imported also says why. With `extra`,
-    the extra of Pellucid that has the module, it says how to install that.
+    the extra of Pellucid that has the module, it says how to install what that requires.
 
     >>> optional("math", "the standard library is not installed").pi > 3
     True
@@ -32,15 +34,25 @@ def optional(
     try:
         return importlib.import_module(module)
     except ImportError as cause:
-        install = f": pip install '{installable(extra)}'" if extra else ""
+        install = f": {pip_install(*_requirements(extra))}" if extra else ""
         absent = isinstance(cause, ModuleNotFoundError) and module.startswith(cause.name or module)
         why = "" if absent else f" ({cause})"
         raise error(f"{message}{install}{why}") from None
 
 
-def installable(extra: str) -> str:
-    """Return what pip installs to add an extra: this checkout, or else the published package."""
-    checkout = Path(__file__).parents[3]
-    if not (checkout / "pyproject.toml").is_file():
-        return f"pellucid[{extra}]"
-    return f"{'.' if checkout == Path.cwd() else checkout}[{extra}]"
+def pip_install(*packages: str) -> str:
+    """Return the command that installs packages for the Python that runs, from any folder."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *packages])
+
+
+def _requirements(extra: str) -> list[str]:
+    """Return the packages of an extra by name: Pellucid itself may be on no index."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    known: list[str] = []
+    with suppress(PackageNotFoundError):  # run from its sources
+        known = requires("pellucid") or []
+    mark = f"extra == '{extra}'"
+    found = [line.removesuffix(mark) for line in known if line.endswith(mark)]
+    found = [line.removesuffix("; ").removesuffix(" and ").replace("'", '"') for line in found]
+    return found or [f"pellucid[{extra}]"]

@@ -252,7 +252,7 @@ def report_unknown(tokenizer: TokenizerLike, texts: Sequence[str], side: str) ->
     """Warn of the characters or words of texts that have no token."""
     if unknown := tokenizer.unknown(texts):
         _log.warning(
-            "%d %s of the %ss have no token: the tokenizer was trained without them: %s%s",
+            "no token for %d of the %s in the %ss; the tokenizer was trained without: %s%s",
             len(unknown),
             tokenizer.unit,
             side,

@@ -304,7 +304,7 @@ def _train_units(
     kept = units[: None if vocab_size is None else vocab_size - len(SPECIALS)]
     if len(kept) < len(units):
         _log.warning(
-            "%d of %d %s have no token (vocab_size %d): %s",
+            "no token for %d of %d %s (vocab_size %d): %s",
             len(units) - len(kept),
             len(units),
             KINDS[kind].unit,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tokenizers
 
-from pellucid.core.errors import UserError, optional
+from pellucid.core.errors import UserError, optional, pip_install
 from pellucid.core.files import MOST_BYTES, read_file
 
 SPECIAL = ("<pad>", "</s>", "<s>", "<unk>")
@@ -98,7 +98,7 @@ class SentencePieceTokenizer:
     def __init__(self, model: Path, vocabulary: dict[str, int], end: int | None) -> None:
         library = optional(
             "sentencepiece",
-            f"{model.name} needs the package sentencepiece: pip install sentencepiece",
+            f"{model.name} needs the package sentencepiece: {pip_install('sentencepiece')}",
         )
         try:
             self._core = library.SentencePieceProcessor(model_file=str(model))

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from pellucid import nn
-from pellucid.core.errors import UserError, optional
+from pellucid.core.device import import_torch
+from pellucid.core.errors import UserError
 from pellucid.models.layers import DecoderLayer, EncoderLayer
 from pellucid.nn.layers import Norm
 
@@ -80,7 +81,7 @@ def to_torch(module: nn.Module) -> Any:
     >>> to_torch(layer).weight.shape  # doctest: +SKIP
     torch.Size([2, 3])
     """
-    torch = _torch()
+    torch = import_torch("to_torch")
     return _ToTorch(torch).convert(module)
 
 
@@ -92,14 +93,8 @@ def from_torch(module: Any) -> nn.Module:
     Raises `UserError` for a module that has no twin here (another class, an activation without a
     derivative here, bfloat16 or float16).
     """
-    twin: nn.Module = _FromTorch(_torch()).convert(module)
+    twin: nn.Module = _FromTorch(import_torch("from_torch")).convert(module)
     return twin
-
-
-def _torch() -> Any:
-    return optional(
-        "torch", "PyTorch is not installed, and only it can build its modules; install torch"
-    )
 
 
 class _Converter(ABC):

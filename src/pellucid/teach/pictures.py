@@ -262,10 +262,7 @@ def _style(language: Language, texts: Sequence[Text]) -> Iterator[None]:
 
     Raises `UserError` when matplotlib is missing.
     """
-    optional(
-        "matplotlib",
-        "pictures need matplotlib, which is not installed: pip install 'pellucid[lab]'",
-    )
+    optional("matplotlib", "pictures need matplotlib, which is not installed", extra="lab")
     from matplotlib import rc_context
 
     from pellucid.view.fonts import families_for

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.core.attempts import end_all_attempts
+from pellucid.core.device import import_torch
 from pellucid.core.errors import UserError, optional
 from pellucid.core.machine import environment, processor, processors
 from pellucid.training.workers import LostWorkerError, Wait, Workers
@@ -257,7 +258,7 @@ class TorchWorkers(Workers):
 
 def require_torch() -> Any:
     """Return PyTorch. Raises `UserError` saying how to install it."""
-    torch = optional("torch", "training with several workers needs PyTorch", extra="scale")
+    torch = import_torch("training with several workers")
     optional("torch.distributed", "this PyTorch is built without torch.distributed")
     if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
         raise UserError("this PyTorch has no gloo, which workers exchange numbers with")

@@ -20,9 +20,7 @@ def _read_chatterbot(split: str) -> Splits:
 
     There is too little to hold anything out: a model memorises it.
     """
-    yaml = optional(
-        "yaml", "the Korean conversations are YAML; install its reader: pip install pyyaml"
-    )
+    yaml = optional("yaml", "the Korean conversations need a reader of YAML", extra="demo")
     answers: dict[str, dict[str, None]] = {}  # dict: a set that keeps its order
     for data in _CHATTERBOT.read().values():
         for turns in yaml.safe_load(data)["conversations"]:

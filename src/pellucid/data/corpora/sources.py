@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UserError, pip_install
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class PackageFiles:
 
     def read(self) -> dict[str, bytes]:
         """Return the files by name. Raises `UserError` saying what to install."""
-        install = f"pip install '{self.distribution}=={self.version}'{self.condition}"
+        install = pip_install(f"{self.distribution}=={self.version}") + self.condition
         try:
             found = distribution(self.distribution)
         except PackageNotFoundError:
