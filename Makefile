@@ -84,7 +84,7 @@ $(STAMPS)/dev: $(STAMPS)/demo requirements/dev.txt
 	@touch $@
 
 $(STAMPS)/demo: $(STAMPS)/venv requirements/demo.txt pyproject.toml
-	@echo "Installing Pellucid and the demo's data into $(VENV)"
+	@echo "Installing Pellucid into $(VENV)"
 	@$(BIN)/$(PIP) $(LOCKED) requirements/demo.txt
 	@$(BIN)/$(PIP) $(EDITABLE)
 	@pwd -P > $@
@@ -141,7 +141,7 @@ lock:  ## Resolve the lock files again (needs uv)
 
 EXTRAS = $(addprefix --extra ,demo docs eval lab serve test dev)
 LOCK_FLAGS = --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-             --no-emit-find-links --no-header --no-annotate --quiet
+             --no-emit-find-links --no-emit-package pip --no-header --no-annotate --quiet
 
 clean:  ## Remove the environments and the caches; runs/ is kept
 	rm -rf $(VENV) $(ORACLES) .mypy_cache .pytest_cache .ruff_cache .hypothesis
