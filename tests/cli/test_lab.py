@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.lab.small import STUDY, append_result, write_study
 
 from pellucid.cli.main import main
+from pellucid.data.pairs import Splits
 from pellucid.lab.study_file import load_study, read_study
 from pellucid.lab.trial import failure, run_trial
 
@@ -78,8 +80,9 @@ def test_data_changed_since_a_run_was_done_is_reported_before_any_other(
 
 
 def test_a_corpus_without_held_out_pairs_has_no_validation_loss(
-    tmp_path: Path, capsys: Says
+    tmp_path: Path, capsys: Says, corpus: Callable[[str], Splits]
 ) -> None:
+    corpus("chatterbot-ko")
     path = write_study(tmp_path)
     recipe = tmp_path / "recipe.toml"
     settings = recipe.read_text().replace(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pellucid.data.pairs import Splits
 from pellucid.teach import lesson
 
 ROOT = Path(__file__).parents[2]
@@ -28,8 +29,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def printed(folder: Path) -> Iterator[Callable[[str], str]]:
+def printed(folder: Path, corpus: Callable[[str], Splits]) -> Iterator[Callable[[str], str]]:
     """Return what an example prints, by the number of its article."""
+    corpus("chatterbot-ko")
     real = lesson.main
 
     @cache

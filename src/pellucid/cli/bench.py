@@ -121,7 +121,7 @@ def load() -> float:
 
 
 def tasks() -> list[Task]:
-    """Return the real data that needs no download; a warning names what is missing."""
+    """Return the demo's data and what PELLUCID_DATA has; a warning names what is missing."""
     makers: dict[str, Callable[[], Task]] = {real_data.DEMO: demo_task}
     for name in real_data.SENTENCES:
         if find_corpus(name).at_hand:

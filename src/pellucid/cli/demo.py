@@ -24,7 +24,7 @@ from pellucid.cli.language import tr
 from pellucid.evaluation.evaluate import right_answers
 from pellucid.pipelines import Seq2SeqPipeline
 from pellucid.training.config import RunConfig, load_recipe
-from pellucid.training.experiment import Outcome, train_run
+from pellucid.training.experiment import Outcome, read_data, train_run
 from pellucid.view.terminal import attention_map
 
 CHAT, PRONUNCIATION = "chat-ko-small", "g2p-demo"
@@ -51,6 +51,7 @@ def demo(
     console, began = Output(), time.monotonic()
     chat_folder, g2p_folder = _free(folder / "chat"), _free(folder / "g2p")
     chat_config, g2p_config = _config(CHAT, chat_minutes), _config(PRONUNCIATION, g2p_minutes)
+    read_data(g2p_config.data)  # a download that fails ends it here, not after the first model
 
     console.rule("[bold]" + tr("1  Memorising: a chatbot of Korean conversations"))
     chat = _run(chat_config, chat_folder, console)

@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     typed = list(sys.argv[1:] if arguments is None else arguments)
     debug = _take_debug(typed) or os.environ.get("PELLUCID_DEBUG", "") not in ("", "0")
     logging.basicConfig(handlers=[Warnings()], format="pellucid: %(message)s")
+    logging.getLogger("pellucid.kernels").setLevel(logging.INFO)  # when they take time to compile
     try:
         with speaking(take_language(typed)):
             code = _run(typed)

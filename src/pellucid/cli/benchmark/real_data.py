@@ -56,7 +56,7 @@ def article_task(corpus: str) -> Task:
 def demo_task() -> Task:
     """Return the demo's pronunciations and its model with ReLU, since torch's layers have no gate.
 
-    Raises `UserError` saying what to install.
+    Raises `UserError` when they cannot be downloaded.
     """
     recipe = load_recipe(DEMO)
     plain = replace(recipe.model, activation_function="relu", ffn_dim=512)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+from zipfile import ZipFile
+
 from pellucid.core.errors import optional
 from pellucid.data.corpora.corpus import Corpus, one_space
-from pellucid.data.corpora.sources import PackageFiles
+from pellucid.data.corpora.sources import RemoteFile
 from pellucid.data.pairs import Splits, TextPair
 
-_CHATTERBOT = PackageFiles(
-    "chatterbot-corpus",
-    "1.3.3",
-    "chatterbot_corpus/data/korean/*.yml",
-    "e6402b98c920b5f8faf4095cc342f560e571399487b922ca63c6781f27868c36",
+_CHATTERBOT = RemoteFile(
+    "chatterbot_corpus/chatterbot_corpus-1.3.3-py2.py3-none-any.whl",
+    "chatterbot-corpus==1.3.3",
+    "86de5300afb9a80826386339d3bec79c0a72eb0358abb8327e2ecef5ae0ce154",
 )
 
 
@@ -22,8 +24,9 @@ def _read_chatterbot(split: str) -> Splits:
     """
     yaml = optional("yaml", "the Korean conversations need a reader of YAML", extra="demo")
     answers: dict[str, dict[str, None]] = {}  # dict: a set that keeps its order
-    for data in _CHATTERBOT.read().values():
-        for turns in yaml.safe_load(data)["conversations"]:
+    wheel = ZipFile(BytesIO(_CHATTERBOT.read(CHATTERBOT_KO.licence)))
+    for name in sorted(name for name in wheel.namelist() if "/korean/" in name):
+        for turns in yaml.safe_load(wheel.read(name))["conversations"]:
             question, *others = map(one_space, turns)
             answers.setdefault(question, {}).update(dict.fromkeys(others))
     return Splits(tuple(TextPair(question, tuple(others)) for question, others in answers.items()))
@@ -36,4 +39,5 @@ CHATTERBOT_KO = Corpus(
     licence="BSD-3-Clause, Gunther Cox",
     citation="Gunther Cox, ChatterBot Corpus",
     read=_read_chatterbot,
+    files=(_CHATTERBOT,),
 )

