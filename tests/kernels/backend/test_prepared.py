@@ -87,8 +87,11 @@ def test_a_file_is_read_back_unless_versions_differ(
     prepared.write(entries)
     assert read() == entries
     whole = prepared.path().read_bytes()
-    prepared.path().write_bytes(whole[:-9])
-    assert read() == {}
+    middle = len(whole) // 2
+    wrong_bit = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for damaged in (whole[:-9], b"", bytes(len(whole)), wrong_bit, whole[::-1]):
+        prepared.path().write_bytes(damaged)
+        assert read() == {}
     prepared.path().write_bytes(whole)
     monkeypatch.setattr(prepared, "versions", lambda: {"llvmlite": "0.1", "numba": "0.1"})
     assert read() == {}
