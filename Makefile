@@ -18,11 +18,11 @@ TORCH   := torch==2.13.0
 PARALLEL := OMP_NUM_THREADS=1
 SPREAD  := -n auto --dist worksteal -m "not alone"
 
-.PHONY: help demo chat test test-oracles docs wheel setup setup-demo moved lint types format lock clean
+.PHONY: help demo chat test test-oracles test-processors docs wheel setup setup-demo moved lint types format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup-demo  ## Train two Transformers on real data, about five minutes with the install
 	@$(BIN)/pellucid demo
@@ -37,6 +37,9 @@ test: setup lint types  ## Lint, check the types, run every test that needs noth
 test-oracles: $(ORACLES)/made  ## Run the tests that compare with PyTorch and other programs (0.9 GB)
 	@$(ORACLES)/bin/python -m pytest --oracles -m alone tests
 	@$(PARALLEL) $(ORACLES)/bin/python -m pytest --oracles $(SPREAD) tests
+
+test-processors: setup  ## Run the kernels' tests again, compiled for AVX2 and for SSE
+	@$(PARALLEL) $(BIN)/python scripts/processors.py $(SPREAD)
 
 lint: setup
 	@$(BIN)/python -m ruff check .

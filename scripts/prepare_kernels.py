@@ -22,10 +22,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from processors import AVX2, AVX512
+
 SRC = Path(__file__).absolute().parents[1] / "src"
 FOLDER = SRC / "pellucid" / "kernels" / "prepared"
-AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma"}
-AVX512 = {"NUMBA_CPU_FEATURES": "+avx2,+fma,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"}
 MODELS: tuple[dict[str, Any], ...] = (
     {},
     {"activation_function": "gelu"},

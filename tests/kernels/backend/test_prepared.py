@@ -11,7 +11,7 @@ import pytest
 
 from pellucid.kernels.backend import prepared
 from pellucid.kernels.backend.simd import FEATURES
-from prepare_kernels import AVX2
+from processors import AVX2
 
 ROOT = Path(__file__).parents[3]
 RUN = """
