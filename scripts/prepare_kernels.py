@@ -78,6 +78,7 @@ def find_relative(folder: str) -> FileFinder:
 
 def prepare() -> None:
     """Compile what `use_kernels` needs from its source, and write it."""
+    sys.path.insert(0, str(SRC))  # this checkout's, whichever is installed
     sys.path_hooks.insert(0, find_relative)
     sys.path_importer_cache.clear()
 
