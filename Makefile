@@ -20,11 +20,12 @@ ACCEPTED := python3.11 python3.12 python3.13 python3.14
 PARALLEL := OMP_NUM_THREADS=1
 SPREAD  := -n auto --dist worksteal -m "not alone"
 
-.PHONY: help demo chat test test-oracles test-pythons docs wheel setup setup-demo moved lint types format lock clean
+.PHONY: help demo chat test test-oracles test-pythons test-processors docs wheel setup setup-demo moved \
+        lint types format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup-demo  ## Train two Transformers on real data, about five minutes with the install
 	@$(BIN)/pellucid demo
@@ -36,12 +37,15 @@ test: setup lint types  ## Lint, check the types, run every test that needs noth
 	@$(BIN)/python -m pytest -m alone tests
 	@$(PARALLEL) $(BIN)/python -m pytest $(SPREAD)
 
-test-oracles: $(ORACLES)/made  ## Run the tests that compare with PyTorch and other programs (0.9 GB)
+test-oracles: $(ORACLES)/made  ## Run the tests that compare with PyTorch and other programs (2 GB)
 	@$(ORACLES)/bin/python -m pytest --oracles -m alone tests
 	@$(PARALLEL) $(ORACLES)/bin/python -m pytest --oracles $(SPREAD) tests
 
 test-pythons: setup  ## Try the machine's other Pythons: install, train, fast tests (PYTHONS="...")
 	@$(PARALLEL) $(BIN)/python scripts/test_pythons.py $(or $(PYTHONS),$(ACCEPTED))
+
+test-processors: setup  ## Run the kernels' tests again, compiled for AVX2 and for SSE
+	@$(PARALLEL) $(BIN)/python scripts/processors.py $(SPREAD)
 
 lint: setup
 	@$(BIN)/python -m ruff check .

@@ -16,15 +16,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from scripts.processors import AVX2
+
 _TOLD = "PELLUCID_BENCHMARK_MKL_TOLD"
 _ANSWER = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
-_AVX2 = {
-    "NUMBA_CPU_NAME": "haswell",  # the first that had it
-    "NUMBA_CPU_FEATURES": "+avx2,+fma",
-    "OPENBLAS_CORETYPE": "Haswell",
-    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    "ATEN_CPU_CAPABILITY": "avx2",
-}
+_AVX2 = AVX2 | {"MKL_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -22,10 +22,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from processors import AVX2, AVX512
+
 SRC = Path(__file__).absolute().parents[1] / "src"
 FOLDER = SRC / "pellucid" / "kernels" / "prepared"
-AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma"}
-AVX512 = {"NUMBA_CPU_FEATURES": "+avx2,+fma,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"}
 MODELS: tuple[dict[str, Any], ...] = (
     {},
     {"activation_function": "gelu"},
@@ -78,6 +78,7 @@ def find_relative(folder: str) -> FileFinder:
 
 def prepare() -> None:
     """Compile what `use_kernels` needs from its source, and write it."""
+    sys.path.insert(0, str(SRC))  # this checkout's, whichever is installed
     sys.path_hooks.insert(0, find_relative)
     sys.path_importer_cache.clear()
 

@@ -126,15 +126,18 @@ def test_compiled_steps_match_the_model(make: Any, settings: dict[str, Any]) -> 
 def test_search_finds_what_the_plain_search_finds(
     make: Any, settings: dict[str, Any], beam: int
 ) -> None:
+    """The bound is relative: a sum of log p over tokens grows, and its terms' rounding with it.
+
+    Within 4e-7 to 8e-7 of the sum on the processors tried; an absolute bound held on some of them.
+    """
     model, source = make(**settings), Packed.of(sources())
     for config in (
         SearchConfig(beam=beam, best=beam, max_length=19),
         SearchConfig(beam=beam, best=1, max_length=11, length_penalty=0.0),
     ):
         for ours, theirs in same_answers(model, source, config):
-            np.testing.assert_allclose(
-                [(a.log_p, a.score) for a in ours], [(a.log_p, a.score) for a in theirs], atol=2e-5
-            )
+            found, right = ([(a.log_p, a.score) for a in answers] for answers in (ours, theirs))
+            np.testing.assert_allclose(found, right, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("arithmetic", ["float32", "int8"])

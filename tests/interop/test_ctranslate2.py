@@ -169,15 +169,18 @@ def test_tokens_are_ours(beam: int, settings: dict[str, Any], tmp_path: Path) ->
 
 
 def test_int8_is_smaller_and_near(tmp_path: Path) -> None:
+    """Its weights, computed in float32: without VNNI its products of int8 saturate (0.16)."""
     model = shaken(norm="pre", tie_embeddings="all")
     before = {name: array.copy() for name, array in model.state_dict().items()}
-    whole, small = opened(model, tmp_path / "f4"), opened(model, tmp_path / "i1", "int8")
+    whole = opened(model, tmp_path / "f4")
+    opened(model, tmp_path / "i1", "int8")
+    small = ctranslate2.Translator(str(tmp_path / "i1"), compute_type="float32", intra_threads=1)
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("f4", "i1")]
     assert sizes[1] < 0.5 * sizes[0]
     sources, targets = named(sequences(1)), named(sequences(2))
     a, b = (np.concatenate([one.log_probs for one in t.score_batch(sources, targets)])
             for t in (whole, small))  # fmt: skip
-    assert 0 < np.abs(a - b).mean() < 0.1
+    assert 0 < np.abs(a - b).mean() < 0.05
     for name, array in model.state_dict().items():  # its quantizer would write into them
         np.testing.assert_array_equal(array, before[name])
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.compare import compare
 
-from pellucid import kernels, nn, ops
+from pellucid import nn, ops
 from pellucid.nn.module import Parameter
 from pellucid.training.optimizers.model import ModelOptimizer
 
@@ -57,18 +58,13 @@ def test_the_loss_of_no_target_is_torchs(targets: int) -> None:
 
 @pytest.mark.parametrize("mean", [0.0, 100.0])
 @pytest.mark.parametrize("width", [2**14, 2**18, 2**22])
-def test_layer_norm_of_long_rows_is_near_float64(width: int, mean: float) -> None:
+@pytest.mark.parametrize("norm", [ops.layer_norm, ops.rms_norm])
+def test_norms_of_long_rows_are_near_float64(norm: Any, width: int, mean: float) -> None:
+    """On every processor: the kernel once summed whole rows in as many parts as vectors have."""
     g = np.random.default_rng(0)
     x = (g.standard_normal((2, width)) + mean).astype(np.float32)
     dy = g.standard_normal(x.shape).astype(np.float32)
-    exact, saved = ops.layer_norm(x.astype(np.float64))
-    y, backward = F.layer_norm.forward(x, (width,))
-    page, page_saved = ops.layer_norm(x)
-    dx, exact_dx = backward(dy)[0], ops.layer_norm_backward(dy.astype(np.float64), saved)[0]
-    page_dx = ops.layer_norm_backward(dy, page_saved)[0]
-    for ours, right, plain in ((y, exact, page), (dx, exact_dx, page_dx)):
-        allowed = 2 * np.abs(plain - right).max() + 2 * np.finfo(np.float32).eps * np.abs(y).max()
-        assert np.abs(ours - right).max() <= allowed
+    compare(norm, (x,), {}, dy)
 
 
 @pytest.mark.parametrize("mean", [0.0, 100.0])
@@ -92,12 +88,6 @@ def test_layer_norm_of_long_rows_is_as_near_as_torchs(mean: float) -> None:
     ):
         allowed = 1.5 * np.abs(torchs - exact).max()
         assert np.abs(ours - exact).max() <= allowed + 2 * np.spacing(np.float32(1))
-
-
-@pytest.mark.parametrize(("width", "planned"), [(2**14, True), (2**14 + 1, False)])
-def test_long_rows_are_normalised_by_the_page(width: int, planned: bool) -> None:
-    plan = kernels.plan(ops.layer_norm, (np.ones((2, width), np.float32),), {})
-    assert (plan is not None) == planned
 
 
 NUMBERS = [np.complex64, np.complex128, object, np.longdouble, bool, "U3", "M8[s]", "V4"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pellucid.kernels import bias_act_dropout  # noqa: F401  (read below)
@@ -152,8 +153,59 @@ def test_activations_of_one_kernel_are_apart() -> None:
     assert not [name for name in common if "activations" in name]
 
 
-@pytest.mark.parametrize("broken", [b"cpellucid.core\nGone\n.", b"cgone\nRecord\n.", b"", b"\x80"])
-def test_an_index_of_another_version_holds_nothing(tmp_path: Path, broken: bytes) -> None:
-    index = cache._Index(str(tmp_path), "kernel", "stamp")
-    Path(index._index_path).write_bytes(pickle.dumps(index._version) + broken)
-    assert index._load_index() == {}
+def flipped(data: bytes, at: int) -> bytes:
+    """Return data with one wrong bit."""
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda data: b"",
+        lambda data: data[:31],
+        lambda data: data[:-1],
+        lambda data: data + b"\0",
+        lambda data: bytes(len(data)),
+        lambda data: np.random.default_rng(0).bytes(len(data)),
+        lambda data: flipped(data, 3),
+        lambda data: flipped(data, 400),
+    ],
+    ids=["empty", "a part of the digest", "truncated", "longer", "zeroed", "random",
+         "bit of the digest", "bit of the kernel"],
+)  # fmt: skip
+def test_a_damaged_file_holds_nothing_until_it_is_written_again(
+    damaged: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    """After a power failure, or in a copied environment."""
+    cached, key, code = cache._Files(str(tmp_path), "kernel", "stamp"), "f8(f8)", bytes(999)
+    cached.save(key, code)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(damaged(file.read_bytes()))
+    assert cached.load(key) is None
+    cached.save(key, code)
+    assert cached.load(key) == code
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_damaged_kernels_are_compiled_and_written_again(toys: Toys) -> None:
+    """Numba would run machine code with a wrong bit. One of them is called by symbol."""
+    folder = toys.folder / "cache"
+    files = sorted(folder.rglob("*.*"))
+    assert len(files) == 5
+    for file in files:
+        data = file.read_bytes()
+        file.write_bytes(flipped(data, len(data) // 2))
+    names = ["toy_closure", "toy_other", "toy_symbol", "toy_user"]
+    assert toys.run() == ([16.0, 24.0, 35.0, 4.0], names)
+    assert toys.run() == ([16.0, 24.0, 35.0, 4.0], [])
+    assert sorted(folder.rglob("*.*")) == files
+
+
+def test_a_file_is_for_one_processor_and_one_numba(tmp_path: Path) -> None:
+    ours, theirs = (cache._Files(str(tmp_path), "kernel", "stamp") for _ in range(2))
+    theirs._version = "0.1"
+    theirs.save(("f8(f8)", "cpu"), "theirs")
+    assert ours.load(("f8(f8)", "cpu")) is None
+    ours.save(("f8(f8)", "cpu"), "ours")
+    assert ours.load(("f8(f8)", "cpu")) == "ours"
+    assert ours.load(("f8(f8)", "another cpu")) is None

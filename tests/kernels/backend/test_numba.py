@@ -100,11 +100,18 @@ def test_every_private_hook_of_numba() -> None:
     assert list(inspect.signature(IndexDataCacheFile).parameters) == [
         "cache_path", "filename_base", "source_stamp",
     ]  # fmt: skip
-    for method, parameters in {
-        "_index_key": ["self", "sig", "codegen"],
-        "load_overload": ["self", "sig", "target_context"],
-    }.items():
-        assert list(inspect.signature(getattr(FunctionCache, method)).parameters) == parameters
+    for owner, method, parameters in (
+        (FunctionCache, "_index_key", ["self", "sig", "codegen"]),
+        (FunctionCache, "load_overload", ["self", "sig", "target_context"]),
+        (IndexDataCacheFile, "load", ["self", "key"]),
+        (IndexDataCacheFile, "save", ["self", "key", "data"]),
+        (IndexDataCacheFile, "_data_name", ["self", "number"]),
+        (IndexDataCacheFile, "_data_path", ["self", "name"]),
+        (IndexDataCacheFile, "_dump", ["self", "obj"]),
+        (IndexDataCacheFile, "_open_for_write", ["self", "filepath"]),
+    ):
+        assert list(inspect.signature(getattr(owner, method)).parameters) == parameters
+    assert {"_version", "_source_stamp"} <= vars(cache._cache_file).keys()
     assert Path(cache._cache_path).is_dir()
 
     # The processor: (triple, name, features).

@@ -11,7 +11,7 @@ import pytest
 
 from pellucid.kernels.backend import prepared
 from pellucid.kernels.backend.simd import FEATURES
-from prepare_kernels import AVX2
+from processors import AVX2
 
 ROOT = Path(__file__).parents[3]
 RUN = """
@@ -87,8 +87,11 @@ def test_a_file_is_read_back_unless_versions_differ(
     prepared.write(entries)
     assert read() == entries
     whole = prepared.path().read_bytes()
-    prepared.path().write_bytes(whole[:-9])
-    assert read() == {}
+    middle = len(whole) // 2
+    wrong_bit = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for damaged in (whole[:-9], b"", bytes(len(whole)), wrong_bit, whole[::-1]):
+        prepared.path().write_bytes(damaged)
+        assert read() == {}
     prepared.path().write_bytes(whole)
     monkeypatch.setattr(prepared, "versions", lambda: {"llvmlite": "0.1", "numba": "0.1"})
     assert read() == {}

@@ -5,8 +5,8 @@ a comment recompiles a whole file, and an edit of another file that the kernel c
 Here the stamp is a digest of code: of the kernel's own module and of every kernel module that
 it imports, directly or not, without comments, docstrings and line numbers.
 
-A kernel that is not in the cache is compiled from the text that comes with the package, if its
-digest is the same, else from its source.
+A kernel that is not in the cache, or whose file is damaged, is compiled from the text that comes
+with the package, if its digest is the same, else from its source.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from pickle import UnpicklingError
+from pathlib import Path
 from typing import Any
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
@@ -26,16 +27,37 @@ from pellucid.kernels.backend import prepared
 
 _PACKAGES = ("pellucid.kernels", "pellucid.compiled")
 """Where code that is compiled comes from; other modules are called from Python only."""
+_DIGEST = 32  # bytes
 
 
-class _Index(IndexDataCacheFile):
-    """Numba's index of the kernels of one function, which may name records of another version."""
+class _Files(IndexDataCacheFile):
+    """A file for each signature and processor, behind a digest of Numba's version, code and bytes.
 
-    def _load_index(self) -> Any:
+    Numba runs what its files hold, machine code with a wrong bit too, and looks them up in an
+    index, which may be damaged as well. Here a file's name says what it is for.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        content = self._dump(data)
+        with self._open_for_write(self._path(key)) as file:
+            file.write(self._digest(content) + content)
+
+    def load(self, key: Any) -> Any:
+        """Return what was saved; None where there is no sound file of this code and this Numba."""
         try:
-            return super()._load_index()
-        except (AttributeError, EOFError, ImportError, UnpicklingError):
-            return {}
+            saved = self._path(key).read_bytes()
+        except OSError:
+            return None
+        digest, content = saved[:_DIGEST], saved[_DIGEST:]
+        return pickle.loads(content) if digest == self._digest(content) else None
+
+    def _path(self, key: Any) -> Path:
+        number = hashlib.blake2b(repr(key).encode(), digest_size=8).hexdigest()
+        return Path(self._data_path(self._data_name(int(number, 16))))
+
+    def _digest(self, content: bytes) -> bytes:
+        made_by = f"{self._version} {self._source_stamp}".encode()
+        return hashlib.blake2b(made_by + content, digest_size=_DIGEST).digest()
 
 
 class Uncached(NullCache):
@@ -59,7 +81,7 @@ class KernelCache(FunctionCache):
         super().__init__(f)
         python = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
         name = f"{f.__module__.rpartition('.')[2]}.{f.__qualname__}.{python}"
-        self._cache_file = _Index(self._cache_path, name.replace("<", "").replace(">", ""), digest)
+        self._cache_file = _Files(self._cache_path, name.replace("<", "").replace(">", ""), digest)
         self._key, self._missing = (full_name(f), digest), missing
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:

@@ -1,0 +1,74 @@
+"""Processors that this one is not, as environments, and the kernels' tests on each of them.
+
+    python scripts/processors.py [OPTIONS OF PYTEST]
+
+Numba compiles for the processor that its variables name. The name alone is not enough: the features
+would still be this processor's. NumPy, with which tests compare, and its BLAS are held to the same
+instructions. What they compile or choose is for real; only how fast it is cannot be learnt.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import numpy as np
+
+ROOT = Path(__file__).absolute().parents[1]
+
+AVX512 = {"NUMBA_CPU_FEATURES": "+avx2,+fma,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"}
+"""This processor, which must have AVX-512, without VNNI."""
+AVX2 = {
+    "NUMBA_CPU_NAME": "haswell",  # the first that had it
+    "NUMBA_CPU_FEATURES": "+avx2,+fma,-avx512f",
+    "OPENBLAS_CORETYPE": "Haswell",
+}
+PLAIN = {
+    "NUMBA_CPU_NAME": "x86-64-v2",  # what 64-bit Linux distributions ask for: SSE 4.2
+    "NUMBA_CPU_FEATURES": "-avx,-avx2,-fma,-avx512f",
+    "OPENBLAS_CORETYPE": "Nehalem",
+}
+TESTED = {"AVX2": AVX2, "x86-64-v2": PLAIN}
+
+TESTS = (
+    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/kernels/test_*.py")),
+    *(f"tests/kernels/backend/test_{name}.py" for name in ("int8", "math", "processors")),
+    "tests/compiled",
+    "tests/nn/test_edges.py",
+    "tests/nn/test_whole_gradients.py",
+)
+"""What a kernel computes; how it is compiled, cached and run in threads is the same everywhere."""
+
+
+def without_simd(environment: dict[str, str]) -> dict[str, str]:
+    """Return an environment in which NumPy too has no instructions that a processor lacks."""
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", ())
+    lacks_avx = "-avx" in environment["NUMBA_CPU_FEATURES"].split(",")
+    disabled = [name for name in found if lacks_avx or "512" in name or name == "X86_V4"]
+    return environment | {"NPY_DISABLE_CPU_FEATURES": " ".join(disabled)}
+
+
+def main() -> None:
+    """Run the tests on every processor of `TESTED` that this one contains."""
+    if "x86_64" not in llvm.get_process_triple():
+        sys.exit("These processors are x86-64; this one is not.")
+    here = llvm.get_host_cpu_features()
+    failed = []
+    for name, environment in TESTED.items():
+        features = environment["NUMBA_CPU_FEATURES"].split(",")
+        if not all(here[feature[1:]] for feature in features if feature.startswith("+")):
+            print(f"{name}: not tested, since this processor does not have it", flush=True)
+            continue
+        print(f"The kernels' tests, compiled for {name}:", flush=True)
+        command = [sys.executable, "-m", "pytest", "-q", *sys.argv[1:], *TESTS]
+        run = subprocess.run(command, cwd=ROOT, env=os.environ | without_simd(environment))
+        failed += [name] if run.returncode else []
+    if failed:
+        sys.exit(f"Tests failed, compiled for {' and '.join(failed)}.")
+
+
+if __name__ == "__main__":
+    main()
