@@ -122,4 +122,4 @@ def test_a_wrong_command_is_one_clear_message(
     assert "model.safetensors" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert failing(model) == 1
-    assert "[serve]" in capsys.readouterr().err
+    assert "needs starlette, uvicorn and httptools: " in capsys.readouterr().err
