@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -133,9 +135,12 @@ def test_wrong_numbers_are_refused_before_anything_starts(
 def test_without_pytorch_it_says_what_to_install(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr("pellucid.core.errors.importlib", SimpleNamespace(import_module=missing))
     assert main(["train", "mine.toml", "--workers", "2", "--run", "run"]) == 1
-    assert "[scale]'" in capsys.readouterr().err
+    assert "training with several workers needs PyTorch" in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_named(
