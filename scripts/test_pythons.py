@@ -2,10 +2,10 @@
 
     python scripts/test_pythons.py python3.12 /opt/python3.13/bin/python …
 
-Each gets an environment in build/pythons/ with the locked packages. There the derivatives are
-checked, a small model is trained and asked, and the tests run that another Python is most likely to
-break. A Python that does not run is named and left out; so is this one's version, without a word.
-Exits with 1 if one failed.
+Each gets an environment in build/pythons/ with the locked packages. There the derivatives and the
+types are checked, a small model is trained and asked, and the tests run that another Python is most
+likely to break. A Python that does not run is named and left out; so is this one's version, without
+a word. Exits with 1 if one failed.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ def smoke(python: str, number: str) -> str:
         train = ("train", "chat-ko-small", "--training.steps", "30", "--run", "run")
         run(folder, bin / "pellucid", *train, cwd=here)
         run(folder, bin / "pellucid", "generate", "run", "안녕", cwd=here)
+    run(folder, bin / "python", "-m", "mypy")  # another Python may have another NumPy
     pytest = (bin / "python", "-m", "pytest", "-n", "auto", "-m", "not alone", "--quiet")
     return f"checks: {checks}; tests: {run(folder, *pytest, *(f'tests/{name}' for name in TESTS))}"
 

@@ -13,7 +13,7 @@ Of each head, over the queries n, l with at least two keys they may attend to:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,7 @@ def _head_statistics(
     several = allowed.sum(axis=-1) >= 2  # a single key always has all the weight
     scores = np.einsum("nhld,nhsd->nhls", layer.q, layer.k, dtype=np.float64)
     variance = _row_variance(scores, allowed)
-    found = {
+    found: dict[str, Iterable[Any]] = {
         "score_variance": [np.var(s[allowed]) for s in scores.swapaxes(0, 1)],
         "row_variance": variance.swapaxes(0, 1)[:, several].mean(axis=1),
         **{k: values.swapaxes(0, 1)[:, several].mean(axis=1) for k, values in rows.items()},
