@@ -41,6 +41,16 @@ def version(python: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+def runs(name: str) -> tuple[str, str] | None:
+    """Return the command and the version of a Python: on the path, or in the folder of pyenv, whose
+    commands on the path are of one version only.
+    """
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    kept = sorted(pyenv.glob(f"{name.removeprefix('python')}.*/bin/python"))
+    found = ((python, version(python)) for python in (name, *map(str, reversed(kept))))
+    return next(((python, number) for python, number in found if number), None)
+
+
 def environment(python: str, folder: Path) -> None:
     """Install the lock and this checkout, unless the folder has both already."""
     stamp, locked = folder / "made", LOCK.read_text(encoding="utf-8")
@@ -87,11 +97,12 @@ def smoke(python: str, number: str) -> str:
 def main(pythons: Sequence[str]) -> int:
     """Try each; return the exit code."""
     tried, lines, failed = {"{}.{}".format(*sys.version_info)}, [], False
-    for python in pythons:
-        began, number = time.monotonic(), version(python)
-        if number is None:
-            lines.append(f"{python}: left out, it does not run here")
+    for name in pythons:
+        began, found = time.monotonic(), runs(name)
+        if found is None:
+            lines.append(f"{name}: left out, it does not run here")
             continue
+        python, number = found
         if number.rpartition(".")[0] in tried:
             continue
         tried.add(number.rpartition(".")[0])
