@@ -30,10 +30,15 @@ def run(package: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]
     chosen = " or ".join(f"({words})" for _, words in named)
     paths = f"pythonpath={package.parent} {ROOT}"
     options = ["-q", "-x", "-p", "no:cacheprovider", "-o", paths, "-k", chosen]
+    own = {
+        "PYTHONPATH": str(package.parent),
+        "PELLUCID_KERNELS": "off",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # importing them took most of the time
+    }
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *files],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(package.parent), "PELLUCID_KERNELS": "off"},
+        env=os.environ | own,
         capture_output=True,
         text=True,
         check=False,
