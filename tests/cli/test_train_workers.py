@@ -14,7 +14,7 @@ import pytest
 
 from pellucid.cli.main import main
 
-pytestmark = pytest.mark.oracle("torch")  # torchrun comes with it
+pytestmark = [pytest.mark.alone, pytest.mark.oracle("torch")]  # torchrun comes with it
 
 SETTINGS = """
 [data]

@@ -16,7 +16,7 @@ from pellucid.lab.results import read_results
 from pellucid.lab.runner import run_study
 from pellucid.lab.study_file import read_study
 
-pytestmark = pytest.mark.oracle("distributed")
+pytestmark = [pytest.mark.alone, pytest.mark.oracle("distributed")]
 distributed = oracle("distributed")
 
 
