@@ -37,7 +37,7 @@ test: setup lint types  ## Lint, check the types, run every test that needs noth
 	@$(BIN)/python -m pytest -m alone tests
 	@$(PARALLEL) $(BIN)/python -m pytest $(SPREAD)
 
-test-oracles: $(ORACLES)/made  ## Run the tests that compare with PyTorch and other programs (2 GB)
+test-oracles: $(ORACLES)/made  ## Run the tests that compare with PyTorch and other programs (2.7 GB)
 	@$(ORACLES)/bin/python -m pytest --oracles -m alone tests
 	@$(PARALLEL) $(ORACLES)/bin/python -m pytest --oracles $(SPREAD) tests
 
