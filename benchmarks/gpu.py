@@ -27,8 +27,8 @@ import torch
 from benchmarks.machine import machine, quartiles, report
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pellucid.cli.benchmark.step import article_config, in_turn, pellucid_trainer
-from pellucid.cli.benchmark.torch_model import TorchTrainer
+from pellucid.apps.cli.benchmark.step import article_config, in_turn, pellucid_trainer
+from pellucid.apps.cli.benchmark.torch_model import TorchTrainer
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.device import Precision, check_device
 from pellucid.core.errors import UserError

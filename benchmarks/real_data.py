@@ -20,7 +20,7 @@ from benchmarks.machine import machine, quartiles, report
 from benchmarks.mkl import add_flags, told
 from threadpoolctl import threadpool_limits
 
-from pellucid.cli.benchmark.real_data import (
+from pellucid.apps.cli.benchmark.real_data import (
     LONGEST,
     SENTENCES,
     article_task,

@@ -29,8 +29,8 @@ import numpy as np
 from benchmarks.machine import RESULTS, machine, quartiles, report
 from threadpoolctl import threadpool_limits
 
-from pellucid.cli.benchmark.real_data import article_task, forever
-from pellucid.cli.benchmark.step import (
+from pellucid.apps.cli.benchmark.real_data import article_task, forever
+from pellucid.apps.cli.benchmark.step import (
     LAYERS,
     V,
     article_config,

@@ -19,15 +19,15 @@ from typing import Any
 
 import ctranslate2
 
+from pellucid.apps.serve.app import Application
+from pellucid.apps.serve.batcher import Job, Waiting
+from pellucid.apps.serve.models import serve_model
+from pellucid.apps.serve.server import address, listen, serve
+from pellucid.apps.serve.service import Service
+from pellucid.apps.serve.worker import Worker
 from pellucid.families.folder import load_model
 from pellucid.generation import SearchConfig
 from pellucid.interop.ctranslate2 import write_ctranslate2
-from pellucid.serve.app import Application
-from pellucid.serve.batcher import Job, Waiting
-from pellucid.serve.models import serve_model
-from pellucid.serve.server import address, listen, serve
-from pellucid.serve.service import Service
-from pellucid.serve.worker import Worker
 
 
 class PeerBatcher:

@@ -23,7 +23,7 @@ from benchmarks.machine import machine, quartiles, report
 from benchmarks.mkl import add_flags, told
 from threadpoolctl import threadpool_limits
 
-from pellucid.cli.benchmark.step import (
+from pellucid.apps.cli.benchmark.step import (
     N,
     article_config,
     flops,
@@ -35,7 +35,7 @@ from pellucid.cli.benchmark.step import (
     shares,
     timed,
 )
-from pellucid.cli.benchmark.torch_model import TorchTrainer
+from pellucid.apps.cli.benchmark.torch_model import TorchTrainer
 
 THREADS = 2
 

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.machine import machine
 from playwright.sync_api import Browser, sync_playwright
 
-from pellucid import view
+from pellucid.apps import view
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 

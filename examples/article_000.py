@@ -11,9 +11,9 @@
 import numpy as np
 
 from pellucid import nn, ops
-from pellucid.teach import pictures
-from pellucid.teach.lesson import Lesson, stored_runs
-from pellucid.view import attention
+from pellucid.apps.teach import pictures
+from pellucid.apps.teach.lesson import Lesson, stored_runs
+from pellucid.apps.view import attention
 
 lesson = Lesson(__doc__)
 draws = np.random.default_rng(0)

@@ -11,7 +11,7 @@
 import numpy as np
 
 from pellucid import nn
-from pellucid.teach.lesson import Lesson
+from pellucid.apps.teach.lesson import Lesson
 
 lesson = Lesson(__doc__, "ko")
 draws = np.random.default_rng(0)

@@ -10,7 +10,7 @@
 import numpy as np
 
 from pellucid import nn
-from pellucid.teach.lesson import Lesson
+from pellucid.apps.teach.lesson import Lesson
 
 lesson = Lesson(__doc__)
 draws = np.random.default_rng(0)

@@ -11,8 +11,8 @@
 import numpy as np
 
 from pellucid import ops
-from pellucid.teach.lesson import Lesson, final_loss, stored_runs
-from pellucid.view import attention
+from pellucid.apps.teach.lesson import Lesson, final_loss, stored_runs
+from pellucid.apps.view import attention
 
 lesson = Lesson(__doc__)
 draws = np.random.default_rng(0)

@@ -11,7 +11,7 @@
 import numpy as np
 
 from pellucid import nn, ops
-from pellucid.teach.lesson import Lesson, final_loss
+from pellucid.apps.teach.lesson import Lesson, final_loss
 
 lesson = Lesson(__doc__)
 draws = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pellucid.teach.pictures import PICTURES
+from pellucid.apps.teach.pictures import PICTURES
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "articles"

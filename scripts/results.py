@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from korean import korean_block
-from pellucid.lab import results as lab_results
-from pellucid.lab.findings import gather
-from pellucid.lab.report import answers_to_markdown
-from pellucid.lab.study_file import load_study
+from pellucid.apps.lab import results as lab_results
+from pellucid.apps.lab.findings import gather
+from pellucid.apps.lab.report import answers_to_markdown
+from pellucid.apps.lab.study_file import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ("proof", "results", "speed", "demo")

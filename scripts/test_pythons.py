@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "pythons"
 LOCK = ROOT / "requirements" / "dev.txt"
 TESTS = (
-    "ops", "core", "nn", "data", "kernels/backend", "training/test_run.py", "cli/test_options.py",
+    "ops", "core", "nn", "data", "kernels/backend", "training/test_run.py",
+    "apps/cli/test_options.py",
 )  # fmt: skip
 VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 

@@ -4,8 +4,8 @@
         [--model runs/chat --text "음식을 먹을 수 있다면 무엇을 먹을래?"]
 
 The still pictures are of a model that reverses its input, trained in a few seconds
-(`tests/view/reversing.py`); the moving ones, tour.webp and tour-dark.webp, of the model and the
-text given, else of the same. Needs playwright, Chromium and Pillow.
+(`tests/apps/view/reversing.py`); the moving ones, tour.webp and tour-dark.webp, of the model and
+the text given, else of the same. Needs playwright, Chromium and Pillow.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
-from tests.view.reversing import reversing
+from tests.apps.view.reversing import reversing
 
 import pellucid
-from pellucid import view
+from pellucid.apps import view
 from pellucid.generation import SearchConfig
 
 TEXT = "바다가자하마나🌊"

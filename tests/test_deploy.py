@@ -37,7 +37,7 @@ def test_the_builder_gets_the_package_and_nothing_else() -> None:
     }
     assert all(any(path.startswith(source) for path in sent) for source in copied)
     assert all(any(path.startswith(source) for source in copied) for path in sent)
-    assert "src/pellucid/serve/page.html" in sent
+    assert "src/pellucid/apps/serve/page.html" in sent
     assert ignored("src/pellucid/__pycache__/a.pyc", ["*", "!src", "**/__pycache__"])
 
 
@@ -62,8 +62,8 @@ def test_compose_serves_on_this_machine_alone_and_cannot_write() -> None:
 
 
 def test_kubernetes_probes_what_the_server_answers() -> None:
-    from pellucid.serve.app import ENDPOINTS
-    from pellucid.serve.limits import Limits
+    from pellucid.apps.serve.app import ENDPOINTS
+    from pellucid.apps.serve.limits import Limits
 
     deployment, service = documents("kubernetes.yaml")
     pod = deployment["spec"]["template"]

@@ -21,11 +21,10 @@ FLOORS = (
     ("interop",),
     ("pipelines",),
     ("evaluation",),
-    ("families", "view"),
+    ("families",),
     ("training",),
-    ("lab",),
     ("check",),
-    ("teach", "cli", "serve"),
+    ("apps",),
     ("__main__",),
 )
 HEIGHT = {name: height for height, floor in enumerate(FLOORS) for name in floor}

@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from pellucid.cli.commands import COMMANDS
-from pellucid.cli.main import main
-from pellucid.cli.recipes import MINUTES
+from pellucid.apps.cli.commands import COMMANDS
+from pellucid.apps.cli.main import main
+from pellucid.apps.cli.recipes import MINUTES
 from pellucid.training.config import load_recipe, recipe_names
 
 ROOT = Path(__file__).parents[1]

@@ -1,11 +1,11 @@
-// Builds the viewer into one HTML file, ../src/pellucid/view/page.html, which is committed so that
+// Builds the viewer into one HTML file, ../src/pellucid/apps/view/page.html, which is committed so that
 // nobody who uses Pellucid needs Node. With --test: bundles test/*.test.ts into build/ instead.
 
 import { build } from "esbuild";
 import { readFile, readdir, writeFile } from "node:fs/promises";
 
 const here = new URL("./", import.meta.url);
-const page = process.env.PELLUCID_PAGE ?? new URL("../src/pellucid/view/page.html", here).pathname;
+const page = process.env.PELLUCID_PAGE ?? new URL("../src/pellucid/apps/view/page.html", here).pathname;
 
 async function bundle(options) {
   return build({ absWorkingDir: here.pathname, bundle: true, charset: "utf8", ...options });

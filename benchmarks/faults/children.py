@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pellucid.cli.main import main
+from pellucid.apps.cli.main import main
 
 MOST_SECONDS = 10.0
 """What counts as a hang: seconds of work and of waiting, but for waiting while others have the

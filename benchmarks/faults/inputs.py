@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.faults import children, models, training
 from benchmarks.faults.mode import Case
 
-from pellucid.cli.commands import COMMANDS
+from pellucid.apps.cli.commands import COMMANDS
 
 Draw = np.random.Generator
 

@@ -22,13 +22,13 @@ import griffe
 import numpy as np
 from formulas import clauses, mathml
 
-from pellucid.cli import language as language_of_the_command_line
+from pellucid.apps.cli import language as language_of_the_command_line
+from pellucid.apps.teach.topic import Edge, Step, Topic
+from pellucid.apps.teach.topics import TOPICS
 from pellucid.data.corpora import CORPORA
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
-from pellucid.teach.topic import Edge, Step, Topic
-from pellucid.teach.topics import TOPICS
 from pellucid.training.config import load_recipe, recipe_names
 from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.schedules import SCHEDULES

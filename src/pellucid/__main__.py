@@ -7,6 +7,6 @@ from pellucid.core.attempts import is_over
 if is_over():
     sys.exit(1)  # before anything else is imported
 
-from pellucid.cli.main import main
+from pellucid.apps.cli.main import main
 
 sys.exit(main())

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pellucid.apps.teach import lesson
 from pellucid.data.pairs import Splits
-from pellucid.teach import lesson
 
 ROOT = Path(__file__).parents[2]
 SMALL = (

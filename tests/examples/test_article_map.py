@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from pellucid.cli.commands import COMMANDS
-from pellucid.cli.main import main
+from pellucid.apps.cli.commands import COMMANDS
+from pellucid.apps.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 SLOW = os.environ.get("PELLUCID_SLOW_TESTS", "") not in ("", "0")

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from pellucid.teach import lesson
+from pellucid.apps.teach import lesson
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples").glob("article_*.py"))

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from pellucid import nn
+from pellucid.apps.view import attention
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.families import FAMILIES, ModelFamily, family_of
 from pellucid.families.folder import load_model, save_model
 from pellucid.generation import SearchConfig
-from pellucid.view import attention
 
 each = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 SMALL = {"d_model": 6, "num_attention_heads": 3, "ffn_dim": 7, "max_position_embeddings": 17}

@@ -17,7 +17,7 @@ from tests.interop.test_huggingface import FIXTURES, assert_near, run, their_log
 from tokenizers import models, pre_tokenizers, processors
 
 import pellucid
-from pellucid.cli.main import main
+from pellucid.apps.cli.main import main
 from pellucid.interop.huggingface import read_pretrained
 from pellucid.training.experiment import encode, read_material
 from pellucid.training.start import load_recipe_from, open_start

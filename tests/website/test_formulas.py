@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from formulas import clauses, mathml
 
-from pellucid.teach.topics import TOPICS
+from pellucid.apps.teach.topics import TOPICS
 
 FORMULAS = [
     pytest.param(text, id=f"{name}: {text}")

@@ -155,7 +155,7 @@ def test_every_text_of_the_korean_pages_has_its_korean() -> None:
 
 
 def test_settings_list_every_option_of_train(capsys: pytest.CaptureFixture[str]) -> None:
-    from pellucid.cli.main import main
+    from pellucid.apps.cli.main import main
 
     main(["train", "g2p-demo", "--help"])
     offered = set(re.findall(r"--((?:data|model|training|search|evaluation)\.[a-z0-9.-]+)",

@@ -1,4 +1,4 @@
-// What the page is given: the record that pellucid.view.page writes, and its arrays as numbers.
+// What the page is given: the record that pellucid.apps.view.page writes, and its arrays as numbers.
 
 import type { Language } from "./text.ts";
 

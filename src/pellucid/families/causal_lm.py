@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pellucid.evaluation.evaluate import encode_targets, evaluate_texts
 from pellucid.families.family import ModelFamily, export_ctranslate2, export_onnx
-from pellucid.generation import SearchConfig
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig
 from pellucid.pipelines import CausalLMPipeline
-
-
-def _trace(model: Any, trained: Any, source: Any, target: Any, search: SearchConfig) -> Any:
-    from pellucid.view.trace import trace_causal_lm  # loading a model stays quick without it
-
-    return trace_causal_lm(model, trained, source, target, search)
-
 
 CAUSAL_LM = ModelFamily(
     name="pellucid-causal-lm",
@@ -33,6 +23,5 @@ CAUSAL_LM = ModelFamily(
     vocabularies=("vocab_size",),
     encode=encode_targets,
     evaluate=evaluate_texts,
-    trace=_trace,
     export={"onnx": export_onnx, "ctranslate2": export_ctranslate2},
 )

@@ -70,8 +70,6 @@ class ModelFamily:
     """
     evaluate: Callable[[Any, HeldOut, str], Scores]
     """evaluate(pipeline, held-out data, metric) -> scores."""
-    trace: Callable[..., Any]
-    """trace(model, pipeline or None, source, target, search) -> `view.record.Record`."""
     validation: Callable[..., Callable[[Any], Mapping[str, float]]] | None = None
     """validation(pipeline, pairs, metric, most) -> what scores answers to at most so many held-out
     pairs while training; None where there are no answers to score."""

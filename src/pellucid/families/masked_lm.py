@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pellucid.evaluation.evaluate import encode_targets, evaluate_masked
 from pellucid.families.family import ModelFamily, export_onnx
-from pellucid.generation import SearchConfig
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.masked_lm import MaskedLM
 from pellucid.pipelines import MaskedLMPipeline
-
-
-def _trace(model: Any, trained: Any, source: Any, target: Any, search: SearchConfig) -> Any:
-    from pellucid.view.trace import trace_masked_lm  # loading a model stays quick without it
-
-    return trace_masked_lm(model, trained, source, target, search)
-
 
 MASKED_LM = ModelFamily(
     name="pellucid-masked-lm",
@@ -32,6 +22,5 @@ MASKED_LM = ModelFamily(
     added_tokens=1,  # the mask is the vocabulary's last
     encode=encode_targets,
     evaluate=evaluate_masked,
-    trace=_trace,
     export={"onnx": export_onnx},
 )

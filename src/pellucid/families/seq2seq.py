@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pellucid.core.errors import UsageError
 from pellucid.data.batches import Examples, encode_pairs
 from pellucid.data.pairs import TextPair
 from pellucid.evaluation.evaluate import evaluate_answers, validation_metric
 from pellucid.families.family import ModelFamily, export_ctranslate2, export_onnx
-from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.pipelines import Seq2SeqPipeline
@@ -37,15 +35,6 @@ def _check_tokenizers(config: Seq2SeqConfig, shared: bool) -> None:
         raise UsageError('model.tie_embeddings = "all" needs tokenizer.shared = true')
 
 
-# What only some commands need is imported when they run: loading a model stays quick.
-
-
-def _trace(model: Any, trained: Any, source: Any, target: Any, search: SearchConfig) -> Any:
-    from pellucid.view.trace import trace_seq2seq  # loading a model stays quick without it
-
-    return trace_seq2seq(model, trained, source, target, search)
-
-
 SEQ2SEQ = ModelFamily(
     name="pellucid-seq2seq",
     about="An encoder-decoder Transformer.",
@@ -59,7 +48,6 @@ SEQ2SEQ = ModelFamily(
     vocabularies=("source_vocab_size", "target_vocab_size"),
     encode=_encode,
     evaluate=evaluate_answers,
-    trace=_trace,
     validation=validation_metric,
     export={"onnx": export_onnx, "ctranslate2": export_ctranslate2},
     check_tokenizers=_check_tokenizers,

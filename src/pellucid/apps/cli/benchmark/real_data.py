@@ -1,0 +1,118 @@
+"""Whole corpora: packed rows here, batches of similar length in PyTorch, each at its best size.
+
+Source tokens and tokens to be predicted count as useful; padding does not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pellucid.apps.cli.benchmark.step import article_config, pellucid_trainer
+from pellucid.apps.cli.benchmark.torch_model import TorchTrainer
+from pellucid.core.batch import Batch
+from pellucid.data.batches import Batches, Examples, encode_pairs
+from pellucid.data.corpora import load_corpus
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.kernels.backend.threads import available
+from pellucid.models import Seq2SeqConfig
+from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.training.config import load_recipe
+from pellucid.training.experiment import encode, make_tokenizers, read_data, untrained
+
+LONGEST = 50
+VOCABULARY = 8000
+SENTENCES = {"chatbot-ko": 64, "multi30k-de-en": 128}
+"""Corpora of article 003's model, and the pairs of a batch."""
+DEMO = "g2p-demo"
+"""The recipe whose data come with the package, and whose own model learns them."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Pairs, the model that learns them, and the size of a batch on either side."""
+
+    name: str
+    examples: Examples
+    config: Seq2SeqConfig
+    batch_tokens: int
+    sentences: int
+
+
+def article_task(corpus: str) -> Task:
+    """Return a corpus for article 003's model. Raises `UserError` when its data is missing."""
+    pairs = load_corpus(corpus).train
+    texts = [text for pair in pairs for text in (pair.source, *pair.targets)]
+    tokenizer = train_tokenizer(texts, "bpe", VOCABULARY)
+    examples = encode_pairs(pairs, tokenizer, tokenizer, max_tokens=LONGEST - 2)
+    v, sentences = tokenizer.vocab_size, SENTENCES[corpus]
+    tokens = round(sentences * float(examples.useful_tokens.mean()))
+    return Task(corpus, examples, article_config(v, v, longest=LONGEST + 1), tokens, sentences)
+
+
+def demo_task() -> Task:
+    """Return the demo's pronunciations and its model with ReLU, since torch's layers have no gate.
+
+    Raises `UserError` when they cannot be downloaded.
+    """
+    recipe = load_recipe(DEMO)
+    plain = replace(recipe.model, activation_function="relu", ffn_dim=512)
+    recipe = replace(recipe, model=plain)
+    pairs = read_data(recipe.data)
+    trained = untrained(recipe, make_tokenizers(recipe.tokenizer, pairs))
+    assert isinstance(trained, Seq2SeqPipeline)  # the recipe is for an encoder-decoder
+    examples = encode(trained, pairs.train, recipe, pairs.first_target_only)
+    tokens, config = recipe.data.batch_tokens, trained.model.config
+    return Task(DEMO, examples, config, tokens, round(tokens / examples.useful_tokens.mean()))
+
+
+def forever(batches: Batches, epoch: int = 0) -> Iterator[Batch]:
+    """Yield the batches of every epoch from this one on."""
+    while True:
+        yield from batches.epoch(epoch)
+        epoch += 1
+
+
+def pellucid_way(task: Task) -> Callable[[], int]:
+    """Return what trains on the next batch and gives its useful tokens."""
+    train = pellucid_trainer(task.config)
+    stream = forever(Batches(task.examples, seed=0, batch_tokens=task.batch_tokens))
+
+    def step() -> int:
+        batch = next(stream)
+        train(batch)
+        return batch.useful_tokens
+
+    return step
+
+
+def torch_way(task: Task, padded_to: int | None = None) -> Callable[[], int]:
+    """Return the same in PyTorch: on batches of similar length padded to their own longest, or on
+    shuffled ones padded to a length, as article 003 does it.
+    """
+    trainer = TorchTrainer(task.config, available())
+    bucketed = padded_to is None
+    batches = Batches(task.examples, seed=0, batch_size=task.sentences, bucketed=bucketed)
+    stream = forever(batches)
+
+    def step() -> int:
+        batch = next(stream)
+        source, target = batch.source.padded(0), batch.target.padded(0)
+        if padded_to is not None:
+            source = np.pad(source, [(0, 0), (0, padded_to - source.shape[1])])
+            target = np.pad(target, [(0, 0), (0, padded_to + 1 - target.shape[1])])
+        trainer.step(source, target)
+        return batch.useful_tokens
+
+    return step
+
+
+def stretch(step: Callable[[], int], seconds: float) -> float:
+    """Return useful tokens a second over about this long."""
+    began, done = time.perf_counter(), 0
+    while (spent := time.perf_counter() - began) < seconds:
+        done += step()
+    return done / spent

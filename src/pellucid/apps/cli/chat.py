@@ -1,0 +1,104 @@
+"""`pellucid chat`: train the Korean chatbot, or load the one trained before, and talk to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from pellucid.apps.cli.answers import converse
+from pellucid.apps.cli.console import Output, Progress, counted
+from pellucid.apps.cli.language import tr
+from pellucid.apps.cli.options import SamplingOptions, accepts_changes, parse, value_of
+from pellucid.apps.cli.train import run_folder
+from pellucid.core.errors import UsageError
+from pellucid.families import family_of
+from pellucid.families.folder import CONFIG, load_model, save_model
+from pellucid.generation import SearchConfig
+from pellucid.training.config import RunConfig, TrainingConfig, load_recipe
+from pellucid.training.experiment import card, train_run
+
+RECIPE = "chatbot-ko"
+CANNOT_TALK = "{}: fills [MASK] and cannot talk; use pellucid train and pellucid generate"
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command: the recipe or the run gives the search its defaults."""
+    named = value_of(arguments, "--recipe") or RECIPE
+    folder = run_folder(named, arguments)
+    begun = (folder / "config.toml").is_file()
+    config = load_recipe(str(folder) if begun else named)
+    made = (folder / "model" / CONFIG).is_file()
+    trained: Any = load_model(folder, accepts_changes(arguments)) if made else None
+    if not family_of(trained or config.model).generates:
+        raise UsageError(CANNOT_TALK.format(folder if begun else named))
+    saved = trained.search if trained else config.search
+
+    def chat(
+        *,
+        recipe: str = RECIPE,
+        run: Path = folder,
+        minutes: float | None = None,
+        accept_changes: bool = False,  # was read above, with the model
+        search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
+        sampling: Annotated[SamplingOptions, tyro.conf.arg(name="")] = SamplingOptions(),  # noqa: B008
+    ) -> int:
+        """Train a chatbot, then talk to it. Ctrl-C during training keeps what it has learnt.
+
+        A chatbot that was trained before is loaded. Any of --temperature, --top-k, --top-p, --min-p
+        and --seed samples the answers instead of searching for the likeliest.
+
+        Args:
+            recipe: What to train: chatbot-ko, or chatbot-ko-article, the full size of article 003.
+            run: The run folder.
+            minutes: Training time of a new run; unset: that of the recipe.
+            accept_changes: Take a model whose files were changed after it was saved.
+        """
+        how = sampling.config(search)  # an error in it is reported before minutes of training
+        if minutes is not None and (trained or begun):
+            raise UsageError(
+                f"{folder}: this run exists, so --minutes has no effect; leave it out, or give "
+                "another --run"
+            )
+        if trained is None and (code := _train(config, folder, begun, minutes)):
+            return code
+        model: Any = trained or load_model(folder)
+        return converse(replace(model, search=search, sampling=how))
+
+    return parse(chat, "chat", arguments)
+
+
+def _train(config: RunConfig, folder: Path, resume: bool, minutes: float | None) -> int:
+    if not resume:
+        # BLEU is not shown here, and sacreBLEU need not be installed to chat.
+        training = replace(config.training, monitor="loss")
+        if minutes is not None:
+            training = replace(training, minutes=minutes)
+        evaluation = replace(config.evaluation, metric="none")
+        config = replace(config, evaluation=evaluation, training=training)
+    with Progress(Output(), folder.resolve().name) as progress:
+        _announce(config.training, progress.say)
+        outcome = train_run(config, folder, resume=resume, listeners=[progress], say=progress.say)
+    if outcome.interrupted == "SIGTERM":
+        return 143
+    if outcome.interrupted is not None:
+        outcome.trained.model.eval()
+        save_model(folder / "model", outcome.trained, card(folder, config, None))
+    return 0
+
+
+def _announce(training: TrainingConfig, say: Callable[[str], None]) -> None:
+    if training.minutes is not None:
+        budget = tr("{:g} minutes").format(training.minutes)
+    else:
+        epochs, steps = training.epochs, training.steps
+        work = counted(epochs, "epoch") if epochs else counted(steps or 0, "step")
+        budget = tr("{}; the time left is shown").format(work)
+    say(
+        tr(
+            "Training takes {}. Ctrl-C ends it early and keeps the model, so you can talk to it."
+        ).format(budget)
+    )

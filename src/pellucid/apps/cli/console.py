@@ -1,0 +1,184 @@
+"""The terminal: where commands print, and the live line that shows a training run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from pellucid.apps.cli.language import printed_language, tr
+from pellucid.core.language import Text
+from pellucid.training.events import (
+    Chosen,
+    Ended,
+    Event,
+    Interrupted,
+    Started,
+    Stepped,
+    Trained,
+    Validated,
+)
+
+PLAIN_EVERY = 10.0  # seconds between plain lines
+
+
+class Output(Console):
+    """Standard output, with colour at a terminal, where only what we mark is coloured.
+
+    A word between colons stays a word: a user's text may contain :warning: too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to `main`, which ends quietly when the output is closed."""
+        raise BrokenPipeError
+
+
+class Progress:
+    """Listens to a trainer; shows loss, useful tokens/s, time left and the held-out score.
+
+    One live line at a terminal; a plain line every few seconds in a file or a pipe.
+    """
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._title = title
+        self._live = console.is_terminal
+        self._between = _encodable(" · ", console.encoding, ", ")
+        self._rate = 0.0
+        self._held_out = ""
+        self._printed = time.monotonic()
+        self._bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[figures]}"),
+            console=console,
+            transient=True,
+            disable=not self._live,
+            redirect_stderr=sys.stderr.isatty(),  # a warning goes above the live line
+        )
+        self._task = self._bar.add_task(title, total=1.0, figures="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case Started():
+                budget = [
+                    counted(event.steps, "step") if event.steps else "",
+                    counted(event.epochs, "epoch") if event.epochs else "",
+                    tr("{:g} minutes").format(event.minutes) if event.minutes else "",
+                ]
+                most = tr(" or ").join(filter(None, budget))
+                begun = tr("{title}: {parameters:,} parameters, at most {most}").format(
+                    title=self._title, parameters=event.parameters, most=most
+                )
+                at = tr(", resuming from step {}").format(event.step) if event.step else ""
+                self.say(begun + at)
+            case Trained():
+                self._rate = event.tokens_per_second
+            case Stepped():
+                self._step(event)
+            case Validated():
+                self._held_out = tr("held-out {}").format(scores(event.loss, event.scores))
+                best = tr(" (best so far)") if event.best else ""
+                at = tr("step {}, epoch {:.2f}").format(event.step, event.epoch)
+                self.say(f"{at}: {self._held_out}{best}")
+            case Interrupted():
+                self.say(tr("{}: step {} is saved. Resume with:").format(event.signal, event.step))
+                self.say(f"  {event.resume}")
+            case Chosen():
+                steps = ", ".join(map(str, event.steps))
+                kept = tr("kept the {} weights (step {})").format(tr(event.weights), steps)
+                found = tr("held-out {}").format(scores(event.loss, event.scores))
+                self.say(f"{kept}; {found}" if event.loss else kept)
+            case Ended():
+                self._bar.update(self._task, completed=1.0, figures=tr("scoring"))
+                limit, _, unit = event.reason.partition(" ")
+                reason = {  # the clock's time says it already
+                    "minutes": tr("the time limit"),
+                    "steps": f"{limit} {tr('steps')}",
+                    "epochs": f"{limit} {tr('epochs')}",
+                }.get(unit, event.reason)
+                ended = tr("trained to step {step} in {time} ({reason})")
+                time_taken = clock(event.seconds)
+                self.say(ended.format(step=event.step, time=time_taken, reason=reason))
+            case _:
+                pass
+
+    def _step(self, event: Stepped) -> None:
+        left = "" if event.seconds_left is None else tr("{} left").format(clock(event.seconds_left))
+        rate = tr("{:,.0f} tokens/s").format(self._rate) if self._rate else ""
+        figures = [scores(event.loss, {}), rate, left, self._held_out]
+        line = self._between.join(filter(None, figures))
+        if self._live:
+            self._bar.update(self._task, completed=event.share, figures=line)
+        elif time.monotonic() - self._printed >= PLAIN_EVERY:
+            self._printed = time.monotonic()
+            self.say(tr("step {}").format(event.step) + self._between + line)
+
+    def say(self, line: str | Text) -> None:
+        """Print a line above the live one."""
+        line = line.to(printed_language()) if isinstance(line, Text) else line
+        self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _encodable(text: str, encoding: str, plain: str) -> str:
+    """Return the text, or the plain one if the encoding lacks it: an error would end training."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return plain
+    return text
+
+
+def scores(loss: float | None, others: Mapping[str, float]) -> str:
+    """Write scores on one line, error rates as the percentages they are.
+
+    >>> scores(0.51234, {"per": 0.183})
+    'loss 0.512, PER 18.3 %'
+    """
+    parts = [] if loss is None else [tr("loss {:.3f}").format(loss)]
+    for name, value in others.items():
+        label = name.upper() if len(name) <= 4 else name.replace("_", " ")
+        rate = name in ("per", "wer")
+        parts.append(f"{label} {100 * value:.1f} %" if rate else f"{label} {value:.2f}")
+    return ", ".join(parts)
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things.
+
+    >>> counted(1, "step"), counted(4000, "step")
+    ('1 step', '4,000 steps')
+    """
+    return f"{number:,} {tr(noun if number == 1 else f'{noun}s')}"
+
+
+def clock(seconds: float) -> str:
+    """Write a time as m:ss, or h:mm:ss from an hour on.
+
+    >>> clock(75.4), clock(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

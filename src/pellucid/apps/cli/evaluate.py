@@ -1,0 +1,170 @@
+"""`pellucid evaluate RUN`: scores on data that the model was not trained on."""
+
+from __future__ import annotations
+
+import json as json_format
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from pellucid.apps.cli.options import accepts_changes, asks_help, parse, split_name
+from pellucid.core.device import CPU, place
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.files import SavingError, write_atomically
+from pellucid.data.pairs import Splits, TextPair
+from pellucid.evaluation.evaluate import Scores
+from pellucid.evaluation.metrics import METRICS
+from pellucid.families import family_of
+from pellucid.families.folder import CARD, find_model, load_model
+from pellucid.generation import SearchConfig
+from pellucid.pipelines import Pipeline
+from pellucid.training.card import with_scores
+from pellucid.training.config import DataConfig, MetricName, RunConfig, TokenizerConfig, load_recipe
+from pellucid.training.experiment import card, encode, read_material, score
+
+_log = logging.getLogger(__name__)
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command: the model named first gives the search its defaults."""
+    name, rest = split_name(arguments)
+    if name is None and not asks_help(rest):
+        raise UsageError("which model? Use `pellucid evaluate RUN [OPTIONS]`, the run first")
+    path = Path(name or "")
+    trained: Any = load_model(path, accepts_changes(rest)) if name is not None else None
+    saved = getattr(trained, "search", SearchConfig())
+
+    def evaluate(
+        *,
+        data: tuple[Path, ...] = (),
+        columns: tuple[str, str] | None = None,
+        metric: MetricName | None = None,
+        device: str = CPU,
+        json: bool = False,
+        accept_changes: bool = False,  # was read above, with the model
+        search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
+    ) -> int:
+        """Score a trained model: loss and, if a metric is set, error rates or BLEU.
+
+        A decoder alone is scored by its loss, an encoder alone also by how many of the masked
+        tokens it predicts.
+
+        Without --data, a run is scored on its held-out data, and the scores are written into its
+        model card if the search is the one saved with it. The rest of the card is kept. A model
+        folder without its run needs --data.
+
+        Args:
+            data: One file of pairs (.tsv, .csv, .jsonl), or two parallel text files; for a decoder
+                or an encoder alone also one .txt, a text a line.
+            columns: Names of the source and target columns; unset: those of the run, else source
+                and target.
+            metric: Decode every source and score the answers; error_rates: edits per character,
+                or word of a word tokenizer (PER), and outputs with any edit (WER); bleu: BLEU and
+                chrF by sacreBLEU; unset: the metric of the run.
+            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
+            json: Print the scores as one line of JSON.
+            accept_changes: Take a model whose files were changed after it was saved.
+        """
+        assert trained is not None
+        place(trained.model, device)
+        config = _settings_of(trained, path, data, metric)
+        decodes = family_of(trained).data == "pairs" and config.evaluation.metric != "none"
+        if search != saved and not decodes:
+            raise UsageError("nothing is decoded for these scores: leave out the search's options")
+        pairs = _given(config, data, columns) if data else _held_out(trained, config, path)
+        searching = replace(trained, search=search) if decodes else trained
+        scores = score(searching, pairs, config)
+        _print_scores(scores, as_json=json)
+        if not data and search == saved:
+            _write_into_card(find_model(path) / CARD, card(path, config, None), scores)
+        return 0
+
+    return parse(evaluate, f"evaluate {name or 'RUN'}", rest, lists=["--data"])
+
+
+def _settings_of(
+    trained: Pipeline, path: Path, data: tuple[Path, ...], metric: MetricName | None
+) -> RunConfig:
+    """Return the settings to score with: those of the run, if there is one."""
+    is_run = (path / "config.toml").is_file()
+    if not is_run and not data:
+        raise UsageError(
+            f"{path}: a model without its run, so its held-out data is not known; give --data"
+        )
+    config = load_recipe(str(path)) if is_run else _settings_for(trained)
+    if metric is not None:
+        config = replace(config, evaluation=replace(config.evaluation, metric=metric))
+    if config.evaluation.metric != "none":
+        METRICS[config.evaluation.metric].check()
+    return config
+
+
+def _given(
+    config: RunConfig, data: tuple[Path, ...], columns: tuple[str, str] | None
+) -> Sequence[TextPair]:
+    own = config.data
+    columns = columns or own.columns
+    given = replace(own, train=data, valid=(), test=(), columns=columns, held_out=0.0)
+    return read_material(replace(config, data=given)).train
+
+
+def _held_out(trained: Pipeline, config: RunConfig, path: Path) -> Sequence[TextPair]:
+    everything = read_material(config)
+    _check_split(trained, everything, config, path)
+    pairs = everything.test or everything.valid
+    if not pairs:
+        raise UsageError(f"{path}: this run held out no data; give some with --data")
+    return pairs
+
+
+def _print_scores(scores: Scores, *, as_json: bool) -> None:
+    if as_json:
+        print(json_format.dumps(scores.as_json()))
+        return
+    width = max(map(len, scores.written()))
+    for name, value in scores.written().items():
+        print(f"{name:<{width}} {value}")
+
+
+def _write_into_card(path: Path, fresh: str, scores: Scores) -> None:
+    """Write scores into a model card, or into a fresh one if there is none.
+
+    A card that cannot be read or written is left as it is, with a warning.
+    """
+    try:
+        old = path.read_text(encoding="utf-8") if path.exists() else fresh
+        write_atomically(path, with_scores(old, scores.written()).encode())
+    except UnicodeDecodeError:
+        _log.warning("%s: not UTF-8, so the scores were not written into it", path)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+        _log.warning("%s: %s; the scores were not written into it", path, reason)
+    except SavingError as error:
+        _log.warning("the scores were not written into the card: %s", error)
+
+
+def _check_split(trained: Pipeline, pairs: Splits, config: RunConfig, run: Path) -> None:
+    """Refuse data held out of files that changed: the model may have trained on some of it."""
+    own = config.data
+    if not own.train or own.valid or own.test or not own.sha256:
+        return
+    if encode(trained, pairs.train, config, pairs.first_target_only).digest != own.sha256:
+        raise UserError(
+            f"{', '.join(map(str, own.train))}: not what {run} was trained on (data.sha256 "
+            "differs), so the model may have seen some of the held-out data; restore the file, or "
+            "give other data with --data"
+        )
+
+
+def _settings_for(trained: Pipeline) -> RunConfig:
+    """Return settings that score a model without its run on all texts that fit it."""
+    longest = trained.model.config.max_position_embeddings - 2
+    return RunConfig(
+        data=DataConfig(max_tokens=longest, batch_tokens=max(4096, 2 * longest + 2)),
+        tokenizer=TokenizerConfig(shared=True),
+        model=trained.model.config,
+    )

@@ -1,0 +1,137 @@
+"""The command line: finds the command, and turns every error into one clear message.
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 141 output closed before the work ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from pellucid import __version__
+from pellucid.apps.cli.commands import COMMANDS, RENAMED, UNFINISHED, listed
+from pellucid.apps.cli.language import speaking, take_language, tr, wrapped
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.settings import nearest
+
+USAGE = "usage: pellucid COMMAND [OPTIONS]"
+HEAD = "Transformers whose every derivative is written by hand: train, measure and use them."
+FOOT = (
+    "`pellucid COMMAND --help` lists a command's options. --debug (or PELLUCID_DEBUG=1) shows "
+    "tracebacks. `pellucid --lang ko COMMAND` (or PELLUCID_LANG=ko) speaks Korean; unset: the "
+    "locale's language."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; `arguments` default to the process's own."""
+    _open_streams()
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    debug = _take_debug(typed) or os.environ.get("PELLUCID_DEBUG", "") not in ("", "0")
+    logging.basicConfig(handlers=[Warnings()], format="pellucid: %(message)s")
+    logging.getLogger("pellucid.kernels").setLevel(logging.INFO)  # when they take time to compile
+    try:
+        with speaking(take_language(typed)):
+            code = _run(typed)
+        sys.stdout.flush()
+        return code
+    except SystemExit as stop:  # the argument parser ends like this
+        return stop.code if isinstance(stop.code, int) else 2
+    except BrokenPipeError:
+        # The reader of our output has gone; Python would complain again when it flushes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141 if any(typed[: len(start)] == start for start in UNFINISHED) else 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        else:
+            print(f"pellucid: {describe(error)}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+
+
+class Warnings(logging.Handler):
+    """Print warnings on standard error as it is now: above a progress bar while there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        with contextlib.suppress(OSError):
+            print(self.format(record), file=sys.stderr)
+
+
+def describe(error: Exception) -> str:
+    """Say what went wrong in the user's terms.
+
+    >>> describe(UserError("words.tsv, line 3: expected 2 columns, got 1"))
+    'words.tsv, line 3: expected 2 columns, got 1'
+    """
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        hint = "; nothing saved before is lost" if error.errno == errno.ENOSPC else ""
+        return f"{where}{error.strerror}{hint}"
+    if isinstance(error, UnicodeEncodeError) and error.encoding.lower() not in ("utf-8", "utf8"):
+        return (
+            f"the output is {error.encoding}, which has no {error.object[error.start]!r}; set "
+            "PYTHONIOENCODING=utf-8, or a UTF-8 locale, and run it again"
+        )
+    if isinstance(error, MemoryError):
+        return "out of memory; try a smaller batch (data.batch_tokens), beam or model"
+    return (
+        f"unexpected {type(error).__name__}: {error}\n"
+        "This is a bug in Pellucid: please report it, with the traceback that --debug shows."
+    )
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(f"pellucid {__version__}")
+        return 0
+    name, *rest = arguments
+    if (new := RENAMED.get(name)) is not None:
+        print(f"pellucid: {name} is now {new}; the old name still works", file=sys.stderr)
+        name = new
+    if name not in COMMANDS:
+        raise UsageError(
+            f"no command {name!r}{nearest(name, COMMANDS)}; there are: {', '.join(COMMANDS)}"
+        )
+    return COMMANDS[name].run(rest)
+
+
+def _usage() -> str:
+    columns = shutil.get_terminal_size().columns
+    rows = listed({name: command.summary for name, command in COMMANDS.items()})
+    head, foot = (wrapped(tr(text), columns) for text in (HEAD, FOOT))
+    return "\n".join([tr(USAGE), "", head, "", rows, "", foot])
+
+
+def _open_streams() -> None:
+    """Give a process that was started without a standard stream an empty one.
+
+    Otherwise the next file opened would take its place, and receive what is printed.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - for good
+            setattr(sys, name, opened)
+
+
+def _take_debug(arguments: list[str]) -> bool:
+    """Remove --debug anywhere among the options; after a bare -- it is text."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    if "--debug" not in arguments[:end]:
+        return False
+    arguments.remove("--debug")
+    return True

@@ -1,0 +1,39 @@
+"""`pellucid recipes`: what can be trained by name."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from pellucid.apps.cli.console import Output
+from pellucid.apps.cli.language import tr
+from pellucid.training.config import load_recipe, recipe_names
+
+MINUTES = {
+    "chatbot-ko": 5,
+    "g2p-demo": 3,
+    "g2p-en": 54,
+    "multi30k-de-en": 34,
+    "multi30k-de-en-small": 24,
+    "multi30k-en-de": 44,
+}
+"""How long training took: the times of results/results.jsonl, which are not in the package."""
+
+
+def recipes() -> int:
+    """List the recipes that come with Pellucid; `pellucid train NAME` trains one."""
+    caption = tr(
+        "Minutes: the recipe's limit (≤), or as measured on one or two cores of an AMD EPYC "
+        "server, some of them shared with other work."
+    )
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", caption=caption, caption_justify="left"
+    )
+    for head in (tr("recipe"), tr("minutes"), tr("data"), tr("description")):
+        table.add_column(head, overflow="fold")
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        limit = f"≤ {recipe.training.minutes:g}" if recipe.training.minutes else ""
+        minutes, corpus = str(MINUTES.get(name, limit)), recipe.data.corpus or tr("your own")
+        table.add_row(name, minutes, corpus, tr(recipe.description))
+    Output().print(table)
+    return 0

@@ -1,0 +1,166 @@
+"""`pellucid serve MODEL [MODEL ...]`: answer requests over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from pellucid.apps.cli.options import parse
+from pellucid.apps.serve.limits import ROWS
+from pellucid.core.errors import UsageError, UserError, optional
+from pellucid.core.files import MOST_BYTES, check_file
+
+T = TypeVar("T")
+
+SEPARATE = "pellucid serve needs starlette, uvicorn and httptools"
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command."""
+
+    def serve(
+        model: tuple[str, ...] = (),
+        /,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        api_keys: Path | None = None,
+        rows: int = ROWS,
+        max_tokens: int = 1024,
+        max_seconds: float = 60.0,
+        max_waiting: int = 256,
+        accept_changes: bool = False,
+    ) -> int:
+        """Serve trained models over HTTP, with the OpenAI and LibreTranslate conventions.
+
+        Each MODEL is a model folder or a run folder, served under the folder's name; NAME=FOLDER
+        gives another. A model whose name has two language codes, as de-en, translates from the
+        first into the second. Only this machine can reach the server, unless --host says otherwise.
+        SIGTERM and Ctrl-C stop it once every request is answered, or at once while it still loads
+        its models; SIGHUP loads the models anew.
+
+        Args:
+            model: Models to serve.
+            host: Address to listen on; 0.0.0.0 for all of this machine.
+            port: Port to listen on; 0 for a free one.
+            api_keys: File with the API keys that are let in, one a line; unset: all are let in.
+            rows: Most hypotheses that are generated together.
+            max_tokens: Longest answer, in tokens.
+            max_seconds: Longest time a request may take, in seconds.
+            max_waiting: Most requests that may wait; more are refused (429).
+            accept_changes: Take models whose files were changed after they were saved.
+        """
+        if not model:
+            raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
+        with _ending_at_once():
+            for name in ("httptools", "starlette", "uvicorn"):
+                optional(name, SEPARATE, extra="serve")
+            from pellucid.apps.serve.app import Application
+            from pellucid.apps.serve.limits import Limits
+            from pellucid.apps.serve.models import load_models, named_folders, reload_models
+            from pellucid.apps.serve.server import LOOPBACK, address, listen
+            from pellucid.apps.serve.server import serve as run_server
+            from pellucid.apps.serve.service import Service
+            from pellucid.apps.serve.worker import Worker
+
+            if min(rows, max_tokens, max_waiting) < 1 or not max_seconds > 0:
+                raise UsageError(
+                    "--rows, --max-tokens, --max-seconds and --max-waiting are at least 1"
+                )
+            keys = _keys(api_keys) if api_keys else []
+            folders = named_folders(model)
+            bound = listen(host, port)
+            try:
+                models = _on_a_thread(lambda: load_models(folders, rows, accept_changes))
+            except BaseException:
+                bound.close()
+                raise
+            service = Service(
+                models,
+                Worker(max_waiting),
+                Limits(tokens=max_tokens, seconds=max_seconds, waiting=max_waiting),
+                keys,
+                (*LOOPBACK, "[::1]") if host in LOOPBACK else (),
+            )
+            _log_requests()
+            print(f"serving {', '.join(models)} at {address(bound)}", flush=True)
+        run_server(
+            Application(service),
+            service,
+            bound,
+            load=lambda before: reload_models(folders, before, rows, accept_changes),
+        )
+        print("stopped: every request was answered", flush=True)
+        return 0
+
+    return parse(serve, "serve", arguments)
+
+
+@contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """End the process with 128 + n on SIGTERM and SIGINT, as long as there is no request.
+
+    Process 1 of a container has no other handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        os.write(2, b"pellucid: stopped before its models were loaded\n")
+        os._exit(128 + number)  # another thread may be inside a compiler, which cannot be ended
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, end) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _on_a_thread(function: Callable[[], T]) -> T:
+    """Return what a function returns; the main thread, which handles signals, waits for it."""
+    made: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(function())
+        except BaseException as error:
+            made.set_exception(error)
+
+    threading.Thread(target=run, name="pellucid-load", daemon=True).start()
+    return made.result()
+
+
+def _keys(path: Path) -> list[str]:
+    """Return the keys in a file. Raises `UserError` if there are none."""
+    try:
+        check_file(path, MOST_BYTES, pipes=True)
+        keys = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8 text") from None
+    if not any(keys):
+        raise UserError(f"{path}: holds no key; write one a line")
+    return [key for key in keys if key]
+
+
+def _log_requests() -> None:
+    """Write a line of JSON on standard error for every request and every model loaded anew."""
+    logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False  # not written
+    log = logging.getLogger("pellucid.apps.serve")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False

@@ -1,0 +1,241 @@
+"""`pellucid train RECIPE`: any setting is an option; Ctrl-C saves the run to be resumed.
+
+`--workers` starts several processes through torchrun, each of which is this command again; torchrun
+itself may start them, on several machines. The first worker reads the options; the others do as it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from pellucid.apps.cli.console import Output, Progress
+from pellucid.apps.cli.language import tr
+from pellucid.apps.cli.options import accepts_changes, asks_help, parse, split_name, value_of
+from pellucid.core.device import CPU, Precision
+from pellucid.core.errors import UsageError
+from pellucid.core.settings import from_mapping, to_mapping
+from pellucid.models.quantize import WeightFormat
+from pellucid.training.config import PARTS, DataConfig, RunConfig, load_recipe, recipe_names
+from pellucid.training.experiment import train_run
+from pellucid.training.launch import RESTARTS, launch
+from pellucid.training.start import load_recipe_from, open_start
+from pellucid.training.torch_workers import TIMEOUT, check_alike, join, started_as_worker
+from pellucid.training.workers import Workers
+
+_log = logging.getLogger(__name__)
+
+LISTS = ("--data.train", "--data.valid", "--data.test", "--data.more", "--tokenizer.normalise")
+INTERRUPTED = {"SIGINT": 130, "SIGTERM": 143}
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command: the recipe named first gives the settings their defaults."""
+    if not started_as_worker():
+        return _run(arguments, Workers())
+    with join(_timeout(arguments)) as workers:
+        others = check_alike(workers, arguments)
+        if workers.rank:
+            logging.disable(logging.WARNING)  # the first worker gives them
+            return _follow(workers)
+        if others:
+            _log.warning(
+                "the workers' machines differ (%s): results agree to rounding, not bit for bit",
+                "; ".join(others),
+            )
+        return _run(arguments, workers)
+
+
+def _run(arguments: list[str], joined: Workers) -> int:
+    _refuse_another_family(arguments)
+    resumed = "--resume" in arguments
+    name, rest = split_name([word for word in arguments if word != "--resume"])
+    if name is None and not asks_help(rest):
+        raise UsageError(
+            "which recipe? Use `pellucid train NAME`, with a recipe, a TOML file of your own or, "
+            f"with --resume, a run folder; recipes: {', '.join(recipe_names())}"
+        )
+    base, folder = _start(name, rest, resumed)
+    begin = base.start
+    base = replace(base, start=None)  # --from is its option
+
+    def train(
+        *,
+        config: Annotated[RunConfig, tyro.conf.arg(name="")] = base,
+        start: Annotated[Path | None, tyro.conf.arg(name="from")] = None,  # was read above
+        resume: bool = resumed,
+        run: Path = folder,
+        accept_changes: bool = False,
+        weights: WeightFormat = "float32",
+        device: str = CPU,
+        precision: Precision = "float32",
+        workers: int = 1,
+        restarts: int = RESTARTS,
+        timeout: float = TIMEOUT,
+    ) -> int:
+        """Train a recipe or a TOML file of settings, or resume a run that was stopped.
+
+        Every setting below can also be in a TOML file of your own, under the same name.
+
+        Args:
+            start: Begin with the model of this folder, a run's or Hugging Face's, in place of a
+                new one. Its sizes, settings and tokenizers are kept; the recipe gives data and
+                training. Hugging Face's is written again as transformers reads it.
+            resume: Continue from the newest checkpoint of the run folder, with its settings.
+            run: The run folder: settings, metrics, checkpoints and the trained model.
+            accept_changes: Resume although settings or data have changed; the tokenizer's settings
+                and the model's sizes cannot.
+            weights: How the model folder stores the weights; the run itself computes in float32.
+            device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE. A run may be
+                resumed on another one.
+            precision: Of products on a GPU: float32, tf32 (their inputs are rounded), or bfloat16
+                (the weights that are learnt stay float32).
+            workers: Train in this many processes, which share this machine's cores. The result
+                depends on training.parts, not on their number. Needs PyTorch.
+            restarts: How often workers of which one died are started again, from the newest
+                checkpoint.
+            timeout: Seconds that workers wait for one that does not answer, before all end.
+        """
+        _refuse_idle(config.data, base.data)
+        config = replace(config, start=begin)
+        parts = config.training.parts or PARTS
+        if device != CPU and (workers > 1 or joined.size > 1):
+            raise UsageError(
+                "--workers train on the CPU; leave --device out, or train in one process"
+            )
+        for option, value, least in (("workers", workers, 1), ("restarts", restarts, 0)):
+            if value < least:
+                raise UsageError(f"--{option} must be at least {least}, got {value}")
+        if not 0 < timeout < math.inf:
+            raise UsageError(f"--timeout must be above 0 and finite, got {timeout}")
+        if workers > 1 and started_as_worker():
+            raise UsageError("--workers starts workers, and torchrun has done so: leave it out")
+        if workers > parts:
+            raise UsageError(
+                f"--workers {workers} is more than the {parts} parts of a step; set "
+                f"--training.parts to {workers} or more"
+            )
+        if workers > 1:
+            return launch(arguments, workers, restarts)
+        # Whoever replaces workers goes on with the run that they began.
+        going_on = resume or (joined.begun and (run / "config.toml").exists())
+        values = (to_mapping(config), str(run), going_on, accept_changes, weights)
+        joined.share(values)
+        return _train(config, run, going_on, accept_changes, weights, device, precision, joined)
+
+    return parse(
+        train,
+        f"train {name or 'RECIPE'}",
+        rest,
+        lists=LISTS,
+    )
+
+
+def run_folder(recipe: str, arguments: Sequence[str]) -> Path:
+    """Return the folder that --run gives; else one named after the recipe, or that run itself."""
+    if (typed := value_of(arguments, "--run")) is None:
+        return Path(recipe) if Path(recipe).is_dir() else Path("runs") / Path(recipe).stem
+    if not typed:
+        raise UsageError("--run needs a folder, as in --run runs/mine; it is empty")
+    return Path(typed)
+
+
+def _refuse_another_family(arguments: list[str]) -> None:
+    for word in arguments:
+        if word.partition("=")[0].replace("_", "-") == "--model.model-type":
+            raise UsageError(
+                f"{word}: the recipe sets the model family; use a recipe of that family, or set "
+                "model.model_type in a TOML file of your own"
+            )
+
+
+def _refuse_idle(data: DataConfig, base: DataConfig) -> None:
+    """Refuse options that would have no effect; the recipe's own settings may have none."""
+    own, corpus = "files of your own", bool(data.corpus) and not data.train
+    for name, use, idle in (
+        ("split", "a corpus; files of your own replace it", bool(data.train)),
+        ("columns", f"{own}; a corpus has no columns", corpus),
+        ("held_out", f"{own}; a corpus has its own split", corpus),
+        ("held_out", f"{own} without validation files", bool(data.valid)),
+    ):
+        if idle and getattr(data, name) != getattr(base, name):
+            raise UsageError(f"--data.{name.replace('_', '-')} is for {use}: leave it out")
+
+
+def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, Path]:
+    """Return the settings to start from and the run folder."""
+    if name is None:
+        return RunConfig(), Path("runs/RECIPE")
+    folder = run_folder(name, rest)
+    begin = value_of(rest, "--from")
+    if resume and (folder / "config.toml").is_file():
+        if begin is not None:
+            raise UsageError(
+                f"{folder}: a run that is resumed has the model that it began with: leave --from "
+                "out, or start a new run in another folder"
+            )
+        return load_recipe(str(folder)), folder
+    if begin is None:
+        return load_recipe(name), folder
+    return load_recipe_from(name, open_start(Path(begin), accepts_changes(rest))), folder
+
+
+def _timeout(arguments: Sequence[str]) -> float:
+    try:
+        return float(value_of(arguments, "--timeout") or TIMEOUT)
+    except ValueError:
+        return TIMEOUT  # the option's own error comes with the others
+
+
+def _follow(workers: Workers) -> int:
+    """Train as the first worker says, which prints and writes everything."""
+    settings, folder, resume, accept_changes, weights = workers.share(None)
+    config = from_mapping(RunConfig, settings, "the first worker's settings")
+    result = train_run(
+        config,
+        Path(folder),
+        resume=resume,
+        accept_changes=accept_changes,
+        weights=weights,
+        workers=workers,
+    )
+    return INTERRUPTED.get(result.interrupted or "", 0)
+
+
+def _train(
+    config: RunConfig,
+    folder: Path,
+    resume: bool,
+    accept_changes: bool,
+    weights: WeightFormat,
+    device: str,
+    precision: Precision,
+    workers: Workers,
+) -> int:
+    console = Output()
+    with Progress(console, folder.resolve().name) as progress:
+        result = train_run(
+            config,
+            folder,
+            resume=resume,
+            accept_changes=accept_changes,
+            weights=weights,
+            device=device,
+            precision=precision,
+            listeners=[progress],
+            say=progress.say,
+            workers=workers,
+        )
+    if result.interrupted is not None:
+        return INTERRUPTED.get(result.interrupted, 1)
+    named = shlex.quote(str(folder))
+    for what, command in ((tr("use it:   "), "generate"), (tr("score it: "), "evaluate")):
+        console.print(f"{what} pellucid {command} {named}", markup=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,86 @@
+"""A study matched with the lines of its results file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pellucid.apps.lab.metrics import value_of
+from pellucid.apps.lab.results import Line
+from pellucid.apps.lab.statistics import Comparison, compare, with_holm
+from pellucid.apps.lab.study import Study, Trial
+from pellucid.core.errors import UserError
+
+UNKNOWN = "lines of the results file belong to no run of the study as it is now"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A study and what its runs have found so far."""
+
+    study: Study
+    done: Mapping[str, Mapping[int, Line]]
+    """Lines of the finished runs, by variant and seed."""
+    failed: Sequence[Line]
+    missing: int
+    """Planned runs without a line."""
+    unknown: int
+    """Lines of the file that belong to no run of this study as it is now."""
+
+    @property
+    def lines(self) -> list[Line]:
+        """Every line of a finished run."""
+        return [line for seeds in self.done.values() for line in seeds.values()]
+
+    @property
+    def unwritten(self) -> list[str]:
+        """The study's metrics that no run has."""
+        return [
+            metric
+            for metric in self.study.plan.metrics
+            if all(value_of(line, metric) is None for line in self.lines)
+        ]
+
+    def values(self, change: str, metric: str) -> dict[int, float | None]:
+        """Return a metric of a variant by seed."""
+        return {seed: value_of(line, metric) for seed, line in self.done[change].items()}
+
+    @cached_property
+    def comparisons(self) -> Sequence[Comparison]:
+        """Every contrast with its statistics, corrected for how many there are."""
+        found = []
+        failed = {(line["change"], line["seed"]) for line in self.failed}
+        for contrast, primary in self.study.contrasts():
+            planned = self.study.pairs_of(contrast)
+            values, against = (
+                {s: v for s, v in self.values(name, contrast.metric).items() if s in planned}
+                for name in (contrast.change, contrast.against)
+            )
+            found.append(compare(contrast, primary, values, against, planned, failed))
+        return with_holm(found)
+
+
+def gather(study: Study, lines: Mapping[str, Line]) -> Findings:
+    """Match the lines of a results file with the runs of a study.
+
+    Raises `UserError` when no run is done yet.
+    """
+    trials: dict[str, Trial] = {trial.id: trial for trial in study.trials()}
+    done: dict[str, dict[int, Line]] = {name: {} for name in study.variants}
+    failed = []
+    known = [(trials[id], line) for id, line in lines.items() if id in trials]
+    for trial, line in known:
+        if line["status"] == "done":
+            done[trial.change][trial.seed] = line
+        else:
+            failed.append({**line, "change": trial.change, "seed": trial.seed})
+    unknown = len(lines) - len(known)
+    if not any(done.values()):
+        also = f"; {len(failed)} failed, the first: {failed[0]['error']}" if failed else ""
+        also += f"; {unknown} {UNKNOWN}" if unknown else ""
+        raise UserError(
+            f"no run of {study.name} is done yet{also}. Run pellucid lab run first, with the same "
+            "--folder and --results, if any"
+        )
+    return Findings(study, done, failed, len(trials) - len(known), unknown)

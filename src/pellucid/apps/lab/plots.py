@@ -1,0 +1,393 @@
+"""The report's pictures: matplotlib figures as SVG, for light and dark pages.
+
+Every line is labelled where it ends; a grid of many small panels has one legend instead. Colours
+are safe for colour-blind readers, and lines differ by their dashes too.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import cycle, islice
+from statistics import median, median_high
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pellucid.apps.lab.document import INSTALL
+from pellucid.apps.lab.metrics import find_metric
+from pellucid.apps.lab.statistics import Comparison, signed
+from pellucid.core.errors import optional
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Points = tuple[Sequence[float], Sequence[float]]
+"""One curve: x and y."""
+Curves = Mapping[str, Sequence[Points]]
+"""By variant, a curve for each seed."""
+
+INK, PAPER, RULE = "#1b2b30", "#ffffff", "#dde5e6"
+DARK = {INK: "#e3eaec", PAPER: "#12181a", RULE: "#2f3c40", "#0072b2": "#3d9be0"}
+"""What replaces a colour on a dark page."""
+# Okabe and Ito's palette without its yellow, which is too pale for lines.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK)
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+WIDTH = 8.6
+FAR = 10.0
+"""A difference beyond this multiple of the usual one is off the scale: an arrow and its value."""
+
+
+def require_matplotlib() -> None:
+    """Raise `UserError` naming what to install where matplotlib is missing."""
+    optional("matplotlib", INSTALL.format("matplotlib"), extra="lab")
+
+
+@contextmanager
+def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
+    """Make a figure with a title; text is drawn as it is, a $ too."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    options: dict[Any, Any] = {
+        **dict.fromkeys(inked, INK),
+        "svg.fonttype": "none",
+        "svg.hashsalt": "pellucid",
+        "text.parse_math": False,
+    }
+    with matplotlib.rc_context(options), warnings.catch_warnings():
+        # Text stays text: what shows the picture has the fonts.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure(figsize=(width, height), layout="constrained")
+        figure.suptitle(title, fontsize=10, x=0.01, ha="left", fontweight="bold")
+        yield figure
+
+
+def to_svg(figure: Figure) -> str:
+    """Return the figure as SVG: small, the same every time, with colours for both pages."""
+    file = io.StringIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
+    return _compact(svg[svg.index("<svg") :].replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans'"))
+
+
+def _compact(svg: str) -> str:
+    """Return matplotlib's SVG at a third of its size, with the colours of a dark page.
+
+    A tenth of a point is precise enough, only ids that are used are kept, and each style is written
+    once, as a class.
+    """
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d)\d{2,}", r"\1", tag[0]), svg)
+    svg = re.sub(r"\s*\n\s*(?=[LMQCz<>\"] ?)", "", svg)
+    used = set(re.findall(r"#(\w+)", svg))
+    svg = re.sub(r' id="(.+?)"', lambda id: id[0] if id[1] in used else "", svg)
+    classes: dict[str, str] = {}
+    svg = re.sub(
+        r' style="(.*?)"', lambda m: f' class="{classes.setdefault(m[1], f"c{len(classes)}")}"', svg
+    )
+    rules = "".join(f".{name}{{{style}}}" for style, name in classes.items())
+    dark = "".join(
+        f".{name}{{{re.sub('|'.join(DARK), lambda colour: DARK[colour[0]], style)}}}"
+        for style, name in classes.items()
+        if any(colour in style for colour in DARK)
+    )
+    style = f"<style>{rules}@media (prefers-color-scheme:dark){{{dark}}}</style>"
+    return re.sub(r"(<svg[^>]*>)", lambda tag: tag[0] + style, svg, count=1)
+
+
+def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return each variant's colour and dashes: no two of the first 28 share both."""
+    pairs = islice(cycle([(c, d) for d in DASHES for c in COLOURS]), len(names))
+    return {name: {"color": c, "linestyle": d} for name, (c, d) in zip(names, pairs, strict=True)}
+
+
+def draw_bands(axes: Axes, curves: Curves, marker: str = "") -> None:
+    """Draw each variant's median over seeds, and the band from least to most of several."""
+    style = styles(list(curves))
+    opacity = round(min(0.18, 0.6 / max(len(curves), 1)), 2)  # many bands hide the lines
+    for name, seeds in curves.items():
+        xs, columns = _columns(seeds)
+        # A line and a band of one point alone would be invisible.
+        shape, size, edge = (marker, 3.0, 0.0) if len(xs) > 1 else ("o", 4.5, 4.0)
+        axes.plot(
+            xs,
+            [median(column) for column in columns],
+            **style[name],
+            marker=shape,
+            markersize=size,
+            linewidth=1.6,
+            label=name,
+        )
+        if len(seeds) > 1:
+            low, high = [min(c) for c in columns], [max(c) for c in columns]
+            colour = style[name]["color"]
+            axes.fill_between(xs, low, high, color=colour, alpha=opacity, linewidth=edge)
+    axes.grid(color=RULE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+
+
+def _columns(seeds: Sequence[Points]) -> tuple[list[float], list[list[float]]]:
+    """Return every x of some curves, and the values that they have there."""
+    tables = [dict(zip(x, y, strict=True)) for x, y in seeds]
+    xs = sorted({x for table in tables for x in table})
+    return xs, [[table[x] for table in tables if x in table] for x in xs]
+
+
+def _ends(curves: Curves) -> dict[str, float]:
+    """Return the median of each variant at its last x."""
+    last = {name: _columns(seeds)[1][-1:] for name, seeds in curves.items()}
+    return {name: median(column[0]) for name, column in last.items() if column}
+
+
+def label_lines(axes: Axes, curves: Curves, label: Callable[[str, float], str]) -> None:
+    """Write next to the panel which line is which; call once the limits of the axes are set."""
+    transform = axes.yaxis.get_transform().transform
+    low, high = (float(transform(limit)) for limit in axes.get_ylim())
+    places = {
+        name: (float(transform(end)) - low) / (high - low)
+        for name, end in _ends(curves).items()
+        if math.isfinite(end)
+    }
+    ordered = sorted(places, key=lambda name: places[name])
+    height = axes.get_figure().get_size_inches()[1] * 72 / axes.get_gridspec().nrows  # type: ignore[union-attr]
+    spots = _apart([min(max(places[name], 0.0), 1.0) for name in ordered], 11 / (0.75 * height))
+    style, ends = styles(list(curves)), _ends(curves)
+    for name, spot in zip(ordered, spots, strict=True):
+        arrow = " ↑" if places[name] > 1 else " ↓" if places[name] < 0 else ""
+        axes.annotate(
+            label(name, ends[name]) + arrow,
+            (1.0, min(max(places[name], 0.0), 1.0)),
+            xytext=(1.07, spot),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            fontsize=8,
+            va="center",
+            arrowprops={
+                "arrowstyle": "-",
+                "shrinkA": 1,
+                "shrinkB": 1,
+                "relpos": (0, 0.5),
+                "linewidth": 1.6,
+                **style[name],
+            },
+        )
+
+
+def _apart(places: Sequence[float], gap: float) -> list[float]:
+    """Move rising places so far apart, between 0 and 1 as long as they fit.
+
+    >>> _apart([0.5, 0.5, 1.0], 0.25)
+    [0.5, 0.75, 1.0]
+    """
+    found = list(places)
+    for i in range(1, len(found)):
+        found[i] = max(found[i], found[i - 1] + gap)
+    limit = max(1.0, gap * (len(found) - 1))
+    for i in reversed(range(len(found))):
+        found[i], limit = min(found[i], limit), min(found[i], limit) - gap
+    return found
+
+
+def set_log_if_wide(axes: Axes, panels: Sequence[Curves]) -> None:
+    """Use a logarithmic y axis where positive values span more than a factor of 20."""
+    values = [y for p in panels for seeds in p.values() for _, ys in seeds for y in ys]
+    finite = [y for y in values if math.isfinite(y)]
+    if finite and min(finite) > 0 and max(finite) > 20 * min(finite):
+        from matplotlib.ticker import LogLocator
+
+        axes.set_yscale("log")
+        decades = math.log10(max(finite) / min(finite))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.minorticks_off()
+
+
+def _limits(differences: Sequence[tuple[float, Sequence[float]]]) -> tuple[float, float]:
+    """Return the limits of a linear axis of differences, each given by its size and its values.
+
+    The values of one whose size is far beyond the values of most others are left out.
+    """
+    finite = [[v for v in values if math.isfinite(v)] for _, values in differences]
+    usual = [max(map(abs, values)) for values in finite if any(values)]
+    most = FAR * median_high(usual) if usual else math.inf
+    pairs = zip(differences, finite, strict=True)
+    near = [0.0, *(v for (size, _), values in pairs if abs(size) <= most for v in values)]
+    margin = 0.08 * (max(near) - min(near)) or 1.0
+    return min(near) - margin, max(near) + margin
+
+
+def _late(curves: Curves, name: str) -> tuple[float, list[float]]:
+    """Return a variant's median at its end, and its values in the second half of training."""
+    both = [(x, y, max(xs)) for xs, ys in curves[name] for x, y in zip(xs, ys, strict=True)]
+    return _ends(curves).get(name, 0.0), [y for x, y, last in both if x > last / 2]
+
+
+def draw_curves(
+    panels: Mapping[str, Curves],
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    differences: bool = False,
+) -> str:
+    """Draw a panel of curves for each group of variants; all panels have the same axes.
+
+    differences: of each variant to what it is compared with. Then the axis fits the second half of
+    training, since first differences are often a hundred times the last.
+    """
+    columns = min(len(panels), 2)
+    rows = math.ceil(len(panels) / columns)
+    most = max(len(curves) for curves in panels.values())
+    with new_figure(title, WIDTH, 0.4 + rows * max(2.7, 0.21 * most)) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        shown = list(zip(grid.flat, panels.items(), strict=False))
+        for axes, (name, curves) in shown:
+            draw_bands(axes, curves)
+            if differences:
+                axes.axhline(0, color=INK, linewidth=0.9)
+            if len(panels) > 1:
+                axes.set_title(name, fontsize=9, loc="left")
+            axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        first = shown[0][0]
+        if differences:
+            first.set_ylim(*_limits([_late(c, name) for c in panels.values() for name in c]))
+        else:
+            set_log_if_wide(first, list(panels.values()))
+        for axes, (_, curves) in shown:
+            count = {name: len(seeds) for name, seeds in curves.items()}
+            label_lines(
+                axes,
+                curves,
+                lambda name, end, count=count: (  # type: ignore[misc]
+                    f"{name} {signed(end)}" if differences else f"{name} ({count[name]})"
+                ),
+            )
+        figure.supxlabel(xlabel, fontsize=9)
+        figure.supylabel(ylabel, fontsize=9)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        for axes in grid.flat[len(panels) - columns :]:  # the lowest panel of each column
+            axes.tick_params(labelbottom=True)
+        return to_svg(figure)
+
+
+def draw_forest(comparisons: Sequence[Comparison]) -> str:
+    """Draw, metric by metric, each contrast's median difference, its interval and its pairs."""
+    metrics = list(dict.fromkeys(c.contrast.metric for c in comparisons))
+    groups = [[c for c in comparisons if c.contrast.metric == m] for m in metrics]
+    heights = [len(group) + 1.9 for group in groups]
+    with new_figure("Differences, seed by seed", WIDTH, 0.27 * sum(heights) + 0.4) as figure:
+        grid = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
+        for axes, metric, group in zip(grid, metrics, groups, strict=True):
+            ends = _limits(
+                [(c.median or 0.0, [*c.differences, *(c.interval or ())]) for c in group]
+            )
+            for i, comparison in enumerate(reversed(group)):
+                _forest_row(axes, i, comparison, ends)
+            record = find_metric(metric)
+            axes.axvline(0, color=INK, linewidth=0.9)
+            axes.set(xlim=ends, ylim=(-0.7, len(group) - 0.3))
+            axes.set_yticks(range(len(group)), [_name(c) for c in reversed(group)], fontsize=8)
+            axes.set_xlabel(f"{record.label}: {record.better} is better", fontsize=8)
+            axes.grid(axis="x", color=RULE, linewidth=0.6)
+            axes.spines[["top", "right", "left"]].set_visible(False)
+            axes.tick_params(axis="y", length=0)
+            axes.tick_params(axis="x", labelsize=8)
+        return to_svg(figure)
+
+
+def _forest_row(axes: Axes, y: int, comparison: Comparison, ends: tuple[float, float]) -> None:
+    colour = COLOURS[0] if comparison.primary else INK
+
+    def draw(x: float, height: float, marker: str, **style: Any) -> None:
+        shape = "<" if x < ends[0] else ">" if x > ends[1] else marker
+        at = float(np.clip(x, *ends))
+        axes.plot(at, height, shape, color=colour, clip_on=False, **style)
+
+    for d in comparison.differences:
+        draw(d, y + 0.24, "o", alpha=0.5, markersize=3.5, markeredgewidth=0)
+    if comparison.interval is not None:
+        axes.plot(np.clip(comparison.interval, *ends), [y, y], color=colour, linewidth=2.2)
+    if comparison.median is not None:
+        draw(comparison.median, y, "D" if comparison.interval is not None else "x", markersize=5)
+        axes.annotate(
+            signed(comparison.median),
+            (1.02, y),
+            xycoords=("axes fraction", "data"),
+            fontsize=8,
+            va="center",
+        )
+
+
+def _name(comparison: Comparison) -> str:
+    c = comparison.contrast
+    return f"{'★ ' if comparison.primary else ''}{c.change} − {c.against}  (n = {comparison.pairs})"
+
+
+def draw_grid(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    curves: Mapping[tuple[str, str], Curves],
+    title: str,
+    xlabel: str,
+    *,
+    lines: Mapping[str, tuple[float, str]] | None = None,
+    base: int = 10,
+) -> str:
+    """Draw a grid of small panels with one legend; each row has one y axis.
+
+    lines: a value to mark in every panel of a row, with its name. x runs in powers of `base`: of 2
+    strictly, of 10 with a linear part that holds 0.
+    """
+    size = (WIDTH, 1.3 * len(rows) + 1.1)
+    with new_figure(title, *size) as figure:
+        grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
+        for i, row in enumerate(rows):
+            for j, column in enumerate(columns):
+                axes, panel = grid[i, j], curves.get((row, column), {})
+                draw_bands(axes, panel)
+                axes.tick_params(labelsize=7)
+                if lines and row in lines:
+                    value, label = lines[row]
+                    axes.axhline(value, color=INK, linewidth=0.9, linestyle=":")
+                    axes.annotate(label, (0.99, value), (0, 2), fontsize=7, ha="right",
+                                  xycoords=("axes fraction", "data"),
+                                  textcoords="offset points")  # fmt: skip
+                if i == 0:
+                    axes.set_title(column, fontsize=8)
+            set_log_if_wide(grid[i, 0], [curves.get((row, column), {}) for column in columns])
+            grid[i, 0].set_ylabel(row.replace(": ", ":\n"), fontsize=7)
+        xs = [
+            x for panel in curves.values() for seeds in panel.values() for p, _ in seeds for x in p
+        ]
+        _scale_x(grid[0, 0], xs, base, 1 if len(columns) < 6 else 2)
+        figure.supxlabel(xlabel, fontsize=8)
+        handles, labels = next(
+            (found for axes in grid.flat if (found := axes.get_legend_handles_labels())[0]),
+            ([], []),
+        )
+        if len(labels) > 1 or lines is None:
+            figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False,
+                          fontsize=8, handlelength=3.4)  # fmt: skip
+        return to_svg(figure)
+
+
+def _scale_x(axes: Axes, xs: Sequence[float], base: int, every: int) -> None:
+    if base == 2:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+        return
+    axes.set_xscale("symlog", linthresh=10)
+    axes.xaxis.minorticks_off()
+    ticks = {0: "0", 10: "10", 100: "100", 1000: "1k", 10_000: "10k", 100_000: "100k"}
+    axes.set_xticks(list(ticks)[::every], list(ticks.values())[::every])
+    axes.set_xlim(-1, max(1.3 * max(xs, default=0.0), 11))

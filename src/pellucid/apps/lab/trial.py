@@ -1,0 +1,317 @@
+"""One run of a study, in any process: it trains, measures, and returns a line of results.
+
+Its folder is a run folder like that of `pellucid train`, so it resumes from its newest checkpoint.
+`result.json`, written last, marks it as done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from threadpoolctl import threadpool_limits
+
+from pellucid import __version__
+from pellucid.apps.lab.metrics import metrics_of
+from pellucid.apps.lab.probe import Prober, read_probes
+from pellucid.apps.lab.results import FORMAT, LineError, parse_line
+from pellucid.apps.lab.study import Trial, flat_settings
+from pellucid.core.batch import Batch
+from pellucid.core.errors import UserError
+from pellucid.core.files import SavingError, write_atomically
+from pellucid.core.machine import processor, processors
+from pellucid.core.settings import to_mapping
+from pellucid.data.batches import Examples
+from pellucid.data.pairs import Splits
+from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, normaliser
+from pellucid.evaluation.bleu import check_installed
+from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.training.config import RunConfig
+from pellucid.training.events import Event, Listener, Saved, Stepped
+from pellucid.training.experiment import (
+    encode,
+    final_scores,
+    make_tokenizers,
+    read_data,
+    trainer_of,
+    untrained,
+)
+from pellucid.training.lock import InUseError, Lock
+from pellucid.training.run import CHECKPOINTS, LOCK, METRICS, RunFolder
+
+logger = logging.getLogger(__name__)
+
+RESULT, PROBES, DATA = "result.json", "probes.jsonl", "data.sha256"
+PROBED_PAIRS = 64
+LOOK_EVERY = 1.0
+"""Seconds between two looks for the file that stops a run."""
+
+
+class _StopError(Exception):
+    """The study was asked to stop, and a checkpoint has just been written."""
+
+
+def run_trial(trial: Trial, folder: Path, stop: Path | None = None) -> dict[str, Any]:
+    """Do a run, or resume it, and return its line for the results file.
+
+    stop: a file that, once it exists, makes the run save and end: after its step, or in a thread
+    other than the main one at its next checkpoint.
+
+    `status` is "done" or "failed" (with the reason in `error`). Otherwise the run can be resumed
+    and the line is not for the file: "interrupted" (a signal, or `stop`), "in use" (another process
+    has the folder) or "not saved" (a full disk). Nothing but an interrupt is raised: an error in
+    one run must not end the others.
+    """
+    began = time.monotonic()
+    try:
+        if (line := _finished(trial, folder)) is not None:
+            return line
+        if stop is not None and stop.exists():
+            raise _StopError
+        with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+            return _train(trial, folder, stop)
+    except _StopError:
+        return _line(trial, "interrupted", "it was stopped, and has saved")
+    except InUseError as error:
+        return _line(trial, "in use", str(error))
+    except SavingError as error:
+        return _line(trial, "not saved", str(error))
+    except Exception as error:
+        reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        return failure(trial, reason, (time.monotonic() - began) / 60)
+
+
+def failure(trial: Trial, error: str, minutes: float) -> dict[str, Any]:
+    """Return the line of a run that failed."""
+    return {**_line(trial, "failed", error), "minutes": minutes}
+
+
+def _line(trial: Trial, status: str, error: str = "") -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "study": trial.study,
+        "change": trial.change,
+        "seed": trial.seed,
+        "id": trial.id,
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+        "status": status,
+        **({"error": error} if error else {}),
+    }
+
+
+def _finished(trial: Trial, folder: Path) -> dict[str, Any] | None:
+    """Return the result of a run that was done; None, with a warning, if it cannot be used."""
+    path = folder / RESULT
+    try:
+        line = parse_line(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return None
+    except LineError as error:
+        wrong = error.reason
+    else:
+        if (line["status"], line["id"]) != ("done", trial.id):
+            wrong = f"is not the result of run {trial.id}"
+        elif "data" in line and line["data"] != (now := data_digest(read_pairs(trial.config))):
+            wrong = f"is of {other_data(line['data'], now)}"
+        else:
+            return line
+    logger.warning("%s: %s; the run is done again", path, wrong)
+    return None
+
+
+# data ---------------------------------------------------------------------------------------------
+
+
+def read_pairs(config: RunConfig) -> Splits:
+    """Return the training, validation and test pairs of a run with these settings."""
+    return read_data(config.data, normaliser(config.tokenizer.normalise))
+
+
+def data_digest(pairs: Splits) -> str:
+    """Return the SHA-256 of all pairs as read: training, validation and test.
+
+    >>> from pellucid.data.pairs import TextPair
+    >>> data_digest(Splits((TextPair("1", ("one",)),)))[:12]
+    'f70a20b6c9d0'
+    """
+    digest = hashlib.sha256()
+    for part in (pairs.train, pairs.valid, pairs.test):
+        digest.update(json.dumps([[pair.source, *pair.targets] for pair in part]).encode())
+    return digest.hexdigest()
+
+
+def other_data(before: str, now: str) -> str:
+    """Return words for data whose digest has changed."""
+    return f"other data (SHA-256 of its pairs {before[:12]}…, now {now[:12]}…)"
+
+
+def _check_data(run: RunFolder, digest: str) -> None:
+    """Refuse to resume with other data than the run began with."""
+    path = run.path / DATA
+    if run.checkpoint is None or not path.exists():
+        write_atomically(path, digest.encode())
+    elif (before := path.read_text(encoding="utf-8")) != digest:
+        raise UserError(
+            f"{run.path}: this run began with {other_data(before, digest)}; put the data back, or "
+            "delete the folder to start over, and retry"
+        )
+
+
+class FramedTokenizer(Tokenizer):
+    """Puts begin and end tokens around every text, as article 003 does with its sources too."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text."""
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of many texts."""
+        return [[BOS, *ids, EOS] for ids in super().encode_all(texts)]
+
+
+def file_tokenizers(text: str, frame_source: bool) -> tuple[Tokenizer, Tokenizer]:
+    """Return the source's and the target's tokenizer from the text of one tokenizer.json.
+
+    It may be of any kind that Hugging Face's library reads. Raises `UserError` unless ids 0 to 3
+    are padding, begin, end and unknown.
+    """
+    try:
+        cores = [tokenizers.Tokenizer.from_str(text) for _ in range(2)]
+    except Exception as error:  # the library raises bare Exception for every error in the file
+        raise UserError(f"the study's tokenizer is damaged ({error}); copy it again") from None
+    found = [cores[0].token_to_id(name) for name in SPECIALS]
+    if found != list(range(len(SPECIALS))):
+        raise UserError(
+            f"the study's tokenizer: expected {', '.join(SPECIALS)} as ids 0 to 3, got {found}"
+        )
+    # "bpe" here says only that no list of unknown characters can be made from the vocabulary.
+    source = (FramedTokenizer if frame_source else Tokenizer)(cores[0], "bpe")
+    return source, Tokenizer(cores[1], "bpe") if frame_source else source
+
+
+# training -----------------------------------------------------------------------------------------
+
+
+def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
+    begun = (folder / LOCK).exists()
+    if begun:
+        Lock(folder / LOCK).release()  # a folder in use is refused before anything is read
+    config = trial.config
+    if config.evaluation.metric == "bleu":
+        check_installed()  # now, rather than after the training
+    pairs = read_pairs(config)
+    if trial.tokenizer:
+        both = file_tokenizers(trial.tokenizer, trial.frame_source)
+    else:
+        both = make_tokenizers(config.tokenizer, pairs)
+    pipeline = untrained(config, both)
+    assert isinstance(pipeline, Seq2SeqPipeline)  # check_study lets nothing else through
+    model = pipeline.model
+    config = replace(config, model=model.config)
+    examples = encode(pipeline, pairs.train, config, pairs.first_target_only)
+    digest = data_digest(pairs)
+    with RunFolder(folder, to_mapping(config), resume=begun) as run:
+        _check_data(run, digest)
+        probed = _probe_batch(examples)
+        prober = Prober(model, probed, trial.probe_steps, folder / PROBES, trial.measures)
+        listeners: list[Listener] = [prober, *([Stopper(stop)] if stop is not None else [])]
+        trainer = trainer_of(pipeline, pairs, examples, config, run, listeners)
+        ended = trainer.fit()
+        if ended.interrupted is not None:
+            raise _StopError
+        minutes = trainer.seconds / 60
+        scores = final_scores(pipeline, pairs, config)
+        found = _numbers(scores.as_json()) if scores is not None else {}
+        if pairs.test:  # the loss on validation pairs has its own metrics
+            found["test_loss"] = found["loss"]
+        curve = learning_curve(folder / METRICS)
+        probes = read_probes(folder / PROBES)
+        line = {
+            **_line(trial, "done"),
+            "metrics": metrics_of(curve, found, probes),
+            "curve": curve,
+            "probes": probes,
+            "steps": ended.step,
+            "minutes": minutes,
+            "parameters": sum(p.data.size for p in model.parameters()),
+            "vocabulary": [pipeline.source.vocab_size, pipeline.target.vocab_size],
+            "pairs": len(examples),
+            "answer_tokens": float((examples.target.lengths - 1).mean()),
+            "data": digest,
+            "settings": flat_settings(trial.config),
+            "environment": {**run.environment, "pellucid": __version__},
+            "machine": {"processor": processor(), "processors": processors()},
+        }
+        text = json.dumps(line, allow_nan=False, ensure_ascii=False)
+        write_atomically(folder / RESULT, text.encode())
+        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    return line
+
+
+class Stopper:
+    """A listener that ends training once a file exists: no executor can end what it runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._looked = path, -LOOK_EVERY
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, Stepped | Saved):
+            return
+        now = time.monotonic()
+        if isinstance(event, Stepped) and now - self._looked < LOOK_EVERY:
+            return
+        self._looked = now
+        if not self.path.exists():
+            return
+        if isinstance(event, Saved):
+            raise _StopError
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGTERM)  # which the trainer handles: it saves and ends
+
+
+def _probe_batch(examples: Examples) -> Batch:
+    """Return pairs from all over the data, always the same."""
+    some = np.linspace(0, len(examples) - 1, min(PROBED_PAIRS, len(examples)))
+    return examples.batch(some.astype(np.int64))
+
+
+def learning_curve(metrics: Path) -> dict[str, list[float | None]]:
+    """Return the losses after each epoch from a run's metrics.jsonl.
+
+    train: nats per answer, as article 003 defines it; train_token: the same per token; valid: nats
+    per token at the validation that followed, None where there was none.
+    """
+    curve: dict[str, list[float | None]] = {"epoch": [], "train": [], "train_token": []}
+    valid: dict[float, float] = {}
+    for line in metrics.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        if event["event"] == "epoch_ended":
+            curve["epoch"].append(event["epoch"])
+            curve["train"].append(event["loss_per_sentence"])
+            curve["train_token"].append(event["loss"])
+        elif event["event"] == "validated" and event["loss"] is not None:
+            valid[event["epoch"]] = event["loss"]
+    curve["valid"] = [valid.get(epoch or 0.0) for epoch in curve["epoch"]] if valid else []
+    return curve
+
+
+def _numbers(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Return the scores that are one number, and the values of those with an interval."""
+    found = {}
+    for name, value in scores.items():
+        number = value.get("value") if isinstance(value, Mapping) else value
+        if isinstance(number, int | float):
+            found[name] = float(number)
+    return found

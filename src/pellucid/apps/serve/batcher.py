@@ -1,0 +1,463 @@
+"""Continuous batching: inputs join a running batch between tokens, and leave it when answered.
+
+The rows of a compiled model keep their bits in any batch, so every answer is the one that its
+input gets alone. A model without that property answers its inputs side by side, each in a batch of
+its own.
+
+What is generated is divided into lanes, one for each processor, and each runs on a thread of its
+own (`worker`). A lane keeps the answers of one search in the engine (`compiled.answering`), which
+returns to Python when one has ended or a job has come; answers that are drawn, and those of a model
+that is not compiled, are chosen here, token by token.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+
+from pellucid.apps.serve.limits import ROWS
+from pellucid.compiled.answering import Answering
+from pellucid.core.batch import Packed
+from pellucid.generation.constraints import constrain
+from pellucid.generation.model import Decodes
+from pellucid.generation.sampling import SampleConfig, choose, uniform_draws
+from pellucid.generation.search import Search, SearchConfig, Searches, extend, ranked
+from pellucid.kernels.backend import threads
+from pellucid.pipelines.causal_lm import Continuing
+
+Array = np.ndarray
+
+Survivors = list[tuple[int, int]]
+"""(row it continues, token) of each hypothesis that goes on."""
+
+
+SPLIT = 8
+"""Rows that a lane takes before another shares the work."""
+
+ROUNDS = 4
+"""Tokens that are generated, at most, before a lane looks round."""
+
+FEW = 4
+"""A lane goes on for another token while it has more than so many times the rows that wait, or that
+have ended: to look round takes about as long whatever it finds."""
+
+
+class Progress(Protocol):
+    """How one input's answer grows; `generated` and `finished` are what is known of it so far."""
+
+    generated: list[int]
+    finished: bool
+
+    def advance(self, log_p: Array, eos: int) -> Survivors:
+        """Choose the next tokens from log p (rows, V); return nothing once it is answered."""
+
+
+class Sampled:
+    """An answer drawn token by token: `generation.sample_stream` for one input."""
+
+    def __init__(self, config: SampleConfig, number: int, limit: int) -> None:
+        self.config, self.number, self.limit = config, number, limit
+        self.generated: list[int] = []
+        self.finished = False
+
+    def advance(self, log_p: Array, eos: int) -> Survivors:
+        """Draw the next token."""
+        allowed = constrain(log_p[0], self.generated, self.config.constraints, (), eos)
+        draws = uniform_draws(self.config.seed, len(self.generated), np.array([self.number]))
+        return self.say(choose(allowed, self.config, draws[0]), eos)
+
+    def say(self, token: int, eos: int) -> Survivors:
+        """Take a token that was chosen."""
+        if token == eos:
+            self.finished = True
+            return []
+        self.generated.append(token)
+        return [(0, token)] if len(self.generated) < self.limit else []
+
+
+class Greedy(Sampled):
+    """The likeliest token at every step, ties to the lower: `generation.search` with beam 1."""
+
+    def __init__(self, config: SearchConfig, limit: int) -> None:
+        super().__init__(SampleConfig(constraints=config.constraints), 0, limit)
+
+    def advance(self, log_p: Array, eos: int) -> Survivors:
+        """Take the likeliest token."""
+        allowed = constrain(log_p[0], self.generated, self.config.constraints, (), eos)
+        return self.say(int(allowed.argmax()), eos)
+
+
+class Searched:
+    """The best answer of a beam search: `generation.search` for one input."""
+
+    def __init__(self, config: SearchConfig, limit: int) -> None:
+        self.config, self.search, self.length = config, Search(limit, ()), 0
+        self.generated: list[int] = []
+        self.finished = False
+
+    def advance(self, log_p: Array, eos: int) -> Survivors:
+        """Extend every hypothesis by a token."""
+        self.length += 1
+        survivors = extend(self.search, log_p, eos, self.config, self.length)
+        if not survivors:
+            best = ranked(self.search.done)[0]
+            self.generated, self.finished = list(best.tokens), best.finished
+        return survivors
+
+
+def progress(config: SearchConfig | SampleConfig, number: int, limit: int) -> Progress:
+    """Return how an answer of at most `limit` tokens is made."""
+    if isinstance(config, SampleConfig):
+        return Sampled(config, number, limit)
+    return Greedy(config, limit) if config.beam == 1 else Searched(config, limit)
+
+
+@dataclass(eq=False)
+class Job:
+    """One input to be answered."""
+
+    opening: Sequence[int]
+    """The tokens that the model reads; there is room for an answer after them."""
+    config: SearchConfig | SampleConfig
+    notify: Callable[[Job], object]
+    """Called by the model's thread after every round in which the answer grew or ended."""
+    number: int = 0
+    """What sampling is keyed by, with the seed and the step."""
+    client: str = ""
+    """Whose it is: clients take turns."""
+    each: bool = False
+    """Whether to notify after each token, not only at the end."""
+    cancelled: bool = False
+    """Set by any thread; the job leaves the batch before the next token."""
+    answer: list[int] = field(default_factory=list)
+    """The tokens so far; only ever extended. Of a beam search all come at the end."""
+    finished: bool = False
+    """Whether the end token was generated."""
+    done: bool = False
+    error: Exception | None = None
+
+    @property
+    def rows(self) -> int:
+        """The most rows of a batch that it can take."""
+        return self.config.beam if isinstance(self.config, SearchConfig) else 1
+
+
+class Waiting:
+    """Jobs that wait, in turns: one of each client, then the next of each."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[str, deque[Job]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, list(self._clients.values())))
+
+    @property
+    def clients(self) -> int:
+        """How many clients have jobs here."""
+        return len(self._clients)
+
+    def add(self, job: Job) -> None:
+        """Put a job behind its client's others."""
+        self._clients.setdefault(job.client, deque()).append(job)
+
+    def prefer(self, running: Counter[str]) -> None:
+        """Let the clients with the fewest running jobs come first; ties keep their turn."""
+        order = sorted(self._clients, key=lambda client: running[client])
+        self._clients = OrderedDict((client, self._clients[client]) for client in order)
+
+    def next(self) -> Job | None:
+        """Return the job whose turn it is, still waiting."""
+        for jobs in self._clients.values():
+            return jobs[0]
+        return None
+
+    def take(self) -> Job:
+        """Remove the job whose turn it is; its client goes to the end of the line."""
+        client, jobs = self._clients.popitem(last=False)
+        job = jobs.popleft()
+        if jobs:
+            self._clients[client] = jobs
+        return job
+
+    def drop_cancelled(self) -> list[Job]:
+        """Remove the jobs that nobody waits for any more, and return them."""
+        gone = [job for jobs in self._clients.values() for job in jobs if job.cancelled]
+        kept = {
+            client: deque(job for job in jobs if not job.cancelled)
+            for client, jobs in self._clients.items()
+        }
+        self._clients = OrderedDict((client, jobs) for client, jobs in kept.items() if jobs)
+        return gone
+
+
+@dataclass
+class _Group:
+    """Jobs in one batch: a state, the next token of every row, and each job's rows in order."""
+
+    state: Any
+    tokens: Array
+    jobs: list[tuple[Job, Progress, int]]
+    """(job, its answer so far, how many rows it has)."""
+
+
+@dataclass
+class _Search:
+    """Jobs of one kind of search, by their places."""
+
+    answering: Answering
+    jobs: dict[int, Job] = field(default_factory=dict)
+
+
+class _Lane:
+    """What one thread generates."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        """The most rows that its jobs can take."""
+        self.stop = np.zeros(1, np.int64)
+        """Set by any thread: return after this token."""
+        self.groups: list[_Group] = []
+        self.searches: dict[SearchConfig, _Search] = {}
+
+    def jobs(self) -> list[Job]:
+        """Return its jobs; any thread may ask."""
+        searched = chain(*(list(search.jobs.values()) for search in list(self.searches.values())))
+        return [*searched, *(job for group in list(self.groups) for job, _, _ in group.jobs)]
+
+
+class Batcher:
+    """A model that answers jobs, in lanes; each lane is for one thread."""
+
+    def __init__(self, speaker: Decodes, rows: int = ROWS, opening_tokens: int = 2048) -> None:
+        self.speaker, self.rows, self.opening_tokens = speaker, rows, opening_tokens
+        self.waiting = Waiting()
+        self.bos: int = speaker.config.bos_token_id
+        self.eos: int = speaker.config.eos_token_id
+        self._engine: Any = speaker.model if isinstance(speaker, Continuing) else speaker
+        self._joins = isinstance(self._engine, Searches)  # rows keep their bits in any batch
+        self.lanes = [_Lane() for _ in range(threads.available() if self._joins else 1)]
+        self._lock = threading.Lock()  # of what waits, and of the lanes' numbers of rows
+
+    @property
+    def running(self) -> int:
+        """How many rows the batches may grow to with the jobs in them."""
+        return sum(lane.rows for lane in self.lanes)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        with self._lock:
+            return not self.running and not len(self.waiting)
+
+    def add(self, job: Job) -> None:
+        """Let a job wait for the next round; any thread may."""
+        with self._lock:
+            self.waiting.add(job)
+        self.interrupt(len(self.waiting))
+
+    def interrupt(self, jobs: int) -> None:
+        """Let the lanes that so many jobs matter to look round after this token; any thread may."""
+        for lane in self.lanes:
+            if FEW * jobs >= lane.rows:
+                lane.stop[0] = 1
+
+    def wants(self, number: int) -> bool:
+        """Whether a lane has something to do."""
+        if number >= len(self.lanes):
+            return False
+        lane = self.lanes[number]
+        with self._lock:
+            job = self.waiting.next()
+            return bool(lane.rows or (job and self._shares(lane, job)))
+
+    def round(self, number: int | None = None) -> int:
+        """Let waiting jobs join a lane and generate until one ends; return how many tokens.
+
+        Without a number every lane has its turn.
+        """
+        if number is None:
+            return sum(map(self.round, range(len(self.lanes))))
+        lane = self.lanes[number]
+        lane.stop[0] = 0
+        with self._lock:
+            gone, taken = self.waiting.drop_cancelled(), self._admit(lane)
+        for job in gone:
+            _end(job)
+        generated = 0
+        for group in lane.groups:
+            generated += self._step_or_fail(group)
+        lane.groups = [group for group in lane.groups if group.jobs]
+        for kind, jobs in taken.items():
+            with _failing(jobs):
+                generated += self._begin(lane, kind, jobs)
+        for kind, search in list(lane.searches.items()):
+            with _failing(list(search.jobs.values())) as failed:
+                generated += self._search(search)
+            if failed:
+                del lane.searches[kind]
+        with self._lock:
+            lane.rows = sum(job.rows for job in lane.jobs())
+        return generated
+
+    def _shares(self, lane: _Lane, job: Job) -> bool:
+        """Whether a lane may take a job, as far as the other lanes are concerned."""
+        everything = self.running + job.rows * len(self.waiting)
+        return lane.rows < max(SPLIT, -(-everything // len(self.lanes)))
+
+    def _step_or_fail(self, group: _Group) -> int:
+        with _failing([job for job, _, _ in group.jobs]):
+            return self._step(group)
+        group.jobs = []
+        return 0
+
+    def _admit(self, lane: _Lane) -> dict[Any, list[Job]]:
+        """Take the waiting jobs that a lane has room for; return those that begin together."""
+        if self.waiting.clients > 1:
+            running = chain(*(lane.jobs() for lane in self.lanes))
+            self.waiting.prefer(Counter(job.client for job in running))
+        taken: dict[Any, list[Job]] = {}
+        rows, tokens = self.running, 0
+        while (job := self.waiting.next()) is not None and self._shares(lane, job):
+            config, long = job.config, len(job.opening)
+            if rows and (rows + job.rows > self.rows or tokens + long > self.opening_tokens):
+                break
+            kind: Any = self.waiting.take()
+            if self._joins:
+                search = isinstance(config, SearchConfig)
+                kind = replace(config, max_length=1) if search else None
+            taken.setdefault(kind, []).append(job)
+            rows, tokens, lane.rows = rows + job.rows, tokens + long, lane.rows + job.rows
+        return taken
+
+    def _begin(self, lane: _Lane, kind: Any, jobs: list[Job]) -> int:
+        """Read the inputs, and let them join a search, or a batch after their first token."""
+        source = Packed.of([job.opening for job in jobs])
+        most = np.minimum(self.speaker.room(source), [job.config.max_length for job in jobs])
+        for job, limit in zip(jobs, most, strict=True):
+            if limit <= 0:
+                _end(job)
+        kept = np.flatnonzero(most > 0)
+        if not len(kept):
+            return 0
+        source, most, jobs = source.select(kept), most[kept], [jobs[i] for i in kept]
+        first = np.full(len(kept), self.bos)
+        if isinstance(kind, SearchConfig):
+            if isinstance(self.speaker, Continuing):
+                source, first = self.speaker.opened(source)
+            if kind not in lane.searches:
+                lane.searches[kind] = _Search(Answering(self._engine, kind, stop=lane.stop))
+            search = lane.searches[kind]
+            places = search.answering.join(source, most, first)
+            search.jobs.update(zip(places, jobs, strict=True))
+            return 0
+        ways = [progress(job.config, job.number, int(m)) for job, m in zip(jobs, most, strict=True)]
+        group = _Group(
+            self.speaker.start(source), first, [(j, w, 1) for j, w in zip(jobs, ways, strict=True)]
+        )
+        generated = self._step(group)
+        if group.jobs and lane.groups and self._joins:
+            running = lane.groups[0]
+            running.state = running.state.join(group.state)
+            running.tokens = np.concatenate([running.tokens, group.tokens])
+            running.jobs += group.jobs
+        elif group.jobs:
+            lane.groups.append(group)
+        return generated
+
+    def _search(self, search: _Search) -> int:
+        """Generate tokens of a search until an answer has ended, or a job has come."""
+        answering, jobs = search.answering, search.jobs
+        gone = [place for place, job in jobs.items() if job.cancelled]
+        if gone:
+            answering.drop(gone)
+            for place in gone:
+                _end(jobs.pop(place))
+        if not jobs:
+            return 0
+        greedy = answering.config.beam == 1
+        each = [(place, job) for place, job in jobs.items() if job.each] if greedy else []
+        before = answering.steps
+        answering.run(1 if each else ROUNDS, ends=max(1, len(jobs) // FEW))
+        for place in answering.ended():
+            job, best = jobs.pop(place), answering.take(place)[0]
+            job.answer += best.tokens[len(job.answer) :]
+            job.finished = best.finished
+            _end(job)
+        if each:
+            said = answering.said()
+            for place, job in each:
+                if not job.done and len(said[place]) > len(job.answer):
+                    job.answer += said[place][len(job.answer) :]
+                    job.notify(job)
+        return answering.steps - before
+
+    def _step(self, group: _Group) -> int:
+        """Generate one token of every answer in a group; answered and cancelled jobs leave it."""
+        self._leave(group)
+        if not group.jobs:
+            return 0
+        log_p, state = self.speaker.step(group.state, group.tokens)
+        going: list[tuple[Job, Progress, int]] = []
+        rows: list[int] = []
+        tokens: list[int] = []
+        generated = first = 0
+        for job, answer, count in group.jobs:
+            survivors = answer.advance(log_p[first : first + count], self.eos)
+            rows += [first + parent for parent, _ in survivors]
+            tokens += [token for _, token in survivors]
+            first, generated = first + count, generated + max(1, len(survivors))
+            job.answer += answer.generated[len(job.answer) :]
+            if survivors:
+                going.append((job, answer, len(survivors)))
+                if job.each and job.answer:
+                    job.notify(job)
+            else:
+                job.finished = answer.finished
+                _end(job)
+        if going and rows != list(range(len(log_p))):
+            state = state.select(np.array(rows))
+        group.state, group.tokens, group.jobs = state, np.array(tokens, np.int64), going
+        return generated
+
+    def _leave(self, group: _Group) -> None:
+        """Take the rows of cancelled jobs out of a group."""
+        if not any(job.cancelled for job, _, _ in group.jobs):
+            return
+        rows: list[int] = []
+        kept: list[tuple[Job, Progress, int]] = []
+        first = 0
+        for job, answer, count in group.jobs:
+            if job.cancelled:
+                _end(job)
+            else:
+                rows += range(first, first + count)
+                kept.append((job, answer, count))
+            first += count
+        group.jobs = kept
+        if kept:
+            group.state, group.tokens = group.state.select(np.array(rows)), group.tokens[rows]
+
+
+@contextmanager
+def _failing(jobs: Sequence[Job]) -> Iterator[list[Job]]:
+    """End the unfinished of these jobs with the exception of the block, and note them."""
+    failed: list[Job] = []
+    try:
+        yield failed
+    except Exception as error:
+        failed += [job for job in jobs if not job.done]
+        for job in failed:
+            job.error = error
+            _end(job)
+
+
+def _end(job: Job) -> None:
+    job.done = True
+    job.notify(job)

@@ -1,0 +1,146 @@
+"""The models that are served, by name."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pellucid.apps.serve.batcher import Batcher, Job
+from pellucid.apps.serve.examples import Use, example_for, use_of
+from pellucid.apps.serve.languages import language_pair
+from pellucid.apps.serve.limits import ROWS
+from pellucid.core.errors import UsageError, UserError
+from pellucid.families import ModelFamily, family_of
+from pellucid.families.folder import load_model
+from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.pipelines import Pipeline
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A loaded model and what answers with it."""
+
+    name: str
+    pipeline: Any
+    family: ModelFamily
+    batcher: Batcher | None
+    """None for a model that does not generate."""
+    languages: tuple[str, str] | None
+    """From which language it translates into which, if its name says so."""
+    use: Use
+    """What people do with it."""
+    example: str
+    """A text that it reads well; "": it reads no texts."""
+    created: int = field(default_factory=lambda: int(time.time()))
+    """When it was loaded, in Unix time."""
+
+    @property
+    def beam(self) -> int | None:
+        """The hypotheses of its own search; None for a model that does not generate."""
+        return self.pipeline.search.beam if self.family.generates else None
+
+    @cached_property
+    def apart(self) -> Any:
+        """The pipeline with a model of the same arrays, whose parameters may be replaced a while.
+
+        The viewer runs it in float64 next to the requests that others answer with `pipeline`.
+        """
+        arrays = {id(p.data): p.data for p in self.pipeline.model.parameters()}
+        return replace(self.pipeline, model=copy.deepcopy(self.pipeline.model, arrays))
+
+    def text(self, source: Sequence[int], answer: Sequence[int]) -> str:
+        """Return the text of an answer alone, without the source in front of it."""
+        whole: str = self.pipeline.written(source, answer)
+        return whole[len(self.pipeline.written(source, ())) :]
+
+
+def serve_model(name: str, pipeline: Pipeline, rows: int = ROWS) -> Served:
+    """Prepare a model for serving: compile it once for all answers."""
+    family = family_of(pipeline)
+    trained: Any = pipeline
+    batcher = Batcher(trained.speaker(), rows) if family.generates else None
+    pair = language_pair(name) if family.task == "answer" else None
+    use = use_of(trained, family, pair)
+    return Served(name, trained, family, batcher, pair, use, example_for(trained, use, pair))
+
+
+def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
+    """Return the folder of each model by its name: NAME=FOLDER, or the name of the folder.
+
+    Raises `UsageError` for two of one name.
+
+    >>> named_folders(["runs/chat", "de-en=runs/small/model"])
+    {'chat': PosixPath('runs/chat'), 'de-en': PosixPath('runs/small/model')}
+    """
+    folders: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, rest = argument.partition("=")
+        folder = Path(rest if equals else argument)
+        if not equals:
+            whole = folder.resolve()
+            name = whole.parent.name if whole.name == "model" else whole.name
+        if name in folders:
+            raise UsageError(
+                f"two models are named {name}: {folders[name]} and {folder}; name one of them: "
+                f"OTHER={folder}"
+            )
+        if not name or (equals and not rest):
+            raise UsageError(f"expected FOLDER or NAME=FOLDER, got {argument!r}")
+        folders[name] = folder
+    return folders
+
+
+def load_models(
+    folders: dict[str, Path], rows: int = ROWS, accept_changes: bool = False
+) -> dict[str, Served]:
+    """Load every model. Raises `UserError` naming the folder that cannot be read.
+
+    accept_changes: take models whose files were changed after they were saved.
+    """
+    return {name: _loaded(name, folder, rows, accept_changes) for name, folder in folders.items()}
+
+
+def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
+    """Load a model and answer a text with it, so that no request waits for its compilation.
+
+    It searches for an answer, and draws one, whose kernels are those of the viewer, too.
+    """
+    served = serve_model(name, load_model(folder, accept_changes), rows)
+    if served.example and served.batcher is None:
+        served.pipeline.guesses(served.example)
+    elif served.example and served.batcher is not None:
+        opening = served.pipeline.opening(served.pipeline.source.encode(served.example))
+        for config in (SearchConfig(max_length=2), SampleConfig(max_length=2)):
+            served.batcher.add(Job(opening, config, lambda job: None))
+        while not served.batcher.idle:
+            served.batcher.round()
+    return served
+
+
+def reload_models(
+    folders: dict[str, Path],
+    before: Mapping[str, Served],
+    rows: int = ROWS,
+    accept_changes: bool = False,
+) -> dict[str, Served]:
+    """Load every model anew; one that cannot be read stays as it was before, and is logged."""
+    models: dict[str, Served] = {}
+    for name, folder in folders.items():
+        try:
+            models[name] = _loaded(name, folder, rows, accept_changes)
+            _log.info("%s", json.dumps({"loaded": name}))
+        except Exception as error:  # whatever it is, requests are answered as before
+            models[name] = before[name]
+            about = str(error) if isinstance(error, UserError) else type(error).__name__
+            line = {"not_loaded": name, "error": about, "answers": "as before"}
+            _log.error("%s", json.dumps(line, ensure_ascii=False))
+    return models

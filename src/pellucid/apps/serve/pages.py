@@ -1,0 +1,56 @@
+"""The server's own pages: one to type into, and one that shows the API."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from pathlib import Path
+
+from starlette.responses import HTMLResponse, Response
+
+from pellucid.apps.serve.service import Exchange
+from pellucid.apps.view.record import Language
+
+FRONT = Path(__file__).with_name("page.html")
+DOCS = Path(__file__).with_name("docs.html")
+
+
+async def front(exchange: Exchange) -> Response:
+    """GET /: a page to translate, chat, pronounce and fill masks with."""
+    return own_page(FRONT, exchange)
+
+
+async def docs(exchange: Exchange) -> Response:
+    """GET /docs: the OpenAPI document as a page."""
+    return own_page(DOCS, exchange)
+
+
+def own_page(path: Path, exchange: Exchange) -> Response:
+    """Return a page of ours in the browser's language; only its own script runs."""
+    nonce = secrets.token_urlsafe(16)
+    policy = (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; "
+        "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    language = preferred(exchange.request.headers.get("accept-language", ""))
+    text = path.read_text(encoding="utf-8").replace("NONCE", nonce).replace("LANGUAGE", language)
+    return HTMLResponse(
+        text, headers={"Content-Security-Policy": policy, "Vary": "Accept-Language"}
+    )
+
+
+def preferred(accepted: str) -> Language:
+    """Return the language of ours that an Accept-Language header likes best.
+
+    >>> preferred("ko-KR,ko;q=0.9,en;q=0.8"), preferred("en, ko;q=0.5"), preferred("fr")
+    ('ko', 'en', 'en')
+    """
+    liked: dict[str, float] = {"en": 0.0, "ko": 0.0}
+    for part in accepted.split(","):
+        found = re.fullmatch(
+            r"\s*(en|ko)(?:-[a-zA-Z0-9-]+)?\s*(?:;\s*q=([01](?:\.\d{0,3})?))?\s*", part
+        )
+        if found:
+            liked[found[1]] = max(liked[found[1]], float(found[2] or 1))
+    return "ko" if liked["ko"] > liked["en"] else "en"

@@ -1,0 +1,142 @@
+"""Running the application: the socket, the signals, and a stop that answers what runs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from pellucid.apps.serve.connection import Connection, State
+from pellucid.apps.serve.models import Served
+from pellucid.apps.serve.service import Service
+from pellucid.core.errors import UserError
+
+Load = Callable[[Mapping[str, Served]], Mapping[str, Served]]
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+SWITCH_SECONDS = 0.0005
+"""How soon a thread that runs Python lets another: the model's waits for the event loop's once a
+token, which with Python's own 5 ms is longer than a small model takes."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket bound to an address; port 0 takes a free one.
+
+    Raises `UserError` when the port is in use, or the address is not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio: no delay
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(2048)
+    except (OSError, OverflowError) as error:
+        bound.close()
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise UserError(f"port {port} of {host} is in use; choose another: --port") from None
+        raise UserError(f"cannot listen on {host}, port {port}: {error}") from None
+    return bound
+
+
+def address(bound: socket.socket) -> str:
+    """Return the URL that a socket answers at."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which SIGTERM and SIGINT let finish what runs; a second SIGINT does not."""
+
+    def __init__(self, app: ASGIApp, service: Service, load: Load | None = None) -> None:
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            server_header=False,
+            ws="none",
+            log_level="error",
+            http=Connection,
+        )
+        super().__init__(config)
+        self.server_state = State(service.limits)
+        self.service, self.load = service, load
+        self._reloading: asyncio.Task[None] | None = None
+        self._again = False
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle the signals here: uvicorn would send them again when all is done."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(number, self._stop) for number in numbers]
+        loop = asyncio.get_running_loop()
+        if self.load is not None and sys.platform != "win32":
+            loop.add_signal_handler(signal.SIGHUP, self.reload)
+        try:
+            yield
+        finally:
+            if self.load is not None and sys.platform != "win32":
+                loop.remove_signal_handler(signal.SIGHUP)
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+    def reload(self) -> None:
+        """Load the models anew, next to the requests; call it on the event loop.
+
+        Those that have begun are answered by the model that they began with.
+        """
+        if self._reloading is not None:
+            self._again = True  # what changed after this load began is loaded, too
+        else:
+            self._reloading = asyncio.create_task(self._reload())
+
+    async def _reload(self) -> None:
+        assert self.load is not None
+        try:
+            while not self.should_exit:
+                self._again = False
+                self.service.models = await asyncio.to_thread(self.load, self.service.models)
+                if not self._again:
+                    return
+        finally:
+            self._reloading = None
+
+    def _stop(self, number: int, _: object) -> None:
+        self.service.stopping = True
+        if self.should_exit and number == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
+
+
+def serve(
+    app: ASGIApp,
+    service: Service,
+    bound: socket.socket,
+    started: Callable[[Server], object] = lambda server: None,
+    load: Load | None = None,
+) -> None:
+    """Answer requests until a signal comes; `started` may set the server's `should_exit`, too.
+
+    load: returns the models anew, given those there are; SIGHUP calls it.
+    """
+    server = Server(app, service, load)
+    started(server)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        with bound:
+            server.run([bound])
+    finally:
+        sys.setswitchinterval(interval)

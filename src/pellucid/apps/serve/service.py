@@ -1,0 +1,170 @@
+"""What every endpoint has: the models, their thread, the limits, and one request's exchange."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import logging
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from pellucid.apps.serve.fields import RequestError, from_form, from_json
+from pellucid.apps.serve.limits import Limits
+from pellucid.apps.serve.metrics import Metrics
+from pellucid.apps.serve.models import Served
+from pellucid.apps.serve.recorder import Recorder
+from pellucid.apps.serve.worker import Ticket, Worker
+from pellucid.generation import SampleConfig, SearchConfig
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Service:
+    """The state of a server: none of it belongs to a request."""
+
+    models: Mapping[str, Served]
+    worker: Worker
+    limits: Limits = field(default_factory=Limits)
+    keys: Sequence[str] = ()
+    """API keys; none: everybody may ask."""
+    hosts: Sequence[str] = ()
+    """Names that a request may call this server by; none: any."""
+    metrics: Metrics = field(default_factory=Metrics)
+    recorder: Recorder = field(default_factory=Recorder)
+    stopping: bool = False
+
+    def admits(self, key: str) -> bool:
+        """Whether a key is one of the server's, compared in constant time."""
+        given = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+        known = [hashlib.sha256(known.encode()).digest() for known in self.keys]
+        return sum(hmac.compare_digest(given, digest) for digest in known) > 0
+
+    def model(self, name: str, task: str) -> Served:
+        """Return a model by its name. Raises `RequestError` if it is unknown or does not fit."""
+        fit = [served.name for served in self.models.values() if _does(served, task)]
+        if name not in self.models:
+            there = ", ".join(fit) or f"none that can {task}"
+            raise RequestError(404, f"there is no model of this name; there are: {there}", "model")
+        served = self.models[name]
+        if not _does(served, task):
+            raise RequestError(400, f"{served.name} cannot {task}: {served.family.about}", "model")
+        return served
+
+
+def _password(credentials: str) -> str:
+    """Return the password in the credentials of HTTP's basic scheme, or ""."""
+    try:
+        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
+
+
+def _does(served: Served, task: str) -> bool:
+    return (task == "generate") == served.family.generates
+
+
+@dataclass
+class Exchange:
+    """One request while it is being answered."""
+
+    service: Service
+    request: Request
+    body: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def client(self) -> str:
+        """Whose turn it takes: its address."""
+        peer = self.request.client
+        return peer.host if peer else ""
+
+    def authorise(self) -> None:
+        """Raise `RequestError` unless the request has one of the server's keys."""
+        if not self.service.keys:
+            return
+        scheme, _, given = self.request.headers.get("authorization", "").partition(" ")
+        key = given.strip() if scheme.lower() == "bearer" else self.body.get("api_key", "")
+        if scheme.lower() == "basic":  # what a browser asks its user for
+            key = _password(given.strip())
+        if not isinstance(key, str) or not self.service.admits(key):
+            raise RequestError(
+                401, "the API key is missing or wrong; send Authorization: Bearer KEY"
+            )
+
+    @property
+    def whole(self) -> bool:
+        """Whether its body has arrived: no need to watch the time."""
+        return bool(self.request.scope["state"].get("whole"))
+
+    async def read_body(self, forms: bool) -> None:
+        """Read the body. Raises `RequestError` if it is too large, too slow, or not JSON."""
+        limits, raw = self.service.limits, bytearray()
+        try:
+            async with asyncio.timeout(limits.body_seconds) if not self.whole else nullcontext():
+                async for chunk in self.request.stream():
+                    raw += chunk
+                    if len(raw) > limits.body:
+                        raise RequestError(413, f"the body has more than {limits.body} bytes")
+        except TimeoutError:
+            raise RequestError(408, "the body did not arrive in time") from None
+        except ClientDisconnect:
+            raise RequestError(400, "the body ended early") from None
+        kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        form = forms and kind == "application/x-www-form-urlencoded"
+        self.body = from_form(bytes(raw)) if form else from_json(bytes(raw))
+
+    async def encode(self, served: Served, text: str) -> list[int]:
+        """Return the tokens of a text. Raises `RequestError` if the model cannot read so many."""
+        encode = served.pipeline.source.encode
+        # A short text takes less time than another thread takes to begin.
+        tokens = encode(text) if len(text) < 2000 else await asyncio.to_thread(encode, text)
+        if len(tokens) > served.pipeline.longest:
+            raise RequestError(
+                400,
+                f"the text has {len(tokens)} tokens, more than the {served.pipeline.longest} that "
+                f"{served.name} can read; shorten it",
+            )
+        return list(tokens)
+
+    def submit(
+        self,
+        served: Served,
+        tokens: Sequence[int],
+        config: SearchConfig | SampleConfig,
+        *,
+        number: int = 0,
+        each: bool = False,
+    ) -> Ticket:
+        """Queue a text; its ticket is cancelled when the request ends."""
+        assert served.batcher is not None
+        config = replace(config, max_length=min(config.max_length, self.service.limits.tokens))
+        ticket = self.service.worker.submit(
+            served.batcher,
+            served.pipeline.opening(tokens) if tokens else (),
+            config,
+            number=number,
+            client=self.client,
+            each=each,
+        )
+        self.request.state.tickets.append(ticket)
+        return ticket
+
+    def first_token(self) -> bool:
+        """Note when the first text of an answer was ready; return False."""
+        waited = asyncio.get_running_loop().time() - self.request.state.began
+        self.service.metrics.first_token.add(self.request.url.path, waited)
+        return False
+
+    def failed(self, error: Exception) -> None:
+        """Log where the server failed, without the message, which could hold a user's text."""
+        frames = traceback.extract_tb(error.__traceback__)
+        where = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames))
+        _log.error("%s at %s", type(error).__name__, where)

@@ -1,0 +1,191 @@
+"""The models' threads: answer the jobs of all models, and wake the event loop once a round.
+
+There is one for each processor; each generates a lane of every model's batches (`batcher`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from pellucid.apps.serve.batcher import Batcher, Job
+from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.kernels.backend import threads
+
+T = TypeVar("T")
+
+
+class BusyError(Exception):
+    """The queue is full, or the server stops."""
+
+
+class Ticket:
+    """A job as the event loop sees it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, batcher: Batcher) -> None:
+        self.loop, self.batcher, self.changed = loop, batcher, asyncio.Event()
+        self.job: Job
+
+    async def change(self) -> None:
+        """Wait until the answer has grown or ended. Raises what the model raised."""
+        await self.changed.wait()
+        self.changed.clear()
+        if self.job.error is not None:
+            raise self.job.error
+
+    async def end(self) -> Job:
+        """Wait for the whole answer."""
+        while not self.job.done:
+            await self.change()
+        if self.job.error is not None:
+            raise self.job.error
+        return self.job
+
+    def cancel(self) -> None:
+        """Let the job leave the batch before its next token; an ended one does not mind."""
+        self.job.cancelled = True
+        if not self.job.done:
+            self.batcher.interrupt(1)
+
+
+class Worker:
+    """The threads of all models; `start` them, and `stop` once nothing more is submitted."""
+
+    def __init__(self, most_waiting: int = 256) -> None:
+        self.most_waiting = most_waiting
+        self.tokens = 0
+        """Tokens generated since the start."""
+        self._condition = threading.Condition()
+        self._active: list[Batcher] = []  # those with jobs
+        self._calls: deque[Callable[[], None]] = deque()
+        self._stopping = False
+        self._changed: deque[Ticket] = deque()
+        self._threads = [
+            threading.Thread(target=self._run, args=(lane,), name=f"pellucid-{lane}", daemon=True)
+            for lane in range(threads.available())
+        ]
+
+    @property
+    def waiting(self) -> int:
+        """Jobs and calls that have not begun."""
+        return sum(len(batcher.waiting) for batcher in list(self._active)) + len(self._calls)
+
+    @property
+    def running(self) -> int:
+        """Rows in the batches of all models."""
+        return sum(batcher.running for batcher in list(self._active))
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Finish all that was submitted, and end the threads."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def submit(
+        self,
+        batcher: Batcher,
+        opening: Sequence[int],
+        config: SearchConfig | SampleConfig,
+        *,
+        number: int = 0,
+        client: str = "",
+        each: bool = False,
+    ) -> Ticket:
+        """Queue one input; call it on the event loop. Raises `BusyError` if the queue is full."""
+        ticket = Ticket(asyncio.get_running_loop(), batcher)
+        ticket.job = Job(
+            opening, config, lambda job: self._changed.append(ticket), number, client, each
+        )
+        with self._condition:
+            self._enter()
+            batcher.add(ticket.job)
+            if batcher not in self._active:
+                self._active.append(batcher)
+            self._condition.notify_all()  # not every thread has a lane of every model
+        return ticket
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Return what a function returns, called between two rounds of the first lane.
+
+        Raises `BusyError` if the queue is full, and what the function raises. A call that nobody
+        waits for any more is left out.
+        """
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[T] = loop.create_future()
+
+        def settle(set_result: Callable[[], None]) -> None:
+            def once() -> None:
+                if not result.done():
+                    set_result()
+
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(once)
+
+        def work() -> None:
+            if result.cancelled():
+                return
+            try:
+                value = function()
+            except Exception as error:
+                settle(lambda error=error: result.set_exception(error))  # type: ignore[misc]
+            else:
+                settle(lambda: result.set_result(value))
+
+        with self._condition:
+            self._enter()
+            self._calls.append(work)
+            self._condition.notify_all()  # the first lane's thread makes them
+            for batcher in self._active:
+                batcher.interrupt(batcher.rows)
+        return await result
+
+    def _enter(self) -> None:
+        if self._stopping or self.waiting >= self.most_waiting:
+            raise BusyError(f"{self.waiting} requests wait already; try again in a second")
+
+    def _run(self, lane: int) -> None:
+        while True:
+            with self._condition:
+                while True:
+                    work = self._calls.popleft() if lane == 0 and self._calls else None
+                    mine = [batcher for batcher in self._active if batcher.wants(lane)]
+                    if work or mine:
+                        break
+                    if self._stopping and not (self._active or self._calls):
+                        return
+                    self._condition.wait()
+            if work is not None:
+                work()
+            made = sum(batcher.round(lane) for batcher in mine)
+            self._wake()
+            with self._condition:
+                self.tokens += made
+                self._active = [batcher for batcher in self._active if not batcher.idle]
+                if self._stopping or any(len(batcher.waiting) for batcher in self._active):
+                    self._condition.notify_all()
+
+    def _wake(self) -> None:
+        changed: list[Ticket] = []
+        with suppress(IndexError):  # another thread may take some
+            while True:
+                changed.append(self._changed.popleft())
+        for loop in {ticket.loop for ticket in changed}:
+            events = [ticket.changed for ticket in changed if ticket.loop is loop]
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(_set, events)
+
+
+def _set(events: Sequence[asyncio.Event]) -> None:
+    for event in events:
+        event.set()

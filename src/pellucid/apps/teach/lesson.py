@@ -1,0 +1,125 @@
+"""What the scripts in examples/ share: options, pictures, a small trained chatbot."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import json
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pellucid
+from pellucid.apps.cli.main import main
+from pellucid.apps.teach import pictures
+from pellucid.core.errors import UserError
+from pellucid.core.language import Language, Text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RECIPE = "chat-ko-small"
+"""The demo's chatbot: 696 Korean pairs, 1.4 million parameters, about a minute."""
+
+EPOCH = 10
+"""Its steps in one epoch; the loss is measured once an epoch."""
+
+
+class Lesson:
+    """The options of an example script, read from its command line; defaults in a notebook.
+
+    `language` is what it is written in, and its pictures are labelled in.
+    """
+
+    def __init__(self, about: str, language: Language = "en") -> None:
+        self.language = language
+        parser = argparse.ArgumentParser(description=about.strip().splitlines()[0])
+        parser.add_argument(
+            "--output", type=Path, default=Path("runs/examples"), help="folder for pictures, models"
+        )
+        parser.add_argument("--model", type=Path, help="trained chatbot; unset: trains a small one")
+        parser.add_argument(
+            "--steps", type=int, default=400, help=f"training steps of {RECIPE} (default 400)"
+        )
+        given = parser.parse_args([] if in_notebook() else None)
+        if given.steps < EPOCH:
+            parser.error(f"--steps must be at least {EPOCH}, one epoch; got {given.steps}")
+        self.output: Path = given.output
+        self.model: Path | None = given.model
+        self.steps: int = given.steps
+
+    def show(self, name: str, draw: Callable[..., Figure], *arguments: Any) -> None:
+        """Draw a picture, save it as NAME.png and display it in a notebook.
+
+        `draw` gets the arguments, or else the language. Without matplotlib it prints a note and
+        continues.
+        """
+        try:
+            figure = draw(*(arguments or (self.language,)))
+        except UserError as error:
+            print(f"{Text('no picture', '그림 없음').to(self.language)}: {error}")
+            return
+        self.output.mkdir(parents=True, exist_ok=True)
+        path = self.output / f"{name}.png"
+        pictures.save(figure, path)
+        print(f"{Text('picture', '그림').to(self.language)}: {path}")
+        if in_notebook():
+            ipython = importlib.import_module("IPython.display")
+            ipython.display(ipython.Image(str(path)))
+
+    def chatbot(self, name: str = "chatbot", *settings: str) -> Any:
+        """Return a trained chatbot: `--model` if given, else the small one, trained once.
+
+        `settings` are options of `pellucid train`, as in "--model.attention-scale=d_k"; a run with
+        settings is always trained here, under its own name.
+        """
+        if self.model is not None and not settings:
+            return pellucid.load(self.model)
+        return pellucid.load(self.train(name, *settings))
+
+    def train(self, name: str, *settings: str, share: float = 1.0) -> Path:
+        """Train the small chatbot, unless its run folder is there already; return the folder.
+
+        `share` of the steps, where many short runs are compared.
+        """
+        steps = max(EPOCH, round(self.steps * share))
+        folder = self.output / f"{name}-{steps}-steps"
+        if not (folder / "model").is_dir():
+            budget = [f"--training.steps={steps}", "--training.minutes=10"]
+            said = Text(f"training {name}: {steps} steps", f"{name} 학습: {steps}스텝")
+            print(said.to(self.language))
+            with redirect_stdout(io.StringIO()):
+                code = main(["train", RECIPE, "--run", str(folder), *budget, *settings])
+            if code:
+                raise SystemExit(code)
+        return folder
+
+
+def final_loss(folder: Path) -> float:
+    """Return the training loss of a run's last epoch, in nats a token."""
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    epochs = [event for line in lines if (event := json.loads(line))["event"] == "epoch_ended"]
+    return float(epochs[-1]["loss"])
+
+
+def stored_runs(study: str) -> list[dict[str, Any]]:
+    """Return the runs of a study from the results that come with the repository.
+
+    `study` ends the file's name, as "003" or "exponent" do. Looks in results/studies here and in
+    the folders above; without them it prints a note and returns no runs.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        for path in sorted((folder / "results" / "studies").glob(f"*{study}.jsonl")):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            return [run for line in lines if (run := json.loads(line))["status"] == "done"]
+    print(f"results/studies/*{study}.jsonl is not here; run this inside the repository to see them")
+    return []
+
+
+def in_notebook() -> bool:
+    """Return whether a Jupyter kernel runs this."""
+    return "ipykernel" in sys.modules

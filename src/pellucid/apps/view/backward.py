@@ -1,0 +1,188 @@
+"""The backward pass of attention as the page shows it: our own lines, and a finite difference."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import pellucid
+from pellucid import nn, ops
+from pellucid.apps.view.capture import Captured
+from pellucid.apps.view.record import Cell, Check
+from pellucid.ops.activations import ACTIVATIONS
+
+PACKAGE = Path(pellucid.__file__).parent
+LARGEST = 20_000_000
+"""Parameters of the largest model that is checked; its float64 copy takes 160 MB."""
+STEP = 1e-4
+
+
+class CodeLine(NamedTuple):
+    """One line of our source."""
+
+    file: str
+    """Relative to the package, as in `ops/attention.py`."""
+    function: str
+    number: int
+    """Counted from 1."""
+    text: str
+
+
+class Place(NamedTuple):
+    """The statements of a function that assign one variable; "return" names its returns."""
+
+    function: Callable[..., Any]
+    name: str
+    which: slice = slice(0, 1)
+    """Which of them, in their order."""
+
+
+STEPS: dict[str, tuple[Place, ...]] = {
+    "dZ": (Place(ops.linear_backward, "dx"),),
+    "dV": (Place(ops.attention_backward, "dv"),),
+    "dW": (Place(ops.attention_backward, "dw"),),
+    "dA": (Place(ops.attention_backward, "da"), Place(ops.softmax_backward, "return")),
+    "dQ": (Place(ops.attention_backward, "dq"),),
+    "dK": (Place(ops.attention_backward, "dk"),),
+    "dx": (Place(ops.linear_backward, "dx"),),
+    "dlogits": (
+        Place(ops.cross_entropy_backward, "return"),
+        Place(ops.log_softmax_backward, "return"),
+    ),
+    "layer_norm.g": (Place(ops.layer_norm_backward, "g", slice(1, 2)),),
+    "layer_norm.dx": tuple(
+        Place(ops.layer_norm_backward, name) for name in ("mean_g", "mean_gx", "dx")
+    ),
+    "layer_norm.dweight": (Place(ops.layer_norm_backward, "dweight", slice(1, 2)),),
+    "layer_norm.dbias": (Place(ops.layer_norm_backward, "dbias"),),
+    "rms_norm.g": (Place(ops.rms_norm_backward, "g", slice(1, 2)),),
+    "rms_norm.dx": tuple(Place(ops.rms_norm_backward, name) for name in ("mean_gx", "dx")),
+    "rms_norm.dweight": (Place(ops.rms_norm_backward, "dweight", slice(1, 2)),),
+    "feed_forward.da": (Place(ops.linear_backward, "dx"),),
+    "feed_forward.dh": (Place(ops.bias_act_dropout_backward, "dx"),),
+    "feed_forward.dx": (Place(ops.linear_backward, "dx"),),
+    "feed_forward.dW1": (Place(ops.linear_backward, "dweight"),),
+    "output.dlog_p": (Place(ops.cross_entropy_backward, "dlog_p"),),
+    "output.dlogits": (Place(ops.log_softmax_backward, "return"),),
+    "output.dx": (Place(ops.linear_backward, "dx"),),
+    "activation.gelu": (Place(ops.gelu_backward, "return"),),
+    "activation.gelu_tanh": tuple(
+        Place(ops.gelu_backward, name, slice(1, 2) if name == "return" else slice(0, 1))
+        for name in ("t", "slope", "return")
+    ),
+    "activation.swiglu": tuple(Place(ops.swiglu_backward, name) for name in ("da", "return")),
+}
+STEPS |= {
+    f"activation.{name}": (Place(activation.op.backward, "return"),)
+    for name, activation in ACTIVATIONS.items()
+    if f"activation.{name}" not in STEPS
+}
+"""What computes each step of the page; steps of a norm begin with its name."""
+
+
+@cache
+def code() -> dict[str, list[CodeLine]]:
+    """Return the source lines of every step.
+
+    Raises `LookupError` when a function no longer has the variable that `STEPS` names.
+    """
+    return {
+        step: [
+            line
+            for function, name, which in places
+            for statement in statements(function, name)[which]
+            for line in statement
+        ]
+        for step, places in STEPS.items()
+    }
+
+
+def statements(function: Callable[..., Any], *names: str) -> list[list[CodeLine]]:
+    """Return the lines of each statement that assigns one of these names, in their order.
+
+    "return" names the function's returns. Nothing is copied: the source is read now.
+
+    Raises `LookupError` when the function has no statement for one of the names.
+    """
+    source, first = inspect.getsourcelines(function)
+    path = Path(inspect.getsourcefile(function) or "")
+    file = path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else path.name
+    found: list[list[CodeLine]] = []
+    missing = set(names)
+    for node in ast.walk(ast.parse(textwrap.dedent("".join(source)))):
+        assigned = _assigned(node) & set(names)
+        if isinstance(node, ast.stmt) and assigned:
+            missing -= assigned
+            span = range(node.lineno - 1, node.end_lineno or node.lineno)
+            texts = {first + i: source[i].removeprefix("    ").rstrip() for i in span}
+            found.append([CodeLine(file, function.__name__, n, t) for n, t in texts.items()])
+    if missing:
+        raise LookupError(
+            f"{function.__qualname__} in {file} assigns no {', '.join(sorted(missing))}; name a "
+            "variable that it does assign"
+        )
+    return sorted(found, key=lambda lines: lines[0].number)
+
+
+def _assigned(node: ast.AST) -> set[str]:
+    """Return the names that one statement assigns."""
+    if isinstance(node, ast.Return):
+        return {"return"}
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        targets = [node.target]
+    return {
+        name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
+    }
+
+
+def check_loss(model: nn.Module, run: Callable[..., Captured], cell: Cell) -> Check | None:
+    """Compare Σ_i dz_i of one head with a finite difference of the whole model's loss.
+
+    Each row of W adds up to 1, so adding b to all values of a head adds b to each of its outputs z:
+    the sum of their gradients is the gradient of the value bias. Computed in float64; None for a
+    model without that bias or with one for several heads, or of more than `LARGEST` parameters.
+    """
+    parameters = dict(model.named_parameters())
+    if sum(p.data.size for p in parameters.values()) > LARGEST:
+        return None
+    with _in_float64(model):
+        found = [m for m in run().maps if (m.kind, m.layer) == (cell.kind, cell.layer + 1)]
+        bias = parameters.get(f"{found[0].name}.in_proj_bias")
+        if bias is None or len(bias.data) < 3 * found[0].q[:, 0].size:
+            return None
+        by_hand = found[0].doutputs[cell.head].sum(axis=0)
+        entry = int(np.abs(by_hand).argmax())
+        place = len(bias.data) - len(found[0].q) * len(by_hand) + cell.head * len(by_hand) + entry
+        original = bias.data
+        losses = []
+        for step in (STEP, -STEP):
+            bias.data = original.copy()
+            bias.data[place] += step
+            losses.append(run(maps=False).loss)
+        bias.data = original
+    difference = (losses[0] - losses[1]) / (2 * STEP)
+    return Check(cell, entry, float(by_hand[entry]), difference, STEP)
+
+
+@contextmanager
+def _in_float64(model: nn.Module) -> Iterator[None]:
+    """Widen every parameter, and restore the original arrays afterwards."""
+    originals = [(parameter, parameter.data) for parameter in model.parameters()]
+    try:
+        for parameter, data in originals:
+            parameter.data = data.astype(np.float64)
+        yield
+    finally:
+        for parameter, data in originals:
+            parameter.data = data

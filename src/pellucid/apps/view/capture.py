@@ -1,0 +1,215 @@
+"""One sentence forward and backward through a model, with everything recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid import kernels, nn, ops
+from pellucid.apps.view.record import KINDS, Candidate, Kind, Map, Step
+from pellucid.apps.view.tokens import Label, Vocabulary
+from pellucid.core.batch import Batch, Packed
+from pellucid.models import describe as d
+from pellucid.models.causal_lm import CausalLM
+from pellucid.models.masked_lm import MaskedLM
+from pellucid.models.seq2seq import Seq2Seq
+from pellucid.nn.recorder import AttentionMap, Recorder, Rows
+
+Array = np.ndarray
+CANDIDATES = 10
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Turn dropout and parameter gradients off, and restore both afterwards."""
+    modes = [(module, module.training) for _, module in model.modules()]
+    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        model.eval()
+        for parameter, _ in flags:
+            parameter.requires_grad = False
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, grad in flags:
+            parameter.requires_grad = grad
+
+
+class Captured(NamedTuple):
+    """One forward and backward pass of one sentence."""
+
+    maps: tuple[Map, ...]
+    loss: float
+    """Σ −log p of the expected tokens, in nats."""
+    logits: Array
+    """(L, V): row l predicts the token after token l of the last stack."""
+    rows: dict[str, Rows]
+    """What every part returned, and its gradient, by the part's name."""
+
+
+def capture_pair(
+    model: Seq2Seq,
+    source: Sequence[int],
+    target: Sequence[int],
+    expected: Sequence[int],
+    *,
+    maps: bool = True,
+) -> Captured:
+    """Run one pair forward and backward through an encoder-decoder, by the reference ops.
+
+    `target` is the decoder's input with its begin token; the loss is that of the `expected` tokens,
+    the first of which follows the first of `target`. Without `maps` it runs forward only. Call it
+    inside `undisturbed`.
+    """
+    # A batch's target ends in a token that is not read.
+    batch = Batch(Packed.of([source]), Packed.of([[*target, model.config.eos_token_id]]))
+    recorder = Recorder() if maps else None
+    with kernels.reference():
+        rows, rows_backward = model.decode_rows(batch, recorder=recorder)
+        logits, output_backward = model.output.forward(rows)
+        loss = _loss(
+            logits,
+            range(len(expected)),
+            expected,
+            (lambda dlogits: rows_backward(output_backward(dlogits))) if maps else None,
+        )
+    return _captured(recorder, model, loss, logits)
+
+
+def capture_text(
+    model: CausalLM | MaskedLM,
+    text: Sequence[int],
+    places: Sequence[int],
+    expected: Sequence[int],
+    *,
+    maps: bool = True,
+) -> Captured:
+    """Run a text forward and backward through a single stack, by the reference ops.
+
+    The loss is that of the `expected` tokens at these places; a model without a head has none.
+    Without `maps` it runs forward only.
+    """
+    recorder = Recorder() if maps else None
+    with kernels.reference():
+        if isinstance(model, MaskedLM) and model.head is None:
+            rows, _ = model.rows(Packed.of([text]), recorder=recorder)
+            return _captured(recorder, model, 0.0, rows)
+        logits, backward = model.forward(Packed.of([text]), recorder=recorder)
+        loss = _loss(logits, places, expected, backward if maps else None)
+    return _captured(recorder, model, loss, logits)
+
+
+def _captured(recorder: Recorder | None, model: nn.Module, loss: float, logits: Array) -> Captured:
+    rows = {} if recorder is None else recorder.rows
+    return Captured(maps_of(recorder, model), loss, logits, rows)
+
+
+def _loss(
+    logits: Array,
+    places: Sequence[int],
+    expected: Sequence[int],
+    backward: Callable[[Array], Any] | None,
+) -> float:
+    """Return Σ −log p of the expected tokens in rows of logits (T, V), and run any backward."""
+    rows = list(places)
+    loss, saved = ops.cross_entropy(logits[rows], np.asarray(expected, np.int64), reduction="sum")
+    if backward is not None:
+        dlogits = np.zeros_like(logits)
+        dlogits[rows] = ops.cross_entropy_backward(np.ones_like(loss), saved)
+        backward(dlogits)
+    return float(loss)
+
+
+def maps_of(recorder: Recorder | None, model: nn.Module) -> tuple[Map, ...]:
+    """Return the maps of one sentence (N = 1) after its backward pass, by kind and layer."""
+    if recorder is None:
+        return ()
+    state, records = model.state_dict(), d.describe(model)
+    places = {record.stack: record for record in records if isinstance(record, d.Positions)}
+    made = [
+        _map(recorder.maps[name], name, part, places[part.stack], state)
+        for part in d.parts(records)
+        if isinstance(part, d.Attention)
+        and (name := part.in_proj.weight.name.removesuffix(".in_proj_weight")) in recorder.maps
+    ]
+    kinds = list(KINDS)
+    return tuple(sorted(made, key=lambda m: (kinds.index(m.kind), m.layer)))
+
+
+def _map(
+    seen: AttentionMap,
+    name: str,
+    attention: d.Attention,
+    positions: d.Positions,
+    state: Mapping[str, Array],
+) -> Map:
+    """Causal self-attention counts as a decoder's, other self-attention as an encoder's."""
+    layer = next(int(part) for part in reversed(name.split(".")) if part.isdigit())
+    kind: Kind = "decoder" if seen.causal else "encoder"
+    if attention.over == "memory":
+        kind = "cross"
+    q, added = seen.q[0], None
+    dqueries, dkeys = _input_gradients(seen, attention, state)
+    if (found := d.distance_table(positions, attention, state)) is not None:
+        table, reach = found
+        last = q.shape[1] - 1
+        added = table[:, reach + np.clip(np.arange(-last, last + 1), -reach, reach)]
+    return Map(
+        name,
+        kind,
+        layer + 1,
+        seen.causal,
+        seen.scale,
+        q,
+        seen.k[0],
+        seen.v[0],
+        np.zeros_like(q) if seen.doutputs is None else seen.doutputs[0],
+        seen.probabilities[0],
+        dqueries,
+        dkeys,
+        window=attention.window,
+        softcap=attention.softcap,
+        added=added,
+    )
+
+
+def _input_gradients(
+    seen: AttentionMap, attention: d.Attention, state: Mapping[str, Array]
+) -> tuple[Array, Array] | tuple[None, None]:
+    """Return dx of the rows behind the queries (L, E), and behind keys and values (S, E).
+
+    They are dQ, dK and dV, each times the transposed projection.
+    """
+    if seen.dprojections is None:
+        return None, None
+    rows = [heads.reshape(len(heads), -1) for heads in seen.dprojections]
+    ends = np.cumsum([each.shape[1] for each in rows])[:-1]
+    projections = np.split(state[attention.in_proj.weight.name], ends)
+    dqueries, dkeys, dvalues = (d @ w for d, w in zip(rows, projections, strict=True))
+    return dqueries, dkeys + dvalues
+
+
+def steps_of(
+    logits: Array, expected: Sequence[int], places: Sequence[int], vocabulary: Vocabulary
+) -> tuple[Step, ...]:
+    """Return each expected token with the most likely tokens in its place.
+
+    logits: (T, V); `places` are the rows that predict the expected tokens.
+    """
+    whole = vocabulary.labels(expected)
+
+    def label(n: int, token: int) -> Label:
+        return whole[n] if token == expected[n] else vocabulary.last([*expected[:n], token])
+
+    log_p, _ = ops.log_softmax(logits.astype(np.float64))
+    steps = []
+    for n, (token, place) in enumerate(zip(expected, places, strict=True)):
+        row = np.exp(log_p[place])
+        likely = np.argsort(-row, kind="stable")[:CANDIDATES].tolist()
+        candidates = tuple(Candidate(label(n, i), float(row[i])) for i in likely)
+        steps.append(Step(label(n, token), float(row[token]), place, candidates))
+    return tuple(steps)

@@ -1,0 +1,121 @@
+"""The record of one sentence, and every way to draw it."""
+
+from __future__ import annotations
+
+import html
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pellucid.apps.view.page import page
+from pellucid.apps.view.record import Kind, Language, Record, select_cell
+from pellucid.apps.view.terminal import draw
+from pellucid.core.errors import UsageError
+from pellucid.core.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NOTEBOOK_HEIGHT = 860
+DRAWINGS: dict[str, Literal["page", "figure", "text"]] = {
+    ".html": "page",
+    ".png": "figure",
+    ".svg": "figure",
+    ".pdf": "figure",
+    ".txt": "text",
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The attention of one sentence; a notebook displays it as the page."""
+
+    record: Record
+
+    def html(
+        self,
+        kind: Kind | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        *,
+        language: Language | None = None,
+    ) -> str:
+        """Return the page: one file that works offline and makes no network request.
+
+        It opens on the map named, else on the most telling head. Without `language` it follows the
+        browser's.
+        """
+        cell = select_cell(self.record, kind, layer, head) if self.record.maps else None
+        return page(self.record, cell, language)
+
+    def figure(
+        self, kind: Kind | None = None, layer: int | None = None, head: int | None = None
+    ) -> Figure:
+        """Return a matplotlib figure of every layer and head of a kind, or of those named.
+
+        Layers and heads are counted from 1. Without `kind`: the last kind that the model has.
+        Raises `UserError` when matplotlib is missing or there is no such layer or head.
+        """
+        from pellucid.apps.view.figure import draw_figure
+
+        return draw_figure(self.record, kind, layer, head)
+
+    def terminal(
+        self,
+        kind: Kind | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        *,
+        width: int = 100,
+    ) -> str:
+        """Return the map as text: the last layer and the mean of its heads, or those named."""
+        return draw(self.record, kind, layer, head, width)
+
+    def save(
+        self,
+        path: str | Path,
+        kind: Kind | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        *,
+        language: Language | None = None,
+    ) -> Path:
+        """Write the picture; the file's suffix selects the format: .html, .png, .svg, .pdf, .txt.
+
+        Raises `UsageError` for another ending, `UserError` when the file cannot be written; an
+        existing file is then unchanged.
+        """
+        path = Path(path)
+        drawing = drawable(path)
+        if drawing == "page":
+            content = self.html(kind, layer, head, language=language).encode("utf-8")
+        elif drawing == "figure":
+            from pellucid.apps.view.figure import missing_glyphs_named
+
+            figure, drawn = self.figure(kind, layer, head), io.BytesIO()
+            with missing_glyphs_named():
+                figure.savefig(drawn, format=path.suffix[1:].lower())
+            content = drawn.getvalue()
+        else:
+            content = f"{self.terminal(kind, layer, head)}\n".encode()
+        write_atomically(path, content)
+        return path
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, so that it and the notebook do not share styles."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.html())}" title="{html.escape(self.record.title)}" '
+            f'sandbox="allow-scripts" style="width:100%;height:{NOTEBOOK_HEIGHT}px;border:0">'
+            "</iframe>"
+        )
+
+
+def drawable(path: Path) -> Literal["page", "figure", "text"]:
+    """Return what a file of this suffix holds. Raises `UsageError` for an unknown suffix."""
+    if path.suffix.lower() not in DRAWINGS:
+        raise UsageError(
+            f"{path}: a picture's name ends in .html (the page), .png, .svg or .pdf (a figure) or "
+            ".txt (the drawing for a terminal)"
+        )
+    return DRAWINGS[path.suffix.lower()]

@@ -1,0 +1,334 @@
+"""The record of one sentence in one model: data only, no drawing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from pellucid.apps.view.tokens import Label
+from pellucid.core.errors import UsageError
+from pellucid.core.language import Language as Language  # what a page is written in
+from pellucid.core.language import Text as Text
+
+Array = np.ndarray
+Kind = Literal["encoder", "decoder", "cross"]
+Side = Literal["source", "target"]
+
+KINDS: dict[Kind, tuple[Side, Side]] = {
+    "encoder": ("source", "source"),
+    "decoder": ("target", "target"),
+    "cross": ("target", "source"),
+}
+"""The sequences that the queries and the keys of each kind of attention come from."""
+
+TITLES: dict[Kind, str] = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "cross-attention",
+}
+
+
+@dataclass(frozen=True)
+class Map:
+    """One attention layer, all heads of it.
+
+    q, doutputs: (H, L, D); k, v: (H, S, D); probabilities: (H, L, S).
+    """
+
+    name: str
+    kind: Kind
+    layer: int
+    """Counted from 1."""
+    causal: bool
+    scale: float | Array
+    """What q·k is multiplied by: a number, or what each head has learned, (H, 1, 1)."""
+    q: Array
+    k: Array
+    v: Array
+    doutputs: Array
+    """Gradient of the loss with respect to each head's output, Z = W V."""
+    probabilities: Array
+    dqueries: Array | None = None
+    """Gradient of the rows that the queries are made of, by their projection: (L, E)."""
+    dkeys: Array | None = None
+    """The same for the rows that keys and values are made of: (S, E)."""
+    window: int | None = None
+    """A query sees keys less than so many positions away."""
+    softcap: float | None = None
+    """The scores stay within ± this."""
+    added: Array | None = None
+    """What distances −(n − 1) … n − 1 of query from key add to the scores, (H, 2 n − 1)."""
+
+    @property
+    def scales(self) -> Array:
+        """What each head's q·k is multiplied by, (H,)."""
+        return np.broadcast_to(np.ravel(self.scale), len(self.q))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `ops.attention` makes the probabilities of q, k and v with."""
+        mask = None
+        if self.window is not None or self.added is not None:
+            distance = np.subtract.outer(np.arange(self.q.shape[1]), np.arange(self.k.shape[1]))
+            away = np.abs(distance) >= (np.inf if self.window is None else self.window)
+            bias: Array | float = 0.0
+            if self.added is not None:
+                bias = self.added[:, distance + self.added.shape[1] // 2].astype(np.float64)
+            mask = np.where(away, -np.inf, bias)
+        return {"scale": 1.0, "causal": self.causal, "softcap": self.softcap, "mask": mask}
+
+    @property
+    def entropies(self) -> Array:
+        """Mean entropy of each head's rows in nats, (H,); e to that power counts keys.
+
+        >>> zeros = np.zeros((1, 2, 3))
+        >>> even = Map("a", "cross", 1, False, 1.0, *[zeros] * 4, np.full((1, 2, 4), 0.25))
+        >>> np.exp(even.entropies)
+        array([4.])
+        """
+        mean: Array = entropy(self.probabilities).mean(axis=-1)
+        return mean
+
+    @property
+    def information(self) -> Array:
+        """Mutual information of query and key in nats, (H,): how far keys depend on the query.
+
+        H(mean row) − mean H(row): 0 where every query attends to the same keys.
+        """
+        gained: Array = entropy(self.probabilities.mean(axis=1)) - self.entropies
+        return gained
+
+
+def entropy(p: Array) -> Array:
+    """Return −Σ p log p over the last axis, in float64 nats."""
+    p = p.astype(np.float64)
+    total: Array = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1)
+    return total
+
+
+class Cell(NamedTuple):
+    """One weight of one head; every index counts from 0."""
+
+    kind: Kind
+    layer: int
+    head: int
+    query: int
+    key: int
+
+
+class Check(NamedTuple):
+    """A gradient of one head compared with a finite difference of the whole model's loss."""
+
+    cell: Cell
+    entry: int
+    """Which entry of the head's output z, counted from 0."""
+    by_hand: float
+    """Σ_i dz_i of that entry: the gradient of its value bias."""
+    difference: float
+    step: float
+
+
+class Candidate(NamedTuple):
+    """A token that might have come next."""
+
+    label: Label
+    probability: float
+
+
+class Step(NamedTuple):
+    """One token of the answer and the most likely tokens in its place."""
+
+    label: Label
+    probability: float
+    place: int
+    """The row of the maps that predicts it, counted from 0."""
+    candidates: tuple[Candidate, ...]
+    """The most likely tokens, in descending order."""
+
+
+class Node(NamedTuple):
+    """A token in the tree of a search."""
+
+    parent: int
+    """Index of the node before it; −1 for the begin token."""
+    label: Label
+    probability: float
+    """Of this token after those before it."""
+    log_p: float
+    """Σ log p of all tokens up to this one."""
+    state: Literal["kept", "dropped", "end"]
+    """Extended, dropped by the search, or an answer that ends here."""
+    rank: int = 0
+    """1 for the last token of the best answer, 2 of the second; 0 for all others."""
+
+
+Role = Literal[
+    "embedding", "positions", "segments", "sum", "norm", "queries", "keys", "values", "scores",
+    "softmax", "heads", "projection", "feed_forward", "residual", "transform", "output",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One step of the model's forward pass, and the rows that it returned."""
+
+    role: Role
+    stack: str
+    side: Side
+    """The sequence that its rows are of."""
+    layer: int | None = None
+    """Counted from 0; None outside the layers."""
+    block: int | None = None
+    """The residual step of the layer, from 0."""
+    kind: str = ""
+    """What the description calls it: "rms_norm", "swiglu"; several words where several apply:
+    "qk_norm rotary"."""
+    shape: tuple[tuple[str, int], ...]
+    """Of what it returns: the letter and the size of each axis."""
+    tensors: tuple[tuple[str, tuple[int, ...], str], ...] = ()
+    """Its parameters: name, shape, and the name of the parameter it shares its array with."""
+    factor: float | None = None
+    """What it multiplies by."""
+    map: str = ""
+    """The attention layer that it is a part of, by its full name."""
+    rows: Array | None = None
+    """(T, n); None where the map has them."""
+    drows: Array | None = None
+    """Their gradient."""
+
+
+class Derived(NamedTuple):
+    """One step of a backward pass: its gradient, and how one number of it comes about."""
+
+    name: str
+    gradient: Array
+    """Of the row in view (n,), or of a parameter."""
+    entry: tuple[int, ...]
+    """Where in the gradient the number is; a weight's has two indices."""
+    value: float
+    difference: float
+    """The finite difference of the same number."""
+    terms: tuple[tuple[float, float], ...] = ()
+    """The largest products of the sum that the number is."""
+    rest: int = 0
+    """How many products there are besides."""
+    numbers: tuple[float, ...] = ()
+    """What its equation has in its place, where it is no sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derivation:
+    """The backward pass through one part for one row, step by step."""
+
+    role: Role
+    kind: str
+    stack: str
+    side: Side
+    row: int
+    """Counted from 0."""
+    name: str
+    """Its first parameter."""
+    steps: tuple[Derived, ...]
+    layer: int | None = None
+    block: int | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """Everything that a picture of one sentence is drawn from.
+
+    `source` are the tokens that the encoder reads, `target` those of the decoder; a model with only
+    one stack has only one of them.
+    """
+
+    title: str
+    model: Text
+    source: tuple[Label, ...]
+    target: tuple[Label, ...]
+    maps: tuple[Map, ...]
+    loss: float
+    """Σ −log p of the predicted tokens, in nats; the gradients are its gradients."""
+    steps: tuple[Step, ...] = ()
+    tree: tuple[Node, ...] = ()
+    check: Check | None = None
+    notes: tuple[Text, ...] = ()
+    """Unknown characters, an answer that did not end."""
+    parts: tuple[Part, ...] = ()
+    """The whole forward pass, in order."""
+    derivations: tuple[Derivation, ...] = ()
+    """The backward pass through the parts that are no attention, from the loss to the input."""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of attention that the model has, in the order in which they run."""
+        return tuple(kind for kind in KINDS if any(m.kind == kind for m in self.maps))
+
+    def side(self, side: Side) -> tuple[Label, ...]:
+        """Return the labels of a sequence."""
+        return self.source if side == "source" else self.target
+
+    def queries(self, kind: Kind) -> tuple[Label, ...]:
+        """Return the labels of the rows."""
+        return self.side(KINDS[kind][0])
+
+    def keys(self, kind: Kind) -> tuple[Label, ...]:
+        """Return the labels of the columns."""
+        return self.side(KINDS[kind][1])
+
+    def layers(self, kind: Kind) -> tuple[Map, ...]:
+        """Return the layers of a kind, first to last."""
+        return tuple(m for m in self.maps if m.kind == kind)
+
+
+def select_kind(record: Record, kind: Kind | None) -> Kind:
+    """Return `kind`, or the last that the model has. Raises `UsageError` for one it lacks."""
+    if not record.kinds:
+        raise UsageError("there is no attention to draw: this model has no layers")
+    if kind is None:
+        return record.kinds[-1]
+    if kind not in record.kinds:
+        raise UsageError(f"this model has no {TITLES[kind]}; it has: {', '.join(record.kinds)}")
+    return kind
+
+
+def select_layer(record: Record, kind: Kind, layer: int) -> Map:
+    """Return a layer, counted from 1. Raises `UsageError` if there is none."""
+    layers = record.layers(kind)
+    if not 1 <= layer <= len(layers):
+        raise UsageError(f"no layer {layer} of {TITLES[kind]}; layers are 1 to {len(layers)}")
+    return layers[layer - 1]
+
+
+def check_head(m: Map, head: int) -> None:
+    """Raise `UsageError` unless there is such a head, counted from 1."""
+    heads = m.q.shape[0]
+    if not 1 <= head <= heads:
+        raise UsageError(f"no head {head}; heads are 1 to {heads}")
+
+
+def select_cell(
+    record: Record, kind: Kind | None = None, layer: int | None = None, head: int | None = None
+) -> Cell:
+    """Return the cell that a page opens on: layers and heads are counted from 1.
+
+    Without `layer` or `head` it is the head whose keys depend most on the query
+    (`Map.information`); the cell is its largest weight among queries that may see several keys.
+
+    Raises `UsageError` for a kind, layer or head that the model lacks.
+    """
+    kind = select_kind(record, kind)
+    layers = record.layers(kind) if layer is None else (select_layer(record, kind, layer),)
+    if head is not None:
+        check_head(layers[0], head)
+    heads = [
+        (float(m.information[h]), m, h)
+        for m in layers
+        for h in (range(m.q.shape[0]) if head is None else [head - 1])
+    ]
+    _, m, chosen = max(heads, key=lambda one: one[0])
+    weights = m.probabilities[chosen]
+    first = 1 if m.causal and len(weights) > 1 else 0
+    query, key = np.unravel_index(weights[first:].argmax(), weights[first:].shape)
+    return Cell(kind, m.layer - 1, chosen, int(query) + first, int(key))

@@ -1,0 +1,70 @@
+"""An attention map in a terminal: one row per query, darker blocks for larger weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.cells import cell_len
+
+from pellucid.apps.view.record import TITLES, Kind, Record, check_head, select_kind, select_layer
+
+SHADES = " ░▒▓█"
+
+
+def draw(record: Record, kind: Kind | None, layer: int | None, head: int | None, width: int) -> str:
+    """Draw one map of a record: the last layer and the mean of its heads unless named.
+
+    Layers and heads are counted from 1. Raises `UsageError` for one that the model lacks.
+    """
+    kind = select_kind(record, kind)
+    m = select_layer(record, kind, len(record.layers(kind)) if layer is None else layer)
+    if head is None:
+        weights, of = m.probabilities.mean(axis=0), f"mean of {m.q.shape[0]} heads"
+    else:
+        check_head(m, head)
+        weights, of = m.probabilities[head - 1], f"head {head}"
+    entropy = m.entropies.mean() if head is None else m.entropies[head - 1]
+    title = f"{TITLES[kind]}, layer {m.layer}, {of}; entropy {entropy:.2f} nats"
+    rows = [label.text for label in record.queries(kind)]
+    columns = [label.text for label in record.keys(kind)]
+    return f"{title}\n{attention_map(weights, rows, columns, width)}"
+
+
+def attention_map(
+    weights: np.ndarray, outputs: Sequence[str], sources: Sequence[str], width: int | None = None
+) -> str:
+    """Draw weights (L, S): outputs down the side, sources across the top.
+
+    A weight w is shown by the shade round(4 √w), so that 1/16 already shows; cells are twice as
+    wide as high, so that they look square.
+    A map wider than `width` terminal cells is continued below, block of columns by block.
+    Raises `ValueError` when the labels do not fit the weights.
+
+    >>> print(attention_map(np.eye(2), ["b", "a"], ["x", "y"]))
+      x y
+    b ██
+    a   ██
+    """
+    if weights.shape != (len(outputs), len(sources)):
+        raise ValueError(
+            f"weights of shape {weights.shape} need as many labels, got {len(outputs)} outputs "
+            f"and {len(sources)} sources"
+        )
+    side = max(map(cell_len, outputs), default=0)
+    cell = max(2, *(cell_len(source) + 1 for source in sources)) if sources else 2
+    shades = np.rint(np.sqrt(weights) * (len(SHADES) - 1)).astype(int)
+    columns = len(sources) if width is None else max(1, (width - side - 1) // cell)
+    blocks = []
+    for start in range(0, max(len(sources), 1), max(columns, 1)):
+        part = slice(start, start + columns)
+        lines = [" " * (side + 1) + "".join(_fit(source, cell) for source in sources[part])]
+        for output, row in zip(outputs, shades[:, part], strict=True):
+            lines.append(f"{_fit(output, side)} " + "".join(SHADES[s] * cell for s in row))
+        blocks.append("\n".join(line.rstrip() for line in lines))
+    return "\n\n".join(blocks)
+
+
+def _fit(text: str, width: int) -> str:
+    """Pad to a width in terminal cells (a Hangul syllable takes two)."""
+    return text + " " * (width - cell_len(text))

@@ -1,0 +1,352 @@
+"""From a model and a sentence to the record of its attention: one function per family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pellucid import nn
+from pellucid.apps.view.backward import check_loss
+from pellucid.apps.view.capture import Captured, capture_pair, capture_text, steps_of, undisturbed
+from pellucid.apps.view.derive import derive
+from pellucid.apps.view.picture import Picture
+from pellucid.apps.view.record import KINDS, Record, Side, Text, select_cell
+from pellucid.apps.view.search_tree import search_tree
+from pellucid.apps.view.strip import parts_of
+from pellucid.apps.view.tokens import UNKNOWNS, Input, Vocabulary, legible, specials_of
+from pellucid.core.batch import Packed
+from pellucid.core.errors import UserError
+from pellucid.families import family_of
+from pellucid.generation import SearchConfig
+from pellucid.models import CausalLM, MaskedLM, Seq2Seq
+from pellucid.models import describe as d
+from pellucid.models.positions import POSITIONS
+
+MASK = "[MASK]"
+EMPTY = "the sentence is empty; there is nothing to draw"
+NO_HEAD = Text(
+    "This model predicts no tokens, so there is no loss and no gradient.",
+    "이 모델은 토큰을 예측하지 않으므로 손실도 기울기도 없습니다.",
+)
+NO_MASK = Text(
+    f"Nothing is masked: every token is predicted while the model sees it. Try {MASK}.",
+    f"마스크가 없어 모델이 모든 토큰을 보면서 예측합니다. {MASK}를 넣어 보세요.",
+)
+
+
+def attention(
+    model: Any,
+    source: Input,
+    target: Input | None = None,
+    *,
+    search: SearchConfig | None = None,
+) -> Picture:
+    """Record the attention of a model while it reads `source` and generates `target`.
+
+    `model` is a trained model with its tokenizers, which takes texts or token ids, or a bare one,
+    which takes token ids only. Without `target` it is the model's own best answer, found by
+    `search` (default: as saved with the model). A causal language model continues `source`; a
+    masked one puts `target`, one token each, where `source` is masked, and without a mask predicts
+    every token while it can see it. Ids are without begin and end. The gradient is that of
+    Σ −log p of the target's tokens and of its end, if it ends. The model is left as it was.
+
+    Raises `UserError` for a sentence without tokens, with more than the model has positions, or
+    with ids that it does not know.
+
+    >>> from pellucid.models import Seq2SeqConfig
+    >>> model = Seq2Seq(Seq2SeqConfig(11, 13, d_model=8, num_attention_heads=2, ffn_dim=17))
+    >>> picture = attention(model, [5, 6, 7], [4, 8])
+    >>> picture.record.layers("cross")[0].probabilities.shape
+    (2, 3, 3)
+    """
+    pipeline: Any = None if isinstance(model, nn.Module) else model
+    inner: Any = model if pipeline is None else pipeline.model
+    trace = TRACES[family_of(model).name]
+    with undisturbed(inner):
+        record = trace(inner, pipeline, source, target, search)
+    if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
+        raise UserError("the model's numbers are not finite (NaN or infinite): nothing to draw")
+    return Picture(_with_unknown(replace(record, title=legible(record.title))))
+
+
+SHOWN = d.Reader(
+    "the page of attention",
+    {
+        d.Embedding: {"ids": None},
+        d.Positions: {"kind": POSITIONS, "table": None, "angles": None},
+        d.Dropout: {},
+        d.Norm: {"kind": None, "of": None},
+        d.Attention: d.EVERY_ATTENTION,
+        d.FeedForward: {"activation": None},
+        d.Residual: {},
+        d.Transform: {"activation": None},
+        d.Output: {},
+        d.Pooler: {},
+    },
+)
+"""The page computes the weights again; it has no place for blocks beside each other."""
+
+
+def trace_seq2seq(
+    model: Seq2Seq,
+    pipeline: Any,
+    source: Input,
+    target: Input | None,
+    search: SearchConfig | None,
+) -> Record:
+    """Return the record of a sentence and its answer, the model's own unless given.
+
+    `pipeline` has the tokenizers and the search; None: ids only. Call it inside `undisturbed`.
+
+    Raises `UserError` for a sentence without tokens, or a text that does not fit the model.
+    """
+    SHOWN.check(d.describe(model))
+    config = model.config
+    longest, specials = config.max_position_embeddings, specials_of(config)
+    tokenizers = (None, None) if pipeline is None else (pipeline.source, pipeline.target)
+    source_side = Vocabulary(
+        "the sentence", tokenizers[0], config.source_vocab_size, longest, specials
+    )
+    target_side = Vocabulary(
+        "the output", tokenizers[1], config.target_vocab_size, longest - 1, specials
+    )
+    source_ids = source_side.ids(source)
+    if not source_ids:
+        raise UserError(EMPTY)
+    target_ids = None if target is None else target_side.ids(target)
+    search = _all_answers(search, pipeline)
+    (begin,) = target_side.labels([config.bos_token_id])
+    answers, tree = search_tree(model, source_ids, search, target_side, begin)
+    notes: list[Text] = []
+    end = [config.eos_token_id]
+    if target_ids is None:
+        target_ids = list(answers[0].tokens)
+        if not answers[0].finished:
+            notes.append(_unfinished(len(target_ids)))
+            end = []
+    expected = [*target_ids, *end]
+    run = partial(capture_pair, model, source_ids, [config.bos_token_id, *target_ids], expected)
+    seen = run()
+    record = Record(
+        title=f"{source_side.text(source_ids)} → {target_side.text(target_ids)}",
+        model=_describe(model, model.config.encoder_layers, model.config.decoder_layers),
+        source=tuple(source_side.labels(source_ids, source)),
+        target=(begin, *target_side.labels(target_ids, target or ())),
+        maps=seen.maps,
+        loss=seen.loss,
+        steps=steps_of(seen.logits, expected, range(len(expected)), target_side),
+        tree=tree,
+        notes=tuple(notes),
+    )
+    texts: dict[Side, Sequence[int]] = {
+        "source": source_ids,
+        "target": [config.bos_token_id, *target_ids],
+    }
+    record = _followed(record, model, seen, texts, dict(enumerate(expected)))
+    return _checked(record, model, run)
+
+
+def trace_causal_lm(
+    model: CausalLM,
+    pipeline: Any,
+    source: Input,
+    target: Input | None,
+    search: SearchConfig | None,
+) -> Record:
+    """Return the record of a text and its continuation, the model's own unless given.
+
+    All tokens are on the target side: each row is a token read, and predicts the next. A bare model
+    (`pipeline` None) reads the text, then the begin token, as in training pairs. Call it inside
+    `undisturbed`. Raises `UserError` for texts that do not fit the model, or that are empty.
+    """
+    SHOWN.check(d.describe(model))
+    config = model.config
+    longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
+    tokenizer = None if pipeline is None else pipeline.tokenizer
+    vocabulary = Vocabulary(
+        "the sentence", tokenizer, config.vocab_size, longest, specials_of(config)
+    )
+    ids = vocabulary.ids(source)
+    decoder, prompt = (
+        (model, ids) if pipeline is None else (pipeline.speaker(), pipeline.opening(ids))
+    )
+    opening = [*ids, config.bos_token_id] if pipeline is None else prompt
+    room = config.max_position_embeddings - len(opening)
+    given = (
+        None if target is None else replace(vocabulary, name="the output", longest=room).ids(target)
+    )
+    if not opening or not (ids or given):
+        raise UserError(EMPTY)
+    opened = vocabulary.labels(opening)
+    at = 0 if pipeline is None else len(opening) - len(ids)
+    opened[at : at + len(ids)] = vocabulary.labels(ids, source)
+    search = _all_answers(search, pipeline)
+    answers, tree = search_tree(decoder, prompt, search, vocabulary, opened[-1])
+    generated = list(answers[0].tokens) if given is None else given
+    notes: tuple[Text, ...] = ()
+    expected = [*generated, config.eos_token_id]
+    if given is None and not answers[0].finished:
+        notes = (_unfinished(len(generated)),)
+        expected = generated
+    places = range(len(opening) - 1, len(opening) - 1 + len(expected))
+    run = partial(capture_text, model, [*opening, *generated], places, expected)
+    seen = run()
+    record = Record(
+        title=f"{vocabulary.text(ids)} → {vocabulary.text(generated)}",
+        model=_describe(model, 0, config.num_hidden_layers),
+        source=(),
+        target=(*opened, *vocabulary.labels(generated, target or ())),
+        maps=seen.maps,
+        loss=seen.loss,
+        steps=steps_of(seen.logits, expected, places, vocabulary),
+        tree=tree,
+        notes=notes,
+    )
+    asked = dict(zip(places, expected, strict=True))
+    record = _followed(record, model, seen, {"target": [*opening, *generated]}, asked)
+    return _checked(record, model, run)
+
+
+def trace_masked_lm(
+    model: MaskedLM,
+    pipeline: Any,
+    source: Input,
+    target: Input | None,
+    search: SearchConfig | None = None,
+) -> Record:
+    """Return the record of a text and the tokens predicted where it is masked; nothing is searched.
+
+    `target` has a token for each mask; without it they are the most likely ones. In a text without
+    a mask every token is predicted while the model can see it. Call it inside `undisturbed`.
+    Raises `UserError` for a text that does not fit the model, an empty one, or a `target` of
+    another number of tokens.
+    """
+    SHOWN.check(d.describe(model))
+    config = model.config
+    tokenizer = None if pipeline is None else pipeline.tokenizer
+    specials = specials_of(config) | {config.mask_id: MASK}
+    longest = config.max_position_embeddings - 2
+    vocabulary = Vocabulary("the sentence", tokenizer, config.vocab_size, longest, specials)
+    ids = (
+        pipeline.encode(source) if pipeline and isinstance(source, str) else vocabulary.ids(source)
+    )
+    if not ids:
+        raise UserError(EMPTY)
+    text = [config.bos_token_id, *ids, config.eos_token_id]
+    masked = [place for place, token in enumerate(text) if token == config.mask_id]
+    notes: list[Text] = []
+    places, expected = masked, []
+    if target is not None:
+        expected = replace(vocabulary, name="the output").ids(target)
+        if len(expected) != len(masked):
+            raise UserError(
+                f"the output has {len(expected)} tokens, the sentence {len(masked)} of {MASK}; "
+                "pass one token for each"
+            )
+    if model.head is None:
+        places, expected = [], []
+        notes.append(NO_HEAD)
+    elif not masked:
+        places, expected = list(range(1, len(text) - 1)), ids
+        notes.append(NO_MASK)
+    elif target is None:
+        expected = model(Packed.of([text]))[np.array(masked)].argmax(axis=1).tolist()
+    run = partial(capture_text, model, text, places, expected)
+    seen = run()
+    filled = dict(zip(places, expected, strict=True))
+    filled_text = vocabulary.text(
+        [filled.get(place, ids[place - 1]) for place in range(1, len(text) - 1)]
+    )
+    written = source.replace(MASK, "\ufffc") if isinstance(source, str) else source
+    begin, end = vocabulary.labels([text[0]]), vocabulary.labels([text[-1]])
+    shown = source if isinstance(source, str) else vocabulary.text(ids)
+    record = Record(
+        title=f"{shown} → {filled_text}" if masked and places else shown,
+        model=_describe(model, config.num_hidden_layers, 0),
+        source=(*begin, *vocabulary.labels(ids, written), *end),
+        target=(),
+        maps=seen.maps,
+        loss=seen.loss,
+        steps=steps_of(seen.logits, expected, places, vocabulary),
+        notes=tuple(notes),
+    )
+    record = _followed(record, model, seen, {"source": text}, filled)
+    return _checked(record, model, run) if expected else record
+
+
+def _unfinished(tokens: int) -> Text:
+    return Text(
+        f"The answer did not end within {tokens} tokens.",
+        f"토큰 {tokens}개 안에 답이 끝나지 않았습니다.",
+    )
+
+
+def _all_answers(search: SearchConfig | None, pipeline: Any) -> SearchConfig:
+    """The search given, else the model's own; it returns as many answers as its beam holds."""
+    search = search or (SearchConfig() if pipeline is None else pipeline.search)
+    return replace(search, best=search.beam)
+
+
+def _followed(
+    record: Record,
+    model: nn.Module,
+    seen: Captured,
+    texts: Mapping[Side, Sequence[int]],
+    expected: Mapping[int, int],
+) -> Record:
+    """Add every part of the forward pass, and the backward pass of those that are no attention."""
+    if not record.maps:
+        return record
+    parts = parts_of(model, seen.rows, texts)
+    cell = select_cell(record)
+    queries, keys = KINDS[cell.kind]
+    rows = {keys: cell.key, queries: cell.query}
+    eps = model.config.layer_norm_eps  # type: ignore[attr-defined]
+    derivations = derive(parts, model.state_dict(), eps, rows, seen.logits, expected)
+    return replace(record, parts=parts, derivations=derivations)
+
+
+def _checked(record: Record, model: nn.Module, run: Callable[..., Captured]) -> Record:
+    """Add the finite difference at the cell that the page opens on."""
+    if not record.maps:
+        return record
+    return replace(record, check=check_loss(model, run, select_cell(record)))
+
+
+def _with_unknown(record: Record) -> Record:
+    """Note the characters of the sentence that the model has no token for."""
+    unknown = dict.fromkeys(
+        label.text
+        for label in (*record.source, *record.target)
+        if label.kind == "unknown" and label.text not in UNKNOWNS
+    )
+    if not unknown:
+        return record
+    listed = " ".join(unknown)
+    note = Text(f"Never seen in training: {listed}", f"학습에 없던 문자: {listed}")
+    return replace(record, notes=(*record.notes, note))
+
+
+def _describe(model: Seq2Seq | CausalLM | MaskedLM, encoder: int, decoder: int) -> Text:
+    c = model.config
+    count = sum(parameter.data.size for parameter in model.parameters())
+    en = [f"{n} {name} layers" for n, name in ((encoder, "encoder"), (decoder, "decoder")) if n]
+    ko = [f"{name} {n}층" for n, name in ((encoder, "인코더"), (decoder, "디코더")) if n]
+    return Text(
+        f"{' and '.join(en).replace(' layers and', ' and')}, "
+        f"{c.num_attention_heads} heads of width {c.head_width}, {count:,} parameters",
+        f"{', '.join(ko)}, 헤드 {c.num_attention_heads}개(너비 {c.head_width}), "
+        f"파라미터 {count:,}개",
+    )
+
+
+TRACES: dict[str, Callable[..., Record]] = {
+    "pellucid-seq2seq": trace_seq2seq,
+    "pellucid-causal-lm": trace_causal_lm,
+    "pellucid-masked-lm": trace_masked_lm,
+}
+"""By the family's name: trace(model, pipeline or None, source, target, search) -> record."""

@@ -1,0 +1,139 @@
+"""Answers to texts: how they are written, and that a model is prepared for decoding once."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.apps.view.samples import bert, gpt, speaking
+
+from pellucid.apps.cli import generate, lines
+from pellucid.apps.cli.answers import converse, written
+from pellucid.apps.cli.generate import _fill_at_prompt
+from pellucid.generation import SampleConfig
+from pellucid.pipelines import Answer, MaskedLMPipeline, causal_lm, seq2seq
+from pellucid.pipelines.base import GenerationPipeline
+
+TEXTS = ["가나", "a b", "사랑이"]
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every model that is compiled for decoding."""
+    models: list[Any] = []
+    for module in (seq2seq, causal_lm):
+        plain = module.compile_model
+
+        def counted(model: Any, *arithmetic: Any, plain: Any = plain) -> Any:
+            models.append(model)
+            return plain(model, *arithmetic)
+
+        monkeypatch.setattr(module, "compile_model", counted)
+    return models
+
+
+def type_in(monkeypatch: pytest.MonkeyPatch, texts: Sequence[str | UnicodeError]) -> None:
+    waiting = [*texts]
+
+    def ask(_: str) -> str:
+        if not waiting:
+            raise EOFError
+        typed = waiting.pop(0)
+        if isinstance(typed, UnicodeError):
+            raise typed
+        return typed
+
+    monkeypatch.setattr("builtins.input", ask)
+
+
+@pytest.mark.parametrize(
+    "trained",
+    [
+        speaking(),
+        replace(speaking(), sampling=SampleConfig(seed=3, max_length=7)),
+        speaking(beam=1),
+        gpt(),
+    ],
+    ids=["beam", "drawn", "greedy", "GPT"],
+)
+def test_a_conversation_makes_the_model_ready_once(
+    trained: GenerationPipeline,
+    compiled: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    expected = [trained.answers([text], [i])[0][0].text for i, text in enumerate(TEXTS)]
+    compiled.clear()
+    type_in(monkeypatch, TEXTS)
+    assert converse(trained) == 0
+    assert len(compiled) == 1
+    assert capsys.readouterr().out.splitlines()[1:-1] == expected
+
+
+def test_a_conversation_without_a_question_makes_nothing_ready(
+    compiled: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    type_in(monkeypatch, [""])
+    converse(speaking())
+    assert not compiled
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [UnicodeDecodeError("utf-8", b"\xb0\xa1", 0, 1, "invalid start byte"), "\udcb0\udca1"],
+    ids=["strict", "surrogates"],
+)
+@pytest.mark.parametrize("half", [gpt, bert])
+def test_text_that_is_not_utf8_is_reported_and_the_prompt_stays(
+    half: Callable[[], Any],
+    typed: str | UnicodeError,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trained = half()
+    type_in(monkeypatch, [typed, "가[MASK]"])
+    fills = isinstance(trained, MaskedLMPipeline)
+    assert (_fill_at_prompt(trained, best=1) if fills else converse(trained)) == 0
+    _, refused, *answered = capsys.readouterr().out.splitlines()
+    assert refused == "That is not UTF-8; type it again."
+    assert len(answered) == 2  # an answer, and the end
+
+
+def test_lines_that_come_one_by_one_compile_the_model_once(
+    compiled: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lines, "WINDOW", 1)
+    trained = speaking()
+    stream = io.BytesIO("\n".join(TEXTS).encode())
+    monkeypatch.setattr(generate, "_lines_of", lambda file: stream)
+    assert generate._answer(trained, (), None, scores=False, as_json=False, strict=False) == 0
+    assert len(compiled) == 1
+    reported = capsys.readouterr().out.splitlines()
+    assert reported == trained.best(TEXTS)
+
+
+@pytest.mark.parametrize("window", [1, 2, 512])
+def test_strict_ends_at_the_first_line_that_cannot_be_answered(
+    window: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lines, "WINDOW", window)
+    given = [b"hello", b"\xff", b"there", b"\xff"]
+    expected = speaking().best(["hello", "there"])
+    for strict, answered in (
+        (False, [expected[0], "", expected[1], ""]),
+        (True, [expected[0], ""]),
+    ):
+        stream = io.BytesIO(b"\n".join(given))
+        monkeypatch.setattr(generate, "_lines_of", lambda file, stream=stream: stream)
+        options: Any = {"scores": False, "as_json": False, "strict": strict}
+        assert generate._answer(speaking(), (), None, **options) == 1
+        assert capsys.readouterr().out.splitlines() == answered
+
+
+def test_an_answer_with_tabs_or_line_breaks_is_one_field() -> None:
+    answers = [Answer("a\tb\nc", -1.5, True), Answer("d", -2.0, True)]
+    assert written(answers, scores=True) == "-1.500\ta b c\t-2.000\td"
+    assert written(answers, scores=False) == "a b c\td"

@@ -1,0 +1,135 @@
+"""The chatbot, from training to the prompt."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pellucid
+from pellucid.apps.cli import chat as command
+from pellucid.core.errors import UsageError
+from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.training.events import Event, Stepped
+from pellucid.training.experiment import train_run
+
+SETTINGS = """
+[tokenizer]
+kind = "char"
+[data]
+train = ["pairs.tsv"]
+max_tokens = 17
+[model]
+d_model = 12
+num_attention_heads = 3
+encoder_layers = 1
+decoder_layers = 1
+ffn_dim = 17
+max_position_embeddings = 19
+[training]
+steps = 5
+monitor = "bleu"
+[evaluation]
+metric = "bleu"
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.toml").write_text(SETTINGS, encoding="utf-8")
+    pairs = [f"{a}{b}\t{b}{a}\n" for a in "abcdefg" for b in "abcdefg"]
+    (tmp_path / "pairs.tsv").write_text("".join(pairs), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What will be typed at the prompt."""
+    waiting = ["ab", ""]
+
+    def ask(prompt: str) -> str:
+        if not waiting:
+            raise EOFError
+        return waiting.pop(0)
+
+    monkeypatch.setattr("builtins.input", ask)
+    return waiting
+
+
+def chat() -> int:
+    with pellucid.reference():
+        return command.run(["--recipe", "tiny.toml", "--run", "runs/tiny"])
+
+
+def test_it_trains_says_how_long_and_answers(
+    place: Path, questions: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chat() == 0
+    out = capsys.readouterr().out
+    assert "Ctrl-C ends it early" in out
+    assert "5 steps" in out
+    assert not questions
+    questions += ["ba"]
+    assert chat() == 0
+    assert "Ctrl-C ends it early" not in capsys.readouterr().out
+    with pytest.raises(UsageError, match="--minutes has no effect"):
+        command.run(["--recipe", "tiny.toml", "--run", "runs/tiny", "--minutes", "1"])
+
+
+def test_search_and_sampling_are_chosen_for_the_talk_alone(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talks: list[Any] = []
+    monkeypatch.setattr(command, "converse", lambda trained: talks.append(trained) or 0)
+    with pellucid.reference():
+        for options in (["--beam", "3"], [], ["--seed", "5", "--max-length", "4"]):
+            assert command.run(["--recipe", "tiny.toml", "--run", "runs/tiny", *options]) == 0
+    assert [talk.search.beam for talk in talks] == [3, 1, 1]
+    assert [talk.sampling and talk.sampling.seed for talk in talks] == [None, None, 5]
+    assert talks[2].sampling.max_length == 4
+    with pytest.raises(UsageError, match="--run needs a folder"):
+        command.run(["--run="])
+
+
+def test_a_recipe_file_names_the_run_and_is_not_its_folder(
+    place: Path, questions: list[str]
+) -> None:
+    with pellucid.reference():
+        assert command.run(["--recipe", str(place / "tiny.toml")]) == 0
+    assert not questions
+    assert (place / "runs/tiny/model/model.safetensors").is_file()
+    questions += ["ba"]
+    with pellucid.reference():
+        assert command.run(["--recipe", str(place / "runs/tiny")]) == 0
+    assert not questions
+
+
+def test_an_interruption_keeps_the_model_and_goes_to_the_prompt(
+    place: Path, questions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, Stepped) and event.step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def train(*args: object, listeners: list[object], **options: object) -> object:
+        return train_run(*args, listeners=[*listeners, interrupt], **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(command, "train_run", train)
+    assert chat() == 0
+    assert not questions
+    assert (place / "runs/tiny/model/model.safetensors").is_file()
+
+
+def test_ctrl_c_in_an_answer_leads_back_to_the_prompt(
+    place: Path, questions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: Seq2SeqPipeline, *_: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Seq2SeqPipeline, "stream", stop)
+    assert chat() == 0
+    assert not questions

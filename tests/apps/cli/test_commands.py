@@ -1,0 +1,34 @@
+"""The registry of commands is complete: a module that runs has a row, a row has a module."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+from pellucid.apps import cli
+from pellucid.apps.cli.commands import COMMANDS, RENAMED, UNFINISHED, listed
+
+
+def test_every_module_that_runs_is_a_command_and_the_reverse() -> None:
+    modules = {
+        found.name: importlib.import_module(f"{cli.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(cli.__path__)
+    }
+    runs = {name for name, m in modules.items() if hasattr(m, "run") or hasattr(m, name)}
+    assert runs - {"main"} == COMMANDS.keys()
+    assert all(name == command.name for name, command in COMMANDS.items())
+
+
+def test_old_names_and_unfinished_work_are_of_commands() -> None:
+    assert set(RENAMED.values()) <= COMMANDS.keys()
+    assert not RENAMED.keys() & COMMANDS.keys()
+    assert {start[0] for start in UNFINISHED} <= COMMANDS.keys()
+
+
+def test_summaries_are_wrapped_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    assert listed({"a": "one two three four", "long": "five"}) == (
+        "  a     one two\n        three four\n  long  five"
+    )

@@ -1,0 +1,91 @@
+"""Scores on held-out pairs, or given ones, and what the model card says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.apps.cli.test_main import TINY, failed, pairs, pellucid
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with settings, a table of pairs under other names, and a run on them."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "tiny.toml").write_text(TINY, encoding="utf-8")
+    table = "de,en\n" + pairs(131).replace("\t", ",")
+    (folder / "own.csv").write_text(table, encoding="utf-8")
+    own = ("--data.train", "own.csv", "--data.columns", "de", "en")
+    failed(pellucid("train", "tiny.toml", *own, "--run", "run", cwd=folder), 0)
+    return folder
+
+
+def test_given_pairs_are_read_by_the_columns_of_the_run(place: Path, tmp_path: Path) -> None:
+    scored = ("evaluate", "run", "--json", "--data")
+    assert json.loads(pellucid(*scored, "own.csv", cwd=place).stdout)["pairs"] == 131
+    turned = (place / "own.csv").read_text(encoding="utf-8").replace("de,en", "source,target")
+    (tmp_path / "turned.csv").write_text(turned, encoding="utf-8")
+    other = (*scored, tmp_path / "turned.csv")
+    failed(pellucid(*other, cwd=place), 1, "turned.csv, line 1: no column 'de'")
+    named = pellucid(*other, "--columns", "source", "target", cwd=place)
+    assert json.loads(named.stdout)["pairs"] == 131
+
+
+def test_a_card_keeps_the_scores_not_made_and_a_users_own_words(place: Path) -> None:
+    card = place / "run" / "model" / "README.md"
+    before = card.read_text(encoding="utf-8")
+    assert "| PER |" in before
+    failed(pellucid("evaluate", "run", "--metric", "none", cwd=place), 0)
+    assert card.read_text(encoding="utf-8") == before
+    mine = before.replace("## Use\n", "Ours, of 2026.\n\n## Use\n")
+    stale = mine.replace("| PER | ", "| PER | not ")
+    card.write_text(stale, encoding="utf-8")
+    failed(pellucid("evaluate", "run", cwd=place), 0)
+    assert card.read_text(encoding="utf-8") == mine
+
+
+def test_a_card_that_cannot_be_read_is_left_and_one_that_is_missing_written(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    card = place / "run" / "model" / "README.md"
+    card.write_bytes("내 것".encode("cp949"))
+    failed(pellucid("evaluate", "run", cwd=place), 0)
+    assert card.read_bytes() == "내 것".encode("cp949")
+    assert "README.md: not UTF-8, so the scores were not written into it" in caplog.text
+    card.unlink()
+    failed(pellucid("evaluate", "run", cwd=place), 0)
+    written = card.read_text(encoding="utf-8")
+    assert "| PER |" in written
+    assert "## Settings" in written
+
+
+def test_scores_are_printed_although_the_card_cannot_be_written(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    card = place / "run" / "model" / "README.md"
+    before = card.read_bytes()
+    (in_the_way := card.with_name(".tmp-README.md")).mkdir()
+    done = pellucid("evaluate", "run", cwd=place)
+    failed(done, 0)
+    assert "PER" in done.stdout
+    assert "README.md: cannot be written" in caplog.text
+    assert card.read_bytes() == before
+    in_the_way.rmdir()
+    caplog.clear()
+    card.unlink()
+    card.mkdir()
+    done = pellucid("evaluate", "run", cwd=place)
+    failed(done, 0)
+    assert "PER" in done.stdout
+    assert "README.md: cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"), [(("evaluate", "run"), "--data"), (("train", "tiny.toml"), "--data.train")]
+)
+def test_data_that_would_be_dropped_without_a_word_is_refused(
+    verb: tuple[str, str], option: str, place: Path
+) -> None:
+    done = pellucid(*verb, option, "a.tsv", f"{option}=b.tsv", cwd=place)
+    failed(done, 2, f"{option} is given 2 times, and only the last would count")

@@ -1,0 +1,203 @@
+"""`pellucid lab` as a user meets it: an error is reported once, before anything runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.apps.lab.small import STUDY, append_result, write_study
+
+from pellucid.apps.cli.main import main
+from pellucid.apps.lab.study_file import load_study, read_study
+from pellucid.apps.lab.trial import failure, run_trial
+from pellucid.data.pairs import Splits
+
+Says = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def refused(capsys: Says, *arguments: str) -> tuple[int, str]:
+    """Call `pellucid lab run`, which must not begin any run; return exit code and message."""
+    code = main(["lab", "run", *arguments])
+    assert not list(Path().glob("**/runs"))
+    shown = capsys.readouterr()
+    assert "done" not in shown.out
+    return code, shown.err
+
+
+def test_missing_data_is_reported_before_any_run(tmp_path: Path, capsys: Says) -> None:
+    path = write_study(tmp_path)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace(f"{tmp_path.as_posix()}/pairs", "elsewhere/pairs"))
+    code, shown = refused(capsys, str(path))
+    assert code == 1
+    assert f"elsewhere/pairs.tsv: there is no such file in {tmp_path}, where" in shown
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "pairs.tsv").write_text("a\tb\nc\n")
+    assert "pairs.tsv, line 2: expected 2 columns" in refused(capsys, str(path))[1]
+
+
+def test_only_what_is_to_run_must_have_its_data(tmp_path: Path, capsys: Says) -> None:
+    text = STUDY.replace('set.model.attention_scale = "none"', 'set.data.train = ["nowhere.tsv"]')
+    path = write_study(tmp_path, text)
+    code, shown = refused(capsys, str(path))
+    assert code == 1
+    assert f"nowhere.tsv: there is no such file in {tmp_path}" in shown
+    options = ["--only", "linear", "--seeds", "0", "--folder", "out", "--workers", "1"]
+    assert main(["lab", "run", str(path), *options]) == 0
+    assert (
+        f"write the report:  pellucid lab report {path} --folder out\n" in capsys.readouterr().out
+    )
+
+
+def test_data_changed_since_a_run_was_done_is_reported_before_any_other(
+    tmp_path: Path, capsys: Says
+) -> None:
+    path, file = write_study(tmp_path), tmp_path / "lab" / "scale" / "results.jsonl"
+    line = run_trial(read_study(path).trials()[0], tmp_path / "elsewhere")
+    append_result(file, line)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text(pairs.read_text().replace("six six", "six six six"))
+    for variant in ("sqrt", "linear"):  # what is done, and what would be compared with it
+        code, shown = refused(capsys, str(path), "--only", variant, "--seeds", "0")
+        assert code == 1
+        assert "results.jsonl: sqrt with seed 0 was trained on other data (SHA-256 of its" in shown
+        assert f"{line['data'][:12]}…, now " in shown
+        assert "put the data back, use another results file and folder, or delete" in shown
+    del line["data"]  # as older lines lack it, which cannot be compared
+    file.unlink()
+    append_result(file, line)
+    assert main(["lab", "run", str(path), "--only", "sqrt", "--seeds", "0"]) == 0
+    assert "1/1 done" in capsys.readouterr().out
+
+
+def test_a_corpus_without_held_out_pairs_has_no_validation_loss(
+    tmp_path: Path, capsys: Says, corpus: Callable[[str], Splits]
+) -> None:
+    corpus("chatterbot-ko")
+    path = write_study(tmp_path)
+    recipe = tmp_path / "recipe.toml"
+    settings = recipe.read_text().replace(
+        f'train = ["{tmp_path.as_posix()}/pairs.tsv"]', 'corpus = "chatterbot-ko"'
+    )
+    recipe.write_text(settings)
+    code, shown = refused(capsys, str(path))
+    assert code == 2
+    assert "runs of sqrt do not write valid_loss, because they have no validation pairs" in shown
+    assert "held_out" not in shown  # which is of files alone
+
+
+def test_too_few_seeds_and_runs_of_other_settings_are_reported_before_it_runs(
+    tmp_path: Path, capsys: Says
+) -> None:
+    path = write_study(tmp_path)
+    main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
+    shown = capsys.readouterr().out
+    assert "note: 1 of 1 primary comparisons cannot exclude chance" in shown
+    assert shown.index("6 seeds of each would be enough") < shown.index("1/1 done")
+    assert "belong to no run" not in shown
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("epochs = 2", "epochs = 1"))
+    main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
+    assert "note: 1 lines of the results file belong to no run" in capsys.readouterr().out
+
+
+def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) -> None:
+    path = write_study(tmp_path)
+    code, shown = refused(capsys, str(path), "--only", "none", "--seeds", "2")
+    assert code == 2
+    assert "no run of none has seed 2" in shown
+    code, shown = refused(capsys, str(path), "--only", "none", "--only", "linear")
+    assert code == 2
+    assert "--only is given 2 times" in shown
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "message"),
+    [
+        ("nonsense", 2, "--dask nonsense: expected a scheduler's address like tcp://"),
+        ("tcp://127.0.0.1:9", 1, "no scheduler answers there within 0.2 seconds; start one"),
+    ],
+)
+@pytest.mark.oracle("distributed")
+def test_a_scheduler_that_is_not_there(
+    tmp_path: Path, address: str, code: int, message: str
+) -> None:
+    """Each in a separate process: what Dask leaves of one client can trip the next."""
+    call = ["lab", "run", str(write_study(tmp_path)), "--dask", address]
+    script = (
+        "import sys; from pellucid.apps.cli.main import main; from pellucid.apps.cli import lab; "
+        f"lab.PATIENCE = 0.2; sys.exit(main({call}))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, message in ended.stderr) == (code, True), ended.stderr
+    assert not (tmp_path / "lab").exists()
+
+
+def test_a_results_file_that_cannot_be_read_is_marked_in_its_row(
+    tmp_path: Path, capsys: Says
+) -> None:
+    bad = tmp_path / "lab" / "exponent" / "results.jsonl"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("{\n")
+    trial = load_study("article-003").trials()[0]
+    good = tmp_path / "lab" / "seed-003" / "results.jsonl"
+    append_result(good, failure(trial, "out of luck", 0.1))
+    assert main(["lab", "list"]) == 1
+    shown = capsys.readouterr()
+    rows = {line.split()[0]: line.split() for line in shown.out.splitlines() if line[:1].isalpha()}
+    planned = {name: str(len(load_study(name).trials())) for name in ("exponent", "article-003")}
+    assert rows["exponent"][1:3] == [planned["exponent"], "unreadable"]
+    assert rows["article-003"][1:3] == [
+        planned["article-003"],
+        "0",
+    ]  # in the folder of its old name
+    assert "results.jsonl, line 1: is damaged" in shown.err
+
+
+def test_a_study_may_be_named_by_its_old_name(caplog: pytest.LogCaptureFixture) -> None:
+    assert load_study("seed-003") == load_study("article-003")
+    assert "the study seed-003 is now called article-003" in caplog.text
+
+
+def test_the_runs_are_done_by_an_executor_of_the_users_own(
+    tmp_path: Path, capsys: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_cluster.py").write_text(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "made = []\n"
+        "def executor():\n"
+        "    made.append(ThreadPoolExecutor(1))\n"
+        "    return made[-1]\n"
+        "def nothing():\n"
+        "    return None\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    study = str(write_study(tmp_path))
+    for given, code, words in (
+        ("my_cluster", 2, "expected MODULE:FUNCTION"),
+        ("my_cluste:executor", 2, "my_cluste cannot be imported"),
+        ("my_cluster:executer", 2, "my_cluster has no function executer"),
+        ("my_cluster:nothing", 2, "nothing() returned None; expected an executor"),
+    ):
+        found = refused(capsys, study, "--executor", given)
+        assert found[0] == code
+        assert words in found[1]
+    both = refused(capsys, study, "--executor", "my_cluster:executor", "--workers", "1")
+    assert both == (2, both[1])
+    assert "give one of --workers, --dask and --executor" in both[1]
+    some = ["--only", "linear", "--seeds", "0", "--executor", "my_cluster:executor"]
+    assert main(["lab", "run", study, *some]) == 0
+    assert "1/1 done: linear, seed 0" in capsys.readouterr().out
+    assert len(sys.modules["my_cluster"].made) == 1

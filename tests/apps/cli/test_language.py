@@ -1,0 +1,165 @@
+"""The command line in Korean: every text has its entry, and help fits the terminal in columns."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+from rich.cells import cell_len
+
+from pellucid.apps.cli import generate, language
+from pellucid.apps.cli.commands import COMMANDS
+from pellucid.apps.cli.console import Output, Progress
+from pellucid.apps.cli.language import korean, speaking, tr
+from pellucid.apps.cli.main import main
+from pellucid.apps.cli.options import parse
+from pellucid.training.config import TrainingConfig, load_recipe, recipe_names
+from pellucid.training.events import Chosen, Ended, Started, Stepped, Validated
+
+Capture = pytest.CaptureFixture[str]
+HELP = (
+    [],
+    *([name] for name in COMMANDS),
+    *(["lab", verb] for verb in ("run", "report", "list")),
+    *(["train", recipe] for recipe in ("g2p-demo", "gpt-ko", "bert-ko")),
+)
+NAMES = r"--[a-z-]+|`[^`]*`|\.[a-z]{2,}(?![a-z])|\{[^}]*\}|[A-Z]{2,}[A-Z_]*|[a-z]+_[a-z_]+|\"\w+\""
+"""What both languages must have: options, code, file names, fields, and names like MODEL."""
+WORDS = r"\b(a minute|half|hour|three|five|ten|million|quarter)\b"
+"""Numbers that English may spell out; Korean then has digits."""
+
+
+def helped(command: list[str], capsys: Capture) -> str:
+    assert main([*command, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The English texts that were asked for in Korean."""
+    texts: set[str] = set()
+
+    class Recorder(dict[str, str]):
+        def get(self, english: str, default: str) -> str:  # type: ignore[override]
+            texts.add(english)
+            return default
+
+    monkeypatch.setattr(language, "korean", Recorder)
+    monkeypatch.setenv("PELLUCID_LANG", "ko")
+    return texts
+
+
+def test_every_text_has_an_entry_and_every_entry_a_text(asked: set[str], capsys: Capture) -> None:
+    for command in HELP:
+        helped(command, capsys)
+    with pytest.raises(SystemExit):  # the help of a model that fills [MASK], which needs a model
+        parse(generate._fill(None), "generate MODEL", ["--help"])  # type: ignore[arg-type]
+    asked |= {load_recipe(name).description for name in recipe_names()}
+    asked |= {"step", "steps", "epoch", "epochs", *get_args(get_type_hints(TrainingConfig)["use"])}
+    for path in sorted(Path(generate.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "tr":
+                (text,) = node.args
+                if isinstance(text, ast.Constant):
+                    asked.add(text.value)
+    lacking, unused = sorted(asked - korean().keys()), sorted(korean().keys() - asked)
+    assert not lacking, "texts without Korean, for korean.toml:\n" + "\n".join(lacking)
+    assert not unused, "Korean of texts that are gone:\n" + "\n".join(unused)
+
+
+@pytest.mark.parametrize("english", korean())
+def test_both_languages_have_the_same_numbers_and_names(english: str) -> None:
+    texts = (english, korean()[english])
+    names = [sorted(set(re.findall(NAMES, text))) for text in texts]
+    assert names[0] == names[1]
+    spelled = re.sub(r"(\d+) million", r"\g<1>00", english)  # 2 million is 200만
+    numbers, more = (re.findall(r"\d+(?:\.\d+)?", text) for text in (spelled, texts[1]))
+    for number in numbers:
+        more.remove(number)
+    assert not more or re.search(WORDS, english)
+    assert re.search("[가-힣]", texts[1]) or not re.search("[a-z]{5}", re.sub(NAMES, "", english))
+
+
+@pytest.mark.parametrize("command", HELP, ids=" ".join)
+def test_korean_help_fits_80_columns_and_has_the_same_options(
+    command: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    english = helped(command, capsys)
+    monkeypatch.setenv("PELLUCID_LANG", "ko")
+    shown = helped(command, capsys)
+    assert re.search("[가-힣]{2}", shown)
+    assert language.FILLER not in shown
+    widths = {cell_len(line) for line in shown.splitlines() if line.startswith(("│", "╭", "╰"))}
+    assert max(map(cell_len, shown.splitlines())) <= 80
+    assert len(widths) <= 1  # the boxes' right edges are one line
+    assert shown.count("옵션 ─") == english.count("options ─")
+    assert "show this help" not in shown
+    if command[:1] == ["lab"] and len(command) == 1:
+        return
+    options = [re.findall(r"^│ (\S.*?)(?:  |│$)", text, re.MULTILINE) for text in (english, shown)]
+    rows = [[row for row in found if row.startswith("-")] for found in options]
+    assert rows[0] == rows[1]
+
+
+def test_the_option_in_front_of_the_command_is_stronger_than_the_environment(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["--lang", "ko", "--help"]) == 0
+    assert "사용법:" in capsys.readouterr().out
+    monkeypatch.setenv("PELLUCID_LANG", "ko")
+    assert main(["--lang=en", "--help"]) == 0
+    assert "usage:" in capsys.readouterr().out
+    assert main(["--help"]) == 0
+    assert "사용법:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("typed", [["--lang", "fr", "check"], ["--lang"], ["--lang=", "check"]])
+def test_a_language_that_does_not_exist_is_refused(typed: list[str], capsys: Capture) -> None:
+    assert main(typed) == 2
+    assert "--lang needs a language: en or ko" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("encoding", "word"), [("ascii", "usage:"), ("euc-kr", "사용법:")])
+def test_an_output_that_cannot_write_hangul_gets_english(
+    encoding: str, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PELLUCID_LANG", "ko")
+    for command in (["train", "g2p-demo"], ["lab"], []):
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+        assert main([*command, "--help"]) == 0
+        assert word in written.getvalue().decode(encoding) or command == ["lab"]
+
+
+def test_errors_of_the_parser_are_english_and_have_no_fillers(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PELLUCID_LANG", "ko")
+    assert main(["train", "g2p-demo", "--data.max-tokens", "x"]) == 2
+    error = capsys.readouterr().err
+    assert "Pairs with a longer side are left out, and counted. (default: 40)" in error
+    assert language.FILLER not in error
+
+
+def test_a_training_run_is_reported_in_korean(capsys: Capture) -> None:
+    with speaking("ko"), Progress(Output(), "run") as progress:
+        progress(Started(3, 0.1, parameters=1234, steps=400, epochs=1, minutes=0.5))
+        progress(Validated(5, 0.2, loss=0.5, best=True, seconds=1.0, scores={"per": 0.25}))
+        progress(Chosen(7, 0.3, weights="best", steps=(5,), loss=0.5))
+        progress._printed -= 60
+        progress(Stepped(7, 0.3, loss=0.25, share=0.5, seconds_left=75.0))
+        progress(Ended(400, 1.0, "400 steps", seconds=17.0))
+        assert tr("no entry has this") == "no entry has this"
+    assert capsys.readouterr().out.splitlines() == [
+        "run: 매개변수 1,234개, 최대 400 스텝 또는 1 에폭 또는 0.5분, 스텝 3에서 이어서 학습",
+        "스텝 5, 에폭 0.20: 검증 손실 0.500, PER 25.0 % (현재까지 최고)",
+        "최고 가중치를 선택(스텝 5); 검증 손실 0.500",
+        "스텝 7 · 손실 0.250 · 1:15 남음 · 검증 손실 0.500, PER 25.0 %",
+        "스텝 400까지 학습, 0:17 걸림(400 스텝)",
+    ]

@@ -1,0 +1,173 @@
+"""`pellucid view` as a user meets it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.apps.view.samples import bert, gpt, shaken, speaking
+
+from pellucid.apps.cli.main import main
+from pellucid.families.folder import save_model
+from pellucid.pipelines import Pipeline
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("trained") / "model"
+    save_model(folder, speaking(), "# a model")
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "70")
+
+
+def test_it_draws_here_and_writes_the_page(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", model, "가나 a"]) == 0
+    reported = capsys.readouterr().out
+    assert reported.startswith("가나 a → ")
+    assert "cross-attention, layer 2, mean of 3 heads" in reported
+    assert "wrote attention.html" in reported
+    assert (tmp_path / "attention.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("name", ["run", "run/model"])
+def test_the_page_of_a_run_is_in_its_folder(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    save_model(run / "model", speaking(), "# a model")
+    (run / "config.toml").touch()
+    assert main(["view", name, "가나"]) == 0
+    assert "wrote run/attention.html" in capsys.readouterr().out
+    assert (run / "attention.html").exists()
+    assert not (tmp_path / "attention.html").exists()
+    # Root may write anywhere, so a run that cannot be written to is only said to be one.
+    monkeypatch.setattr("os.access", lambda path, mode: (path, mode) != (Path("run"), os.W_OK))
+    assert main(["view", name, "가나"]) == 0
+    assert (tmp_path / "attention.html").exists()
+
+
+def test_what_to_draw_and_where_is_chosen(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--kind", "encoder", "--layer", "1", "--head", "2", "--output", "a.txt"]
+    assert main(["view", model, "가나", "--answer", "다", *options]) == 0
+    reported = capsys.readouterr().out
+    assert reported.startswith("가나 → 다\n")
+    assert "encoder self-attention, layer 1, head 2" in reported
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") in reported
+    assert not (tmp_path / "attention.html").exists()
+
+
+def test_a_word_between_colons_is_no_picture(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", model, "가", "--output", ":warning:.txt"]) == 0
+    assert "wrote :warning:.txt" in capsys.readouterr().out
+
+
+def test_files_are_written_though_nobody_reads_the_drawing(model: str, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "pellucid", "view", model, "가나"],
+        cwd=tmp_path,
+        env={**os.environ, "PELLUCID_KERNELS": "off"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.close()
+        assert running.wait(timeout=60) == 0
+    assert (tmp_path / "attention.html").exists()
+
+
+def test_without_layers_there_is_the_page_and_no_drawing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = speaking()
+    config = replace(plain.model.config, encoder_layers=0, decoder_layers=0)
+    save_model(tmp_path / "flat", replace(plain, model=shaken(config)), "# a model")
+    assert main(["view", "flat", "가", "--output", "a.txt", "a.html"]) == 2
+    assert "there is no attention to draw" in capsys.readouterr().err
+    assert (tmp_path / "a.html").exists()
+    assert not (tmp_path / "a.txt").exists()
+
+
+def test_unknown_characters_are_reported(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["view", model, "가ж", "--output", "a.txt"]) == 0
+    assert "Never seen in training: ж" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "which model, and what text?"),
+        (["MODEL"], 2, "which model, and what text?"),
+        (["MODEL", ""], 2, "which model, and what text?"),
+        (["MODEL", "가" * 24], 1, "24 tokens, more than the 23 that this model can hold"),
+        (["MODEL", "가", "--layer", "3"], 2, "no layer 3 of cross-attention"),
+        (
+            ["MODEL", "가", "--output", "a.html", "--output=b.txt"],
+            2,
+            "--output is given 2 times, and only the last would count; give all its values after ",
+        ),
+        (["MODEL", "가", "--output", "a.gif"], 2, "a.gif: a picture's name ends in .html"),
+        (["MODEL", "가", "--output", "다"], 2, "--answer gives the model an answer"),
+        (["nowhere", "가"], 1, "nowhere: there is no such folder"),
+    ],
+)
+def test_errors_are_named(
+    model: str,
+    arguments: list[str],
+    code: int,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["view", *(model if word == "MODEL" else word for word in arguments)]) == code
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("half", "text", "reported"),
+    [
+        (gpt, "가나", "decoder self-attention, layer 2"),
+        (bert, "가[MASK]", "encoder self-attention, layer 2"),
+    ],
+)
+def test_the_halves_are_drawn(
+    half: Callable[[], Pipeline],
+    text: str,
+    reported: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_model(tmp_path / "half", half(), "# a half")
+    assert main(["view", str(tmp_path / "half"), text]) == 0
+    assert reported in capsys.readouterr().out
+    assert main(["view", str(tmp_path / "half"), text, "--kind", "cross"]) == 2
+    assert "this model has no cross-attention" in capsys.readouterr().err
+
+
+def test_the_page_is_opened_where_and_in_the_language_asked_for(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    options = ["--kind", "encoder", "--layer", "1", "--head", "3", "--lang", "ko", "--open"]
+    assert main(["view", model, "가나", *options]) == 0
+    page = tmp_path / "attention.html"
+    assert opened == [page.as_uri()]
+    html = page.read_text(encoding="utf-8")
+    assert '"language":"ko","opens":{"kind":"encoder","layer":0,"head":2,' in html
+    assert main(["view", model, "가나", "--open", "--save", "a.txt"]) != 0
+    assert len(opened) == 1

@@ -1,0 +1,99 @@
+"""What the report shows of attention and gradients: no more than was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.apps.lab.small import STUDY, write_study
+
+from pellucid.apps.lab.document import Block, Table
+from pellucid.apps.lab.findings import Findings
+from pellucid.apps.lab.measures import MEASURES
+from pellucid.apps.lab.plots import Curves
+from pellucid.apps.lab.results import Line
+from pellucid.apps.lab.study import Study
+from pellucid.apps.lab.study_file import read_study
+from pellucid.apps.lab.trial import run_trial
+
+
+def show(measure: str, study: Study, change: str, line: Line) -> Sequence[Block]:
+    """Return a measure's section of the report on one run."""
+    done: dict[str, dict[int, Line]] = {name: {} for name in study.variants}
+    show = MEASURES[measure].show
+    assert show is not None
+    return show(Findings(study, {**done, change: {0: line}}, [], 0, 0))
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_gradients_of_what_is_not_trained_have_no_panel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: str
+) -> None:
+    settings = f'[settings.model]\npositions = "{positions}"\n'
+    study = read_study(write_study(tmp_path, STUDY + settings))
+    trial = study.trials()[0]
+    grids: list[tuple[list[str], list[str]]] = []
+
+    def draw(rows: list[str], columns: list[str], *_: Any, **__: Any) -> str:
+        grids.append((list(rows), list(columns)))
+        return "<svg/>"
+
+    monkeypatch.setattr("pellucid.apps.lab.measures.model.draw_grid", draw)
+    show("gradients", study, trial.change, run_trial(trial, tmp_path / "run"))
+    ((rows, _),) = grids
+    assert ("positions" in rows) == (positions == "learned")
+    assert {"all", "token tables", "q and k", "v"} <= set(rows)
+
+
+def test_gradient_that_reaches_q_k_is_the_jacobian_times_the_current_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = read_study(write_study(tmp_path))
+    name = "linear"  # scores / d_k, heads of width 4
+    line = run_trial(study.trials()[1], tmp_path / "run")
+    assert line["change"] == name
+    drawn: list[dict[tuple[str, str], Curves]] = []
+
+    def draw(
+        rows: Any, columns: Any, curves: dict[tuple[str, str], Curves], *_: Any, **__: Any
+    ) -> str:
+        drawn.append(curves)
+        return "<svg/>"
+
+    monkeypatch.setattr("pellucid.apps.lab.measures.attention.draw_grid", draw)
+    for probe in line["probes"]:  # an old line without scales, then one with other scales
+        for layer in probe["attention"].values():
+            del layer["scale"]
+    for factor in (1 / 4, 0.7):
+        drawn.clear()
+        show("attention", study, name, line)
+        panels = drawn[0]
+        for kind in ("encoder", "decoder", "cross"):
+            ((_, sizes),) = panels["‖Jacobian‖", kind][name]
+            ((_, through),) = panels["scale · ‖Jacobian‖", kind][name]
+            assert through == pytest.approx([factor * size for size in sizes])
+        for probe in line["probes"]:
+            for layer in probe["attention"].values():
+                layer["scale"] = [-0.7] * 3
+
+
+def test_the_encoders_rows_are_shown_where_they_were_recorded(
+    tmp_path: Path,
+) -> None:
+    study = read_study(write_study(tmp_path))
+    line = run_trial(study.trials()[0], tmp_path / "run")
+    line["probes"][-1]["memory"] = {"within": 1.0, "between": 7.0}
+
+    def rows() -> list[list[str]]:
+        blocks = show("memory", study, "sqrt", line)
+        return [list(row) for table in blocks if isinstance(table, Table) for row in table.rows]
+
+    ((_, count, _, first, *middle, size, last),) = rows()
+    assert (count, middle, last) == ("1", ["–", "–"], "0.125")
+    assert size == "8"
+    assert first != last
+    for probe in line["probes"]:
+        del probe["memory"]
+    assert rows() == []

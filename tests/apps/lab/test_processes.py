@@ -1,0 +1,70 @@
+"""How many runs fit on the machine and in its container, and processes that die alone."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import BrokenExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import loky
+import psutil
+import pytest
+
+from pellucid.apps.lab import processes
+from pellucid.apps.lab.processes import THREADS, FreshProcesses, affordable, one_thread
+
+
+@pytest.fixture
+def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with 8 processors and 20 GB free, without limits."""
+    monkeypatch.setattr(loky, "cpu_count", lambda: 8)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=20e9))
+    monkeypatch.setattr(processes, "CGROUP", tmp_path)
+    return tmp_path
+
+
+def test_processors_and_free_memory_limit_the_number_of_runs(container: Path) -> None:
+    assert affordable(1.0) == 8
+    assert affordable(7.0) == 2
+    assert affordable(700.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "limit", "used"),
+    [("", "memory.max", "anon"), ("memory", "memory.limit_in_bytes", "total_rss")],
+)
+def test_a_containers_memory_limit_counts(
+    container: Path, folder: str, limit: str, used: str
+) -> None:
+    (container / folder).mkdir(exist_ok=True)
+    (container / folder / limit).write_text("9000000000\n")
+    (container / folder / "memory.stat").write_text(f"file 7000000000\n{used} 4000000000\n")
+    assert affordable(1.0) == 5
+    (container / folder / limit).write_text("max\n")
+    assert affordable(1.0) == 8
+
+
+def die(code: int) -> None:
+    os._exit(code)
+
+
+def environment() -> list[str | None]:
+    return [os.environ.get(name) for name in THREADS]
+
+
+def test_a_process_that_dies_breaks_its_own_future_only() -> None:
+    executor = FreshProcesses()
+    first, second = executor.submit(die, 3), executor.submit(environment)
+    assert second.result(timeout=60) == ["1"] * len(THREADS)
+    with pytest.raises(BrokenExecutor):
+        first.result(timeout=60)
+
+
+def test_the_environment_of_one_thread_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(THREADS[0], "7")
+    monkeypatch.delenv(THREADS[-1], raising=False)
+    with one_thread():
+        assert [os.environ[name] for name in THREADS] == ["1"] * len(THREADS)
+    assert os.environ[THREADS[0]] == "7"
+    assert THREADS[-1] not in os.environ

@@ -1,0 +1,303 @@
+"""The application beyond its clients: limits, wrong requests, keys, hosts, logs, metrics."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from tests.apps.serve.servers import PIPELINES, Running, ask, running
+
+from pellucid.apps.serve.batcher import Batcher
+from pellucid.apps.serve.connection import Connection
+from pellucid.apps.serve.limits import Limits
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Limits(body=2000, body_seconds=0.3, seconds=20, tokens=4000)) as server:
+        yield server
+
+
+def chat(text: str, model: str = "chat", **settings: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": text}], **settings}
+
+
+def works(server: Running) -> bool:
+    status, _, answer = ask(server, "/v1/chat/completions", chat("hello"))
+    text = answer["choices"][0]["message"]["content"]
+    return status == 200 and text == PIPELINES["chat"].best(["hello"])[0]
+
+
+def until(true: Callable[[], bool], seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+    return true()
+
+
+WRONG: list[tuple[Any, str]] = [
+    (b"", "not JSON"),
+    (b"\xff\xfe", "not JSON"),
+    (b'{"model": NaN}', "not JSON"),
+    (b'{"model": "\\ud800"}', "not JSON"),
+    (b"[" * 1900, "not JSON"),
+    ([1], "must be a JSON object"),
+    ({}, "model is missing"),
+    ({"model": 5, "messages": []}, "model must be a string, got 5"),
+    (chat("a", n=0), "n must be from 1"),
+    (chat("a", n=True), "n must be a integer"),
+    (chat("a", max_tokens=10**30), "max_tokens must be from 1"),
+    (chat("a", temperature="hot"), "temperature must be a number"),
+    (chat("a", stop=[""]), "stop must hold"),
+    (chat("a", stop=[5]), "stop must be"),
+    (chat("a", logprobs=True), "logprobs is not supported"),
+    ({"model": "chat", "messages": [5]}, "each of messages"),
+    ({"model": "chat", "messages": []}, "messages must hold"),
+    ({"model": "chat", "messages": [{"role": "user", "content": {}}]}, "content must be text"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), WRONG)
+def test_a_wrong_body_is_refused_by_name(server: Running, body: Any, message: str) -> None:
+    status, _, answer = ask(server, "/v1/chat/completions", body)
+    assert status == 400
+    assert message in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/translate", "/v1/embeddings"])
+def test_a_body_that_is_too_large_or_too_slow_is_refused(server: Running, path: str) -> None:
+    assert ask(server, path, chat("x" * 3000))[0] == 413
+    with socket.create_connection(("127.0.0.1", server.port), 5) as slow:
+        slow.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()
+        )
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+    assert works(server)
+
+
+def test_unknown_paths_and_methods_are_refused_in_the_format_of_the_path(server: Running) -> None:
+    assert ask(server, "/v1/nothing")[2]["error"]["message"] == "there is no such path"
+    status, _, answer = ask(server, "/translate")
+    assert (status, answer) == (405, {"error": "this path has no such method"})
+
+
+def test_a_client_that_hangs_up_stops_costing(server: Running) -> None:
+    for stream in (False, True):
+        before = server.service.worker.tokens
+        body = json.dumps(chat("hello", "endless", max_tokens=4000, stream=stream)).encode()
+        with socket.create_connection(("127.0.0.1", server.port), 5) as client:
+            client.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Length: %d\r\n\r\n" % len(body) + body
+            )
+            assert until(lambda: server.service.worker.running == 1)
+        assert until(lambda: server.service.worker.running == 0)
+        assert server.service.worker.tokens - before < 4000
+    assert works(server)
+
+
+def test_a_request_has_a_time_limit() -> None:
+    with running(Limits(seconds=0.02, tokens=4000)) as server:
+        status, _, answer = ask(server, "/v1/chat/completions", chat("hello", "endless"))
+        assert status == 504
+        assert "too long" in answer["error"]["message"]
+        events = ask(server, "/v1/chat/completions", chat("hello", "endless", stream=True))[2]
+        assert "too long" in events
+        assert "[DONE]" not in events
+        assert until(lambda: server.service.worker.running == 0)
+        assert server.service.worker.tokens < 2 * 4000  # neither was written to its end
+
+
+def test_a_full_queue_is_said_with_a_time_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    full, real = threading.Event(), Batcher.round
+
+    def after_all_have_asked(self: Batcher, lane: int) -> int:
+        assert full.wait(60)
+        return real(self, lane)
+
+    monkeypatch.setattr(Batcher, "round", after_all_have_asked)
+    with running(Limits(waiting=2)) as server:
+        status, headers, answer = ask(server, "/v1/chat/completions", chat("hello", n=3))
+        full.set()
+        assert (status, headers["Retry-After"]) == (429, "1")
+        assert answer["error"]["type"] == "rate_limit_error"
+        assert until(lambda: server.service.worker.waiting == 0)
+        assert works(server)
+
+
+def test_api_keys() -> None:
+    with running(keys=("first key", "second")) as server:
+        assert ask(server, "/health")[0] == ask(server, "/ready")[0] == 200
+        for headers in ({}, {"Authorization": "Bearer firs"}, {"Authorization": "second"}):
+            status, _, answer = ask(server, "/v1/models", **headers)
+            assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
+        for key in ("first key", "second"):
+            assert ask(server, "/v1/models", Authorization=f"Bearer {key}")[0] == 200
+        form = {"q": "der Hund", "source": "de", "target": "en", "api_key": "second"}
+        for body, status in ((form, 200), ({**form, "api_key": "third"}, 401)):
+            kind = {"Content-Type": "application/x-www-form-urlencoded"}
+            assert ask(server, "/translate", urlencode(body).encode(), **kind)[0] == status
+
+
+def test_another_host_name_is_refused_and_no_other_origin_is_let_in(server: Running) -> None:
+    assert ask(server, "/v1/models", Host="evil.example")[0] == 421
+    _, headers, _ = ask(server, "/v1/models", Origin="https://evil.example")
+    assert not [name for name in headers if name.lower().startswith("access-control")]
+
+
+def test_a_failure_of_the_server_is_logged_without_the_text(
+    server: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("while answering 비밀")
+
+    caplog.set_level(logging.INFO, "pellucid")
+    # the command `serve`, where an earlier test ran it here, sends these lines elsewhere
+    monkeypatch.setattr(logging.getLogger("pellucid.apps.serve"), "propagate", True)
+    with monkeypatch.context() as patch:
+        patch.setattr(server.service.models["chat"].batcher.speaker, "room", fail)  # type: ignore[union-attr]
+        status, _, answer = ask(server, "/v1/chat/completions", chat("비밀"))
+        assert status == 500
+        events = ask(server, "/v1/chat/completions", chat("비밀", stream=True))[2]
+        assert "the model failed" in events
+    ask(server, "/v1/chat/completions?q=%EB%B9%84", chat("비밀"))
+    assert "비밀" not in caplog.text + str(answer) + events
+    assert caplog.text.count("RuntimeError at test_app.py") == 2
+    assert "%EB" not in caplog.text
+    assert until(lambda: sum('"tokens"' in r.message for r in caplog.records) == 3)
+    record = [json.loads(r.message) for r in caplog.records if '"tokens"' in r.message][-1]
+    assert (record["path"], record["status"]) == ("/v1/chat/completions", 200)
+    assert record["tokens"] == len(PIPELINES["chat"].answers(["비밀"])[0][0].tokens)
+    assert works(server)
+
+
+def test_several_texts_and_long_texts_are_translated(server: Running) -> None:
+    texts = ["der Hund", "hello", ""]
+    right = PIPELINES["small-de-en"].best(texts)
+    asked = {"source": "de", "target": "en"}
+    assert ask(server, "/translate", {**asked, "q": texts})[2] == {"translatedText": right}
+    sentence = "der Hund, der Hund, hello there."
+    long = " ".join([sentence] * 9)
+    pieces = PIPELINES["small-de-en"].parts(long)
+    assert len(pieces) > 1
+    answer = ask(server, "/translate", {**asked, "q": long})[2]["translatedText"]
+    assert answer == " ".join(PIPELINES["small-de-en"].best(pieces))
+    status, _, answer = ask(server, "/translate", {**asked, "q": "x" * 999})
+    assert (status, "a sentence has more" in answer["error"]) == (400, True)
+
+
+def test_metrics_count_requests_and_tokens(server: Running) -> None:
+    def count(name: str) -> float:
+        page = ask(server, "/metrics")[2]
+        found = re.search(rf"^{re.escape(name)} (\S+)$", page, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    path = "/v1/chat/completions"
+    names = (
+        f'pellucid_requests_total{{path="{path}",status="200"}}',
+        f'pellucid_request_seconds_count{{path="{path}"}}',
+        f'pellucid_first_token_seconds_count{{path="{path}"}}',
+        "pellucid_generated_tokens_total",
+    )
+    before = [count(name) for name in names]
+    ask(server, path, chat("hello", stream=True))
+    after = [count(name) for name in names]
+    tokens = len(PIPELINES["chat"].answers(["hello"])[0][0].tokens)
+    assert [b - a for a, b in zip(before[:3], after[:3], strict=True)] == [1, 1, 1]
+    assert after[3] - before[3] >= tokens
+
+
+def test_the_openapi_document_lists_every_path(server: Running) -> None:
+    status, _, document = ask(server, "/openapi.json")
+    assert status == 200
+    assert {"/v1/chat/completions", "/translate", "/metrics"} <= document["paths"].keys()
+    chat_body = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]
+    schema = chat_body["content"]["application/json"]["schema"]
+    assert schema["required"] == ["model", "messages"]
+    assert schema["properties"]["temperature"]["maximum"] == 2
+
+
+def begun(server: Running, sent: bytes = b"") -> socket.socket:
+    """Open a connection and send some bytes."""
+    opened = socket.create_connection(("127.0.0.1", server.port), 20)
+    opened.sendall(sent)
+    return opened
+
+
+def rest(opened: socket.socket) -> bytes:
+    """Return what comes until the server closes the connection."""
+    received = b""
+    with opened:
+        try:
+            while part := opened.recv(65536):
+                received += part
+        except ConnectionError:
+            pass
+    return received
+
+
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def test_headers_that_come_too_slowly_or_never_end_close_the_connection() -> None:
+    with running(Limits(head_seconds=0.3)) as server:
+        assert rest(begun(server)) == b""
+        assert rest(begun(server, GET)).startswith(b"HTTP/1.1 408")
+        assert rest(begun(server, GET + b"\r\n" + GET)).startswith(b"HTTP/1.1 200")
+    with running(Limits(head=2000)) as server:
+        assert rest(begun(server, GET + b"X: " + b"y" * 3000)).startswith(b"HTTP/1.1 431")
+        assert works(server)
+
+
+def test_the_idlest_connections_make_room_for_others() -> None:
+    with running(Limits(connections=20)) as server:
+        idle = [begun(server, GET) for _ in range(50)]
+        assert works(server)
+        assert until(lambda: len(server.server.server_state.connections) <= 20)
+        assert [rest(opened) for opened in idle[:30]] == [b""] * 30
+        idle[-1].sendall(b"\r\n")
+        assert idle[-1].recv(100).startswith(b"HTTP/1.1 200")
+        for opened in idle[30:]:
+            opened.close()
+
+
+def test_a_client_that_does_not_read_its_answers_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost = threading.Event()
+    forget = Connection.connection_lost
+
+    def noted(connection: Connection, error: Exception | None) -> None:
+        forget(connection, error)
+        lost.set()
+
+    monkeypatch.setattr(Connection, "connection_lost", noted)
+    with running(Limits(seconds=0.1, body_seconds=0.1, read_seconds=0.1)) as server:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", server.port))
+            deaf.sendall((GET.replace(b"/health", b"/openapi.json") + b"\r\n") * 1000)
+            assert lost.wait(20)
+        assert works(server)
+
+
+def test_a_page_of_another_site_may_look_but_not_ask(server: Running) -> None:
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200)):
+        headers = {"Sec-Fetch-Site": site}
+        assert ask(server, "/v1/chat/completions", chat("hello"), **headers)[0] == status
+        assert ask(server, "/view", **headers)[0] == 200  # as when a link is followed
+
+
+def test_head_is_answered_without_a_body(server: Running) -> None:
+    answered = rest(begun(server, b"HEAD" + GET[3:] + b"Connection: close\r\n\r\n"))
+    head, _, body = answered.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    assert body == b""

@@ -1,0 +1,217 @@
+"""Continuous batching: every answer is the one that its input gets alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid import reference
+from pellucid.apps.serve.batcher import Batcher, Job, Waiting
+from pellucid.apps.serve.worker import Worker
+from pellucid.core.batch import Packed
+from pellucid.generation import (
+    Constraints,
+    SampleConfig,
+    SearchConfig,
+    compile_model,
+    sample,
+    search,
+)
+from pellucid.kernels.backend import threads
+from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
+from pellucid.pipelines.causal_lm import Continuing
+
+V = 37
+SHAPE = {"d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 43}
+
+
+def shaken(model: Any) -> Any:
+    noise = np.random.default_rng(0)
+    for parameter in model.parameters():
+        shake = 0.1 * noise.standard_normal(parameter.shape)
+        parameter.data = (parameter.data + shake).astype(np.float32)
+    return model.eval()
+
+
+def answering() -> Any:
+    config = Seq2SeqConfig(**{**SHAPE, "source_vocab_size": V, "target_vocab_size": V})
+    return compile_model(shaken(Seq2Seq(config, seed=3)))
+
+
+def continuing() -> Any:
+    return Continuing(compile_model(shaken(CausalLM(CausalLMConfig(**SHAPE, vocab_size=V), 3))))
+
+
+CONFIGS = (
+    SearchConfig(max_length=19),
+    SampleConfig(max_length=17, seed=5, temperature=1.3, top_k=11),
+    SearchConfig(beam=3, max_length=13),
+    SearchConfig(beam=4, best=2, max_length=11, length_penalty=0.0),
+    SearchConfig(max_length=13, constraints=Constraints(no_repeat_ngram=2)),
+    SampleConfig(max_length=7, seed=6, top_p=0.7, constraints=Constraints(1.2)),
+)
+
+
+def jobs(n: int, **settings: Any) -> list[Job]:
+    draw = np.random.default_rng(1)
+    return [
+        Job(
+            draw.integers(3, V, int(draw.integers(1, 23))).tolist(),
+            CONFIGS[i % len(CONFIGS)],
+            lambda job: None,
+            number=i,
+            **settings,
+        )
+        for i in range(n)
+    ]
+
+
+def alone(speaker: Any, job: Job) -> tuple[int, ...]:
+    source = Packed.of([job.opening], [job.number])
+    if isinstance(job.config, SampleConfig):
+        return sample(speaker, source, job.config)[0]
+    return search(speaker, source, job.config)[0][0].tokens
+
+
+@pytest.mark.parametrize("make", [answering, continuing])
+@pytest.mark.parametrize("processors", ["1", "3"])
+def test_jobs_that_join_at_any_round_get_the_answer_they_get_alone(
+    make: Any, processors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speaker, every, draw = make(), jobs(61), np.random.default_rng(7)
+    monkeypatch.setenv("PELLUCID_THREADS", processors)
+    batcher, left = Batcher(speaker, rows=32), [*every]
+    most = 0
+    while left or not batcher.idle:
+        for _ in range(int(draw.integers(0, 4))):
+            if left:
+                batcher.add(left.pop())
+        batcher.round()
+        most = max(most, sum(lane.rows > 0 for lane in batcher.lanes))
+    assert (most > 1) == (processors == "3")
+    assert all(job.done and job.error is None for job in every)
+    for job in every:
+        assert tuple(job.answer) == alone(speaker, job), job.config
+
+
+def test_a_model_that_is_not_compiled_answers_each_job_as_alone() -> None:
+    with reference():
+        speaker, every = answering(), jobs(7)
+        batcher = Batcher(speaker)
+        for job in every:
+            batcher.add(job)
+        while not batcher.idle:
+            batcher.round()
+        assert [tuple(job.answer) for job in every] == [alone(speaker, job) for job in every]
+
+
+def test_the_state_stays_as_small_as_what_runs() -> None:
+    batcher = Batcher(answering(), rows=16)
+    largest = 0
+    for job in jobs(300):
+        batcher.add(job)
+    while not batcher.idle:
+        batcher.round()
+        for lane in batcher.lanes:
+            for group in lane.groups:
+                largest = max(largest, group.state.cache.used, group.state.memory.used)
+            for one in lane.searches.values():
+                largest = max(largest, one.answering.keys.used, one.answering.memory.used)
+    assert largest < 1200  # without leaving rows out: over 3700
+
+
+def test_a_cancelled_job_leaves_before_the_next_token_and_others_do_not_notice() -> None:
+    speaker = answering()
+    batcher, every = Batcher(speaker), jobs(7)
+    for job in every:
+        batcher.add(job)
+    batcher.round()
+    going = [job for job in every if not job.done]
+    gone = going[0]
+    before = len(gone.answer)
+    gone.cancelled = True
+    while not batcher.idle:
+        batcher.round()
+    assert gone.done
+    assert len(gone.answer) == before
+    for job in every:
+        if job is not gone:
+            assert tuple(job.answer) == alone(speaker, job)
+
+
+def test_a_job_cancelled_while_it_waits_is_never_read() -> None:
+    batcher, (job,) = Batcher(answering()), jobs(1)
+    job.cancelled = True
+    batcher.add(job)
+    assert batcher.round() == 0
+    assert job.done
+    assert batcher.idle
+
+
+def test_an_error_ends_the_jobs_of_its_group_only() -> None:
+    batcher, every = Batcher(answering()), jobs(3)
+    batcher.add(every[0])
+    batcher.round()
+    every[1].opening = [V + 5]
+    batcher.add(every[1])
+    while not batcher.idle:
+        batcher.round()
+    assert isinstance(every[1].error, IndexError)
+    assert every[0].error is None
+    assert tuple(every[0].answer) == alone(batcher.speaker, every[0])
+
+
+def test_an_opening_that_fills_the_positions_has_an_empty_answer() -> None:
+    batcher = Batcher(continuing())
+    job = Job([5] * 43, SearchConfig(), lambda job: None)
+    batcher.add(job)
+    batcher.round()
+    assert (job.done, job.answer, job.finished, job.error) == (True, [], False, None)
+
+
+def test_clients_take_turns() -> None:
+    waiting = Waiting()
+    for name in ["many"] * 5 + ["few"] * 2:
+        waiting.add(Job([5], SearchConfig(), lambda job: None, client=name))
+    order = [waiting.take().client for _ in range(7)]
+    assert order == ["many", "few", "many", "few", "many", "many", "many"]
+
+
+def test_a_newcomer_runs_before_the_next_job_of_a_client_that_has_some_running() -> None:
+    batcher = Batcher(answering(), rows=2)
+    busy = jobs(9, client="busy")
+    for job in busy:
+        batcher.add(job)
+    batcher.round()
+    newcomer = Job([5, 6], SearchConfig(max_length=1), lambda job: None, client="new")
+    batcher.add(newcomer)
+    waited = 0
+    while not newcomer.done:
+        started = sum(bool(job.answer or job.done) for job in busy)
+        batcher.round()
+        waited += 1
+    assert started < len(busy)
+    assert waited <= 20
+
+
+def test_a_model_with_one_lane_is_answered_whichever_thread_wakes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "available", lambda: 3)
+
+    async def ask() -> list[bool]:
+        worker, done = Worker(), []
+        worker.start()
+        for _ in range(6):
+            ticket = worker.submit(batcher, [5, 6], SearchConfig(max_length=2))
+            done.append((await asyncio.wait_for(ticket.end(), 5)).done)
+        worker.stop()
+        return done
+
+    with reference():
+        batcher = Batcher(shaken(Seq2Seq(Seq2SeqConfig(V, V, **SHAPE), seed=3)))
+    assert len(batcher.lanes) == 1
+    assert asyncio.run(ask()) == [True] * 6

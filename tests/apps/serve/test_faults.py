@@ -1,0 +1,68 @@
+"""Malformed requests, a quick part of `benchmarks.serve_faults`: never a 5xx, and it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+from benchmarks.serve_faults import crowd, documented, garbage, good, halves, raw
+from tests.apps.serve.servers import Running, running
+
+from pellucid.apps.serve.limits import Limits
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    limits = Limits(body_seconds=0.5, head_seconds=0.5, connections=200, tokens=20)
+    with running(limits) as server:
+        models = server.service.models
+        server.service.models = {"model": models["chat"], "bert": models["bert"]}
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def answering(server: Running, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """After each test a good request must be answered, and no failure logged."""
+    yield
+    assert apart(good(server.port)) == "200"
+    assert [r.message for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+def apart(work: Coroutine[None, None, T]) -> T:
+    """Run a coroutine on a loop of its own, in a thread: this one's may be a browser's."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def failed(seen: Counter[str]) -> list[str]:
+    return [status for status in seen if status.startswith("5")]
+
+
+def test_cases_of_the_openapi_document(server: Running) -> None:
+    seen = documented(server.port, 60)
+    assert not failed(seen)
+    assert seen["200"]
+    assert seen["400"] > 20
+
+
+def test_garbage(server: Running) -> None:
+    seen = apart(raw(server.port, garbage(400)))
+    assert not failed(seen)
+    assert sum(seen.values()) == 400
+
+
+def test_requests_that_end_in_the_middle_or_come_slowly(server: Running) -> None:
+    seen = apart(halves(server.port, 60, 10))
+    assert not failed(seen)
+    assert seen["408"]
+
+
+def test_more_open_connections_than_there_is_room_for(server: Running) -> None:
+    assert apart(crowd(server.port, 600)) == {"200": 10}

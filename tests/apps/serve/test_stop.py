@@ -1,0 +1,125 @@
+"""The command: its messages, and a stop that answers every accepted request."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+from tests.apps.serve.servers import write
+from tests.small import write_model
+
+from pellucid.apps.cli.main import main
+
+pytestmark = pytest.mark.alone
+
+
+def test_sigterm_lets_every_accepted_request_be_answered(tmp_path: Path) -> None:
+    folder = write(tmp_path / "endless")
+    log = (tmp_path / "log").open("w+", encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pellucid", "serve", str(folder), "--port", "0",
+         "--max-tokens", "4000"],
+        stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        statuses: list[tuple[int, int]] = []
+
+        def ask(n: int) -> None:
+            body = {"model": "endless", "prompt": f"hello {n}", "max_tokens": 1500}
+            request = Request(f"{url}/v1/completions", json.dumps(body).encode())
+            with urlopen(request, timeout=120) as response:
+                answer = json.loads(response.read())
+                statuses.append((response.status, answer["usage"]["completion_tokens"]))
+
+        askers = [threading.Thread(target=ask, args=(n,)) for n in range(8)]
+        for asker in askers:
+            asker.start()
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with urlopen(f"{url}/metrics", timeout=60) as response:
+                if "pellucid_running_rows 8" in response.read().decode():
+                    break
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        for asker in askers:
+            asker.join(120)
+        assert statuses == [(200, 1500)] * 8
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert "every request was answered" in out
+        log.seek(0)
+        assert log.read().count('"/v1/completions", "status": 200') == 8
+    finally:
+        process.kill()
+        process.communicate()
+        log.close()
+
+
+LOADS_FOR_EVER = """
+import sys, time
+from pellucid.apps.cli.main import main
+from pellucid.apps.serve import models
+def load(*_):
+    print("loading", flush=True)
+    time.sleep(600)
+models.load_models = load
+sys.exit(main(["serve", "model", "--port", "0"]))
+"""
+
+
+def test_sigterm_while_models_are_loaded_ends_the_process() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOADS_FOR_EVER],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGTERM
+        assert errors == "pellucid: stopped before its models were loaded\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def failing(*arguments: str | Path) -> int:
+    return main(["serve", *map(str, arguments)])
+
+
+def test_a_port_in_use_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert failing(write_model(tmp_path / "m"), "--port", str(port)) == 1
+    assert f"port {port} of 127.0.0.1 is in use" in capsys.readouterr().err
+
+
+def test_a_wrong_command_is_one_clear_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_model(tmp_path / "one" / "m")
+    assert failing() == 2
+    assert "which model?" in capsys.readouterr().err
+    assert failing(model, write_model(tmp_path / "two" / "m")) == 2
+    assert "two models are named m" in capsys.readouterr().err
+    (tmp_path / "keys").write_text("\n\n")
+    assert failing(model, "--api-keys", tmp_path / "keys", "--port", "0") == 1
+    assert "holds no key" in capsys.readouterr().err
+    (model / "model.safetensors").write_bytes(b"damaged")
+    assert failing(model, "--port", "0") == 1
+    assert "model.safetensors" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert failing(model) == 1
+    assert "needs starlette, uvicorn and httptools: " in capsys.readouterr().err

@@ -1,0 +1,54 @@
+"""The page that users get is what the sources in viewer/ build; its own tests pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+VIEWER = ROOT / "viewer"
+PAGE = ROOT / "src" / "pellucid" / "view" / "page.html"
+
+needs_node = pytest.mark.oracle("node")
+
+
+def run(*command: str, **variables: str) -> None:
+    done = subprocess.run(
+        command,
+        cwd=VIEWER,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_node
+def test_the_committed_page_is_what_the_sources_build(tmp_path: Path) -> None:
+    built = tmp_path / "page.html"
+    run("node", "build.mjs", PELLUCID_PAGE=str(built))
+    same = built.read_bytes() == PAGE.read_bytes()
+    assert same, "run `npm run build` in viewer/ and commit src/pellucid/apps/view/page.html"
+
+
+@needs_node
+def test_the_types_hold() -> None:
+    run("node", "node_modules/typescript/bin/tsc", "--noEmit")
+
+
+@needs_node
+def test_its_own_tests_pass() -> None:
+    run("npm", "test")
+
+
+def test_the_lock_file_names_no_address() -> None:
+    lock = (VIEWER / "package-lock.json").read_text(encoding="utf-8")
+    assert "://" not in lock
+    assert "resolved" not in lock
+    packages = json.loads(lock)["packages"]
+    assert all("integrity" in package for name, package in packages.items() if name)

@@ -1,0 +1,151 @@
+"""The strip of parts and the derivations are what the library computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.apps.view.samples import CONFIG, bert, gpt, shaken
+
+from pellucid import ops
+from pellucid.apps import view
+from pellucid.apps.view.backward import code
+from pellucid.apps.view.page import as_json
+from pellucid.apps.view.record import Part, Record
+from pellucid.models.describe import describe, tensors
+from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.norms import NORMS
+
+SOURCE, TARGET = [5, 6, 7, 5, 9, 4, 3], [4, 12, 8, 6]
+
+
+def seq2seq(**settings: Any) -> Record:
+    model = shaken(replace(CONFIG, **settings), np.float64)
+    return view.attention(model, SOURCE, TARGET).record
+
+
+RECORDS: dict[str, Callable[[], Record]] = {
+    "post": lambda: seq2seq(norm="post"),
+    "pre, RMSNorm, SwiGLU": lambda: seq2seq(
+        norm="pre", norm_type="rms_norm", activation_function="swiglu"
+    ),
+    "more networks": lambda: seq2seq(ffn_before=1, ffn_after=2, activation_function="gelu"),
+    "GPT": lambda: view.attention(gpt(), "가나", "다a").record,
+    "BERT": lambda: view.attention(bert(), "a[MASK]가", None).record,
+    "BERT, no embedding norm": lambda: (
+        view.attention(bert(embedding_norm=False, type_vocab_size=2), "a[MASK]가", None).record
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_parts_follow_from_each_other(name: str) -> None:
+    """Residual steps add up, and rows after the heads are W_O of Z."""
+    record = RECORDS[name]()
+    parts = record.parts
+    for i, part in enumerate(parts):
+        if part.role == "sum":
+            added = [p.rows for p in parts[:i] if p.stack == part.stack and p.rows is not None]
+            np.testing.assert_allclose(part.rows, sum(added), rtol=1e-12)
+        if part.role == "residual":
+            start = next(
+                j for j, p in enumerate(parts)
+                if (p.stack, p.layer, p.block) == (part.stack, part.layer, part.block)
+            )  # fmt: skip
+            np.testing.assert_allclose(part.rows, parts[start - 1].rows + parts[i - 1].rows)
+    widths = {part.rows.shape[1] for part in parts if part.rows is not None}
+    assert len(widths) == 1
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_derivations_match_finite_differences(name: str) -> None:
+    record = RECORDS[name]()
+    assert record.derivations
+    for derivation in record.derivations:
+        for step in derivation.steps:
+            assert step.difference == pytest.approx(step.value, rel=1e-6, abs=1e-9), step
+            if step.terms and not step.rest:
+                assert sum(a * b for a, b in step.terms) == pytest.approx(step.value, rel=1e-9)
+            sizes = [abs(a * b) for a, b in step.terms]
+            assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_derivations_gradient_is_what_the_recorder_kept() -> None:
+    """The input gradient of a norm and a network is the gradient of the rows before it."""
+    record = seq2seq(norm="pre")
+    parts = record.parts
+    by_name = {p.tensors[0][0]: i for i, p in enumerate(parts) if p.tensors}
+    checked = 0
+    for derivation in record.derivations:
+        if derivation.role != "feed_forward":
+            continue
+        before = parts[by_name[derivation.name] - 1]
+        (dx,) = (step.gradient for step in derivation.steps if step.name == "dx")
+        assert before.drows is not None
+        np.testing.assert_allclose(dx, before.drows[derivation.row], rtol=1e-9, atol=1e-15)
+        checked += 1
+    assert checked == 4
+
+
+def test_gradients_of_rows_match_finite_differences_of_the_loss() -> None:
+    """Rows before the output layer: their gradient is that of the whole loss."""
+    record = seq2seq(norm="pre")
+    last, output = record.parts[-2:]
+    model = shaken(replace(CONFIG, norm="pre"), np.float64)
+    weight, bias = (model.state_dict()[name] for name, _, _ in output.tensors)
+    expected = np.array([*TARGET, model.config.eos_token_id])
+
+    def loss(rows: np.ndarray) -> float:
+        logits = rows @ weight.T + bias
+        return float(ops.cross_entropy(logits, expected, reduction="sum")[0])
+
+    assert last.rows is not None
+    assert last.drows is not None
+    assert loss(last.rows) == pytest.approx(record.loss, rel=1e-9)
+    direction = np.random.default_rng(3).standard_normal(last.rows.shape)
+    slope = (loss(last.rows + 1e-6 * direction) - loss(last.rows - 1e-6 * direction)) / 2e-6
+    assert slope == pytest.approx((last.drows * direction).sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_tensor_on_the_way_is_in_the_strip(name: str) -> None:
+    record = RECORDS[name]()
+    shown = {tensor.partition("[")[0] for part in record.parts for tensor, _, _ in part.tensors}
+    if name.startswith("BERT"):
+        model: Any = bert(embedding_norm="no" not in name, type_vocab_size=2 * ("no" in name)).model
+    elif name == "GPT":
+        model = gpt().model
+    else:
+        return
+    assert shown == {tensor.name for tensor in tensors(describe(model))}
+
+
+def test_every_norm_and_activation_shows_the_lines_of_its_backward() -> None:
+    lines = code()
+    for norm in NORMS.values():
+        steps = ("g", "dx", "dweight", *(("dbias",) if norm.has_bias else ()))
+        for step in steps:
+            shown = lines[f"{norm.name}.{step}"]
+            assert {line.function for line in shown} == {f"{norm.name}_backward"}
+            assert shown[-1].text.strip().startswith(f"{step} =")
+    for name in ACTIVATIONS:
+        assert any("return" in line.text for line in lines[f"activation.{name}"])
+
+
+def test_a_row_without_a_gradient_gives_way_to_one_that_has() -> None:
+    record = view.attention(gpt(), "가나다라마", "다a").record
+    last = next(d for d in record.derivations if d.role == "norm" and d.layer is None)
+    part: Part = record.parts[-2]
+    assert part.drows is not None
+    assert part.drows[last.row].any()
+    assert not part.drows[0].any()
+
+
+def test_parts_that_nothing_predicts_from_have_no_derivations() -> None:
+    record = view.attention(bert(head=False), "a가나", None).record
+    assert record.derivations == ()
+    assert [part.role for part in record.parts][-1] == "norm"
+    assert as_json(record)["derivations"] == []

@@ -1,0 +1,78 @@
+"""The page shows a model's numbers, or refuses the model by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.models.whole_model import shake
+
+from pellucid.apps.view.capture import capture_pair
+from pellucid.apps.view.page import as_json
+from pellucid.apps.view.trace import trace_causal_lm, trace_seq2seq, undisturbed
+from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
+from pellucid.models.describe import UnsupportedError
+
+CONFIG = Seq2SeqConfig(
+    17, 19, d_model=12, num_attention_heads=6, ffn_dim=7, encoder_layers=1, decoder_layers=1
+)
+TOGETHER: dict[str, Any] = {
+    "norm": "pre",
+    "norm_type": "rms_norm",
+    "activation_function": "swiglu",
+    "positions": "rotary",
+    "rope_theta": 30.0,
+    "num_key_value_heads": 2,
+    "qk_norm": True,
+    "attention_softcap": 0.7,
+    "sliding_window": 3,
+    "embedding_norm": True,
+    "linear_bias": False,
+}
+DISTANCES: dict[str, Any] = {
+    "positions": "relative",
+    "relative_attention_num_buckets": 6,
+    "relative_attention_max_distance": 5,
+}
+
+
+def test_what_the_page_has_no_place_for_is_refused() -> None:
+    model = CausalLM(CausalLMConfig(vocab_size=17, parallel_blocks=True, norm="pre"))
+    with pytest.raises(UnsupportedError, match=r"the page of attention .* beside = a FeedForward"):
+        trace_causal_lm(model, None, [5, 6], [4], None)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"head_dim": 6},
+        {"linear_bias": False},
+        {"num_key_value_heads": 3},
+        {"attention_softcap": 0.7},
+        {"sliding_window": 2},
+        {"qk_norm": True, "attention_scale": "learned"},
+        {"positions": "rotary"},
+        {"positions": "alibi", "sliding_window": 3},
+        DISTANCES,
+        TOGETHER,
+    ],
+    ids=lambda settings: ", ".join(settings),
+)
+def test_the_page_has_what_weights_and_gradients_are_made_of(settings: dict[str, Any]) -> None:
+    model = Seq2Seq(replace(CONFIG, **settings), dtype=np.float64).eval()
+    shake(model)
+    with undisturbed(model):
+        record = trace_seq2seq(model, None, [5, 6, 7, 8], [4, 8, 5], None)
+        rows = capture_pair(model, [5, 6, 7, 8], [1, 4, 8, 5], [4, 8, 5, 2]).rows
+    values = as_json(record)
+    assert values["off"] < 2e-6
+    assert ("added" in values["maps"][0]) == (settings.get("positions") in ("alibi", "relative"))
+    for m in record.maps:
+        assert m.dqueries is not None
+        assert m.dkeys is not None
+        stack = "encoder" if m.kind == "encoder" else "decoder"
+        block = rows[f"{stack}.layers.0.{int(m.kind == 'cross')}.sublayer"]
+        dx = m.dqueries if m.kind == "cross" else m.dqueries + m.dkeys
+        np.testing.assert_allclose(dx, block.dx, atol=1e-12)

@@ -1,0 +1,308 @@
+"""The whole model on the page, and the backward of its norms, networks and loss, in a browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from tests.apps.view.samples import CONFIG, bert, gpt, shaken, speaking
+
+from pellucid.apps import view
+from pellucid.apps.view import page as page_module
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+Open = Callable[..., "Page"]
+WIDE = {"width": 1400, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def picture() -> view.Picture:
+    return view.attention(speaking(), "가나 b", "나a")
+
+
+@pytest.fixture
+def opened(browser: Browser, picture: view.Picture, tmp_path: Path) -> Iterator[Open]:
+    """Open a picture on the whole model; at the end the console must be empty."""
+    reported: list[str] = []
+    pages = []
+
+    def open_page(other: view.Picture | None = None, **options: Any) -> Page:
+        page = browser.new_page(**{"viewport": WIDE, "locale": "en-US", **options})
+        pages.append(page)
+        page.on("console", lambda message: reported.append(message.text))
+        page.on("pageerror", lambda error: reported.append(str(error)))
+        page.goto((other or picture).save(tmp_path / "whole.html").as_uri())
+        page.locator("#tab-whole").click()
+        settle(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert not reported
+
+
+def settle(page: Page) -> None:
+    """Wait until what was changed has been drawn."""
+    page.evaluate("""() => new Promise(done => requestAnimationFrame(() =>
+        requestAnimationFrame(() => setTimeout(done))))""")
+
+
+def choose(page: Page, number: int) -> str:
+    page.evaluate(f"pellucid.model.choosePart({number})")
+    settle(page)
+    return page.locator("#part-detail").text_content() or ""
+
+
+def close(text: str, x: float) -> bool:
+    """Whether a number on the page is x to the digits that it has."""
+    value = float(text.replace("−", "-"))
+    last = 10.0 ** -(len(text.partition("e")[0].partition(".")[2]))
+    power = float(f"1e{text.partition('e')[2].replace('−', '-') or 0}")
+    return abs(value - x) <= 0.51 * last * power
+
+
+def table_of(page: Page) -> dict[str, list[str]]:
+    """Return the vectors of the detail by their names."""
+    rows = page.locator("#part-detail .strip tr").evaluate_all(
+        "rows => rows.map(r => [r.children[0].textContent,"
+        " [...r.children].slice(1).map(c => c.textContent)])"
+    )
+    found: dict[str, list[str]] = {}
+    for name, cells in rows:
+        found[name] = found.get(name, []) + cells
+    return found
+
+
+def test_every_part_shows_the_numbers_of_the_record(opened: Open, picture: view.Picture) -> None:
+    page = opened()
+    parts = picture.record.parts
+    tokens = page.evaluate("pellucid.model.tokens")
+    checked = 0
+    for number, part in enumerate(parts):
+        if part.rows is None:
+            continue
+        choose(page, number)
+        tokens = page.evaluate("pellucid.model.tokens")
+        row = part.rows[tokens[part.side]]
+        shown = table_of(page)
+        assert len(shown["out"]) == len(row), part
+        assert all(map(close, shown["out"], row)), part
+        if part.drows is not None:
+            gradient = part.drows[tokens[part.side]]
+            assert all(map(close, shown["∂L/∂·"], gradient)), part
+        norm = page.locator(".part[aria-pressed=true] .length").text_content() or ""
+        assert close(norm.removeprefix("‖·‖ "), float(np.linalg.norm(row))), part
+        checked += 1
+    assert checked > 30
+
+
+def test_a_residual_step_is_the_sum_of_what_is_shown(opened: Open, picture: view.Picture) -> None:
+    page = opened()
+    for number, part in enumerate(picture.record.parts):
+        if part.role == "residual":
+            choose(page, number)
+            x, y, total = (
+                np.array([float(c.replace("−", "-")) for c in table_of(page)[name]])
+                for name in ("x", "+ y", "out")
+            )
+            np.testing.assert_allclose(x + y, total, atol=2e-3)
+
+
+def test_parts_of_attention_show_the_map(opened: Open, picture: view.Picture) -> None:
+    page = opened()
+    record = picture.record
+    for number, part in enumerate(record.parts):
+        if part.role != "softmax":
+            continue
+        choose(page, number)
+        state = page.evaluate("pellucid.model.state")
+        m = next(m for m in record.maps if m.name == part.map)
+        assert (state["kind"], state["layer"]) == (m.kind, m.layer - 1)
+        weights = sorted(m.probabilities[state["head"], state["query"]], reverse=True)
+        shown = page.locator("#part-detail .candidates .p").all_text_contents()
+        assert shown
+        assert all(map(close, shown, weights))
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"norm_type": "rms_norm", "activation_function": "swiglu"}, ("RMSNorm", "SwiGLU")),
+        ({"norm": "post", "positions": "rotary", "d_model": 12}, ("LayerNorm", "ReLU")),
+    ],
+)
+def test_names_and_shapes_are_those_of_the_description(
+    opened: Open, settings: dict[str, Any], names: tuple[str, str]
+) -> None:
+    model = shaken(replace(CONFIG, **settings))
+    picture = view.attention(model, [5, 6, 7], [4, 8])
+    page = opened(picture)
+    text = page.locator("#panel-whole").text_content() or ""
+    for name in names:
+        assert name in text
+    parts = picture.record.parts
+    for number, part in enumerate(parts):
+        shown = choose(page, number)
+        letters = ", ".join(letter for letter, _ in part.shape)
+        assert f"({letters}) = {' × '.join(str(n) for _, n in part.shape)}" in shown
+        for name, shape, _ in part.tensors:
+            assert f"{name} ({', '.join(map(str, shape))})" in shown
+        if part.role == "positions" and part.kind == "rotary":
+            assert "nothing is added here" in shown
+
+
+@pytest.mark.parametrize("make", [gpt, bert])
+def test_a_single_stack_has_its_own_strip(opened: Open, make: Callable[[], Any]) -> None:
+    picture = view.attention(make(), "a[MASK]가")
+    page = opened(picture)
+    stacks = page.locator(".stack > h3").all_text_contents()
+    assert stacks == (["Decoder"] if make is gpt else ["Encoder"])
+    roles = [part.role for part in picture.record.parts]
+    assert roles[-1] == "output"
+    choose(page, len(roles) - 1)
+    step = picture.record.steps[0]
+    page.evaluate(f"pellucid.model.chooseToken('{picture.record.parts[0].side}', {step.place})")
+    settle(page)
+    assert f"“{step.label.text}”" in (page.locator("#part-detail").text_content() or "")
+
+
+def test_layers_fold_and_tokens_are_chosen_by_keyboard(opened: Open) -> None:
+    page = opened()
+    layer = page.get_by_role("button", name="Layer 1").first
+    assert layer.get_attribute("aria-expanded") == "false"
+    layer.focus()
+    page.keyboard.press("Enter")
+    assert layer.get_attribute("aria-expanded") == "true"
+    part = page.locator(".part.feed_forward").first
+    part.focus()
+    page.keyboard.press("Enter")
+    settle(page)
+    assert part.get_attribute("aria-pressed") == "true"
+    before = part.locator(".length").text_content()
+    tokens = page.get_by_role("listbox", name="Tokens of the encoder")
+    tokens.locator("[aria-selected=true]").focus()
+    at = page.evaluate("pellucid.model.tokens.source")
+    page.keyboard.press("ArrowLeft" if at else "ArrowRight")
+    settle(page)
+    assert page.evaluate("pellucid.model.tokens.source") != at
+    assert part.locator(".length").text_content() != before
+    assert page.evaluate("document.activeElement.getAttribute('aria-selected')") == "true"
+
+
+def test_rows_that_are_left_out_are_named(
+    opened: Open, picture: view.Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "ROWS", 1)
+    page = opened()
+    kept = page.evaluate("pellucid.record.kept")
+    assert {side: len(tokens) for side, tokens in kept.items()} == {"source": 1, "target": 1}
+    number = next(i for i, p in enumerate(picture.record.parts) if p.role == "feed_forward")
+    assert "out" in choose(page, number)
+    other = 0 if kept["source"] != [0] else 1
+    page.evaluate(f"pellucid.model.chooseToken('source', {other})")
+    settle(page)
+    shown = page.locator("#part-detail").text_content() or ""
+    assert f"these tokens only: {kept['source'][0] + 1}" in shown
+    row = picture.record.parts[number].rows
+    assert row is not None
+    assert any(
+        close(number, float(np.linalg.norm(row[other])))
+        for number in re.findall(r"[\d.]+(?:e−?\d+)?$", page.locator(
+            "#part-detail .forward p").text_content() or "")
+    )  # fmt: skip
+
+
+def test_backward_of_norms_networks_and_the_loss(opened: Open, picture: view.Picture) -> None:
+    page = opened()
+    derivations = picture.record.derivations
+    assert {one.role for one in derivations} == {"norm", "feed_forward", "output"}
+    for number, derivation in enumerate(derivations):
+        page.evaluate(f"pellucid.model.store.set({{tab: 'backward', through: {number}}})")
+        settle(page)
+        for step in derivation.steps:
+            card = page.locator(f"[data-through='{derivation.role}.{step.name}']")
+            formula, difference = card.locator(".value").all_text_contents()
+            by_hand = formula.rpartition(" = ")[2]
+            assert close(by_hand, step.value)
+            assert close(difference.rpartition(" ")[2], step.difference)
+            assert step.difference == pytest.approx(step.value, rel=1e-5, abs=1e-9)
+            assert card.locator(".equation").is_visible()
+            assert "pellucid/ops/" in (card.locator(".code").first.text_content() or "")
+
+
+def test_backward_is_reached_from_the_strip_and_by_its_buttons(
+    opened: Open, picture: view.Picture
+) -> None:
+    page = opened()
+    number = next(i for i, p in enumerate(picture.record.parts) if p.role == "feed_forward")
+    choose(page, number)
+    page.get_by_role("button", name="Backward →").click()
+    settle(page)
+    assert "encoder.layers.0" in (page.locator("#panel-backward").text_content() or "")
+    group = page.get_by_role("group", name="Backward through")
+    for name, heading in (("Norm", "LayerNorm"), ("Loss", "Logits"), ("Attention", None)):
+        group.get_by_role("button", name=name).click()
+        settle(page)
+        shown = page.locator("#panel-backward h2:visible").first.text_content() or ""
+        assert shown.startswith(heading or "Cross-attention")
+
+
+def states(picture: view.Picture) -> list[str]:
+    """A part with rows, one of attention, the last; every kind of derivation."""
+    roles = [one.role for one in picture.record.parts]
+    derivations = [one.role for one in picture.record.derivations]
+    return [
+        *(f"{{tab: 'whole', part: {roles.index(role)}}}" for role in ("sum", "softmax", "output")),
+        *(
+            f"{{tab: 'backward', through: {derivations.index(role)}}}"
+            for role in ("norm", "feed_forward", "output")
+        ),
+    ]
+
+
+@pytest.mark.parametrize("width", [380, 800, 1400])
+def test_nothing_is_wider_than_the_screen(opened: Open, width: int, picture: view.Picture) -> None:
+    page = opened(viewport={"width": width, "height": 900})
+    for state in states(picture):
+        page.evaluate(f"pellucid.model.store.set({state})")
+        settle(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, state
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(380, "dark"), (1400, "light")])
+def test_axe_finds_no_serious_violation(
+    opened: Open, axe: str, width: int, scheme: str, picture: view.Picture
+) -> None:
+    page = opened(color_scheme=scheme, viewport={"width": width, "height": 900})
+    page.evaluate(axe)
+    for state in states(picture):
+        page.evaluate(f"pellucid.model.store.set({state})")
+        settle(page)
+        found = page.evaluate("axe.run()")["violations"]
+        serious = [
+            (violation["id"], [node["html"] for node in violation["nodes"]])
+            for violation in found
+            if violation["impact"] in ("serious", "critical")
+        ]
+        assert not serious, state
+
+
+def test_korean_has_every_name(opened: Open, picture: view.Picture) -> None:
+    page = opened(locale="ko-KR")
+    assert "모델 전체" in (page.locator("#panel-whole").text_content() or "")
+    assert not re.search("undefined|NaN", page.locator("#app").text_content() or "")
+    roles = [part.role for part in picture.record.parts]
+    for role in set(roles):
+        assert not re.search("undefined|NaN", choose(page, roles.index(role))), role
+    for number in range(0, len(picture.record.derivations), 3):
+        page.evaluate(f"pellucid.model.store.set({{tab: 'backward', through: {number}}})")
+        settle(page)
+        assert "유한 차분" in (page.locator("#panel-backward").text_content() or "")
