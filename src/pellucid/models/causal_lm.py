@@ -16,7 +16,6 @@ from pellucid.models.layers import EncoderLayer, drop_layers, norm_of, share_rel
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.models.state import State, decode_step
 from pellucid.nn.module import Forward, single_use
-from pellucid.nn.recorder import Recorder
 
 
 class CausalLM(nn.Module):
@@ -56,7 +55,6 @@ class CausalLM(nn.Module):
         self,
         text: Packed,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
         cache: nn.Cache | None = None,
         inference: bool = False,
     ) -> Forward:
@@ -76,7 +74,6 @@ class CausalLM(nn.Module):
                 cu_seqlens=text.cu_seqlens,
                 causal=True,
                 rng=sites[1],
-                recorder=recorder,
                 cache=cache,
                 inference=inference,
                 path="decoder",
@@ -89,11 +86,9 @@ class CausalLM(nn.Module):
 
         return rows, backward
 
-    def forward(
-        self, text: Packed, *, rng: Rng | None = None, recorder: Recorder | None = None
-    ) -> Forward:
+    def forward(self, text: Packed, *, rng: Rng | None = None) -> Forward:
         """Return (logits (T, V) of the token after each, backward)."""
-        rows, rows_backward = self.rows(text, rng, recorder)
+        rows, rows_backward = self.rows(text, rng)
         logits, output_backward = self.output.forward(rows)
 
         @single_use
@@ -107,7 +102,6 @@ class CausalLM(nn.Module):
         batch: Batch,
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
-        recorder: Recorder | None = None,
         r_drop: float = 0.0,
         z_loss: float = 0.0,
     ) -> tuple[LossSum, Callable[[float], None]]:
@@ -120,7 +114,7 @@ class CausalLM(nn.Module):
         """
         read = batch.twice() if r_drop else batch
         text = read.source.followed_by(read.target.without_last())
-        rows, rows_backward = self.rows(text, rng, recorder)
+        rows, rows_backward = self.rows(text, rng)
         sources = host.repeat(read.source.lengths, text.lengths)
         asked = host.flatnonzero(text.positions >= sources)
         wanted = batch.target.without_first().tokens

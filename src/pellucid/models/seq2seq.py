@@ -24,7 +24,6 @@ from pellucid.models.state import State, decode_step
 from pellucid.nn.init import xavier_uniform
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
-from pellucid.nn.recorder import Recorder
 
 
 class Seq2Seq(nn.Module):
@@ -81,7 +80,6 @@ class Seq2Seq(nn.Module):
         self,
         batch: Batch,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
         inference: bool = False,
     ) -> Forward:
         """Return (rows (T, E) that predict the target, backward).
@@ -101,7 +99,6 @@ class Seq2Seq(nn.Module):
             nn.Context(
                 cu_seqlens=source.cu_seqlens,
                 rng=sites[2],
-                recorder=recorder,
                 inference=inference,
                 path="encoder",
             ),
@@ -116,7 +113,6 @@ class Seq2Seq(nn.Module):
                 causal=True,
                 memory=nn.Memory(memory, source.cu_seqlens),
                 rng=sites[3],
-                recorder=recorder,
                 inference=inference,
                 path="decoder",
             ),
@@ -136,7 +132,6 @@ class Seq2Seq(nn.Module):
         batch: Batch,
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
-        recorder: Recorder | None = None,
         r_drop: float = 0.0,
         z_loss: float = 0.0,
     ) -> tuple[LossSum, Callable[[float], None]]:
@@ -148,7 +143,7 @@ class Seq2Seq(nn.Module):
         z_loss: λ of `ops.cross_entropy`.
         """
         read = batch.twice() if r_drop else batch
-        rows, rows_backward = self.decode_rows(read, rng, recorder)
+        rows, rows_backward = self.decode_rows(read, rng)
         wanted = batch.target.without_first().tokens
         loss, loss_backward = output_loss(
             self.output, rows, wanted, label_smoothing, r_drop, z_loss

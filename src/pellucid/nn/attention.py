@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +20,8 @@ from pellucid.core.array import (
 )
 from pellucid.core.batch import followed, one_length, pad_rows
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import check_gradient, dispatch
+from pellucid.core.vjp import Call, Result, Run, check_gradient, joined, observing
+from pellucid.kernels import dispatch
 from pellucid.nn.arrange import Arrangement, check_attention_inputs
 from pellucid.nn.context import Context, KeysValues, cached_mask
 from pellucid.nn.function import active_dropout, check_finite, check_probability
@@ -27,7 +29,6 @@ from pellucid.nn.init import constant, normal, xavier_normal, xavier_uniform, ze
 from pellucid.nn.layers import Linear, Norm
 from pellucid.nn.masks import both, combine, with_free_keys
 from pellucid.nn.module import Forward, Module, Parameter, single_use
-from pellucid.nn.recorder import Recorder, record
 from pellucid.nn.variant import PAPER, Variant, distances
 from pellucid.ops.attention import score_gradient
 
@@ -185,7 +186,7 @@ class MultiheadAttention(Module):
         """
         return Projections(*(self._rows_of(i, i + 1) for i in range(3)))
 
-    def _project(self, *inputs: Array) -> tuple[Heads, Backward]:
+    def _project(self, path: str, *inputs: Array) -> tuple[Heads, Backward]:
         """Return q, k and v, heads apart, of (x,), of (x, memory) or of (query, key, value) rows.
 
         One product makes all that one input gives. `backward(dq, dk, dv)` returns the inputs'
@@ -195,7 +196,7 @@ class MultiheadAttention(Module):
         spans = {1: [(0, 3)], 2: [(0, 1), (1, 3)], 3: [(0, 1), (1, 2), (2, 3)]}[len(inputs)]
         parts, backwards = [], []
         for x, (first, end) in zip(inputs, spans, strict=True):
-            y, back = dispatch(ops.linear, x, *self._rows_of(first, end))
+            y, back = dispatch(ops.linear, x, *self._rows_of(first, end), path=path)
             xp, begin = namespace(y), ends[first]
             for i in range(first, end):
                 part = y[:, ends[i] - begin : ends[i + 1] - begin]
@@ -226,7 +227,7 @@ class MultiheadAttention(Module):
         another width than embed_dim.
         """
         self._check_packed()
-        (q, k, v), project_backward = self._project(x)
+        (q, k, v), project_backward = self._project(context.path, x)
         q, k, norm_backward = self._normed(q, k)
         q, k, rotate_backward = self._rotated(q, k, context)
         cu_k, mask, causal = context.cu_seqlens, context.mask, context.causal
@@ -247,9 +248,7 @@ class MultiheadAttention(Module):
             if context.cache is not None:
                 raise RuntimeError("a run with a cache keeps nothing for a backward; use no cache")
             dq, dk, dv = attend_backward(dy)
-            heads = *norm_backward(*rotate_backward(dq, dk)), dv
-            _keep_gradients(context, heads)
-            return project_backward(*heads)[0], None
+            return project_backward(*norm_backward(*rotate_backward(dq, dk)), dv)[0], None
 
         return y, backward
 
@@ -264,13 +263,13 @@ class MultiheadAttention(Module):
             raise ValueError("cross-attention needs context.memory, the rows to attend to")
         kept = None if cache is None else cache.layers.get(context.path)
         if kept is None:
-            (q, k, v), project_backward = self._project(x, memory.rows)
+            (q, k, v), project_backward = self._project(context.path, x, memory.rows)
             q, k, norm_backward = self._normed(q, k)
             heads = q, k, v
             if cache is not None:
                 cache.append(context.path, KeysValues(k, v, memory.cu_seqlens))
         else:
-            q, _ = dispatch(ops.linear, x, *self._rows_of(0, 1))
+            q, _ = dispatch(ops.linear, x, *self._rows_of(0, 1), path=context.path)
             q = namespace(q).reshape(q, (q.shape[0], self.num_heads, self.head_dim))
             heads = self._normed(q, kept.k[:0])[0], kept.k, kept.v
         attended = heads, memory.cu_seqlens, memory.mask, memory.causal
@@ -279,9 +278,7 @@ class MultiheadAttention(Module):
         @single_use
         def backward(dy: Array) -> Any:
             dq, dk, dv = attend_backward(dy)
-            heads = *norm_backward(dq, dk), dv
-            _keep_gradients(context, heads)
-            return project_backward(*heads)
+            return project_backward(*norm_backward(dq, dk), dv)
 
         return y, backward
 
@@ -301,8 +298,8 @@ class MultiheadAttention(Module):
         the mask.
         """
         q, k, v = heads
-        unscaled, cu_q = q, context.cu_seqlens
-        q, scale_backward = self._scaled(q)
+        cu_q = context.cu_seqlens
+        q, scale_backward = self._scaled(q, context.path)
         extra = self._extra_keys
         if extra:
             lengths = host.diff(cu_q), host.diff(cu_k)
@@ -320,29 +317,24 @@ class MultiheadAttention(Module):
         if self.variant.softcap is not None:
             options["softcap"] = self.variant.softcap
         k, v, share_backward = self._shared(k, v)
-        weights, seen, recorder = None, None, context.recorder
-        # only the page itself has the probabilities and the gradient of a mask
-        if need_weights or recorder is not None or bias_backward is not None:
-            z, saved = ops.packed_attention(q, k, v, cu_q, cu_k, **options)
-            z_backward: Backward = partial(_page_backward, saved)
-            weights = saved.attention.weights
-            if recorder is not None:
-                before = None
-                if self.head_scale is not None:
-                    before = _padded_heads(unscaled, cu_q), self.head_scale.data + 0.0
-                seen = record(recorder, context.path, saved.attention, causal, before)
-        else:
-            z, z_backward = dispatch(ops.packed_attention, q, k, v, cu_q, cu_k, **options)
-        xp = namespace(z)
-        y, out_backward = self.out_proj.forward(xp.reshape(z, (z.shape[0], self.width)))
+        kept: list[Any] = []
+        # only the reference op has the probabilities and the gradient of a mask
+        looking = need_weights or bias_backward is not None
+        with observing(partial(_keep, kept)) if looking else nullcontext():
+            z, z_backward = dispatch(
+                ops.packed_attention, q, k, v, cu_q, cu_k, path=context.path, **options
+            )
+        xp, weights = namespace(z), kept[0].weights if kept else None
+        y, out_backward = self.out_proj.run(
+            xp.reshape(z, (z.shape[0], self.width)), joined(context.path, "out_proj")
+        )
 
         def backward(dy: Array, dweights: Array | None = None) -> Heads:
+            check_gradient(dy, y.shape)
             dz = xp.reshape(out_backward(dy), z.shape)
             also = () if dweights is None else (dweights,)
-            if seen is not None:
-                seen.take_gradients(_padded_heads(dz, cu_q), saved.attention, *also)
             if bias_backward is not None:
-                bias_backward(score_gradient(_padded_heads(dz, cu_q), saved.attention, *also)[1])
+                bias_backward(score_gradient(_padded_heads(dz, cu_q), kept[0], *also)[1])
             dq, dk, dv = z_backward(dz, *also)
             dk, dv = share_backward(dk, dv)
             if extra:
@@ -404,12 +396,12 @@ class MultiheadAttention(Module):
         (k, k_backward), (v, v_backward) = (dispatch(ops.share_heads, x, times) for x in (k, v))
         return k, v, lambda dk, dv: (k_backward(dk), v_backward(dv))
 
-    def _scaled(self, q: Array) -> tuple[Array, Backward]:
+    def _scaled(self, q: Array, path: str) -> tuple[Array, Backward]:
         """Put a learned scale into the queries (T, H, D)."""
         if self.head_scale is None:
             return q, lambda dq: dq
         parameter = self.head_scale
-        y, back = dispatch(ops.head_scale, q, parameter.data)
+        y, back = dispatch(ops.head_scale, q, parameter.data, path=path)
 
         def backward(dy: Array) -> Array:
             dq, dscale = back(dy)
@@ -474,7 +466,6 @@ class MultiheadAttention(Module):
         is_causal: bool = False,
         *,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
     ) -> Forward:
         """Attend. query (L, N, E), key (S, N, kdim), value (S, N, vdim); batch first if so built;
         without N for one sequence alone.
@@ -492,9 +483,9 @@ class MultiheadAttention(Module):
         sizes = here.batch, self.num_heads, here.length, there.length
         mask = combine(attn_mask, key_padding_mask, *sizes, host_dtype(query))
         rng = here.rng(rng) if self.training and self.dropout else None
-        context = Context(cu_seqlens=here.cu_seqlens, rng=rng, recorder=recorder)
+        context = Context(cu_seqlens=here.cu_seqlens, rng=rng)
         rows = here.rows(query), there.rows(key), there.rows(value)
-        heads, project_backward = self._project(*rows)
+        heads, project_backward = self._project("", *rows)
         attended = heads, there.cu_seqlens, like_mask(mask, query), is_causal
         (y, kept), attend_backward = self._attend(*attended, context, need_weights)
         weights: Array | None = None
@@ -526,19 +517,17 @@ class MultiheadAttention(Module):
         return (here.undo(y), weights), backward
 
 
-def _keep_gradients(context: Context, heads: Heads) -> None:
-    """Record the gradients of what the projections returned."""
-    if context.recorder is not None:
-        context.recorder.map_of(context.path).dprojections = heads
+def _keep(kept: list[Any], call: Call, run: Run) -> Result:
+    """Observe an attention: keep what the reference op saves."""
+    call.keep = True
+    result = run(call)
+    kept.append(call.saved.attention)
+    return result
 
 
 def both_as_they_are(dq: Array, dk: Array) -> tuple[Array, Array]:
     """Return the two gradients: the backward of a step that was not taken."""
     return dq, dk
-
-
-def _page_backward(saved: Any, dz: Array, dweights: Array | None = None) -> Heads:
-    return ops.packed_attention_backward(dz, saved, dweights)
 
 
 def _padded_heads(x: Array, cu_seqlens: Array) -> Array:
