@@ -90,13 +90,13 @@ def test_attention_over_its_projections_needs_no_learned_scale(scale: Any) -> No
     weights, biases = zip(*projections(block.sublayer, model.state_dict()), strict=True)
     own = model.decoder.layers[0].self_attn
     copy = nn.MultiheadAttention(
-        own.embed_dim, own.num_heads, scale=block.sublayer.scale, dtype=np.float64
+        own.config.embed_dim, own.config.num_heads, scale=block.sublayer.scale, dtype=np.float64
     )
     state = own.state_dict()
     state.pop("head_scale", None)
     stacked = {"in_proj_weight": np.concatenate(weights), "in_proj_bias": np.concatenate(biases)}
     copy.load_state_dict(state | stacked)
-    x = generator.standard_normal((5, own.embed_dim))
+    x = generator.standard_normal((5, own.config.embed_dim))
     context = nn.Context(cu_seqlens=np.array([0, 5]))
     np.testing.assert_allclose(copy.run(x, context)[0], own.run(x, context)[0], rtol=1e-12)
 

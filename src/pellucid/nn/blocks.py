@@ -15,12 +15,13 @@ from pellucid.core.rng import Rng
 from pellucid.core.vjp import Pair, check_gradient, joined, part
 from pellucid.kernels import dispatch
 from pellucid.nn import functional
-from pellucid.nn.attention import MultiheadAttention
+from pellucid.nn.attention import Attention
 from pellucid.nn.context import Context
 from pellucid.nn.differences import rule
 from pellucid.nn.function import Function, active_dropout
 from pellucid.nn.layers import Dropout, Linear, Norm
 from pellucid.nn.module import Forward, Module, single_use
+from pellucid.nn.multihead_attention import MultiheadAttention
 from pellucid.ops.activations import ACTIVATIONS
 
 Sublayer = Callable[[Array, Context], tuple[Array, Callable[[Array], tuple[Array, Array | None]]]]
@@ -199,6 +200,8 @@ class TransformerLayer(Module):
     """What encoder and decoder layers share: self-attention and a feed-forward network."""
 
     activation: str | Module
+    self_attn: Attention
+    multihead_attn: Attention
 
     def __init__(
         self,

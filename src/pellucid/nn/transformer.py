@@ -15,7 +15,7 @@ from pellucid.core.rng import Rng, keep_mask
 from pellucid.core.vjp import check_gradient, inside, joined, part
 from pellucid.nn import functional, masks
 from pellucid.nn.arrange import Arrangement, check_attention_inputs
-from pellucid.nn.attention import MultiheadAttention, like_mask
+from pellucid.nn.attention import like_mask
 from pellucid.nn.blocks import Block, TransformerLayer, as_activation, dropout_of, unwind
 from pellucid.nn.context import Context, Memory
 from pellucid.nn.differences import rule
@@ -306,10 +306,9 @@ def _run_padded(
     """
     batch_first = layer is not None and layer.batch_first
     if layer is not None:
-        mha = layer.self_attn
-        _check(mha, x, x)
+        _check(layer, x, x)
         if memory is not None:
-            _check(mha, x, memory)
+            _check(layer, x, memory)
     here = Arrangement.of(x, batch_first)
     there, seen = here, None
     if memory is not None and other is not None:
@@ -337,9 +336,9 @@ def _run_padded(
     return here.undo(y), backward
 
 
-def _check(mha: MultiheadAttention, query: Array, key: Array) -> None:
-    width = (mha.embed_dim,) * 3
-    check_attention_inputs(query, key, key, width, mha.batch_first)
+def _check(layer: TransformerLayer, query: Array, key: Array) -> None:
+    width = (layer.self_attn.config.embed_dim,) * 3
+    check_attention_inputs(query, key, key, width, layer.batch_first)
 
 
 def _combined(
@@ -347,7 +346,7 @@ def _combined(
 ) -> Array | None:
     if layer is None:
         return None
-    sizes = here.batch, layer.self_attn.num_heads, here.length, there.length
+    sizes = here.batch, layer.self_attn.config.num_heads, here.length, there.length
     return like_mask(masks.combine(given[0], given[1], *sizes, host_dtype(x)), x)
 
 
