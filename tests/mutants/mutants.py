@@ -107,8 +107,8 @@ MUTANTS = (
     Mutant(
         "cross-attention reads its values from the decoder: the future leaks",
         "nn/attention.py",
-        "            (q, k, v), heads_backward = self.heads(context, (x, 0, 1), (memory.rows, 1, 3))\n",
-        "            (q, k, v), heads_backward = self.heads(context, (x, 0, 1), (memory.rows, 1, 3))\n"
+        "heads_backward = self.heads(context, (x, 0, 1), (memory.rows, 1, 3))\n",
+        "heads_backward = self.heads(context, (x, 0, 1), (memory.rows, 1, 3))\n"
         "            v = self.heads(context, (x, 0, 3))[0][2][: len(v)]\n",
         "test_masks.py: later_target",
     ),
