@@ -291,7 +291,7 @@ def test_first_values_depend_on_the_name_alone() -> None:
 def test_a_pickled_module_is_small_and_computes_the_same(module: nn.Module) -> None:
     pickled = pickle.dumps(module)
     weights = sum(value.nbytes for value in module.state_dict().values())
-    assert len(pickled) < weights + 400 * (len(list(module.modules())) + 2)
+    assert len(pickled) < weights + 500 * (len(list(module.modules())) + 2)
     copied = pickle.loads(pickled)
     for name, value in module.state_dict().items():
         np.testing.assert_array_equal(copied.state_dict()[name], value)

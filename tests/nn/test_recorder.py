@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from pellucid import Rng, nn, ops
 from pellucid.core.vjp import Call, Result, Run, observing
 
 N, L, S, E, H = 2, 3, 5, 6, 2
-packed_attention = sys.modules["pellucid.ops.packed_attention"]  # the page, not its function
+packed_attention = import_module("pellucid.ops.packed_attention")  # the page, not its function
 NAMES = [
     "encoder.layers.0.self_attn",
     "encoder.layers.1.self_attn",
