@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tomli_w
 
 import pellucid
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text
+from pellucid.core.settings import to_mapping
 from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import Splits, TextPair
 from pellucid.generation import SearchConfig
@@ -225,18 +224,25 @@ def test_the_card_says_whose_work_a_corpus_is(tmp_path: Path) -> None:
     assert find_corpus("multi30k-de-en").citation in written
 
 
-def test_a_run_that_wrote_fewer_settings_had_their_defaults(data: Path, tmp_path: Path) -> None:
+def test_a_run_that_wrote_fewer_settings_had_their_defaults(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """0.1.0 left out some settings that had their default."""
-    run = tmp_path / "run"
-    train_run(settings(data), run)
-    for file in run.rglob("config.toml"):
-        written = tomllib.loads(file.read_text(encoding="utf-8"))
+
+    def fewer(config: RunConfig) -> dict[str, Any]:
+        written = to_mapping(config)
         for name in ("model_type", "norm_type", "qk_norm"):
             del written["model"][name]
-        file.write_text(tomli_w.dumps(written), encoding="utf-8")
+        return written
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as before:
+        before.setattr("pellucid.training.experiment._settings", fewer)
+        train_run(settings(data), run)
+    assert "norm_type" not in (read_settings(run) or {})["model"]
     other = replace(settings(data).model, norm_type="rms_norm")
     with pytest.raises(UserError, match=r"model\.norm_type: layer_norm -> rms_norm\n"):
-        go_on(run, model=other)
+        train_run(replace(load_recipe(str(run)), model=other), run, resume=True)
     train_run(load_recipe(str(run)), run, resume=True)
 
 

@@ -327,7 +327,7 @@ def check_resumed(
     path: Path,
     made_with: Mapping[str, Any],
     settings: Mapping[str, Any],
-    defaults: Mapping[str, Any],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Raise `UserError` for settings that are not those of a run's checkpoint.
 
