@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         linear_cross_entropy,
         linear_cross_entropy_backward,
     )
-    from pellucid.ops.linear_r_drop import linear_r_drop, linear_r_drop_backward
     from pellucid.ops.packed_attention import packed_attention, packed_attention_backward
     from pellucid.ops.relative_buckets import relative_buckets
     from pellucid.ops.relu import relu, relu_backward
@@ -70,8 +69,6 @@ __all__ = [
     "linear_backward",
     "linear_cross_entropy",
     "linear_cross_entropy_backward",
-    "linear_r_drop",
-    "linear_r_drop_backward",
     "log_softmax",
     "log_softmax_backward",
     "packed_attention",

@@ -29,7 +29,6 @@ def kernel(call: Call) -> Result | Declined:
         and target.dtype == torch.int64
         and target.device == x.device
         and 0.0 <= call.label_smoothing <= 1.0
-        and 0.0 <= call.z_loss < float("inf")
     ):
         return Declined(NOT_TENSORS)
     if target.device.type == "cpu":
@@ -38,7 +37,7 @@ def kernel(call: Call) -> Result | Declined:
             return Declined(NOT_TENSORS)
 
     loss, dx, dweight, dbias = _with_gradients(
-        x, weight, bias, target, call.ignore_index, call.label_smoothing, call.z_loss
+        x, weight, bias, target, call.ignore_index, call.label_smoothing
     )
 
     def backward(dloss: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -56,7 +55,6 @@ def _with_gradients(
     target: Tensor,
     ignored: int,
     smoothing: float,
-    z_loss: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the summed loss, and dx, dweight, dbias for a loss gradient of 1."""
     rows, vocabulary, dtype = len(x), len(weight), wide(x.dtype)
@@ -81,10 +79,6 @@ def _with_gradients(
         loss = loss - torch.where(kept, right, 0).sum()
 
         dlogits = log_p.exp_()
-        if z_loss:
-            log_z = torch.logsumexp(logits, -1)
-            loss = loss + z_loss * torch.where(kept, log_z * log_z, 0).sum()
-            dlogits.mul_(1.0 + 2.0 * z_loss * log_z[:, None])
         if smoothing:
             dlogits.sub_(smoothing / vocabulary)
         dlogits.scatter_add_(1, chosen, torch.full_like(counts, smoothing - 1.0))
