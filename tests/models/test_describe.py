@@ -73,10 +73,11 @@ def test_settings_are_those_of_the_modules(kind: Any, config: Any) -> None:
             assert record.sublayer.dropout == layer.dropout.p
         else:
             name = record.sublayer.out_proj.weight.name.removesuffix(".out_proj.weight")
-            mha = modules[name]
-            assert (record.sublayer.heads, record.sublayer.scale) == (mha.num_heads, mha.scale)
-            assert record.sublayer.head_width == mha.head_dim
-            assert record.sublayer.dropout == mha.dropout
+            own = modules[name].config
+            scale = 1.0 if own.scale == "learned" else own.scale
+            assert (record.sublayer.heads, record.sublayer.scale) == (own.num_heads, scale)
+            assert record.sublayer.head_width == own.head_width
+            assert record.sublayer.dropout == own.dropout
 
 
 @pytest.mark.parametrize("scale", ["sqrt_d_k", "learned"])
