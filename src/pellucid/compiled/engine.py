@@ -16,9 +16,8 @@ from pellucid.compiled.decode import kernels_of
 from pellucid.compiled.pack import pack
 from pellucid.compiled.records import Keys, Memory, Source, Visible
 from pellucid.core.batch import Packed
-from pellucid.generation.model import Decodes, limits_of
-from pellucid.generation.search import Hypothesis, SearchConfig
 from pellucid.kernels.backend import threads
+from pellucid.models.decoding import Decodes, Hypothesis, SearchConfig, limits_of
 from pellucid.models.quantize import Arithmetic
 
 Array = np.ndarray

@@ -11,8 +11,9 @@ import numpy as np
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
 from pellucid.core.rng import Rng, random_bits
-from pellucid.generation.constraints import Constraints, constrain
-from pellucid.generation.model import Decodes, compile_model, limits_of
+from pellucid.generation.constraints import constrain
+from pellucid.generation.model import compile_model
+from pellucid.models.decoding import Constraints, Decodes, limits_of
 
 Array = np.ndarray
 

@@ -10,77 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from pellucid.core.batch import Packed
-from pellucid.core.errors import UsageError
-from pellucid.generation.constraints import Constraints, constrain
-from pellucid.generation.model import Decodes, compile_model, limits_of
+from pellucid.generation.constraints import constrain
+from pellucid.generation.model import compile_model
+from pellucid.models.decoding import GREEDY, Decodes, Hypothesis, SearchConfig, limits_of, penalty
 
 Array = np.ndarray
-
-MOST_PENALTY = 10
-"""Length penalties beyond it rank by length alone, and can overflow float64."""
-
-
-class Hypothesis(NamedTuple):
-    """One answer: its tokens without begin and end, and its probability under the model."""
-
-    tokens: tuple[int, ...]
-    log_p: float
-    """Σ log p of the tokens, the end token included if it was generated."""
-    score: float
-    """What answers are ranked by: log p of the tokens and of the end, generated or not, divided by
-    the length penalty."""
-    finished: bool
-    """Whether the end token was generated; False at the maximum length."""
-
-
-WIDEST = 4096
-"""Largest beam: a wider one only fills the memory."""
-
-
-@dataclass(frozen=True)
-class SearchConfig:
-    """How an answer is searched for."""
-
-    beam: int = 1
-    """Hypotheses kept for each input; 1 is greedy search."""
-    max_length: int = 128
-    """Longest answer, in tokens, the end token not counted."""
-    length_penalty: float = 1.0
-    """α, from -10 to 10: an answer of n tokens, its end counted, is ranked by
-    log p / ((5 + n) / 6)^α; 0 ranks by log p alone."""
-    best: int = 1
-    """Answers returned for each input, at most `beam`."""
-    constraints: Constraints = field(default_factory=Constraints)
-
-    def __post_init__(self) -> None:
-        """Raise `UsageError` for a value out of range."""
-        if self.beam < 1 or self.max_length < 1:
-            raise UsageError(
-                f"beam and max_length must be at least 1, got {self.beam} and {self.max_length}"
-            )
-        if not abs(self.length_penalty) <= MOST_PENALTY:
-            raise UsageError(
-                f"length_penalty must lie between -{MOST_PENALTY} and {MOST_PENALTY}, got "
-                f"{self.length_penalty}"
-            )
-        if self.beam > WIDEST:
-            raise UsageError(f"beam must be at most {WIDEST}, got {self.beam}")
-        if not 1 <= self.best <= self.beam:
-            raise UsageError(f"best must lie between 1 and beam = {self.beam}, got {self.best}")
-
-
-def penalty(length: int, alpha: float) -> float:
-    """Return ((5 + length) / 6)^α. Source: Wu et al. 2016 (GNMT), 7.
-
-    >>> penalty(1, 0.6)
-    1.0
-    """
-    return float(((5 + length) / 6) ** alpha)
 
 
 @runtime_checkable
@@ -89,9 +28,6 @@ class Searches(Protocol):
 
     def search(self, source: Packed, config: SearchConfig) -> list[list[Hypothesis]]:
         """Return, for each input in order, its best answers, best first."""
-
-
-_GREEDY = SearchConfig()
 
 
 # How close two sums of log-probabilities may come before rounding could have swapped them: over ten
@@ -119,7 +55,7 @@ class Search:
 def search(
     model: Decodes,
     source: Packed,
-    config: SearchConfig = _GREEDY,
+    config: SearchConfig = GREEDY,
     prefixes: Sequence[Sequence[int]] = (),
 ) -> list[list[Hypothesis]]:
     """Return, for each input in order, its best answers, best first.

@@ -20,10 +20,10 @@ from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, nearest, read_toml
 from pellucid.data.corpora import find_corpus
 from pellucid.data.tokenizers import KINDS, normaliser
-from pellucid.evaluation.metrics import HIGHER_IS_BETTER, METRICS, SCORES
-from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig
+from pellucid.tasks import TASKS, task_of
+from pellucid.tasks.metrics import HIGHER_IS_BETTER, METRICS, SCORES
 from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.schedules import SCHEDULES
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     TokenizerName = str
     ScheduleName = str
 else:
-    ModelConfig = reduce(or_, (family.config for family in FAMILIES.values()))
+    ModelConfig = reduce(or_, (task.config_class for task in TASKS.values()))
     MetricName = Literal["none", *METRICS]
     TokenizerName = Literal[tuple(KINDS)]
     OptimizerName = Literal[tuple(OPTIMIZERS)]
@@ -408,13 +408,13 @@ class RunConfig:
                 "training.r_drop compares two draws of dropout, and model.dropout is 0; set it, or "
                 "leave training.r_drop out"
             )
-        family = family_of(self.model)
-        if family.validation is None and self.evaluation.metric != "none":
+        task = task_of(self.model)
+        if not task.scores_answers and self.evaluation.metric != "none":
             raise UsageError(
                 f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; this '
                 "model is scored by its loss: leave it out"
             )
-        family.check_tokenizers(self.model, self.tokenizer.shared)
+        task.check_tokenizers(self.model, self.tokenizer.shared)
 
 
 RENAMED = {"chatbot-ko-seed": "chatbot-ko-article"}

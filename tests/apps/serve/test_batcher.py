@@ -22,7 +22,7 @@ from pellucid.generation import (
 )
 from pellucid.kernels.backend import threads
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
-from pellucid.pipelines.causal_lm import Continuing
+from pellucid.tasks.causal_lm import PromptDecoder
 
 V = 37
 SHAPE = {"d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 43}
@@ -42,7 +42,7 @@ def answering() -> Any:
 
 
 def continuing() -> Any:
-    return Continuing(compile_model(shaken(CausalLM(CausalLMConfig(**SHAPE, vocab_size=V), 3))))
+    return PromptDecoder(compile_model(shaken(CausalLM(CausalLMConfig(**SHAPE, vocab_size=V), 3))))
 
 
 CONFIGS = (

@@ -57,7 +57,7 @@ def test_an_unknown_character_of_a_given_continuation_is_named() -> None:
 def test_without_an_output_it_is_the_continuation_that_generate_gives() -> None:
     trained = gpt()
     record = view.attention(trained, "가나").record
-    (answer, *_), *_ = trained.answers(["가나"])
+    (answer, *_), *_ = trained.generate_answers(["가나"])
     generated = "".join(label.text for label in record.target[3:]).replace("␣", " ")
     assert f"가나{generated}" == answer.text
     assert record.tree[0].label.text == "나"
@@ -68,7 +68,7 @@ def test_the_loss_is_of_the_continuation_generated() -> None:
     for kind, finished in (("char", True), ("bpe", False)):
         trained = gpt(kind)
         record = view.attention(trained, "가나").record
-        ((answer, *_),) = trained.answers(["가나"])
+        ((answer, *_),) = trained.generate_answers(["가나"])
         assert answer.finished == finished
         assert len(record.steps) == len(answer.tokens) + finished
         assert record.loss == pytest.approx(-answer.log_p)

@@ -26,11 +26,11 @@ from pellucid.apps.serve.limits import ROWS
 from pellucid.compiled.answering import Answering
 from pellucid.core.batch import Packed
 from pellucid.generation.constraints import constrain
-from pellucid.generation.model import Decodes
 from pellucid.generation.sampling import SampleConfig, choose, uniform_draws
-from pellucid.generation.search import Search, SearchConfig, Searches, extend, ranked
+from pellucid.generation.search import Search, Searches, extend, ranked
 from pellucid.kernels.backend import threads
-from pellucid.pipelines.causal_lm import Continuing
+from pellucid.models.decoding import Decodes, SearchConfig
+from pellucid.tasks.causal_lm import PromptDecoder
 
 Array = np.ndarray
 
@@ -240,7 +240,7 @@ class Batcher:
         self.waiting = Waiting()
         self.bos: int = speaker.config.bos_token_id
         self.eos: int = speaker.config.eos_token_id
-        self._engine: Any = speaker.model if isinstance(speaker, Continuing) else speaker
+        self._engine: Any = speaker.model if isinstance(speaker, PromptDecoder) else speaker
         self._joins = isinstance(self._engine, Searches)  # rows keep their bits in any batch
         self.lanes = [_Lane() for _ in range(threads.available() if self._joins else 1)]
         self._lock = threading.Lock()  # of what waits, and of the lanes' numbers of rows
@@ -349,8 +349,8 @@ class Batcher:
         source, most, jobs = source.select(kept), most[kept], [jobs[i] for i in kept]
         first = np.full(len(kept), self.bos)
         if isinstance(kind, SearchConfig):
-            if isinstance(self.speaker, Continuing):
-                source, first = self.speaker.opened(source)
+            if isinstance(self.speaker, PromptDecoder):
+                source, first = self.speaker.without_last(source)
             if kind not in lane.searches:
                 lane.searches[kind] = _Search(Answering(self._engine, kind, stop=lane.stop))
             search = lane.searches[kind]

@@ -1,4 +1,4 @@
-"""From a model and a sentence to the record of its attention: one function per family."""
+"""From a model and a sentence to the record of its attention: one function for each task."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pellucid.apps.view.strip import parts_of
 from pellucid.apps.view.tokens import UNKNOWNS, Input, Vocabulary, legible, specials_of
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
-from pellucid.families import family_of
 from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models import describe as d
 from pellucid.models.positions import POSITIONS
+from pellucid.tasks import task_of
 
 MASK = "[MASK]"
 EMPTY = "the sentence is empty; there is nothing to draw"
@@ -65,7 +65,7 @@ def attention(
     """
     pipeline: Any = None if isinstance(model, nn.Module) else model
     inner: Any = model if pipeline is None else pipeline.model
-    trace = TRACES[family_of(model).name]
+    trace = TRACES[task_of(model).name]
     with undisturbed(inner):
         record = trace(inner, pipeline, source, target, search)
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
@@ -172,7 +172,7 @@ def trace_causal_lm(
     )
     ids = vocabulary.ids(source)
     decoder, prompt = (
-        (model, ids) if pipeline is None else (pipeline.speaker(), pipeline.opening(ids))
+        (model, ids) if pipeline is None else (pipeline.decoder(), pipeline.prompt_ids(ids))
     )
     opening = [*ids, config.bos_token_id] if pipeline is None else prompt
     room = config.max_position_embeddings - len(opening)
@@ -232,7 +232,9 @@ def trace_masked_lm(
     longest = config.max_position_embeddings - 2
     vocabulary = Vocabulary("the sentence", tokenizer, config.vocab_size, longest, specials)
     ids = (
-        pipeline.encode(source) if pipeline and isinstance(source, str) else vocabulary.ids(source)
+        pipeline.token_ids(source)
+        if pipeline and isinstance(source, str)
+        else vocabulary.ids(source)
     )
     if not ids:
         raise UserError(EMPTY)
@@ -349,4 +351,4 @@ TRACES: dict[str, Callable[..., Record]] = {
     "pellucid-causal-lm": trace_causal_lm,
     "pellucid-masked-lm": trace_masked_lm,
 }
-"""By the family's name: trace(model, pipeline or None, source, target, search) -> record."""
+"""By the task's name: trace(model, pipeline or None, source, target, search) -> record."""

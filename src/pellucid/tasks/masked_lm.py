@@ -1,19 +1,25 @@
-"""A trained encoder alone: predicts the tokens of [MASK] in a text."""
+"""The encoder alone: it fills [MASK] in a text, and learns from texts with masked tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from pellucid import ops
 from pellucid.core.array import to_host
-from pellucid.core.batch import Packed
+from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
+from pellucid.data.batches import Examples, encode_texts
+from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import KINDS, Tokenizer, TokenizerLike
+from pellucid.generation import GREEDY, SearchConfig
+from pellucid.models.config import MaskedLMConfig
 from pellucid.models.masked_lm import MaskedLM, Pooling
+from pellucid.models.quantize import Arithmetic
+from pellucid.tasks.task import Task
 
 MASK = "[MASK]"
 """How a masked token is written, for every tokenizer."""
@@ -37,14 +43,40 @@ Blank = list[Guess]
 
 
 @dataclass(frozen=True)
-class MaskedLMPipeline:
+class MaskedLMTask(Task):
     """A `MaskedLM` in eval mode with its tokenizer."""
+
+    name = "pellucid-masked-lm"
+    about = "A Transformer's encoder alone: it fills [MASK] in a text."
+    kind = "fill"
+    data = "masked"
+    config_class = MaskedLMConfig
+    model_class = MaskedLM
+    vocabularies = ("vocab_size",)
+    added_tokens = 1  # the mask is the vocabulary's last
+    generates = False
 
     model: MaskedLM
     tokenizer: TokenizerLike
 
+    @classmethod
+    def of(
+        cls,
+        model: MaskedLM,
+        tokenizers: Sequence[TokenizerLike],
+        search: SearchConfig = GREEDY,
+        arithmetic: Arithmetic = "float32",
+    ) -> Self:
+        """Return a model with its tokenizer; it needs no search."""
+        return cls(model, tokenizers[0])
+
     @property
-    def longest(self) -> int:
+    def tokenizers(self) -> list[TokenizerLike]:
+        """The tokenizer of each vocabulary."""
+        return [self.tokenizer]
+
+    @property
+    def max_source_length(self) -> int:
         """The most tokens a text may have."""
         return self.model.config.max_position_embeddings - 2
 
@@ -54,9 +86,9 @@ class MaskedLMPipeline:
         A mask is one token; ties go to the lower id. Each is predicted with all the others still
         masked.
 
-        Raises `UserError` when the text has no [MASK], or more than `longest` tokens.
+        Raises `UserError` when the text has no [MASK], or more than `max_source_length` tokens.
         """
-        ids = self.encode(text)
+        ids = self.token_ids(text)
         config = self.model.config
         places = [i for i, token in enumerate(ids) if token == config.mask_id]
         if not places:
@@ -74,29 +106,48 @@ class MaskedLMPipeline:
     def embeddings(self, texts: Sequence[str], pooling: Pooling = "mean") -> np.ndarray:
         """Return a vector (E,) for each text: (N, E). See `MaskedLM.embeddings`.
 
-        Raises `UserError` for a text of more than `longest` tokens.
+        Raises `UserError` for a text of more than `max_source_length` tokens.
         """
         config = self.model.config
-        rows = [[config.bos_token_id, *self.encode(text), config.eos_token_id] for text in texts]
+        rows = [[config.bos_token_id, *self.token_ids(text), config.eos_token_id] for text in texts]
         return to_host(self.model.embeddings(Packed.of(rows), pooling))
 
-    def encode(self, text: str) -> list[int]:
+    def encode(
+        self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
+    ) -> Examples:
+        """Tokenize the first target of each pair; tokens are masked when a batch is read."""
+        ids = self.model.config
+        return encode_texts(
+            [pair.target for pair in pairs],
+            self.tokenizer,
+            begin=[ids.bos_token_id],
+            end=ids.eos_token_id,
+            max_tokens=max_tokens,
+        )
+
+    def token_ids(self, text: str) -> list[int]:
         """Return the ids of a text, each [MASK] one, without begin and end.
 
         A space before a mask belongs to the masked token, as in byte-level pieces. Raises
-        `UserError` for more than `longest` tokens.
+        `UserError` for more than `max_source_length` tokens.
         """
         if isinstance(self.tokenizer, Tokenizer):
             ids = self._encode_around_holes(self.tokenizer, text)
         else:
             (written,) = self.tokenizer.tokens([self.model.config.mask_id])
             ids = self.tokenizer.encode(text.replace(MASK, written))
-        if len(ids) > self.longest:
+        if len(ids) > self.max_source_length:
             raise UserError(
-                f"{len(ids)} tokens, more than the {self.longest} that this model can read; "
-                "shorten it"
+                f"{len(ids)} tokens, more than the {self.max_source_length} that this model can "
+                "read; shorten it"
             )
         return ids
+
+    def _accuracy(self, batches: Sequence[Batch]) -> float:
+        """Return the share of the masked tokens that the model predicts first."""
+        counts = [self.model.count_right(batch) for batch in batches]
+        right, masked = (sum(column) for column in zip(*counts, strict=True))
+        return float(right / max(masked, 1))
 
     def _encode_around_holes(self, tokenizer: Tokenizer, text: str) -> list[int]:
         """Tokenize the text as a whole, then put the mask in place of the tokens of each hole."""

@@ -12,13 +12,13 @@ from pellucid.core.batch import Packed
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import Constraints, SampleConfig, SearchConfig
 from pellucid.models import CausalLM, CausalLMConfig
-from pellucid.pipelines import CausalLMPipeline
+from pellucid.tasks import CausalLMTask
 
 TEXTS = ["안녕 🙂", "abc", "", "가나다라마바사", "x"]
 
 
 @pytest.fixture(scope="module")
-def trained() -> CausalLMPipeline:
+def trained() -> CausalLMTask:
     tokenizer = train_tokenizer(["안녕하세요 🙂 abc"], "bpe", 270)
     config = CausalLMConfig(
         vocab_size=tokenizer.vocab_size,
@@ -33,27 +33,27 @@ def trained() -> CausalLMPipeline:
     for parameter in model.parameters():
         drawn = noise.standard_normal(parameter.shape).astype(np.float32)
         parameter.data = parameter.data + np.float32(0.3) * drawn
-    return CausalLMPipeline(model, tokenizer, tokenizer, SearchConfig(max_length=19))
+    return CausalLMTask(model, tokenizer, tokenizer, SearchConfig(max_length=19))
 
 
-def greedily(trained: CausalLMPipeline, text: str, most: int) -> list[int]:
+def greedily(trained: CausalLMTask, text: str, most: int) -> list[int]:
     """The continuation, found by running the whole text anew for every token."""
-    said = trained.opening(trained.tokenizer.encode(text))
-    start = len(said)
-    while len(said) - start < most:
-        token = int(trained.model(Packed.of([said]))[-1].argmax())
+    generated = trained.prompt_ids(trained.tokenizer.encode(text))
+    start = len(generated)
+    while len(generated) - start < most:
+        token = int(trained.model(Packed.of([generated]))[-1].argmax())
         if token == trained.model.config.eos_token_id:
             break
-        said.append(token)
-    return said[start:]
+        generated.append(token)
+    return generated[start:]
 
 
 @pytest.mark.parametrize("begins", [True, False])
 def test_a_text_is_continued_by_what_the_model_holds_likeliest(
-    trained: CausalLMPipeline, begins: bool
+    trained: CausalLMTask, begins: bool
 ) -> None:
     speaking = replace(trained, begins=begins)
-    for text, (answer, *_) in zip(TEXTS, speaking.answers(TEXTS), strict=True):
+    for text, (answer, *_) in zip(TEXTS, speaking.generate_answers(TEXTS), strict=True):
         if not text:
             assert answer.text == ""
             continue
@@ -64,60 +64,60 @@ def test_a_text_is_continued_by_what_the_model_holds_likeliest(
         )
 
 
-def test_a_stream_ends_as_the_greedy_answer(trained: CausalLMPipeline) -> None:
-    for text, answer in zip(TEXTS, trained.best(TEXTS), strict=True):
+def test_a_stream_ends_as_the_greedy_answer(trained: CausalLMTask) -> None:
+    for text, answer in zip(TEXTS, trained.generate(TEXTS), strict=True):
         assert "".join(trained.stream(text)) == answer
 
 
-def test_a_draw_is_keyed_by_its_number_not_by_the_batch(trained: CausalLMPipeline) -> None:
+def test_a_draw_is_keyed_by_its_number_not_by_the_batch(trained: CausalLMTask) -> None:
     drawing = replace(trained, sampling=SampleConfig(temperature=2.0, max_length=19, seed=5))
-    answers = drawing.answers(TEXTS, numbers=[7, 1, 2, 9, 4])
+    answers = drawing.generate_answers(TEXTS, numbers=[7, 1, 2, 9, 4])
     for text, number, some in zip(TEXTS, (7, 1, 2, 9, 4), answers, strict=True):
-        assert drawing.answers([text], [number])[0][0].tokens == some[0].tokens
+        assert drawing.generate_answers([text], [number])[0][0].tokens == some[0].tokens
         assert "".join(drawing.stream(text, number)) == some[0].text
 
 
-def test_a_reading_gives_the_score_that_search_gave(trained: CausalLMPipeline) -> None:
+def test_teacher_forcing_gives_the_score_that_search_gave(trained: CausalLMTask) -> None:
     wide = replace(trained, search=SearchConfig(beam=3, best=3, max_length=11), prefix="ab")
-    for answers, text in zip(wide.answers(TEXTS), TEXTS, strict=True):
+    for answers, text in zip(wide.generate_answers(TEXTS), TEXTS, strict=True):
         source = trained.tokenizer.encode(text)
         for answer in answers if source else ():
-            reading = trained.read(source, answer.tokens)
-            said = reading.log_p[: len(answer.tokens) + answer.finished]
-            assert float(said.sum()) == pytest.approx(answer.log_p, abs=1e-3)
-            assert reading.weights.shape == (len(answer.tokens) + 1, len(source))
-            assert (reading.weights > 0).all()
-            assert (reading.weights.sum(axis=1) < 1).all()
-            assert len(reading.alignment) == len(answer.tokens)
+            scores = trained.score(source, answer.tokens)
+            generated = scores.log_p[: len(answer.tokens) + answer.finished]
+            assert float(generated.sum()) == pytest.approx(answer.log_p, abs=1e-3)
+            assert scores.weights.shape == (len(answer.tokens) + 1, len(source))
+            assert (scores.weights > 0).all()
+            assert (scores.weights.sum(axis=1) < 1).all()
+            assert len(scores.alignment) == len(answer.tokens)
             assert answer.text.startswith(f"{text}ab")
 
 
-def test_a_reading_is_of_the_tokens_after_the_text(trained: CausalLMPipeline) -> None:
-    reading = trained.read([7, 8], [9])
+def test_scores_are_of_the_tokens_after_the_text(trained: CausalLMTask) -> None:
+    scores = trained.score([7, 8], [9])
     log_p, _ = ops.log_softmax(trained.model(Packed.of([[1, 7, 8, 9]])))
-    np.testing.assert_allclose(reading.log_p, [log_p[2, 9], log_p[3, 2]], rtol=1e-6)
+    np.testing.assert_allclose(scores.log_p, [log_p[2, 9], log_p[3, 2]], rtol=1e-6)
 
 
-def test_an_answer_cut_off_is_as_likely_drawn_as_searched_for(trained: CausalLMPipeline) -> None:
+def test_an_answer_cut_off_is_as_likely_drawn_as_searched_for(trained: CausalLMTask) -> None:
     short = replace(trained, search=SearchConfig(max_length=2))
     drawing = replace(short, sampling=SampleConfig(top_k=1, max_length=2))
-    ((searched,),), ((drawn,),) = short.answers(["abc"]), drawing.answers(["abc"])
+    ((searched,),), ((drawn,),) = short.generate_answers(["abc"]), drawing.generate_answers(["abc"])
     assert (searched.tokens, searched.finished) == (drawn.tokens, False)
     assert searched.log_p == pytest.approx(drawn.log_p, abs=1e-3)
 
 
-def test_rules_hold_in_a_continuation(trained: CausalLMPipeline) -> None:
+def test_rules_hold_in_a_continuation(trained: CausalLMTask) -> None:
     rules = Constraints(no_repeat_ngram=1)
     once = replace(trained, search=SearchConfig(max_length=19, constraints=rules))
-    (answers,) = once.answers(["abc"])
+    (answers,) = once.generate_answers(["abc"])
     assert len(set(answers[0].tokens)) == len(answers[0].tokens)
 
 
-def test_the_longest_text_has_room_for_one_token_more(trained: CausalLMPipeline) -> None:
-    text = "x" * trained.longest
-    assert len(trained.tokenizer.encode(text)) == trained.longest == 59
-    long, short = trained.answers([text, "abc"])
+def test_the_longest_text_has_room_for_one_token_more(trained: CausalLMTask) -> None:
+    text = "x" * trained.max_source_length
+    assert len(trained.tokenizer.encode(text)) == trained.max_source_length == 59
+    long, short = trained.generate_answers([text, "abc"])
     assert len(long[0].tokens) <= 1
-    assert short[0].tokens == trained.answers(["abc"])[0][0].tokens
+    assert short[0].tokens == trained.generate_answers(["abc"])[0][0].tokens
     with pytest.raises(ValueError, match="61"):
-        trained.answers([text + "xxx"])
+        trained.generate_answers([text + "xxx"])

@@ -1,0 +1,175 @@
+"""The decoder alone: it continues a text, and learns from texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.core.array import to_host
+from pellucid.core.batch import Packed
+from pellucid.data.batches import Examples, encode_texts
+from pellucid.data.pairs import TextPair
+from pellucid.data.tokenizers import TokenizerLike
+from pellucid.generation import GREEDY, Decodes, SearchConfig, compile_model
+from pellucid.models.causal_lm import CausalLM
+from pellucid.models.config import CausalLMConfig
+from pellucid.models.quantize import Arithmetic
+from pellucid.nn import Recorder
+from pellucid.tasks.generation import GenerationTask, TokenScores
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class _Prompted:
+    """A state, and the tokens that are fed next in any case: each text's last."""
+
+    state: Any
+    last: Array | None
+
+    def select(self, rows: Array) -> _Prompted:
+        """Return the state of these hypotheses, in this order."""
+        return _Prompted(self.state.select(rows), None if self.last is None else self.last[rows])
+
+    def join(self, other: _Prompted) -> _Prompted:
+        """Return the state of these hypotheses and then the other's, after a step of each."""
+        assert self.last is None
+        assert other.last is None
+        return _Prompted(self.state.join(other.state), None)
+
+
+class PromptDecoder:
+    """A `CausalLM`, compiled, as search sees a model: it reads prompts, then continues them.
+
+    Search begins with a begin token; here the last token of each text replaces it.
+    """
+
+    def __init__(self, model: Decodes) -> None:
+        self.model, self.config = model, model.config
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the model's parameters."""
+        return self.model.dtype
+
+    def room(self, source: Packed) -> Array:
+        """Return the most tokens that each of these texts can be continued by: (N,)."""
+        room: Array = self.config.max_position_embeddings - source.lengths
+        return room
+
+    def start(self, source: Packed) -> _Prompted:
+        """Return the state after all but the last token of each text; none may be empty."""
+        prompt, last = self.without_last(source)
+        return _Prompted(self.model.start(prompt), last)
+
+    def without_last(self, source: Packed) -> tuple[Packed, Array]:
+        """Return all but the last token of each text, and those last tokens, which are fed next."""
+        return source.without_last(), source.tokens[source.cu_seqlens[1:] - 1]
+
+    def step(self, prompted: _Prompted, tokens: Array) -> tuple[Array, _Prompted]:
+        """Return (log-probabilities of the next token (B, V), the state after it)."""
+        fed = tokens if prompted.last is None else prompted.last
+        log_p, state = self.model.step(prompted.state, fed)
+        return log_p, _Prompted(state, None)
+
+
+@dataclass(frozen=True)
+class CausalLMTask(GenerationTask):
+    """A `CausalLM` in eval mode with its tokenizer, which is both `source` and `target`.
+
+    Its answer to a text is that text, continued.
+    """
+
+    name = "pellucid-causal-lm"
+    about = "A Transformer's decoder alone: it continues a text."
+    kind = "continue"
+    data = "texts"
+    config_class = CausalLMConfig
+    model_class = CausalLM
+    vocabularies = ("vocab_size",)
+
+    model: CausalLM
+    begins: bool = True
+    """Whether a text begins with the begin token, as it did in training."""
+
+    @classmethod
+    def of(
+        cls,
+        model: CausalLM,
+        tokenizers: Sequence[TokenizerLike],
+        search: SearchConfig = GREEDY,
+        arithmetic: Arithmetic = "float32",
+    ) -> Self:
+        """Return a model with its tokenizer, which decides whether a text has a begin token."""
+        (tokenizer,) = tokenizers[:1]
+        return cls(
+            model, tokenizer, tokenizer, search, arithmetic=arithmetic, begins=tokenizer.begins
+        )
+
+    @property
+    def tokenizer(self) -> TokenizerLike:
+        """The tokenizer of texts and of what follows them."""
+        return self.source
+
+    @property
+    def tokenizers(self) -> list[TokenizerLike]:
+        """The tokenizer of each vocabulary."""
+        return [self.tokenizer]
+
+    @property
+    def max_source_length(self) -> int:
+        """The most tokens a text may have, so that one more can follow."""
+        return self.model.config.max_position_embeddings - 1 - self.begins
+
+    def max_new_tokens(self, source: Sequence[int]) -> int:
+        """Return the most tokens that a text can be continued by."""
+        return self.model.config.max_position_embeddings - len(self.prompt_ids(source))
+
+    def score(self, source: Sequence[int], answer: Sequence[int]) -> TokenScores:
+        """Teacher-force a continuation; return its log-probabilities and attention.
+
+        `weights` are those of the last layer, mean of heads, on the text's own tokens.
+        """
+        prompt, recorder = self.prompt_ids(source), Recorder()
+        text = Packed.of([[*prompt, *answer]])
+        rows, _ = self.model.rows(text, recorder=recorder, inference=True)
+        asked = slice(len(prompt) - 1, None)
+        log_p, _ = ops.log_softmax(to_host(self.model.output(rows[asked])))
+        weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)
+        if recorder.maps:
+            seen = to_host(list(recorder.maps.values())[-1].weights)[0].mean(axis=0)
+            weights = seen[asked, len(prompt) - len(source) : len(prompt)]
+        eos = self.model.config.eos_token_id
+        return TokenScores(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
+
+    def decoder(self) -> PromptDecoder:
+        """Return what search and sampling decode with, compiled once for many texts."""
+        return PromptDecoder(compile_model(self.model, self.arithmetic))
+
+    def prompt_ids(self, source: Sequence[int]) -> list[int]:
+        """Return the tokens that are read of a text."""
+        return [self.model.config.bos_token_id, *source] if self.begins else list(source)
+
+    def decode(self, source: Sequence[int], generated: Sequence[int]) -> str:
+        """Return the text and what follows it."""
+        return self.target.decode([*source, *generated])
+
+    def encode(
+        self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
+    ) -> Examples:
+        """Tokenize the first target of each pair.
+
+        Without a begin token in front a text's first token is read, not predicted.
+        """
+        ids = self.model.config
+        return encode_texts(
+            [pair.target for pair in pairs],
+            self.tokenizer,
+            begin=[ids.bos_token_id] if self.begins else [],
+            end=ids.eos_token_id,
+            max_tokens=max_tokens,
+        )
