@@ -123,7 +123,7 @@ def test_a_decoder_reads_and_learns_texts_as_its_tokenizer_frames_them(
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     pipeline = pellucid.load(folder)
     assert isinstance(pipeline, CausalLMTask)
-    ids = pipeline.tokenizer.encode("ab")
+    ids = pipeline.source.encode("ab")
     assert pipeline.prompt_ids(ids) == [1] * begins + ids
     learned = pipeline.encode([TextPair("", ("ab",))], max_tokens=9, first_target_only=True)
     assert learned.target.tokens.tolist() == [1] * begins + ids + [2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +39,7 @@ def trained() -> CausalLMTask:
 
 def greedily(trained: CausalLMTask, text: str, most: int) -> list[int]:
     """The continuation, found by running the whole text anew for every token."""
-    generated = trained.prompt_ids(trained.tokenizer.encode(text))
+    generated = trained.prompt_ids(trained.source.encode(text))
     start = len(generated)
     while len(generated) - start < most:
         token = int(trained.model(Packed.of([generated]))[-1].argmax())
@@ -52,15 +53,17 @@ def greedily(trained: CausalLMTask, text: str, most: int) -> list[int]:
 def test_a_text_is_continued_by_what_the_model_holds_likeliest(
     trained: CausalLMTask, begins: bool
 ) -> None:
-    speaking = replace(trained, begins=begins)
+    tokenizer = copy(trained.source)
+    tokenizer.begins = begins
+    speaking = replace(trained, source=tokenizer)
     for text, (answer, *_) in zip(TEXTS, speaking.generate_answers(TEXTS), strict=True):
         if not text:
             assert answer.text == ""
             continue
         assert list(answer.tokens) == greedily(speaking, text, 19)
         assert answer.text.startswith(text)
-        assert answer.text == speaking.tokenizer.decode(
-            [*speaking.tokenizer.encode(text), *answer.tokens]
+        assert answer.text == speaking.source.decode(
+            [*speaking.source.encode(text), *answer.tokens]
         )
 
 
@@ -80,7 +83,7 @@ def test_a_draw_is_keyed_by_its_number_not_by_the_batch(trained: CausalLMTask) -
 def test_teacher_forcing_gives_the_score_that_search_gave(trained: CausalLMTask) -> None:
     wide = replace(trained, search=SearchConfig(beam=3, best=3, max_length=11), prefix="ab")
     for answers, text in zip(wide.generate_answers(TEXTS), TEXTS, strict=True):
-        source = trained.tokenizer.encode(text)
+        source = trained.source.encode(text)
         for answer in answers if source else ():
             scores = trained.score(source, answer.tokens)
             generated = scores.log_p[: len(answer.tokens) + answer.finished]
@@ -115,7 +118,7 @@ def test_rules_hold_in_a_continuation(trained: CausalLMTask) -> None:
 
 def test_the_longest_text_has_room_for_one_token_more(trained: CausalLMTask) -> None:
     text = "x" * trained.max_source_length
-    assert len(trained.tokenizer.encode(text)) == trained.max_source_length == 59
+    assert len(trained.source.encode(text)) == trained.max_source_length == 59
     long, short = trained.generate_answers([text, "abc"])
     assert len(long[0].tokens) <= 1
     assert short[0].tokens == trained.generate_answers(["abc"])[0][0].tokens

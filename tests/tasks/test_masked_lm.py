@@ -25,7 +25,7 @@ def build(kind: str, *normalise: str) -> MaskedLMTask:
         num_hidden_layers=1,
         max_position_embeddings=23,
     )
-    return MaskedLMTask(MaskedLM(config, seed=3).eval(), tokenizer)
+    return MaskedLMTask.of(MaskedLM(config, seed=3).eval(), [tokenizer])
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def trained() -> MaskedLMTask:
 )
 def test_a_mask_is_one_token_among_those_of_the_rest(text: str, normalise: tuple[str, ...]) -> None:
     trained = build("bpe", *normalise)
-    assert isinstance(trained.tokenizer, Tokenizer)
+    assert isinstance(trained.source, Tokenizer)
     mask = trained.model.config.mask_id
     ids = trained.token_ids(text)
     assert ids.count(mask) == text.count("[MASK]")
@@ -60,25 +60,25 @@ def test_a_mask_is_one_token_among_those_of_the_rest(text: str, normalise: tuple
             pieces.append([])
         else:
             pieces[-1].append(token)
-    written = "|".join(trained.tokenizer.decode(piece) for piece in pieces)
-    expected = trained.tokenizer.decode(
-        trained.tokenizer.encode("|".join(p.rstrip() for p in text.split("[MASK]")[:-1]))
+    written = "|".join(trained.source.decode(piece) for piece in pieces)
+    expected = trained.source.decode(
+        trained.source.encode("|".join(p.rstrip() for p in text.split("[MASK]")[:-1]))
     )
     last = text.split("[MASK]")[-1]
     assert written.replace(" ", "") == f"{expected}|{last}".replace(" ", "")
     if last.startswith(" ") and pieces[-1]:  # the space before a word is the word's
-        assert trained.tokenizer.tokens(pieces[-1])[0].startswith(" ")
+        assert trained.source.tokens(pieces[-1])[0].startswith(" ")
 
 
 def test_the_space_before_a_mask_belongs_to_it(trained: MaskedLMTask) -> None:
-    left, right = trained.tokenizer.encode_all(["오늘은", " 좋다"])
+    left, right = trained.source.encode_all(["오늘은", " 좋다"])
     assert trained.token_ids("오늘은 [MASK] 좋다") == [*left, trained.model.config.mask_id, *right]
 
 
 def test_a_character_that_is_masked_leaves_the_others_alone() -> None:
     trained = build("char")
-    assert isinstance(trained.tokenizer, Tokenizer)
-    left, right = trained.tokenizer.encode("the c"), trained.tokenizer.encode("t sat")
+    assert isinstance(trained.source, Tokenizer)
+    left, right = trained.source.encode("the c"), trained.source.encode("t sat")
     assert trained.token_ids("the c[MASK]t sat") == [*left, trained.model.config.mask_id, *right]
 
 
@@ -94,7 +94,7 @@ def test_guesses_are_the_models_likeliest_tokens(trained: MaskedLMTask) -> None:
         row = p[place + 1]
         assert len(blank) == 7
         np.testing.assert_allclose([g.p for g in blank], np.sort(row)[::-1][:7], rtol=1e-6)
-        assert blank[0].token == trained.tokenizer.tokens([int(row.argmax())])[0]
+        assert blank[0].token == trained.source.tokens([int(row.argmax())])[0]
 
 
 def test_a_guess_says_the_whole_text(trained: MaskedLMTask) -> None:

@@ -52,7 +52,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
         search = SearchConfig(max_length=5)
         return CausalLMTask(CausalLM(config).eval(), tokens, tokens, search), answers
     masked = MaskedLM(MaskedLMConfig(vocab_size=tokens.vocab_size + 1, **SMALL))
-    return MaskedLMTask(masked.eval(), tokens), fillings
+    return MaskedLMTask.of(masked.eval(), [tokens]), fillings
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
-from pellucid.data.batches import Examples, encode_texts
-from pellucid.data.pairs import TextPair
-from pellucid.data.tokenizers import TokenizerLike
-from pellucid.generation import GREEDY, Decodes, SearchConfig, compile_model
+from pellucid.generation import Decodes
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig
-from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Recorder
 from pellucid.tasks.generation import GenerationTask, TokenScores
 
@@ -79,7 +75,7 @@ class PromptDecoder:
 
 @dataclass(frozen=True)
 class CausalLMTask(GenerationTask):
-    """A `CausalLM` in eval mode with its tokenizer, which is both `source` and `target`.
+    """A `CausalLM` in eval mode with its tokenizer, which is `source` and `target`, and search.
 
     Its answer to a text is that text, continued.
     """
@@ -93,32 +89,11 @@ class CausalLMTask(GenerationTask):
     vocabularies = ("vocab_size",)
 
     model: CausalLM
-    begins: bool = True
-    """Whether a text begins with the begin token, as it did in training."""
-
-    @classmethod
-    def of(
-        cls,
-        model: CausalLM,
-        tokenizers: Sequence[TokenizerLike],
-        search: SearchConfig = GREEDY,
-        arithmetic: Arithmetic = "float32",
-    ) -> Self:
-        """Return a model with its tokenizer, which decides whether a text has a begin token."""
-        (tokenizer,) = tokenizers[:1]
-        return cls(
-            model, tokenizer, tokenizer, search, arithmetic=arithmetic, begins=tokenizer.begins
-        )
 
     @property
-    def tokenizer(self) -> TokenizerLike:
-        """The tokenizer of texts and of what follows them."""
-        return self.source
-
-    @property
-    def tokenizers(self) -> list[TokenizerLike]:
-        """The tokenizer of each vocabulary."""
-        return [self.tokenizer]
+    def begins(self) -> bool:
+        """Whether a text is read behind a begin token: without one its first is not predicted."""
+        return self.source.begins
 
     @property
     def max_source_length(self) -> int:
@@ -148,7 +123,7 @@ class CausalLMTask(GenerationTask):
 
     def decoder(self) -> PromptDecoder:
         """Return what search and sampling decode with, compiled once for many texts."""
-        return PromptDecoder(compile_model(self.model, self.arithmetic))
+        return PromptDecoder(super().decoder())
 
     def prompt_ids(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that are read of a text."""
@@ -157,19 +132,3 @@ class CausalLMTask(GenerationTask):
     def decode(self, source: Sequence[int], generated: Sequence[int]) -> str:
         """Return the text and what follows it."""
         return self.target.decode([*source, *generated])
-
-    def encode(
-        self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
-    ) -> Examples:
-        """Tokenize the first target of each pair.
-
-        Without a begin token in front a text's first token is read, not predicted.
-        """
-        ids = self.model.config
-        return encode_texts(
-            [pair.target for pair in pairs],
-            self.tokenizer,
-            begin=[ids.bos_token_id] if self.begins else [],
-            end=ids.eos_token_id,
-            max_tokens=max_tokens,
-        )

@@ -5,14 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError, UserError
-from pellucid.data.tokenizers import TokenizerLike, settled
-from pellucid.generation import Decodes, SampleConfig, SearchConfig, sample, sample_stream, search
+from pellucid.data.tokenizers import settled
+from pellucid.generation import (
+    GREEDY,
+    Decodes,
+    SampleConfig,
+    SearchConfig,
+    compile_model,
+    sample,
+    sample_stream,
+    search,
+)
 from pellucid.models.quantize import Arithmetic
 from pellucid.tasks.task import Task
 
@@ -57,9 +66,7 @@ class GenerationTask(Task):
 
     generates = True
 
-    source: TokenizerLike
-    target: TokenizerLike
-    search: SearchConfig
+    search: SearchConfig = GREEDY
     sampling: SampleConfig | None = None
     """When set, answers are sampled instead of searched for."""
     prefix: str = ""
@@ -81,6 +88,17 @@ class GenerationTask(Task):
                 f"{min(asked, room)}: {remedy} a shorter prefix"
             )
 
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        tokenizers: Sequence[Any],
+        search: SearchConfig = GREEDY,
+        arithmetic: Arithmetic = "float32",
+    ) -> Self:
+        """Return a model with its tokenizers, one or two."""
+        return cls(model, tokenizers[0], tokenizers[-1], search, arithmetic=arithmetic)
+
     @property
     def prefix_tokens(self) -> list[int]:
         """The tokens that every answer begins with."""
@@ -92,11 +110,11 @@ class GenerationTask(Task):
 
     @abstractmethod
     def prompt_ids(self, source: Sequence[int]) -> list[int]:
-        """Return the tokens of a text that are read before the answer begins."""
+        """Return the tokens that are read of a text before its answer begins."""
 
-    @abstractmethod
     def decoder(self) -> Decodes:
         """Return what search and sampling decode with, compiled once for many texts."""
+        return compile_model(self.model, self.arithmetic)
 
     @abstractmethod
     def decode(self, source: Sequence[int], generated: Sequence[int]) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,13 +12,11 @@ from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
-from pellucid.data.batches import Examples, encode_texts
 from pellucid.data.pairs import TextPair
-from pellucid.data.tokenizers import KINDS, Tokenizer, TokenizerLike
-from pellucid.generation import GREEDY, SearchConfig
+from pellucid.data.tokenizers import KINDS, Tokenizer
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.masked_lm import MaskedLM, Pooling
-from pellucid.models.quantize import Arithmetic
+from pellucid.tasks.scores import Scores
 from pellucid.tasks.task import Task
 
 MASK = "[MASK]"
@@ -44,7 +42,7 @@ Blank = list[Guess]
 
 @dataclass(frozen=True)
 class MaskedLMTask(Task):
-    """A `MaskedLM` in eval mode with its tokenizer."""
+    """A `MaskedLM` in eval mode with its tokenizer, which is `source` and `target`."""
 
     name = "pellucid-masked-lm"
     about = "A Transformer's encoder alone: it fills [MASK] in a text."
@@ -57,23 +55,6 @@ class MaskedLMTask(Task):
     generates = False
 
     model: MaskedLM
-    tokenizer: TokenizerLike
-
-    @classmethod
-    def of(
-        cls,
-        model: MaskedLM,
-        tokenizers: Sequence[TokenizerLike],
-        search: SearchConfig = GREEDY,
-        arithmetic: Arithmetic = "float32",
-    ) -> Self:
-        """Return a model with its tokenizer; it needs no search."""
-        return cls(model, tokenizers[0])
-
-    @property
-    def tokenizers(self) -> list[TokenizerLike]:
-        """The tokenizer of each vocabulary."""
-        return [self.tokenizer]
 
     @property
     def max_source_length(self) -> int:
@@ -112,30 +93,17 @@ class MaskedLMTask(Task):
         rows = [[config.bos_token_id, *self.token_ids(text), config.eos_token_id] for text in texts]
         return to_host(self.model.embeddings(Packed.of(rows), pooling))
 
-    def encode(
-        self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
-    ) -> Examples:
-        """Tokenize the first target of each pair; tokens are masked when a batch is read."""
-        ids = self.model.config
-        return encode_texts(
-            [pair.target for pair in pairs],
-            self.tokenizer,
-            begin=[ids.bos_token_id],
-            end=ids.eos_token_id,
-            max_tokens=max_tokens,
-        )
-
     def token_ids(self, text: str) -> list[int]:
         """Return the ids of a text, each [MASK] one, without begin and end.
 
         A space before a mask belongs to the masked token, as in byte-level pieces. Raises
         `UserError` for more than `max_source_length` tokens.
         """
-        if isinstance(self.tokenizer, Tokenizer):
-            ids = self._encode_around_holes(self.tokenizer, text)
+        if isinstance(self.source, Tokenizer):
+            ids = self._encode_around_holes(self.source, text)
         else:
-            (written,) = self.tokenizer.tokens([self.model.config.mask_id])
-            ids = self.tokenizer.encode(text.replace(MASK, written))
+            (written,) = self.source.tokens([self.model.config.mask_id])
+            ids = self.source.encode(text.replace(MASK, written))
         if len(ids) > self.max_source_length:
             raise UserError(
                 f"{len(ids)} tokens, more than the {self.max_source_length} that this model can "
@@ -143,11 +111,13 @@ class MaskedLMTask(Task):
             )
         return ids
 
-    def _accuracy(self, batches: Sequence[Batch]) -> float:
-        """Return the share of the masked tokens that the model predicts first."""
+    def _completed(
+        self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
+    ) -> Scores:
+        """Add the share of the masked tokens that the model predicts first."""
         counts = [self.model.count_right(batch) for batch in batches]
         right, masked = (sum(column) for column in zip(*counts, strict=True))
-        return float(right / max(masked, 1))
+        return replace(scores, accuracy=right / max(masked, 1))
 
     def _encode_around_holes(self, tokenizer: Tokenizer, text: str) -> list[int]:
         """Tokenize the text as a whole, then put the mask in place of the tokens of each hole."""
@@ -172,7 +142,7 @@ class MaskedLMTask(Task):
     def _guess(self, token: int, p: float, pieces: Sequence[str], i: int) -> Guess:
         written = self._written(token)
         before, after = MASK.join(pieces[: i + 1]), MASK.join(pieces[i + 1 :])
-        glued = isinstance(self.tokenizer, Tokenizer) and KINDS[self.tokenizer.kind].joins_spaces
+        glued = isinstance(self.source, Tokenizer) and KINDS[self.source.kind].joins_spaces
         if glued or written.startswith((" ", "##")):
             before = before.rstrip()
         return Guess(written, p, (before + written.removeprefix("##") + after).strip())
@@ -180,4 +150,4 @@ class MaskedLMTask(Task):
     def _written(self, token: int) -> str:
         if token == self.model.config.mask_id:
             return MASK
-        return self.tokenizer.tokens([token])[0]
+        return self.source.tokens([token])[0]

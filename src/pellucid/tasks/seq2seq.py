@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from pellucid.core.errors import UsageError
 from pellucid.data.batches import Examples, encode_pairs
 from pellucid.data.pairs import TextPair, gathered
 from pellucid.data.tokenizers import Tokenizer
-from pellucid.generation import GREEDY, Decodes, SearchConfig, compile_model
 from pellucid.models.config import Seq2SeqConfig
-from pellucid.models.quantize import Arithmetic
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn import Recorder
 from pellucid.tasks.generation import GenerationTask, TokenScores, TooLongError
@@ -48,30 +46,12 @@ class Seq2SeqTask(GenerationTask):
     scores_answers = True
 
     model: Seq2Seq
-    source: Tokenizer
-    target: Tokenizer
-
-    @classmethod
-    def of(
-        cls,
-        model: Seq2Seq,
-        tokenizers: Sequence[Tokenizer],
-        search: SearchConfig = GREEDY,
-        arithmetic: Arithmetic = "float32",
-    ) -> Self:
-        """Return a model with the source's and the target's tokenizer; they may be one."""
-        return cls(model, tokenizers[0], tokenizers[-1], search, arithmetic=arithmetic)
 
     @classmethod
     def check_tokenizers(cls, config: Seq2SeqConfig, shared: bool) -> None:
         """Raise `UsageError` when all embeddings are one, and the tokenizers are two."""
         if config.tie_embeddings == "all" and not shared:
             raise UsageError('model.tie_embeddings = "all" needs tokenizer.shared = true')
-
-    @property
-    def tokenizers(self) -> list[Tokenizer]:
-        """The tokenizer of each vocabulary."""
-        return [self.source, self.target]
 
     @property
     def max_source_length(self) -> int:
@@ -111,10 +91,6 @@ class Seq2SeqTask(GenerationTask):
             weights = to_host(recorder.maps[layers[-1]].weights)[0].mean(axis=0)
         return TokenScores(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
 
-    def decoder(self) -> Decodes:
-        """Return what search and sampling decode with, compiled once for many texts."""
-        return compile_model(self.model, self.arithmetic)
-
     def prompt_ids(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that the encoder reads."""
         return list(source)
@@ -139,20 +115,14 @@ class Seq2SeqTask(GenerationTask):
             end=ids.eos_token_id,
         )
 
-    def evaluate(
-        self,
-        pairs: Sequence[TextPair],
-        metric: str = "none",
-        *,
-        max_tokens: int,
-        batch_tokens: int,
+    def _completed(
+        self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
     ) -> Scores:
-        """Score the model on held-out pairs: the loss of each pair's first target, and its answers.
+        """Add what a metric finds, if there is one.
 
-        A metric compares each answer with all of a pair's targets; error rates with those of all
-        pairs of its source, which count once.
+        It compares each answer with all of a pair's targets; error rates with those of all pairs of
+        its source, which count once.
         """
-        scores = super().evaluate(pairs, max_tokens=max_tokens, batch_tokens=batch_tokens)
         if metric == "none":
             return scores
         measured = self._measuring(pairs, METRICS[metric])(True)

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError
-from pellucid.data.batches import Examples, held_out_batches
+from pellucid.data.batches import Examples, encode_texts, held_out_batches
 from pellucid.data.pairs import TextPair
-from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer
+from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer, TokenizerLike
 from pellucid.generation import GREEDY, SearchConfig
 from pellucid.models.config import StackConfig
 from pellucid.models.quantize import Arithmetic
@@ -46,9 +46,12 @@ class Task(ABC):
     """Whether a metric can compare its answers with the targets."""
 
     model: Any
+    source: TokenizerLike
+    """The tokenizer of texts."""
+    target: TokenizerLike
+    """The tokenizer of what the model makes of them; it may be the same."""
 
     @classmethod
-    @abstractmethod
     def of(
         cls,
         model: Any,
@@ -56,10 +59,11 @@ class Task(ABC):
         search: SearchConfig = GREEDY,
         arithmetic: Arithmetic = "float32",
     ) -> Self:
-        """Return a model with its tokenizers; one tokenizer may serve two sides.
+        """Return a model with its tokenizers, one or two.
 
-        A kind that does not generate leaves out the search and the arithmetic.
+        A task that does not generate leaves out the search and the arithmetic.
         """
+        return cls(model, tokenizers[0], tokenizers[-1])
 
     @classmethod
     def build(
@@ -97,16 +101,20 @@ class Task(ABC):
         """Raise `UsageError` when a configuration cannot have one tokenizer, or two."""
 
     @property
-    @abstractmethod
     def tokenizers(self) -> list[Any]:
         """The tokenizer of each vocabulary."""
+        return [self.source, self.target][: len(self.vocabularies)]
+
+    @property
+    def begins(self) -> bool:
+        """Whether a text is read behind a begin token."""
+        return True
 
     @property
     @abstractmethod
     def max_source_length(self) -> int:
         """The most tokens a text may have."""
 
-    @abstractmethod
     def encode(
         self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
     ) -> Examples:
@@ -115,6 +123,14 @@ class Task(ABC):
         Pairs with a side of more than `max_tokens` are left out, with a warning. Raises `UserError`
         when nothing is left.
         """
+        ids = self.model.config
+        return encode_texts(
+            [pair.target for pair in pairs],
+            self.source,
+            begin=[ids.bos_token_id] if self.begins else [],
+            end=ids.eos_token_id,
+            max_tokens=max_tokens,
+        )
 
     def evaluate(
         self,
@@ -130,8 +146,8 @@ class Task(ABC):
         """
         examples = self.encode(pairs, max_tokens=max_tokens, first_target_only=True)
         batches = held_out_batches(examples, batch_tokens)
-        loss = held_out_loss(self.model, batches)
-        return Scores(loss, len(examples), self.data, accuracy=self._accuracy(batches))
+        scores = Scores(held_out_loss(self.model, batches), len(examples), self.data)
+        return self._completed(scores, batches, pairs, metric)
 
     def validation(
         self, pairs: Sequence[TextPair], metric: str, most: int
@@ -139,8 +155,11 @@ class Task(ABC):
         """Return what scores answers to at most `most` held-out pairs while training, if any."""
         return None
 
-    def _accuracy(self, batches: Sequence[Batch]) -> float | None:
-        return None
+    def _completed(
+        self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
+    ) -> Scores:
+        """Return the scores with what the task adds to the loss."""
+        return scores
 
 
 def token_error(config: StackConfig) -> str | None:

@@ -14,7 +14,7 @@ from pellucid.apps.cli import generate, lines
 from pellucid.apps.cli.answers import converse, written
 from pellucid.apps.cli.generate import _fill_at_prompt
 from pellucid.generation import SampleConfig
-from pellucid.tasks import Answer, GenerationTask, MaskedLMTask, causal_lm, seq2seq
+from pellucid.tasks import Answer, GenerationTask, MaskedLMTask, generation
 
 TEXTS = ["가나", "a b", "사랑이"]
 
@@ -23,14 +23,13 @@ TEXTS = ["가나", "a b", "사랑이"]
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every model that is compiled for decoding."""
     models: list[Any] = []
-    for module in (seq2seq, causal_lm):
-        plain = module.compile_model
+    plain = generation.compile_model
 
-        def counted(model: Any, *arithmetic: Any, plain: Any = plain) -> Any:
-            models.append(model)
-            return plain(model, *arithmetic)
+    def counted(model: Any, *arithmetic: Any) -> Any:
+        models.append(model)
+        return plain(model, *arithmetic)
 
-        monkeypatch.setattr(module, "compile_model", counted)
+    monkeypatch.setattr(generation, "compile_model", counted)
     return models
 
 

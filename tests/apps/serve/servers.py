@@ -79,7 +79,7 @@ def filling() -> MaskedLMTask:
         vocab_size=TOKENIZER.vocab_size + 1, num_hidden_layers=1, max_position_embeddings=64,
         **SHAPE,
     )  # fmt: skip
-    return MaskedLMTask(shaken(MaskedLM(config)), TOKENIZER)
+    return MaskedLMTask.of(shaken(MaskedLM(config)), [TOKENIZER])
 
 
 PIPELINES: dict[str, Any] = {

@@ -100,4 +100,4 @@ def bert(kind: str = "char", **settings: Any) -> MaskedLMTask:
     )
     model = MaskedLM(config, seed=3, dtype=np.float64)
     shake(model)
-    return MaskedLMTask(model, tokenizer)
+    return MaskedLMTask.of(model, [tokenizer])

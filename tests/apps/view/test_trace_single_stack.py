@@ -41,7 +41,7 @@ def test_a_decoder_alone_is_drawn() -> None:
         ("a", 3),
         ("</s>", 4),
     ]
-    ids = trained.tokenizer.encode("가나다a")
+    ids = trained.source.encode("가나다a")
     log_p, _ = ops.log_softmax(trained.model(Packed.of([[1, *ids]])))
     expected = -log_p[[2, 3, 4], [*ids[2:], 2]].sum()
     assert record.loss == pytest.approx(expected)
@@ -133,7 +133,7 @@ def test_an_encoder_that_predicts_nothing_has_maps_and_no_gradient() -> None:
     assert not record.maps[0].doutputs.any()
     assert "no loss and no gradient" in record.notes[0].en
     expected = Recorder()
-    trained.model.rows(Packed.of([[1, *trained.encode("a가"), 2]]), recorder=expected)
+    trained.model.rows(Packed.of([[1, *trained.token_ids("a가"), 2]]), recorder=expected)
     seen = expected.maps["encoder.layers.0.self_attn"].probabilities[0]
     np.testing.assert_allclose(record.maps[0].probabilities, seen)
 
@@ -173,5 +173,5 @@ def test_ids_are_drawn_where_a_checkpoint_has_no_tokenizer(family: str) -> None:
 
 
 def test_other_models_are_refused() -> None:
-    with pytest.raises(UserError, match="a Linear is of no model family"):
+    with pytest.raises(UserError, match="there is no task for a Linear"):
         view.attention(nn.Linear(3, 5, seed=0), [5])  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
         return WORD
     if languages is not None and languages[0] in SENTENCES:
         return SENTENCES[languages[0]]
-    tokenizer = pipeline.tokenizer if use == "fill" else pipeline.source
+    tokenizer = pipeline.source
 
     def cost(text: str) -> tuple[int, float]:
         plain = text.replace(MASK, "")

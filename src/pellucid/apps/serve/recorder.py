@@ -57,7 +57,7 @@ def make_record(served: Served, asked: Mapping[str, Any], limits: Limits) -> Mad
     if len(ids) > limits.view_tokens:
         raise _too_long("text", len(ids), limits.view_tokens)
     if target is not None:
-        answer = len((pipeline.tokenizer if fills else pipeline.target).encode(target))
+        answer = len(pipeline.target.encode(target))
         if answer > limits.view_answer:
             raise _too_long("answer", answer, limits.view_answer)
     source, search = text, None

@@ -166,7 +166,7 @@ def trace_causal_lm(
     SHOWN.check(d.describe(model))
     config = model.config
     longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
-    tokenizer = None if pipeline is None else pipeline.tokenizer
+    tokenizer = None if pipeline is None else pipeline.source
     vocabulary = Vocabulary(
         "the sentence", tokenizer, config.vocab_size, longest, specials_of(config)
     )
@@ -227,7 +227,7 @@ def trace_masked_lm(
     """
     SHOWN.check(d.describe(model))
     config = model.config
-    tokenizer = None if pipeline is None else pipeline.tokenizer
+    tokenizer = None if pipeline is None else pipeline.source
     specials = specials_of(config) | {config.mask_id: MASK}
     longest = config.max_position_embeddings - 2
     vocabulary = Vocabulary("the sentence", tokenizer, config.vocab_size, longest, specials)
