@@ -28,6 +28,29 @@ from pellucid.tasks.task import Task
 TEXTS_AT_ONCE = 128
 
 
+def piece_numbers(number: int, pieces: int) -> list[int]:
+    """Return what sampling each piece of a text is keyed by; the first piece by the text's number.
+
+    >>> piece_numbers(3, 2)
+    [3, 16777219]
+    """
+    return [(number + place * 2**24) % 2**32 for place in range(pieces)]
+
+
+def join_answers(pieces: Sequence[Sequence[Answer]]) -> list[Answer]:
+    """Join the first answers to a text's pieces, their second ones, and so on."""
+    if len(pieces) <= 1:
+        return [answer for answers in pieces for answer in answers]
+    return [
+        Answer(
+            " ".join(answer.text for answer in some),
+            sum(answer.log_p for answer in some),
+            all(answer.finished for answer in some),
+        )
+        for some in zip(*pieces, strict=False)
+    ]
+
+
 class TooLongError(UserError):
     """A text of more tokens than a model can read."""
 
@@ -154,7 +177,7 @@ class GenerationTask(Task):
         pieces = [self.split_sentences(text) for text in texts]
         numbers = [n for i, some in enumerate(pieces) for n in piece_numbers(i, len(some))]
         answers = iter(self.generate_answers([piece for some in pieces for piece in some], numbers))
-        return [joined([next(answers) for _ in some])[0].text for some in pieces]
+        return [join_answers([next(answers) for _ in some])[0].text for some in pieces]
 
     def generate_answers(
         self,
@@ -241,26 +264,3 @@ class GenerationTask(Task):
         log_p = self.score(source, tokens).log_p
         total = float(log_p.sum() if finished else log_p[:-1].sum())
         return Answer(self.decode(source, tokens), total, finished, tokens, total)
-
-
-def piece_numbers(number: int, pieces: int) -> list[int]:
-    """Return what sampling each piece of a text is keyed by; the first piece by the text's number.
-
-    >>> piece_numbers(3, 2)
-    [3, 16777219]
-    """
-    return [(number + place * 2**24) % 2**32 for place in range(pieces)]
-
-
-def joined(pieces: Sequence[Sequence[Answer]]) -> list[Answer]:
-    """Join the first answers to a text's pieces, their second ones, and so on."""
-    if len(pieces) <= 1:
-        return [answer for answers in pieces for answer in answers]
-    return [
-        Answer(
-            " ".join(answer.text for answer in some),
-            sum(answer.log_p for answer in some),
-            all(answer.finished for answer in some),
-        )
-        for some in zip(*pieces, strict=False)
-    ]

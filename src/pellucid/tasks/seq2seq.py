@@ -32,6 +32,30 @@ _log = logging.getLogger(__name__)
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])")
 
 
+def split_at_sentences(text: str, count: Callable[[str], int], longest: int) -> list[str] | None:
+    """Return the text in as few pieces of at most `longest` tokens as whole sentences allow.
+
+    `count` returns the tokens of a piece. None: a sentence by itself is too long. A text that is
+    short enough comes back as it is; white space between pieces is left out, and a text of nothing
+    else comes back empty.
+
+    >>> split_at_sentences("It rains. Does it? Yes!", len, 18)
+    ['It rains. Does it?', 'Yes!']
+    """
+    if count(text) <= longest:
+        return [text]
+    pieces: list[str] = []
+    start = 0
+    for stop in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
+        if pieces and count((pieces[-1] + text[start:stop]).strip()) <= longest:
+            pieces[-1] += text[start:stop]
+        elif text[start:stop].strip():
+            pieces.append(text[start:stop])
+        start = stop
+    pieces = [piece.strip() for piece in pieces] or [""]
+    return pieces if all(count(piece) <= longest for piece in pieces) else None
+
+
 @dataclass(frozen=True)
 class Seq2SeqTask(GenerationTask):
     """A `Seq2Seq` in eval mode with its tokenizers and search."""
@@ -184,27 +208,3 @@ class Seq2SeqTask(GenerationTask):
     def _units(self, text: str) -> Sequence[str]:
         """Return what errors in a text are counted in: characters or words, as the target has."""
         return self.target.units(text) if isinstance(self.target, Tokenizer) else list(text)
-
-
-def split_at_sentences(text: str, count: Callable[[str], int], longest: int) -> list[str] | None:
-    """Return the text in as few pieces of at most `longest` tokens as whole sentences allow.
-
-    `count` returns the tokens of a piece. None: a sentence by itself is too long. A text that is
-    short enough comes back as it is; white space between pieces is left out, and a text of nothing
-    else comes back empty.
-
-    >>> split_at_sentences("It rains. Does it? Yes!", len, 18)
-    ['It rains. Does it?', 'Yes!']
-    """
-    if count(text) <= longest:
-        return [text]
-    pieces: list[str] = []
-    start = 0
-    for stop in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
-        if pieces and count((pieces[-1] + text[start:stop]).strip()) <= longest:
-            pieces[-1] += text[start:stop]
-        elif text[start:stop].strip():
-            pieces.append(text[start:stop])
-        start = stop
-    pieces = [piece.strip() for piece in pieces] or [""]
-    return pieces if all(count(piece) <= longest for piece in pieces) else None

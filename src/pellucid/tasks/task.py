@@ -18,6 +18,17 @@ from pellucid.models.quantize import Arithmetic
 from pellucid.tasks.scores import Scores, held_out_loss
 
 
+def token_error(config: StackConfig) -> str | None:
+    """Return how a config's special tokens differ from those of every tokenizer here, or None."""
+    ids = (config.pad_token_id, config.bos_token_id, config.eos_token_id)
+    if ids == (PAD, BOS, EOS):
+        return None
+    return (
+        f"pad_token_id, bos_token_id and eos_token_id must be {PAD}, {BOS} and {EOS}, as in every "
+        f"tokenizer; got {', '.join(map(str, ids))}"
+    )
+
+
 @dataclass(frozen=True)
 class Task(ABC):
     """A model in eval mode with its tokenizers; the class is all that is known of its kind.
@@ -160,14 +171,3 @@ class Task(ABC):
     ) -> Scores:
         """Return the scores with what the task adds to the loss."""
         return scores
-
-
-def token_error(config: StackConfig) -> str | None:
-    """Return how a config's special tokens differ from those of every tokenizer here, or None."""
-    ids = (config.pad_token_id, config.bos_token_id, config.eos_token_id)
-    if ids == (PAD, BOS, EOS):
-        return None
-    return (
-        f"pad_token_id, bos_token_id and eos_token_id must be {PAD}, {BOS} and {EOS}, as in every "
-        f"tokenizer; got {', '.join(map(str, ids))}"
-    )

@@ -13,7 +13,7 @@ from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.lines import Line
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
-from pellucid.tasks.generation import Answer, GenerationTask, joined, piece_numbers
+from pellucid.tasks.generation import Answer, GenerationTask, join_answers, piece_numbers
 
 
 def answer_window(
@@ -73,7 +73,7 @@ def answer_window(
                 ]
             print(json.dumps(record, ensure_ascii=False))
         else:
-            print(written(joined(answers[span]), scores))
+            print(written(join_answers(answers[span]), scores))
     sys.stdout.flush()
     return not errors
 
