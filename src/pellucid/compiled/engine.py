@@ -203,7 +203,11 @@ class Engine:
         return log_p[:, : output.vocabulary], after
 
     def search(
-        self, source: Packed, config: SearchConfig, batch_size: int = BATCH_SIZE
+        self,
+        source: Packed,
+        config: SearchConfig,
+        first: Array | None = None,
+        batch_size: int = BATCH_SIZE,
     ) -> list[list[Hypothesis]]:
         """Return each input's best answers; `generation.search` without prefixes.
 
@@ -211,14 +215,15 @@ class Engine:
         """
         found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
         limits = limits_of(self, source, config.max_length)
+        if first is None:
+            first = np.full(len(source), self.config.bos_token_id)
         order = np.argsort(-source.lengths, kind="stable")
         size = max(1, min(batch_size, -(-len(order) // threads.available())))
         chunks = [order[at : at + size] for at in range(0, len(order), size)]
 
         def answer(chunk: Array) -> None:
             answering = Answering(self, config, len(chunk))
-            first = np.full(len(chunk), self.config.bos_token_id)
-            places = answering.join(source.select(chunk), limits[chunk], first)
+            places = answering.join(source.select(chunk), limits[chunk], first[chunk])
             answering.run()
             for i, place in zip(chunk, places, strict=True):
                 found[i] = answering.take(place)

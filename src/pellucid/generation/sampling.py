@@ -111,10 +111,11 @@ def sample_stream(
     source: Packed,
     config: SampleConfig = SampleConfig(),
     prefixes: Sequence[Sequence[int]] = (),
+    first: Array | None = None,
 ) -> Iterator[list[tuple[int, int]]]:
     """Yield, step by step, the (input, token) pairs just generated, end tokens left out.
 
-    `source.examples` are the inputs' numbers that key the draws.
+    `source.examples` are the inputs' numbers that key the draws. first: as in `search`.
     """
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
     model = compile_model(model)
@@ -123,7 +124,8 @@ def sample_stream(
     active = np.flatnonzero(limits > 0)
     if not len(active):
         return
-    state, tokens = model.start(source.select(active)), np.full(len(active), bos)
+    state = model.start(source.select(active))
+    tokens = np.full(len(active), bos) if first is None else first[active]
     for step in range(int(limits.max())):
         log_p, state = model.step(state, tokens)
         draws = uniform_draws(config.seed, step, source.examples[active])
@@ -149,10 +151,11 @@ def sample(
     source: Packed,
     config: SampleConfig = SampleConfig(),
     prefixes: Sequence[Sequence[int]] = (),
+    first: Array | None = None,
 ) -> list[tuple[int, ...]]:
     """Return one sampled answer for each input, in order."""
     generated: list[list[int]] = [[] for _ in range(len(source))]
-    for kept in sample_stream(model, source, config, prefixes):
+    for kept in sample_stream(model, source, config, prefixes, first):
         for i, token in kept:
             generated[i].append(token)
     return [tuple(tokens) for tokens in generated]

@@ -26,8 +26,10 @@ Array = np.ndarray
 class Searches(Protocol):
     """A model whose rows keep their bits in any batch, and which searches by itself."""
 
-    def search(self, source: Packed, config: SearchConfig) -> list[list[Hypothesis]]:
-        """Return, for each input in order, its best answers, best first."""
+    def search(
+        self, source: Packed, config: SearchConfig, first: Array | None = None
+    ) -> list[list[Hypothesis]]:
+        """Return, for each input in order, its best answers, best first; `first` as in `search`."""
 
 
 # How close two sums of log-probabilities may come before rounding could have swapped them: over ten
@@ -57,6 +59,7 @@ def search(
     source: Packed,
     config: SearchConfig = GREEDY,
     prefixes: Sequence[Sequence[int]] = (),
+    first: Array | None = None,
 ) -> list[list[Hypothesis]]:
     """Return, for each input in order, its best answers, best first.
 
@@ -66,18 +69,22 @@ def search(
     go to the hypothesis that came first and to the lower token. Answers begin with `prefixes`, one
     for each input.
 
+    first: (N,) the token that is fed before each answer; None: the begin token.
+
     The model is compiled first (`compile_model`); the owner of one that answers many batches
     compiles it once.
     """
     model = compile_model(model)
     if isinstance(model, Searches) and not any(prefixes):
-        return model.search(source, config)
-    searches = search_once(model, source, config, prefixes)
+        return model.search(source, config, first)
+    searches = search_once(model, source, config, prefixes, first)
     answers = [ranked(one.done)[: config.best] for one in searches]
     if len(source) > 1 and not isinstance(model, Searches):
         for i, one in enumerate(searches):
             if one.margin < MARGIN[model.dtype]:
-                answers[i] = search(model, source.select([i]), config, prefixes[i : i + 1])[0]
+                one_first = None if first is None else first[i : i + 1]
+                again = search(model, source.select([i]), config, prefixes[i : i + 1], one_first)
+                answers[i] = again[0]
     return answers
 
 
@@ -86,6 +93,7 @@ def search_once(
     source: Packed,
     config: SearchConfig,
     prefixes: Sequence[Sequence[int]] = (),
+    first: Array | None = None,
 ) -> list[Search]:
     """Search step by step; return every input's search with its margin."""
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
@@ -97,7 +105,7 @@ def search_once(
         return []
     state = model.start(source)
     active = list(range(len(source)))  # the input each row of the state belongs to
-    tokens = np.full(len(source), bos)
+    tokens = np.full(len(source), bos) if first is None else first
     for length in range(1, int(limits.max()) + 2):
         log_p, state = model.step(state, tokens)
         rows_kept: list[int] = []

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
-from pellucid.generation import Decodes
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig
 from pellucid.nn import Recorder
@@ -20,57 +18,9 @@ from pellucid.tasks.generation import GenerationTask, TokenScores
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
-class _Prompted:
-    """A state, and the tokens that are fed next in any case: each text's last."""
-
-    state: Any
-    last: Array | None
-
-    def select(self, rows: Array) -> _Prompted:
-        """Return the state of these hypotheses, in this order."""
-        return _Prompted(self.state.select(rows), None if self.last is None else self.last[rows])
-
-    def join(self, other: _Prompted) -> _Prompted:
-        """Return the state of these hypotheses and then the other's, after a step of each."""
-        assert self.last is None
-        assert other.last is None
-        return _Prompted(self.state.join(other.state), None)
-
-
-class PromptDecoder:
-    """A `CausalLM`, compiled, as search sees a model: it reads prompts, then continues them.
-
-    Search begins with a begin token; here the last token of each text replaces it.
-    """
-
-    def __init__(self, model: Decodes) -> None:
-        self.model, self.config = model, model.config
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of the model's parameters."""
-        return self.model.dtype
-
-    def room(self, source: Packed) -> Array:
-        """Return the most tokens that each of these texts can be continued by: (N,)."""
-        room: Array = self.config.max_position_embeddings - source.lengths
-        return room
-
-    def start(self, source: Packed) -> _Prompted:
-        """Return the state after all but the last token of each text; none may be empty."""
-        prompt, last = self.without_last(source)
-        return _Prompted(self.model.start(prompt), last)
-
-    def without_last(self, source: Packed) -> tuple[Packed, Array]:
-        """Return all but the last token of each text, and those last tokens, which are fed next."""
-        return source.without_last(), source.tokens[source.cu_seqlens[1:] - 1]
-
-    def step(self, prompted: _Prompted, tokens: Array) -> tuple[Array, _Prompted]:
-        """Return (log-probabilities of the next token (B, V), the state after it)."""
-        fed = tokens if prompted.last is None else prompted.last
-        log_p, state = self.model.step(prompted.state, fed)
-        return log_p, _Prompted(state, None)
+def without_last(prompts: Packed) -> tuple[Packed, Array]:
+    """Return prompts without their last tokens, and those tokens (N,); none may be empty."""
+    return prompts.without_last(), prompts.tokens[prompts.cu_seqlens[1:] - 1]
 
 
 @dataclass(frozen=True)
@@ -121,9 +71,11 @@ class CausalLMTask(GenerationTask):
         eos = self.model.config.eos_token_id
         return TokenScores(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
 
-    def decoder(self) -> PromptDecoder:
-        """Return what search and sampling decode with, compiled once for many texts."""
-        return PromptDecoder(super().decoder())
+    def prompts(
+        self, rows: Sequence[Sequence[int]], numbers: Sequence[int]
+    ) -> tuple[Packed, Array]:
+        """Return all but the last token of each text, and that token, fed before its answer."""
+        return without_last(Packed.of([self.prompt_ids(row) for row in rows], numbers))
 
     def prompt_ids(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that are read of a text."""

@@ -135,6 +135,12 @@ class GenerationTask(Task):
     def prompt_ids(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that are read of a text before its answer begins."""
 
+    def prompts(
+        self, rows: Sequence[Sequence[int]], numbers: Sequence[int]
+    ) -> tuple[Packed, np.ndarray | None]:
+        """Return what is read of texts, and the token fed after each; None: the begin token."""
+        return Packed.of([self.prompt_ids(row) for row in rows], numbers), None
+
     def decoder(self) -> Decodes:
         """Return what search and sampling decode with, compiled once for many texts."""
         return compile_model(self.model, self.arithmetic)
@@ -224,12 +230,10 @@ class GenerationTask(Task):
         )
         generated: list[int] = []
         shown = ""
-        for new in sample_stream(
-            (decoder or self.decoder)(),
-            Packed.of([self.prompt_ids(source)], [number]),
-            self.sampling or greedy,
-            [self.prefix_tokens] if self.prefix else (),
-        ):
+        prompt, first = self.prompts([source], [number])
+        prefixes = [self.prefix_tokens] if self.prefix else ()
+        config = self.sampling or greedy
+        for new in sample_stream((decoder or self.decoder)(), prompt, config, prefixes, first):
             generated += [token for _, token in new]
             whole = settled(self.decode(source, generated), self.target)
             if len(whole) > len(shown):
@@ -241,15 +245,16 @@ class GenerationTask(Task):
     def _answers(
         self, decoder: Any, rows: Sequence[list[int]], numbers: Sequence[int]
     ) -> list[list[Answer]]:
-        source = Packed.of([self.prompt_ids(row) for row in rows], numbers)
+        source, first = self.prompts(rows, numbers)
         prefixes = [self.prefix_tokens] * len(rows) if self.prefix else []
         if self.sampling is not None:
-            sampled, room = sample(decoder, source, self.sampling, prefixes), decoder.room(source)
+            sampled = sample(decoder, source, self.sampling, prefixes, first)
+            room = decoder.room(source)
             return [
                 [self._sampled(row, tokens, int(most))]
                 for row, tokens, most in zip(rows, sampled, room, strict=True)
             ]
-        found = search(decoder, source, self.search, prefixes)
+        found = search(decoder, source, self.search, prefixes, first)
         return [
             [
                 Answer(self.decode(row, h.tokens), h.log_p, h.finished, h.tokens, h.score)

@@ -64,7 +64,9 @@ class Served:
 def serve_model(name: str, pipeline: Task, rows: int = ROWS) -> Served:
     """Prepare a model for serving: compile it once for all answers."""
     trained: Any = pipeline
-    batcher = Batcher(trained.decoder(), rows) if trained.generates else None
+    batcher = None
+    if trained.generates:
+        batcher = Batcher(trained.decoder(), rows, continues=trained.kind == "continue")
     pair = language_pair(name) if trained.kind == "answer" else None
     use = use_of(trained, pair)
     return Served(name, trained, batcher, pair, use, example_for(trained, use, pair))

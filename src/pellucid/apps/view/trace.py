@@ -120,7 +120,9 @@ def trace_seq2seq(
     target_ids = None if target is None else target_side.ids(target)
     search = _all_answers(search, pipeline)
     (begin,) = target_side.labels([config.bos_token_id])
-    answers, tree = search_tree(model, source_ids, search, target_side, begin)
+    answers, tree = search_tree(
+        model, source_ids, search, target_side, (config.bos_token_id, begin)
+    )
     notes: list[Text] = []
     end = [config.eos_token_id]
     if target_ids is None:
@@ -171,10 +173,8 @@ def trace_causal_lm(
         "the sentence", tokenizer, config.vocab_size, longest, specials_of(config)
     )
     ids = vocabulary.ids(source)
-    decoder, prompt = (
-        (model, ids) if pipeline is None else (pipeline.decoder(), pipeline.prompt_ids(ids))
-    )
-    opening = [*ids, config.bos_token_id] if pipeline is None else prompt
+    decoder = model if pipeline is None else pipeline.decoder()
+    opening = [*ids, config.bos_token_id] if pipeline is None else pipeline.prompt_ids(ids)
     room = config.max_position_embeddings - len(opening)
     given = (
         None if target is None else replace(vocabulary, name="the output", longest=room).ids(target)
@@ -185,7 +185,9 @@ def trace_causal_lm(
     at = 0 if pipeline is None else len(opening) - len(ids)
     opened[at : at + len(ids)] = vocabulary.labels(ids, source)
     search = _all_answers(search, pipeline)
-    answers, tree = search_tree(decoder, prompt, search, vocabulary, opened[-1])
+    answers, tree = search_tree(
+        decoder, opening[:-1], search, vocabulary, (opening[-1], opened[-1])
+    )
     generated = list(answers[0].tokens) if given is None else given
     notes: tuple[Text, ...] = ()
     expected = [*generated, config.eos_token_id]
