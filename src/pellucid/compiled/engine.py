@@ -164,11 +164,6 @@ class Engine:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, kernels=kernels_of(*state["_made_for"]))
 
-    @property
-    def dtype(self) -> Any:
-        """float32."""
-        return self.model.dtype
-
     def room(self, source: Packed) -> Array:
         """Return the most tokens that the answer to each of these can have: (N,)."""
         return self.model.room(source)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
 from pellucid.core.rng import Rng, random_bits
@@ -130,7 +131,7 @@ def sample_stream(
         log_p, state = model.step(state, tokens)
         draws = uniform_draws(config.seed, step, source.examples[active])
         chosen = []
-        for row, i, u in zip(log_p, active, draws, strict=True):
+        for row, i, u in zip(to_host(log_p), active, draws, strict=True):
             prefix = prefixes[int(i)] if prefixes else ()
             allowed = constrain(row, generated[i], config.constraints, prefix, eos)
             chosen.append(choose(allowed, config, u))

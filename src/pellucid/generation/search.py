@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
 from pellucid.generation.constraints import constrain
 from pellucid.generation.model import compile_model
@@ -46,6 +47,13 @@ class Search:
     beams: list[tuple[tuple[int, ...], float]] = field(default_factory=lambda: [((), 0.0)])
     done: list[Hypothesis] = field(default_factory=list)
     margin: float = float("inf")
+    dtype: Any = None
+    """That of its log-probabilities, once it has begun."""
+
+    @property
+    def close(self) -> bool:
+        """Whether rounding could have swapped a decision."""
+        return self.margin < MARGIN[self.dtype]
 
     def decided(self, values: Sequence[float] | Array) -> None:
         """Note that the order of these sums, best first, was relied on."""
@@ -81,7 +89,7 @@ def search(
     answers = [ranked(one.done)[: config.best] for one in searches]
     if len(source) > 1 and not isinstance(model, Searches):
         for i, one in enumerate(searches):
-            if one.margin < MARGIN[model.dtype]:
+            if one.close:
                 one_first = None if first is None else first[i : i + 1]
                 again = search(model, source.select([i]), config, prefixes[i : i + 1], one_first)
                 answers[i] = again[0]
@@ -108,6 +116,7 @@ def search_once(
     tokens = np.full(len(source), bos) if first is None else first
     for length in range(1, int(limits.max()) + 2):
         log_p, state = model.step(state, tokens)
+        log_p = to_host(log_p)
         rows_kept: list[int] = []
         next_tokens: list[int] = []
         next_active: list[int] = []
@@ -133,6 +142,7 @@ def extend(
 
     log_p: (rows, V), of the token after each hypothesis. Nothing is returned once it is answered.
     """
+    one.dtype = log_p.dtype
     survivors = _advance(one, log_p, eos, config, last=length > one.limit)
     return survivors if survivors and not _answered(one, config) else []
 

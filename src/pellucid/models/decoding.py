@@ -61,10 +61,6 @@ class Decodes(Protocol):
 
     config: Any
 
-    @property
-    def dtype(self) -> Any:
-        """The dtype of its parameters."""
-
     def room(self, source: Packed) -> Array:
         """Return the most tokens that the answer to each of these can have: (N,)."""
 
@@ -72,7 +68,10 @@ class Decodes(Protocol):
         """Return the state before the first token, one hypothesis per source."""
 
     def step(self, state: Any, tokens: Array) -> tuple[Array, Any]:
-        """Return the log-probabilities (B, V) of the next token, and the state after it."""
+        """Return the log-probabilities (B, V) of the next token, and the state after it.
+
+        The model may be on another device: `core.array.to_host`.
+        """
 
 
 class Hypothesis(NamedTuple):

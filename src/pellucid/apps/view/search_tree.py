@@ -40,10 +40,6 @@ class _Recording:
         self.config = model.config
         self.extended: list[_Hypothesis] = []
 
-    @property
-    def dtype(self) -> Any:
-        return self._model.dtype
-
     def room(self, source: Packed) -> Array:
         return self._model.room(source)
 
