@@ -59,9 +59,10 @@ class CausalLMTask(GenerationTask):
 
         `weights` are those of the last layer, mean of heads, on the text's own tokens.
         """
-        prompt, recorder = self.prompt_ids(source), Recorder()
+        prompt = self.prompt_ids(source)
         text = Packed.of([[*prompt, *answer]])
-        rows, _ = self.model.rows(text, recorder=recorder, inference=True)
+        with Recorder() as recorder:
+            rows, _ = self.model.rows(text, inference=True)
         asked = slice(len(prompt) - 1, None)
         log_p, _ = ops.log_softmax(to_host(self.model.output(rows[asked])))
         weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)
