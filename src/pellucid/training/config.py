@@ -335,8 +335,6 @@ class TrainingConfig:
             raise UsageError("r_drop has a loss of its own, without z_loss: leave one of them out")
         if not 0 <= self.ema < 1:
             raise UsageError(f"ema must be in [0, 1), got {self.ema}")
-        if self.parts is not None:
-            OPTIMIZERS[self.optimizer.name].check_slices()
         for name, known in (
             ("loss_normalisation", ("token", "sentence", "sum")),
             ("validate_unit", ("epochs", "steps")),

@@ -310,7 +310,7 @@ def _shared_tokenizers(
     texts: list[str] = []
     if workers.rank == 0:
         texts = [tokenizer.to_json() for tokenizer in kept or _learn_tokenizers(config, pairs)]
-    return [Tokenizer.of_json(text) for text in workers.share(texts, patient=True)]
+    return [Tokenizer.of_json(text) for text in workers.broadcast_json(texts, patient=True)]
 
 
 def prepare(

@@ -8,14 +8,19 @@ bits however many workers there are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 
 from pellucid.core.batch import Batch
+from pellucid.core.errors import UsageError, UserError
+from pellucid.models.output import LossSum
+from pellucid.nn.module import Parameter
+from pellucid.training.workers import Workers
 
+Array = np.ndarray
 Node = tuple[int, int]
 """A subtree: the parts from the first number up to, but not including, the second."""
 T = TypeVar("T", float, np.ndarray)
@@ -70,21 +75,6 @@ def roots(node: Node, first: int, last: int) -> tuple[Node, ...]:
     return roots(left, first, last) + roots(right, first, last)
 
 
-@lru_cache(maxsize=64)
-def completed_by(node: Node, part: int, first: int) -> int:
-    """Return how many sums of subtrees are complete once `part`, the last so far, has been added.
-
-    Only those count that begin at part `first` or later.
-
-    >>> [completed_by((0, 8), part, 0) for part in range(8)]
-    [0, 1, 0, 2, 0, 1, 0, 3]
-    """
-    if node[1] - node[0] == 1 or not node[0] <= part < node[1]:
-        return 0
-    own = int(node[1] == part + 1 and node[0] >= first)
-    return own + sum(completed_by(child, part, first) for child in children(node))
-
-
 def tree_sum(sums: Mapping[Node, T], node: Node) -> T:
     """Return the sum below `node`, given the sums of subtrees that cover it.
 
@@ -96,3 +86,114 @@ def tree_sum(sums: Mapping[Node, T], node: Node) -> T:
     left, right = children(node)
     total: T = tree_sum(sums, left) + tree_sum(sums, right)
     return total
+
+
+class PartSum:
+    """The sum of the gradients of all parts of a step, on one worker or on several.
+
+    All gradients lie in one vector of P numbers. With n workers:
+
+        1.  each worker adds the gradients of its parts, as far as the tree allows
+        2.  all-to-all: each receives its slice of every worker's sums,      P (n − 1)/n numbers
+        3.  it adds them in the same tree: its slice of the whole sum
+        4.  all-gather: each receives the other slices of the whole sum,     P (n − 1)/n numbers
+
+    That is what a ring all-reduce sends, whose order of addition would depend on n. Every worker
+    then steps all parameters, so it has the optimizer's whole state.
+
+    Raises `UsageError` when there are fewer parts than workers, and `UserError` unless all
+    parameters are NumPy arrays of one dtype.
+
+    >>> weight = Parameter((2,), lambda g, shape: np.zeros(shape))
+    >>> def run_part(part):
+    ...     weight.accumulate(np.array([1.0, -1.0], np.float32))
+    ...     return LossSum(0.5, 1)
+    >>> [loss.nats for loss in PartSum([("weight", weight)], parts=2).run(run_part)]
+    [0.5, 0.5]
+    >>> weight.grad
+    array([ 2., -2.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[str, Parameter]],
+        parts: int,
+        workers: Workers | None = None,
+    ) -> None:
+        self.parts, self.workers = parts, workers or Workers()
+        size = self.workers.size
+        if parts < size:
+            raise UsageError(
+                f"training.parts = {parts} is too few for {size} workers: each needs at least one "
+                "part of a step"
+            )
+        self._parameters = list(dict(parameters).values())
+        dtypes = {getattr(p.data, "dtype", None) for p in self._parameters}
+        if len(dtypes) > 1 or not all(isinstance(p.data, Array) for p in self._parameters):
+            raise UserError(
+                "training in parts takes parameters that are NumPy arrays of one dtype; got "
+                f"{', '.join(sorted(map(str, dtypes)))}"
+            )
+        own = [own_parts(parts, size, rank) for rank in range(size)]
+        self._roots = [roots((0, parts), each.start, each.stop) for each in own]
+        self._length = sum(p.data.size for p in self._parameters)
+        self._width = -(-self._length // size)
+        self._dtype = dtypes.pop() if dtypes else np.float32
+        # A row for the sum of each of our subtrees; further ones for the right halves below them.
+        self._sums = np.zeros((len(self._roots[self.workers.rank]), size * self._width), self._dtype)
+        self._halves: list[Array] = []
+
+    def run(self, run_part: Callable[[int], LossSum]) -> list[LossSum]:
+        """Run this worker's parts; give every parameter the sum of all, and return all losses.
+
+        run_part: runs forward and backward of the part of this number, and returns its loss. No
+        parameter may have a gradient before. One that gets none in any part has none afterwards.
+        """
+        # What a part adds to this is not 0 in the vector of one worker only: sums are exact.
+        found = np.zeros(2 * self.parts + len(self._parameters))
+        for node, row in zip(self._roots[self.workers.rank], self._sums, strict=True):
+            self._add(node, row[: self._length], run_part, found, 0)
+        found = self.workers.all_gather(found).sum(axis=0)
+        total = self._all_reduced()
+        end = 0
+        for parameter, times in zip(self._parameters, found[2 * self.parts :], strict=True):
+            start, end = end, end + parameter.data.size
+            parameter.grad = total[start:end].reshape(parameter.shape) if times else None
+        losses = found[: 2 * self.parts].reshape(-1, 2).tolist()
+        return [LossSum(nats, int(tokens)) for nats, tokens in losses]
+
+    def _add(
+        self, node: Node, out: Array, run_part: Callable[[int], LossSum], found: Array, depth: int
+    ) -> None:
+        """Write the sum of the gradients below `node` into `out`; note losses and parameters."""
+        part, end = node
+        if end - part == 1:
+            loss = run_part(part)
+            found[2 * part : 2 * part + 2] = loss.nats, loss.tokens
+            at = 0
+            # Without a gradient zeros are added, for the bits that another worker's would give.
+            for i, parameter in enumerate(self._parameters):
+                start, at = at, at + parameter.data.size
+                gradient, parameter.grad = parameter.grad, None
+                out[start:at] = 0 if gradient is None else gradient.ravel()
+                found[2 * self.parts + i] += gradient is not None
+            return
+        left, right = children(node)
+        self._add(left, out, run_part, found, depth)
+        if depth == len(self._halves):
+            self._halves.append(np.empty(self._length, self._dtype))
+        self._add(right, self._halves[depth], run_part, found, depth + 1)
+        out += self._halves[depth]
+
+    def _all_reduced(self) -> Array:
+        """Return the sum of the sums of all workers' subtrees, with the same bits on each."""
+        size, width = self.workers.size, self._width
+        if size == 1:
+            return self._sums[0]
+        slices = self._sums.reshape(-1, size, width).swapaxes(0, 1)
+        got = self.workers.all_to_all(
+            np.ascontiguousarray(slices).ravel(), [width * len(nodes) for nodes in self._roots]
+        )
+        nodes = [node for nodes in self._roots for node in nodes]
+        sums = dict(zip(nodes, got.reshape(-1, width), strict=True))
+        return self.workers.all_gather(tree_sum(sums, (0, self.parts))).ravel()

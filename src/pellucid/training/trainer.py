@@ -19,7 +19,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, check_weights
 from pellucid.evaluation.loss import held_out_loss, loss_sum, mean_loss
 from pellucid.nn import StateError
-from pellucid.training.checkpoint import WEIGHTS, checkpoint_path, read_checkpoint
+from pellucid.training.checkpoint import WEIGHTS, Checkpoint, checkpoint_path, read_checkpoint
 from pellucid.training.config import PARTS, TrainingConfig
 from pellucid.training.ema import MovingAverage
 from pellucid.training.events import (
@@ -36,7 +36,7 @@ from pellucid.training.events import (
     Validated,
 )
 from pellucid.training.optimizers.model import ModelOptimizer
-from pellucid.training.optimizers.sharded import ShardedOptimizer
+from pellucid.training.parts import PartSum
 from pellucid.training.run import RunFolder
 from pellucid.training.schedules import SCHEDULES
 from pellucid.training.signals import StopRequest, stop_on_signals
@@ -110,26 +110,18 @@ class Trainer:
         self.listeners: list[Listener] = list(listeners)
         self.stopping = stopping
         self.workers = workers or Workers()
-        self._unheard = False
-        checkpoint = None if run is None else run.checkpoint
-        self.state = TrainerState()
-        if checkpoint is not None:
-            self.state = TrainerState.from_json(checkpoint.state["trainer"])
-            try:
-                model.load_state_dict(checkpoint.weights)
-            except StateError as error:
-                raise _other_model(error) from None
-        self.optimizer = optimizer_of(model, config, self.workers)
-        if self.workers.share(checkpoint is not None):
-            self.optimizer.load_state_dict({} if checkpoint is None else checkpoint.optimizer)
+        self.part_sum: PartSum | None = None
+        if config.parts is not None or self.workers.size > 1:
+            self.part_sum = PartSum(model.named_parameters(), config.parts or PARTS, self.workers)
+        self.optimizer = ModelOptimizer(model.named_parameters(), config.optimizer)
         self.average: MovingAverage | None = None
         if config.use == "ema":
             self.average = MovingAverage(model.named_parameters(), config.ema)
-            if checkpoint is not None and checkpoint.average:
-                self.average.load_state_dict(checkpoint.average)
-            for array in self.average.state_dict().values():
-                self.workers.broadcast(array)
-        self.state = TrainerState.from_json(self.workers.share(self.state.as_json()))
+        self.state = TrainerState()
+        if run is not None and run.checkpoint is not None:
+            self._restore(run.checkpoint)
+        self._synchronise()
+        self.state = TrainerState.from_json(self.workers.broadcast_json(self.state.as_json()))
         self._epoch = self.state.epoch
         self._batches = batches.epoch(self._epoch)
         if not len(self._batches):
@@ -140,20 +132,35 @@ class Trainer:
             self._batches = batches.epoch(self._epoch)
         self._began = time.monotonic() - self.state.seconds
         self._resumed_at = self._agreed = self.state.seconds
-        if run is not None and run.changed:  # a run that was over may have been given more to do
-            self.state.stopped = self._end_of_budget()
-        other_weights = checkpoint is not None and bool(checkpoint.average) != (
-            self.average is not None
-        )
-        rescored = run is not None and run.rescored and self.state.stopped is None
-        if rescored or other_weights:
-            logger.warning("evaluation settings changed; resetting the best score")
-            self.state.best_score = self.state.best_step = None
-            self.state.not_improved = 0
-        if run is not None and run.changed and self.state.stopped is None:
-            self.state.stopped = self._out_of_patience()
-        self.state = TrainerState.from_json(self.workers.share(self.state.as_json()))
+        if run is not None:
+            self._apply_changes(run)
+        self.state = TrainerState.from_json(self.workers.broadcast_json(self.state.as_json()))
         self._resumed_share = self._share()
+        self._output_closed = False
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.state = TrainerState.from_json(checkpoint.state["trainer"])
+        try:
+            self.model.load_state_dict(checkpoint.weights)
+        except StateError as error:
+            raise _other_model(error) from None
+        self.optimizer.load_state_dict(checkpoint.optimizer)
+        if self.average is not None:  # where the run kept none, it begins with the weights
+            self.average.load_state_dict(checkpoint.average or checkpoint.weights)
+
+    def _apply_changes(self, run: RunFolder) -> None:
+        """Adapt the state to settings that are not those of the checkpoint."""
+        state, checkpoint = self.state, run.checkpoint
+        if run.changed:  # a run that was over may have been given more to do
+            state.stopped = self._end_of_budget()
+        averaged = self.average is not None
+        other_weights = checkpoint is not None and bool(checkpoint.average) != averaged
+        if (run.rescored and state.stopped is None) or other_weights:
+            logger.warning("evaluation settings changed; resetting the best score")
+            state.best_score = state.best_step = None
+            state.not_improved = 0
+        if run.changed and state.stopped is None:
+            state.stopped = self._out_of_patience()
 
     def fit(self) -> Result:
         """Train to the end, or until SIGINT or SIGTERM: then the step is finished and saved.
@@ -175,14 +182,14 @@ class Trainer:
         self.model.train()
         with _old_objects_kept(), stop_on_signals(self.stopping) as request:
             while state.stopped is None:
-                told = self._step(request)
+                stop = self._step(request)
                 if self.workers.size == 1:
                     # A run that is over needs no reader; but a signal during its last validation
                     # ends it before the scoring.
-                    unheard = self._unheard and state.stopped is None
-                    told = request.signal or unheard * "SIGPIPE"
-                if told:
-                    return self._interrupted(told)
+                    closed = self._output_closed and state.stopped is None
+                    stop = request.signal or closed * "SIGPIPE"
+                if stop:
+                    return self._interrupted(stop)
         if self.run is not None:
             self.run.keep(self._kept())  # a kill after the last was written may have left others
         self._tell(Ended, state.stopped, self.seconds, state.best_step, state.best_score)
@@ -211,14 +218,13 @@ class Trainer:
             config,
             step=state.step + 1,
             lr=lr,
-            note=(began - self._began, STOPS.index(request.signal or self._unheard * "SIGPIPE")),
+            part_sum=self.part_sum,
         )
         if self.average is not None:
             self.average.update(state.step + 1)
-        told = 0
-        if isinstance(self.optimizer, ShardedOptimizer):
-            self._agreed = float(self.optimizer.notes[0, 0])
-            told = int(self.optimizer.notes[:, 1].max())
+        stop = STOPS.index(request.signal or self._output_closed * "SIGPIPE")
+        reports = self.workers.all_gather(np.array([began - self._began, stop]))
+        self._agreed, stop = float(reports[0, 0]), int(reports[:, 1].max())
         tally.seconds = time.monotonic() - began
         self._advance(tally)
         self._check_loss(tally.loss, lr)
@@ -239,7 +245,7 @@ class Trainer:
         if validate or (every is not None and state.step % every == 0):
             state.checkpoints = [*state.checkpoints, state.step][-config.checkpoints_kept :]
             self._save()
-        return STOPS[told]
+        return STOPS[stop]
 
     def _advance(self, tally: Tally) -> None:
         state = self.state
@@ -316,12 +322,12 @@ class Trainer:
             own = np.zeros((each, 2))
             for i, at in enumerate(range(workers.rank, len(self.validation), workers.size)):
                 own[i] = loss_sum(self.model, self.validation[at])
-            rows = workers.rows(own, patient=True).swapaxes(0, 1).reshape(-1, 2)
+            rows = workers.all_gather(own, patient=True).swapaxes(0, 1).reshape(-1, 2)
             loss = mean_loss(rows[: len(self.validation)].tolist())
         scores: dict[str, float] = {}
         if self.metric and workers.rank == 0:
             scores = {k: float(v) for k, v in self.metric(self.model).items()}
-        return self._finite(loss, workers.share(scores, patient=True))
+        return self._finite(loss, workers.broadcast_json(scores, patient=True))
 
     def _finite(
         self, loss: float | None, scores: dict[str, float]
@@ -348,19 +354,33 @@ class Trainer:
         except UserError as error:  # a step may diverge though its loss was finite
             lr = self._learning_rate(max(state.step, 1))
             raise DivergedError(str(error), state.step, lr) from None
-        optimizer = self.optimizer.state_dict()
         state.seconds = self.seconds
+        self._synchronise()
         if self.run is None:
             return
         path = self.run.save(
             state.step,
             weights,
-            optimizer,
+            self.optimizer.state_dict(),
             state.as_json(),
             self._kept(),
             {} if self.average is None else self.average.state_dict(),
         )
         self._tell(Saved, path)
+
+    def _synchronise(self) -> None:
+        """Give every worker the first one's weights, optimizer's states and averages.
+
+        Those of a worker like the first one stay as they are; on another processor the results of
+        the same step may differ in the last bit, and must not drift apart.
+        """
+        if self.workers.size == 1:
+            return
+        optimizer = self.optimizer.state_dict()
+        averages = {} if self.average is None else self.average.state_dict()
+        weights = [parameter.data for _, parameter in self.model.named_parameters()]
+        self.workers.broadcast([*weights, *optimizer.values(), *averages.values()])
+        self.optimizer.load_state_dict(optimizer)
 
     def _kept(self) -> set[int]:
         state = self.state
@@ -454,7 +474,7 @@ class Trainer:
                 listener(event)
             except BrokenPipeError:  # the reader of what it prints has gone
                 self.listeners.remove(listener)
-                self._unheard = True
+                self._output_closed = True
 
 
 @contextmanager
@@ -468,17 +488,6 @@ def _old_objects_kept() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def optimizer_of(
-    model: Trainable, config: TrainingConfig, workers: Workers
-) -> ModelOptimizer | ShardedOptimizer:
-    """Return the optimizer of a model for the parts of a step that its settings ask for."""
-    if config.parts is None and workers.size == 1:
-        return ModelOptimizer(model.named_parameters(), config.optimizer)
-    return ShardedOptimizer(
-        model.named_parameters(), config.optimizer, parts=config.parts or PARTS, workers=workers
-    )
 
 
 def _other_model(error: StateError) -> UserError:
