@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import pellucid
@@ -132,12 +131,6 @@ def test_other_tokenizers_are_another_run(data: Path, tmp_path: Path) -> None:
     assert read_settings(run) == before
 
 
-def forget(run: Path) -> None:
-    """Make a run one of those whose folder did not keep its tokenizers."""
-    for name in tokenizers(run):
-        (run / name).unlink()
-
-
 def test_each_side_may_have_a_tokenizer_of_its_own_kind(caplog: pytest.LogCaptureFixture) -> None:
     config = TokenizerConfig("char", "word", normalise=("nfd",))
     rows = [("값이", "k a ps i"), ("한국", "h a n g u k"), ("é", "e")]
@@ -151,26 +144,12 @@ def test_each_side_may_have_a_tokenizer_of_its_own_kind(caplog: pytest.LogCaptur
     assert "none of 3 texts has a space" in caplog.text
 
 
-def test_a_run_from_before_tokenizers_were_kept_goes_on(data: Path, tmp_path: Path) -> None:
-    for name in ("new", "old"):
-        train_run(settings(data), tmp_path / name)
-    kept = tokenizers(tmp_path / "old")
-    forget(tmp_path / "old")
-    train_run(load_recipe(str(tmp_path / "old")), tmp_path / "old", resume=True)
-    forget(tmp_path / "old")
-    states = [go_on(tmp_path / name).trained.model.state_dict() for name in ("new", "old")]
-    for name, array in states[0].items():
-        np.testing.assert_array_equal(array, states[1][name])
-    assert tokenizers(tmp_path / "old") == kept
-
-
-def test_it_does_not_go_on_with_other_data(data: Path, tmp_path: Path) -> None:
+def test_a_run_without_its_tokenizers_does_not_go_on(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train_run(settings(data), run)
-    forget(run)
     before = read_settings(run)
-    write_pairs(data, "gfedcba")
-    with pytest.raises(UserError, match=r"tokenizers.*put the data back, or start a new run"):
+    (run / "target_tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"target_tokenizer\.json"):
         go_on(run)
     assert read_settings(run) == before
 

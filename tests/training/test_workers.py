@@ -83,7 +83,9 @@ def test_an_error_of_the_first_worker_is_its_own() -> None:
 @pytest.mark.oracle("torch")
 def test_a_worker_that_ends_as_it_should_takes_the_others_along() -> None:
     """As the first one does after printing help."""
-    first, second = together(2, lambda w: "done" if w.rank == 0 else w.broadcast_json(None), failing=True)
+    first, second = together(
+        2, lambda w: "done" if w.rank == 0 else w.broadcast_json(None), failing=True
+    )
     assert first == "done"
     assert isinstance(second, SilentExit)
     assert second.code == 0

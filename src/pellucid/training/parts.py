@@ -140,7 +140,9 @@ class PartSum:
         self._width = -(-self._length // size)
         self._dtype = dtypes.pop() if dtypes else np.float32
         # A row for the sum of each of our subtrees; further ones for the right halves below them.
-        self._sums = np.zeros((len(self._roots[self.workers.rank]), size * self._width), self._dtype)
+        self._sums = np.zeros(
+            (len(self._roots[self.workers.rank]), size * self._width), self._dtype
+        )
         self._halves: list[Array] = []
 
     def run(self, run_part: Callable[[int], LossSum]) -> list[LossSum]:
@@ -149,9 +151,10 @@ class PartSum:
         run_part: runs forward and backward of the part of this number, and returns its loss. No
         parameter may have a gradient before. One that gets none in any part has none afterwards.
         """
-        # What a part adds to this is not 0 in the vector of one worker only: sums are exact.
+        # Losses, and how often each parameter got a gradient. Of a part only one worker's numbers
+        # are not 0, so that their sum is exact.
         found = np.zeros(2 * self.parts + len(self._parameters))
-        for node, row in zip(self._roots[self.workers.rank], self._sums, strict=True):
+        for node, row in zip(self._own, self._sums, strict=True):
             self._add(node, row[: self._length], run_part, found, 0)
         found = self.workers.all_gather(found).sum(axis=0)
         total = self._all_reduced()
