@@ -136,14 +136,12 @@ class PartSum:
             )
         own = [own_parts(parts, size, rank) for rank in range(size)]
         self._roots = [roots((0, parts), each.start, each.stop) for each in own]
+        self._own = self._roots[self.workers.rank]
         self._length = sum(p.data.size for p in self._parameters)
-        self._width = -(-self._length // size)
+        self._width = -(-self._length // size)  # of a slice
         self._dtype = dtypes.pop() if dtypes else np.float32
-        # A row for the sum of each of our subtrees; further ones for the right halves below them.
-        self._sums = np.zeros(
-            (len(self._roots[self.workers.rank]), size * self._width), self._dtype
-        )
-        self._halves: list[Array] = []
+        self._sums = np.zeros((len(self._own), size * self._width), self._dtype)
+        self._halves: list[Array] = []  # for right halves of subtrees, one for each level
 
     def run(self, run_part: Callable[[int], LossSum]) -> list[LossSum]:
         """Run this worker's parts; give every parameter the sum of all, and return all losses.
