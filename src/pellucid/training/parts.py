@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -137,10 +138,11 @@ class PartSum:
         own = [own_parts(parts, size, rank) for rank in range(size)]
         self._roots = [roots((0, parts), each.start, each.stop) for each in own]
         self._own = self._roots[self.workers.rank]
-        self._length = sum(p.data.size for p in self._parameters)
-        self._width = -(-self._length // size)  # of a slice
-        self._dtype = dtypes.pop() if dtypes else np.float32
-        self._sums = np.zeros((len(self._own), size * self._width), self._dtype)
+        ends = list(accumulate((p.data.size for p in self._parameters), initial=0))
+        self._places = [slice(*place) for place in pairwise(ends)]
+        self._width = -(-ends[-1] // size)  # of a worker's slice; the last one may end in zeros
+        dtype = dtypes.pop() if dtypes else np.float32
+        self._sums = np.zeros((len(self._own), size * self._width), dtype)
         self._halves: list[Array] = []  # for right halves of subtrees, one for each level
 
     def run(self, run_part: Callable[[int], LossSum]) -> list[LossSum]:
@@ -149,42 +151,46 @@ class PartSum:
         run_part: runs forward and backward of the part of this number, and returns its loss. No
         parameter may have a gradient before. One that gets none in any part has none afterwards.
         """
-        # Losses, and how often each parameter got a gradient. Of a part only one worker's numbers
-        # are not 0, so that their sum is exact.
-        found = np.zeros(2 * self.parts + len(self._parameters))
-        for node, row in zip(self._own, self._sums, strict=True):
-            self._add(node, row[: self._length], run_part, found, 0)
-        found = self.workers.all_gather(found).sum(axis=0)
-        total = self._all_reduced()
-        end = 0
-        for parameter, times in zip(self._parameters, found[2 * self.parts :], strict=True):
-            start, end = end, end + parameter.data.size
-            parameter.grad = total[start:end].reshape(parameter.shape) if times else None
-        losses = found[: 2 * self.parts].reshape(-1, 2).tolist()
-        return [LossSum(nats, int(tokens)) for nats, tokens in losses]
+        losses, touched = np.zeros((self.parts, 2)), np.zeros(len(self._parameters))
 
-    def _add(
-        self, node: Node, out: Array, run_part: Callable[[int], LossSum], found: Array, depth: int
+        def run_leaf(part: int, out: Array) -> None:
+            loss = run_part(part)
+            losses[part] = loss.nats, loss.tokens
+            for i, (parameter, place) in enumerate(
+                zip(self._parameters, self._places, strict=True)
+            ):
+                gradient, parameter.grad = parameter.grad, None
+                # Without a gradient zeros are added, for the bits that another worker's would give.
+                out[place] = 0 if gradient is None else gradient.ravel()
+                touched[i] += gradient is not None
+
+        for node, row in zip(self._own, self._sums, strict=True):
+            self._sum_into(row, node, run_leaf, 0)
+        # Each part has numbers other than 0 on one worker only, so the sum of losses is exact.
+        found = self.workers.all_gather(np.concatenate([losses.ravel(), touched])).sum(axis=0)
+        total = self._all_reduced()
+        for parameter, place, times in zip(
+            self._parameters, self._places, found[2 * self.parts :], strict=True
+        ):
+            parameter.grad = total[place].reshape(parameter.shape) if times else None
+        pairs = found[: 2 * self.parts].reshape(-1, 2).tolist()
+        return [LossSum(nats, int(tokens)) for nats, tokens in pairs]
+
+    def _sum_into(
+        self, out: Array, node: Node, run_leaf: Callable[[int, Array], None], depth: int
     ) -> None:
-        """Write the sum of the gradients below `node` into `out`; note losses and parameters."""
+        """Write the sum of the gradients below a node into `out`."""
         part, end = node
         if end - part == 1:
-            loss = run_part(part)
-            found[2 * part : 2 * part + 2] = loss.nats, loss.tokens
-            at = 0
-            # Without a gradient zeros are added, for the bits that another worker's would give.
-            for i, parameter in enumerate(self._parameters):
-                start, at = at, at + parameter.data.size
-                gradient, parameter.grad = parameter.grad, None
-                out[start:at] = 0 if gradient is None else gradient.ravel()
-                found[2 * self.parts + i] += gradient is not None
+            run_leaf(part, out)
             return
-        left, right = children(node)
-        self._add(left, out, run_part, found, depth)
         if depth == len(self._halves):
-            self._halves.append(np.empty(self._length, self._dtype))
-        self._add(right, self._halves[depth], run_part, found, depth + 1)
-        out += self._halves[depth]
+            self._halves.append(np.zeros_like(out))
+        half = self._halves[depth]
+        left, right = children(node)
+        self._sum_into(out, left, run_leaf, depth + 1)
+        self._sum_into(half, right, run_leaf, depth + 1)
+        out += half
 
     def _all_reduced(self) -> Array:
         """Return the sum of the sums of all workers' subtrees, with the same bits on each."""

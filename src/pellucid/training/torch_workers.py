@@ -1,7 +1,7 @@
 """Workers that exchange numbers through PyTorch's `torch.distributed`, with gloo; `[scale]`.
 
-`torchrun` (or whatever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT) starts the processes.
-Arrays are NumPy's, and PyTorch sends them from where they are.
+`torchrun`, or anything that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, starts the
+processes. Arrays are NumPy's, and PyTorch sends them from where they are.
 
 When a worker fails, it leaves its error in the store that all of them reach. The others find their
 connections closed, look there, and all end; one of them, the first if it can, says why. Where

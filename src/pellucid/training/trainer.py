@@ -17,7 +17,7 @@ from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, check_weights
-from pellucid.evaluation.loss import held_out_loss, loss_sum, mean_loss
+from pellucid.evaluation.loss import loss_sum, mean_loss
 from pellucid.nn import StateError
 from pellucid.training.checkpoint import WEIGHTS, Checkpoint, checkpoint_path, read_checkpoint
 from pellucid.training.config import PARTS, TrainingConfig
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 # diverged. It is a running mean, so that one bad batch does not end a run.
 EXPLODED, EXPLODED_NATS, RUNNING = 3.0, 12.0, 0.9
 STOPS = ("", "SIGINT", "SIGTERM", "SIGPIPE")
-"""What ends training early; workers tell each other the number."""
+"""What ends training early; workers exchange its index."""
 
 
 class TrainingData(Protocol):
@@ -178,7 +178,7 @@ class Trainer:
         if self.run is not None:
             self.run.begin()
         parameters = sum(math.prod(p.shape) for _, p in self.model.named_parameters())
-        self._tell(Started, parameters, config.steps, config.epochs, config.minutes)
+        self._emit(Started, parameters, config.steps, config.epochs, config.minutes)
         self.model.train()
         with _old_objects_kept(), stop_on_signals(self.stopping) as request:
             while state.stopped is None:
@@ -192,7 +192,7 @@ class Trainer:
                     return self._interrupted(stop)
         if self.run is not None:
             self.run.keep(self._kept())  # a kill after the last was written may have left others
-        self._tell(Ended, state.stopped, self.seconds, state.best_step, state.best_score)
+        self._emit(Ended, state.stopped, self.seconds, state.best_step, state.best_score)
         self._choose_weights()
         self.model.eval()
         return Result(state.step, state.stopped, state.best_step, state.best_score)
@@ -234,7 +234,7 @@ class Trainer:
             self._record(lr, norm)
         if epoch_over:
             done = state.pass_
-            self._tell(EpochEnded, done.loss, done.loss_per_sentence, self.seconds)
+            self._emit(EpochEnded, done.loss, done.loss_per_sentence, self.seconds)
             state.pass_ = Tally()
         due = epoch_over if config.validate_unit == "epochs" else True
         count = state.epoch if config.validate_unit == "epochs" else state.step
@@ -256,7 +256,7 @@ class Trainer:
         state.useful_tokens += tally.useful_tokens
         state.window.add(tally)
         state.pass_.add(tally)
-        self._tell(Stepped, tally.loss, self._share(), self._seconds_left())
+        self._emit(Stepped, tally.loss, self._share(), self._seconds_left())
 
     def _check_loss(self, loss: float, lr: float) -> None:
         state = self.state
@@ -272,7 +272,7 @@ class Trainer:
 
     def _record(self, lr: float, norm: float) -> None:
         state, window = self.state, self.state.window
-        self._tell(
+        self._emit(
             Trained,
             window.loss,
             window.loss_per_sentence,
@@ -290,7 +290,7 @@ class Trainer:
         state, config = self.state, self.config
         began = time.monotonic()
         with nullcontext() if self.average is None else self.average.in_place():
-            loss, scores = self._score_together()
+            loss, scores = self._score(self.workers)
         offered = {"loss": loss, **scores} if loss is not None else scores
         config.check(offered)
         score = offered[config.monitor]
@@ -301,25 +301,19 @@ class Trainer:
             state.best_score, state.best_step, state.not_improved = score, state.step, 0
         else:
             state.not_improved += 1
-        self._tell(Validated, loss, better, time.monotonic() - began, scores)
+        self._emit(Validated, loss, better, time.monotonic() - began, scores)
         if state.stopped is None:
             state.stopped = self._out_of_patience()
 
-    def _score(self) -> tuple[float | None, dict[str, float]]:
-        """Score the weights the model has now, and return to train mode."""
-        self.model.eval()
-        loss = held_out_loss(self.model, self.validation) if self.validation else None
-        scores = {k: float(v) for k, v in self.metric(self.model).items()} if self.metric else {}
-        return self._finite(loss, scores)
+    def _score(self, workers: Workers) -> tuple[float | None, dict[str, float]]:
+        """Score the weights the model has now, and return to train mode.
 
-    def _score_together(self) -> tuple[float | None, dict[str, float]]:
-        """`_score` by all workers: the loss divided among them, the rest by the first one."""
-        workers = self.workers
+        workers: divide the batches of the loss; the first one computes the other scores.
+        """
         self.model.eval()
         loss = None
         if self.validation:
-            each = -(-len(self.validation) // workers.size)
-            own = np.zeros((each, 2))
+            own = np.zeros((-(-len(self.validation) // workers.size), 2))
             for i, at in enumerate(range(workers.rank, len(self.validation), workers.size)):
                 own[i] = loss_sum(self.model, self.validation[at])
             rows = workers.all_gather(own, patient=True).swapaxes(0, 1).reshape(-1, 2)
@@ -327,12 +321,7 @@ class Trainer:
         scores: dict[str, float] = {}
         if self.metric and workers.rank == 0:
             scores = {k: float(v) for k, v in self.metric(self.model).items()}
-        return self._finite(loss, workers.broadcast_json(scores, patient=True))
-
-    def _finite(
-        self, loss: float | None, scores: dict[str, float]
-    ) -> tuple[float | None, dict[str, float]]:
-        """Return scores once they are known to be finite, and the model to train mode."""
+        scores = workers.broadcast_json(scores, patient=True)
         self.model.train()
         if not all(map(math.isfinite, [*scores.values(), 0.0 if loss is None else loss])):
             raise DivergedError(
@@ -366,7 +355,7 @@ class Trainer:
             self._kept(),
             {} if self.average is None else self.average.state_dict(),
         )
-        self._tell(Saved, path)
+        self._emit(Saved, path)
 
     def _synchronise(self) -> None:
         """Give every worker the first one's weights, optimizer's states and averages.
@@ -392,46 +381,38 @@ class Trainer:
         if state.step not in state.checkpoints:
             self._save()
         if self.run is not None:
-            self._tell(Interrupted, signal, self.run.resume_command)
+            self._emit(Interrupted, signal, self.run.resume_command)
         return Result(state.step, "interrupted", state.best_step, state.best_score, signal)
 
     def _choose_weights(self) -> None:
-        state, config = self.state, self.config
-        use: str = config.use
-        if self.average is not None:
-            self._choose_average(self.average)
-            return
-        if self.run is None or (use == "best" and state.best_step is None):
+        """Give the model the weights that `config.use` asks for."""
+        state, config, use = self.state, self.config, self.config.use
+        steps = [state.step]
+        if self.run is not None and use == "average":
+            steps = state.checkpoints[-config.average :]
+        elif self.run is not None and use in ("best", "ema") and state.best_step is not None:
+            steps = [state.best_step]
+        elif use != "ema":
             use = "last"
-        if use == "last":
-            self._tell(Chosen, use, (state.step,))
-            return
+        if use == "ema" and self.average is not None:
+            if steps != [state.step]:
+                self.average.load_state_dict(self._checkpoints(steps)[0].average)
+            self.average.write()
+        elif use != "last":
+            found = self._checkpoints(steps)
+            self.model.load_state_dict(average([checkpoint.weights for checkpoint in found]))
+        scored = use == "average" and (self.validation or self.metric)
+        self._emit(Chosen, use, tuple(steps), *(self._score(Workers()) if scored else ()))
+
+    def _checkpoints(self, steps: Sequence[int]) -> list[Checkpoint]:
         assert self.run is not None
-        steps = state.checkpoints[-config.average :] if use == "average" else [state.best_step or 0]
-        paths = [checkpoint_path(self.run.checkpoints, step) / WEIGHTS for step in steps]
-        if missing := [str(path) for path in paths if not path.exists()]:
+        paths = [checkpoint_path(self.run.checkpoints, step) for step in steps]
+        if missing := [str(path / WEIGHTS) for path in paths if not (path / WEIGHTS).exists()]:
             raise UserError(
-                f"{', '.join(missing)}: missing, and use = {use!r} needs them; "
+                f"{', '.join(missing)}: missing, and use = {self.config.use!r} needs them; "
                 'the last weights are complete: set use = "last"'
             )
-        self.model.load_state_dict(
-            average([read_checkpoint(path.parent).weights for path in paths])
-        )
-        if use == "average" and (self.validation or self.metric):
-            self._tell(Chosen, use, tuple(steps), *self._score())
-        else:
-            self._tell(Chosen, use, tuple(steps))
-
-    def _choose_average(self, average: MovingAverage) -> None:
-        """Take the averages of the best validation, or else the last ones."""
-        step = self.state.best_step
-        if self.run is None or step is None:
-            step = self.state.step
-        elif step != self.state.step:
-            found = read_checkpoint(checkpoint_path(self.run.checkpoints, step))
-            average.load_state_dict(found.average)
-        average.write()
-        self._tell(Chosen, "ema", (step,))
+        return [read_checkpoint(path) for path in paths]
 
     # How far along
 
@@ -465,7 +446,7 @@ class Trainer:
             return None
         return f"no better {config.monitor} in {config.patience} validations"
 
-    def _tell(self, kind: type[Event], *values: Any) -> None:
+    def _emit(self, kind: type[Event], *values: Any) -> None:
         event = kind(self.state.step, self._epochs(), *values)
         if self.run is not None:
             self.run.metrics(event)
