@@ -197,10 +197,9 @@ class PartSum:
         size, width = self.workers.size, self._width
         if size == 1:
             return self._sums[0]
-        slices = self._sums.reshape(-1, size, width).swapaxes(0, 1)
-        got = self.workers.all_to_all(
-            np.ascontiguousarray(slices).ravel(), [width * len(nodes) for nodes in self._roots]
-        )
+        slices = np.ascontiguousarray(self._sums.reshape(-1, size, width).swapaxes(0, 1))
+        lengths = [width * len(nodes) for nodes in self._roots]
+        received = self.workers.all_to_all(slices.ravel(), lengths).reshape(-1, width)
         nodes = [node for nodes in self._roots for node in nodes]
-        sums = dict(zip(nodes, got.reshape(-1, width), strict=True))
-        return self.workers.all_gather(tree_sum(sums, (0, self.parts))).ravel()
+        own: Array = tree_sum(dict(zip(nodes, received, strict=True)), (0, self.parts))
+        return self.workers.all_gather(own).ravel()

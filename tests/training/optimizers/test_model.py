@@ -67,6 +67,7 @@ def test_a_checkpoint_has_every_state_of_every_parameter(optimizer: Optimizer) -
         for kept in (*optimizer.of(key, shape).states, "step")
     ]
     assert sorted(state) == sorted(expected)
+    assert {key.split(".")[0] for key in state} == {*optimizer.remembered, "step"}
 
 
 def test_adam_keeps_the_names_that_old_checkpoints_have() -> None:

@@ -52,6 +52,11 @@ class Optimizer:
         """All settings that are read, with this optimizer's defaults."""
         return {**(self.others.settings if self.others else {}), **self.settings}
 
+    @property
+    def remembered(self) -> tuple[str, ...]:
+        """All names of states, those of `others` included."""
+        return tuple(dict.fromkeys((*self.states, *(self.others.states if self.others else ()))))
+
     def initial(self, theta: Array) -> tuple[Array, ...]:
         """Return the states before the first step: zeros."""
         xp = namespace(theta)
