@@ -13,6 +13,7 @@ import pytest
 import pellucid
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text
+from pellucid.core.settings import to_mapping
 from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import Splits, TextPair
 from pellucid.generation import SearchConfig
@@ -27,7 +28,6 @@ from pellucid.training.config import (
 )
 from pellucid.training.experiment import (
     Outcome,
-    _settings,
     card,
     make_tokenizers,
     read_material,
@@ -144,16 +144,6 @@ def test_each_side_may_have_a_tokenizer_of_its_own_kind(caplog: pytest.LogCaptur
     assert "none of 3 texts has a space" in caplog.text
 
 
-def test_a_run_without_its_tokenizers_does_not_go_on(data: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    train_run(settings(data), run)
-    before = read_settings(run)
-    (run / "target_tokenizer.json").unlink()
-    with pytest.raises(UserError, match=r"target_tokenizer\.json"):
-        go_on(run)
-    assert read_settings(run) == before
-
-
 def test_another_score_to_monitor_has_another_best(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     wer = TrainingConfig(steps=5, validate_every=3, validate_unit="steps", monitor="wer")
@@ -234,12 +224,34 @@ def test_the_card_says_whose_work_a_corpus_is(tmp_path: Path) -> None:
     assert find_corpus("multi30k-de-en").citation in written
 
 
-def test_settings_that_came_later_are_left_out_at_the_value_of_before() -> None:
-    """A run begun before they existed must be resumable."""
-    config = RunConfig()
-    assert "norm_type" not in _settings(config)["model"]
-    changed = replace(config, model=replace(config.model, norm_type="rms_norm"))
-    assert _settings(changed)["model"]["norm_type"] == "rms_norm"
+def test_a_run_that_wrote_fewer_settings_had_their_defaults(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.1.0 left out some settings that had their default."""
+
+    def fewer(config: RunConfig) -> dict[str, Any]:
+        written = to_mapping(config)
+        for name in ("model_type", "norm_type", "qk_norm"):
+            del written["model"][name]
+        return written
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as before:
+        before.setattr("pellucid.training.experiment._settings", fewer)
+        train_run(settings(data), run)
+    assert "norm_type" not in (read_settings(run) or {})["model"]
+    other = replace(settings(data).model, norm_type="rms_norm")
+    with pytest.raises(UserError, match=r"model\.norm_type: layer_norm -> rms_norm\n"):
+        train_run(replace(load_recipe(str(run)), model=other), run, resume=True)
+    train_run(load_recipe(str(run)), run, resume=True)
+
+
+def test_a_run_without_its_tokenizers_is_not_resumed(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_run(settings(data), run)
+    (run / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"tokenizer\.json"):
+        train_run(load_recipe(str(run)), run, resume=True)
 
 
 def test_more_pairs_and_a_file_of_texts_do_not_go_together(tmp_path: Path) -> None:

@@ -196,7 +196,8 @@ class PartSum:
         """Return the sum of the sums of all workers' subtrees, with the same bits on each."""
         size, width = self.workers.size, self._width
         if size == 1:
-            return self._sums[0]
+            alone: Array = self._sums[0]
+            return alone
         slices = np.ascontiguousarray(self._sums.reshape(-1, size, width).swapaxes(0, 1))
         lengths = [width * len(nodes) for nodes in self._roots]
         received = self.workers.all_to_all(slices.ravel(), lengths).reshape(-1, width)
