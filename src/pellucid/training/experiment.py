@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,22 +27,19 @@ from pellucid.data.files import read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, report_shared
 from pellucid.data.texts import as_texts, is_text_file, read_texts
 from pellucid.data.tokenizers import Tokenizer, normaliser, train_tokenizer
-from pellucid.evaluation.evaluate import HeldOut, Scores
-from pellucid.evaluation.loss import held_out_loss
-from pellucid.evaluation.metrics import METRICS
-from pellucid.families import FAMILIES, family_of
-from pellucid.families.folder import (
+from pellucid.interop.huggingface import write_pretrained
+from pellucid.models.quantize import WeightFormat
+from pellucid.tasks import TASKS, Task, task_of
+from pellucid.tasks.folder import (
     CARD,
     TARGET_TOKENIZER,
     TOKENIZER,
     folder_size,
     save_model,
-    token_error,
     tokenizer_files,
 )
-from pellucid.interop.huggingface import write_pretrained
-from pellucid.models.quantize import WeightFormat
-from pellucid.pipelines import Pipeline
+from pellucid.tasks.metrics import METRICS
+from pellucid.tasks.scores import Scores
 from pellucid.training.card import model_card, note_quantized
 from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
@@ -60,7 +57,7 @@ _log = logging.getLogger(__name__)
 class Outcome:
     """The result of a run."""
 
-    trained: Pipeline
+    trained: Task
     pairs: Splits
     scores: Scores | None
     """On all held-out pairs; None when there are none, or when training was interrupted."""
@@ -97,7 +94,7 @@ def read_material(config: RunConfig) -> Splits:
     pair with an empty source. Raises `UserError` naming file and line.
     """
     data, same = config.data, normaliser(config.tokenizer.normalise)
-    if family_of(config.model).data == "pairs":
+    if task_of(config.model).data == "pairs":
         pairs = read_data(data, same)
         report_shared(pairs, same)
         return pairs
@@ -212,7 +209,7 @@ class Prepared(NamedTuple):
     config: RunConfig
     """The settings, completed from the data."""
     pairs: Splits
-    trained: Pipeline
+    trained: Task
     examples: Examples
     """The training pairs, tokenized."""
     start: Start | None
@@ -242,7 +239,7 @@ def _prepare(
     pairs = read_material(config)
     config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
     if start is not None:
-        trained = start.pipeline(config)
+        trained = start.task(config)
     else:
         kept = None if resumed is None else folder
         trained = untrained(config, _tokenizers(config, pairs, kept, workers))
@@ -273,7 +270,7 @@ def _tokenizers(
     """
     texts: list[str] = []
     if workers.rank == 0:
-        shared = config.tokenizer.shared or len(family_of(config.model).vocabularies) == 1
+        shared = config.tokenizer.shared or len(task_of(config.model).vocabularies) == 1
         if kept is not None:
             names = (TOKENIZER,) if shared else (TOKENIZER, TARGET_TOKENIZER)
             made: Sequence[Tokenizer] = [Tokenizer.load(kept / name) for name in names]
@@ -296,7 +293,7 @@ def _fit(
         config,
         run,
         listeners,
-        metric=_validation_metric(trained, pairs.valid, config),
+        metric=trained.validation(pairs.valid, config.evaluation.metric, config.evaluation.pairs),
         stopping=str if run is None else _announce_stop,
         workers=workers,
     )
@@ -341,45 +338,32 @@ def _announce_stop(name: str) -> None:
         os.write(2, (f"\n{line}" if os.isatty(2) else line).encode())
 
 
-def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Pipeline:
+def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Task:
     """Return the model that a run begins with, its vocabularies as large as the tokenizers.
 
     tokenizers: the source's and the target's; they may be one. Raises `UsageError` for special
     tokens other than the tokenizers'.
     """
-    if error := token_error(config.model):
-        raise UsageError(f"model.{error}")
-    family = family_of(config.model)
-    model = family.build(family.sized(config.model, tokenizers), seed=config.seed)
-    trained: Pipeline = family.assemble(model, tokenizers, config.search)
-    return trained
+    return task_of(config.model).build(config.model, tokenizers, config.search, config.seed)
 
 
 def encode(
-    trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig, first_target_only: bool
+    trained: Task, pairs: Sequence[TextPair], config: RunConfig, first_target_only: bool
 ) -> Examples:
     """Tokenize pairs as the model reads them; a model of one text reads their targets."""
-    return family_of(trained).encode(
-        trained, pairs, max_tokens=config.data.max_tokens, first_target_only=first_target_only
+    return trained.encode(
+        pairs, max_tokens=config.data.max_tokens, first_target_only=first_target_only
     )
 
 
-def score(trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig) -> Scores:
-    """Score a model on pairs: the loss of each pair's first target, and what its family adds."""
-    examples = encode(trained, pairs, config, first_target_only=True)
-    batches = held_out_batches(examples, config.data.batch_tokens)
-    held_out = HeldOut(pairs, examples, batches, held_out_loss(trained.model, batches))
-    return family_of(trained).evaluate(trained, held_out, config.evaluation.metric)
-
-
-def _validation_metric(
-    trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig
-) -> Callable[[Any], Mapping[str, float]] | None:
-    metric = config.evaluation.metric
-    validation = family_of(trained).validation
-    if metric == "none" or validation is None or not pairs:
-        return None
-    return validation(trained, pairs, metric, config.evaluation.pairs)
+def score(trained: Task, pairs: Sequence[TextPair], config: RunConfig) -> Scores:
+    """Score a model on pairs: the loss of each pair's first target, and what its task adds."""
+    return trained.evaluate(
+        pairs,
+        config.evaluation.metric,
+        max_tokens=config.data.max_tokens,
+        batch_tokens=config.data.batch_tokens,
+    )
 
 
 def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
@@ -409,7 +393,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 def _defaults(config: RunConfig) -> dict[str, Any]:
     """Return the default of every setting of a run; of a model without a type, the first type."""
     model = to_mapping(type(config.model)())
-    return {**to_mapping(RunConfig()), "model": {**model, "model_type": next(iter(FAMILIES))}}
+    return {**to_mapping(RunConfig()), "model": {**model, "model_type": next(iter(TASKS))}}
 
 
 def _chosen(config: RunConfig) -> dict[str, Any]:
@@ -431,7 +415,7 @@ def batches_of(examples: Examples, config: RunConfig) -> Batches:
 
 
 def trainer_of(
-    trained: Pipeline,
+    trained: Task,
     pairs: Splits,
     examples: Examples,
     config: RunConfig,
@@ -457,7 +441,7 @@ def trainer_of(
     )
 
 
-def final_scores(trained: Pipeline, pairs: Splits, config: RunConfig) -> Scores | None:
+def final_scores(trained: Task, pairs: Splits, config: RunConfig) -> Scores | None:
     """Return the scores on the test pairs, else on the validation pairs; None without either."""
     held_out = pairs.test or pairs.valid
     return score(trained, held_out, config) if held_out else None
@@ -465,12 +449,12 @@ def final_scores(trained: Pipeline, pairs: Splits, config: RunConfig) -> Scores 
 
 def _account(prepared: Prepared) -> Text:
     """Return a line on how much data there is, and for what."""
-    family, pairs = family_of(prepared.trained), prepared.pairs
-    unit = Text("pairs", "쌍") if family.data == "pairs" else Text("texts", "텍스트")
+    trained, pairs = prepared.trained, prepared.pairs
+    unit = Text("pairs", "쌍") if trained.data == "pairs" else Text("texts", "텍스트")
     uses = {"validation": ("검증용", pairs.valid), "the final score": ("최종 평가용", pairs.test)}
     en = " and ".join(f"{len(side):,} for {use}" for use, (_, side) in uses.items() if side)
     ko = ", ".join(f"{use} {len(side):,}개" for use, side in uses.values() if side)
-    sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in family.tokenizers(prepared.trained)]
+    sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in trained.tokenizers]
     if len(sizes) == 1:
         tokens = Text(sizes[0], sizes[0])
     else:
@@ -503,7 +487,7 @@ def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
         )
     return model_card(
         folder.resolve().name,
-        about=f"{family_of(config.model).about} {config.description}".strip(),
+        about=f"{task_of(config.model).about} {config.description}".strip(),
         data=data,
         scores=scores.written() if scores else {},
         settings=_settings(config),

@@ -46,10 +46,8 @@ def test_queries_keys_and_scale_give_the_probabilities_again(scale: float) -> No
 def test_gradients_are_those_of_the_loss() -> None:
     model = shaken(dtype=np.float64)
     record = view.attention(model, SOURCE, TARGET).record
-    recorder = Recorder()
-    loss, backward = model.loss(
-        Batch(Packed.of([SOURCE]), Packed.of([[1, *TARGET, 2]])), recorder=recorder
-    )
+    with Recorder() as recorder:
+        loss, backward = model.loss(Batch(Packed.of([SOURCE]), Packed.of([[1, *TARGET, 2]])))
     backward(1.0)
     assert record.loss == pytest.approx(loss.nats)
     for m in record.maps:
@@ -128,7 +126,7 @@ def test_an_answer_that_does_not_end_says_so() -> None:
     trained = speaking(max_length=2)
     record = view.attention(trained, "가나").record
     assert any("did not end within 2 tokens" in note.en for note in record.notes)
-    ((answer, *_),) = trained.answers(["가나"])
+    ((answer, *_),) = trained.generate_answers(["가나"])
     assert len(record.steps) == 2
     assert record.loss == pytest.approx(-answer.log_p)
     (last,) = (node for node in record.tree if node.rank == 1)

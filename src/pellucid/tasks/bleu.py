@@ -1,0 +1,121 @@
+"""BLEU and chrF by sacreBLEU, each with its signature."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pellucid.core.errors import optional
+from pellucid.tasks.metric import Measured, Metric, check_references
+
+RESAMPLES = 1000
+
+
+class Figure(NamedTuple):
+    """One score of a set of outputs, from 0 to 100."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None
+    """Bootstrap, 95 %, within 0 to 100; None where none was wanted, of one output, of a score of 0,
+    and where a resample has no word in common with its references."""
+    signature: str
+    """sacreBLEU's account of how it was counted: tokens, case, smoothing, version, seed."""
+
+    def written(self) -> str:
+        """Return the score with its interval and signature."""
+        between = (
+            "" if self.interval is None else " (95 %: {:.2f} to {:.2f})".format(*self.interval)
+        )
+        return f"{self.value:.2f}{between}, {self.signature}"
+
+
+def bleu(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], intervals: bool = True
+) -> tuple[Figure, Figure, Figure]:
+    """Return cased BLEU, lower-cased BLEU and chrF of detokenised outputs.
+
+    Each output has one or more references; both sides are composed (Unicode's NFC) before they are
+    compared, and not normalised further. BLEU splits words by mteval-v13a's rule ("13a").
+    Source: Papineni et al. 2002, Popović 2015, in the form of Post 2018 (sacreBLEU); the intervals
+    are its paired bootstrap's (Koehn 2004), which takes the seed from SACREBLEU_SEED, else 12345.
+
+    Raises `UserError` when sacreBLEU is not installed, `ValueError` when there are not as many
+    references as outputs, or none at all.
+
+    >>> round(bleu(["A dog runs fast."], [["a dog runs fast."]], intervals=False)[1].value, 6)
+    100.0
+    """
+    check_references(outputs, references)
+    check_installed()
+    outputs = [_composed(text) for text in outputs]
+    references = [[_composed(text) for text in row] for row in references]
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    most = max(map(len, references))
+    columns = [[row[i] if i < len(row) else None for row in references] for i in range(most)]
+    counted: tuple[tuple[str, Any], ...] = (
+        ("BLEU", BLEU()),
+        ("BLEU lower-cased", BLEU(lowercase=True)),
+        ("chrF", CHRF()),
+    )
+    first, second, third = (
+        _figure(name, metric, outputs, columns, intervals) for name, metric in counted
+    )
+    return first, second, third
+
+
+def compute(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], intervals: bool
+) -> Measured:
+    """Return BLEU, lower-cased BLEU and chrF by the names of `BLEU_CHRF.scores`."""
+    figures = dict(zip(BLEU_CHRF.scores, bleu(outputs, references, intervals), strict=True))
+    return Measured(
+        {name: figure.value for name, figure in figures.items()},
+        {name: figure._asdict() for name, figure in figures.items()},
+        {figure.name: figure.written() for figure in figures.values()},
+    )
+
+
+def check_installed() -> None:
+    """Raise `UserError` saying what to install when sacreBLEU is missing."""
+    optional(
+        "sacrebleu",
+        "BLEU and chrF need sacreBLEU, which is not installed",
+        extra="eval",
+    )
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _figure(
+    name: str, metric: Any, outputs: Sequence[str], columns: Sequence[Any], intervals: bool
+) -> Figure:
+    score, interval = metric.corpus_score(outputs, columns, n_bootstrap=1), None
+    if intervals and len(outputs) > 1 and score.score > 0:
+        try:
+            score = metric.corpus_score(outputs, columns, n_bootstrap=RESAMPLES)
+        except TypeError:
+            # sacreBLEU 2.6 cannot average resamples of which some have no word in common with their
+            # references: such a low score has no interval.
+            score = metric.corpus_score(outputs, columns, n_bootstrap=1)
+        else:  # its JSON is the public way to the interval
+            signature = str(metric.get_signature())
+            found = json.loads(score.format(width=6, signature=signature, is_json=True))
+            middle, half = found["confidence_mean"], found["confidence_var"]
+            interval = (max(0.0, middle - half), min(100.0, middle + half))
+    return Figure(name, float(score.score), interval, str(metric.get_signature()))
+
+
+BLEU_CHRF = Metric(
+    name="bleu",
+    about="BLEU, cased and lower-cased, and chrF by sacreBLEU, for sentences",
+    scores={"bleu": True, "bleu_lower": True, "chrf": True},
+    compute=compute,
+    check=check_installed,
+)

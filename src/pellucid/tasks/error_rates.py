@@ -1,0 +1,101 @@
+"""Phoneme and word error rate: the edits between a model's answers and the references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid.tasks.metric import Measured, Metric, check_references
+
+RESAMPLES, SEED = 1000, 12345
+
+
+class ErrorRates(NamedTuple):
+    """Error rates over a set of words."""
+
+    per: float
+    """Insertions, deletions and substitutions (Levenshtein 1966) over the length of the nearest
+    reference, both summed over the set."""
+    wer: float
+    """Share of the words with any edit at all."""
+    words: int
+    per_interval: tuple[float, float]
+    """Bootstrap over the words, 95 %."""
+    wer_interval: tuple[float, float]
+
+
+def error_rates(
+    outputs: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
+) -> ErrorRates:
+    """Score each output against the nearest of its references (of two as near, the shorter).
+
+    Each is a text, of which code points are compared, or a list of words.
+
+    Raises `ValueError` when there are not as many references as outputs, or none at all.
+
+    >>> rates = error_rates(["abc", "ax"], [["abc"], ["ay", "abcd"]])
+    >>> rates.per, rates.wer, rates.words
+    (0.2, 0.5, 2)
+    """
+    check_references(outputs, references)
+    from rapidfuzz.distance import Levenshtein  # here: models load without it
+
+    counts = []
+    for output, allowed in zip(outputs, references, strict=True):
+        errors, size = min((Levenshtein.distance(output, text), len(text)) for text in allowed)
+        counts.append((errors, size, errors > 0, 1))
+    rows = np.array(counts, np.float64)
+    edits, length, wrong, words = rows.sum(axis=0)
+    resampled = _resampled_sums(rows)
+    return ErrorRates(
+        float(edits / max(length, 1)),
+        float(wrong / words),
+        len(outputs),
+        _middle(resampled[:, 0] / np.maximum(resampled[:, 1], 1)),
+        _middle(resampled[:, 2] / resampled[:, 3]),
+    )
+
+
+def compute(
+    outputs: Sequence[Sequence[str]],
+    references: Sequence[Sequence[Sequence[str]]],
+    intervals: bool,
+) -> Measured:
+    """Return PER and WER by the names of `ERROR_RATES.scores`."""
+    rates = error_rates(outputs, references)
+    rows = {
+        name: f"{value:.2%} (95 %: {low:.2%} to {high:.2%})"
+        for name, value, (low, high) in (
+            ("PER", rates.per, rates.per_interval),
+            ("WER", rates.wer, rates.wer_interval),
+        )
+    }
+    return Measured({"per": rates.per, "wer": rates.wer}, rates._asdict(), rows)
+
+
+def _resampled_sums(rows: np.ndarray) -> np.ndarray:
+    """Return the column sums of rows (N, k) drawn with replacement, N at a time: (RESAMPLES, k).
+
+    Source: Efron 1979; the seed is fixed, so the same outputs give the same intervals.
+    """
+    draws = np.random.default_rng(SEED)
+    sums = [rows[draws.integers(0, len(rows), len(rows))].sum(axis=0) for _ in range(RESAMPLES)]
+    return np.array(sums)
+
+
+def _middle(values: np.ndarray) -> tuple[float, float]:
+    """Return the bounds of the middle 95 % of values."""
+    low, high = np.percentile(values, (2.5, 97.5))
+    return float(low), float(high)
+
+
+ERROR_RATES = Metric(
+    name="error_rates",
+    about="edits per character, or word of a word tokenizer (PER), and share of outputs with any "
+    "edit (WER)",
+    scores={"per": False, "wer": False},
+    compute=compute,
+    by_unit=True,
+)

@@ -1,0 +1,267 @@
+"""A trained model as a folder: its configuration, weights, tokenizers and search.
+
+config.json             Hugging Face's key names where they exist
+model.safetensors       torch's state_dict names; float32, float16 or int8
+tokenizer.json          of the source, or of all; and target_tokenizer.json if there are two
+generation_config.json  the search; only where text is generated
+README.md               the model card, with its scores
+SHA256SUMS              digests of all but the card, checked at loading; older folders have none
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
+from pellucid.core.settings import from_mapping, nearest, without_removed
+from pellucid.core.weights import check_weights, read_weights, to_safetensors
+from pellucid.data.tokenizers import Tokenizer
+from pellucid.generation import SearchConfig
+from pellucid.interop.huggingface import (
+    TOKENIZER_FILES,
+    is_huggingface,
+    pretrained_files,
+    read_arithmetic,
+    read_json,
+    read_pretrained,
+    read_search,
+    read_tokenizers,
+)
+from pellucid.models.quantize import (
+    Arithmetic,
+    QuantizeError,
+    WeightFormat,
+    dequantize,
+    quantize,
+)
+from pellucid.models.sizes import size_faults
+from pellucid.nn import Module, StateError
+from pellucid.tasks import TASKS, GenerationTask, Task, task_of
+from pellucid.tasks.task import token_error
+
+T = TypeVar("T")
+
+FORMAT = 1
+CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
+TOKENIZER, TARGET_TOKENIZER, CARD = "tokenizer.json", "target_tokenizer.json", "README.md"
+
+
+def save_model(
+    folder: Path, trained: Task, card: str | bytes, weights: WeightFormat = "float32"
+) -> None:
+    """Write the folder whole or not at all: a card of bytes unchanged.
+
+    Raises `UserError` when it cannot be written, a weight is too large for float16, or the
+    tokenizer is another program's.
+    """
+    vocabularies = [_own(tokenizer).fingerprint for tokenizer in trained.tokenizers]
+    config = {
+        "model_type": trained.name,
+        "format": FORMAT,
+        "vocabularies": vocabularies,
+        **asdict(trained.model.config),
+    }
+    contents = {
+        CONFIG: _json(config),
+        WEIGHTS: to_safetensors(quantize(trained.model.state_dict(), weights)),
+        **tokenizer_files(trained),
+    }
+    if isinstance(trained, GenerationTask):
+        contents[GENERATION] = _json(asdict(trained.search))
+    contents[SUMS] = checksums(contents)
+    contents[CARD] = card if isinstance(card, bytes) else card.encode()
+    write_folder_atomically(folder, contents)
+
+
+def tokenizer_files(trained: Task) -> dict[str, bytes]:
+    """Return the files of a model's tokenizers: one, or one for each side.
+
+    Raises `UserError` when a tokenizer is another program's.
+    """
+    made = trained.tokenizers
+    files = {TOKENIZER: _own(made[0]).to_json().encode()}
+    if made[-1] is not made[0]:
+        files[TARGET_TOKENIZER] = _own(made[-1]).to_json().encode()
+    return files
+
+
+def tokenizers_in(folder: Path) -> dict[str, bytes]:
+    """Return the files of the tokenizers in a model folder of any kind."""
+    settings = read_json(folder / CONFIG)
+    names = [TOKENIZER, TARGET_TOKENIZER]
+    if is_huggingface(settings):
+        names = [*TOKENIZER_FILES]
+    return {name: read_file(folder / name) for name in names if (folder / name).is_file()}
+
+
+def model_files(folder: Path) -> tuple[str, list[str]]:
+    """Return Hugging Face's model_type of a model folder, "" for one of ours, and its files."""
+    settings = read_json(folder / CONFIG)
+    if is_huggingface(settings):
+        return settings["model_type"], pretrained_files(folder)
+    ours = (CONFIG, WEIGHTS, TOKENIZER, TARGET_TOKENIZER, GENERATION, SUMS)
+    return "", [name for name in ours if (folder / name).is_file()]
+
+
+def load_model(folder: Path, accept_changes: bool = False) -> Task:
+    """Read a model folder of any kind, Hugging Face's too, or the `model` in a run folder.
+
+    The model comes in eval mode. Raises `UserError` naming the part that is missing, damaged,
+    does not fit the others, or, unless `accept_changes`, was changed after it was saved.
+    """
+    folder = find_model(folder)
+    settings = read_json(folder / CONFIG)
+    if is_huggingface(settings):
+        return _load_pretrained(folder)
+    model_type = settings.pop("model_type", None)
+    task = TASKS.get(model_type) if isinstance(model_type, str) else None
+    if task is None:
+        raise UserError(
+            f"{folder / CONFIG}: not a model of Pellucid's (model_type is {model_type!r}"
+            f"{nearest(str(model_type), TASKS)}; expected one of {', '.join(TASKS)})"
+        )
+    if (made_by := settings.pop("format", None)) != FORMAT:
+        raise UserError(
+            f"{folder / CONFIG}: model format {made_by}, this Pellucid reads {FORMAT}; read it "
+            "with the version that wrote it"
+        )
+    made_with = settings.pop("vocabularies", None)
+    config: Any = _from_json(task.config_class, settings, folder / CONFIG, "model")
+    if error := token_error(config):
+        raise UserError(f"{folder / CONFIG}: {error}")
+    sizes = task.tokenizer_sizes(config)
+    if not isinstance(made_with, list) or len(made_with) < len(sizes):
+        raise UserError(f"{folder / CONFIG}: vocabularies is damaged; copy it again")
+    paths = [folder / TOKENIZER]
+    if len(sizes) == 2 and (folder / TARGET_TOKENIZER).exists():
+        paths.append(folder / TARGET_TOKENIZER)
+    elif len(sizes) == 2 and made_with[0] != made_with[-1]:
+        raise UserError(
+            f"{folder / TARGET_TOKENIZER}: is missing; the model was trained with a tokenizer for "
+            "each side: copy it again"
+        )
+    tokenizers = [Tokenizer.load(path) for path in paths]
+    for i, size in enumerate(sizes):
+        tokenizer, path = (tokenizers * 2)[i], (paths * 2)[i]
+        _check_tokenizer(tokenizer, path, size, made_with[i])
+    state, arithmetic = _read_state(folder / WEIGHTS)
+    if faults := size_faults(config, state):
+        raise UserError(
+            f"{folder / CONFIG}: does not fit {WEIGHTS}: {'; '.join(faults)}; one of them is "
+            "damaged or of another model: copy both again"
+        )
+    search = SearchConfig()
+    if task.generates:
+        search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
+    model = task.model_class(config)
+    _fill(model, state, folder / WEIGHTS)
+    if not accept_changes:  # last: an error above says more
+        read = [CONFIG, WEIGHTS, *(path.name for path in paths)]
+        _check_unchanged(folder, [*read, GENERATION] if task.generates else read)
+    return task.of(model.eval(), tokenizers, search, arithmetic)
+
+
+def _load_pretrained(folder: Path) -> Task:
+    model, _ = read_pretrained(folder)
+    tokenizers, search = read_tokenizers(folder, model), read_search(folder)
+    return task_of(model).of(model, tokenizers, search, read_arithmetic(folder))
+
+
+def _own(tokenizer: Any) -> Tokenizer:
+    if not isinstance(tokenizer, Tokenizer):
+        raise UserError(
+            "only models trained here are written as model folders; this one has another program's "
+            "tokenizer"
+        )
+    return tokenizer
+
+
+def _check_tokenizer(tokenizer: Tokenizer, path: Path, size: int, wanted: str | None) -> None:
+    if tokenizer.vocab_size != size:
+        raise UserError(
+            f"{path}: has {tokenizer.vocab_size} tokens, the model's {CONFIG} says {size}; "
+            "it belongs to another model"
+        )
+    if wanted not in (None, tokenizer.fingerprint):
+        raise UserError(
+            f"{path}: its tokens are not those that the model was trained with; it belongs to "
+            "another model"
+        )
+
+
+def _check_unchanged(folder: Path, names: list[str]) -> None:
+    """Raise `UserError` naming a file whose digest is not the one saved with the model."""
+    if not (folder / SUMS).exists():  # an older folder
+        return
+    try:
+        changed = changed_file(
+            {name: read_file(folder / name) for name in names}, read_file(folder / SUMS)
+        )
+    except ValueError:
+        raise UserError(f"{folder / SUMS}: is damaged; copy it again") from None
+    if changed is not None:
+        raise UserError(
+            f"{folder / changed}: was changed after the model was saved (its digest is not the one "
+            f"in {SUMS}); copy the folder again, or, if the change is meant, add --accept-changes "
+            "(in Python accept_changes=True)"
+        )
+
+
+def _read_state(path: Path) -> tuple[dict[str, np.ndarray], Arithmetic]:
+    """Return the weights as float32, and what they are to be multiplied as."""
+    stored = read_weights(path)
+    whole = all(array.dtype != np.int8 for array in stored.values())
+    try:
+        return dequantize(stored), "float32" if whole else "int8"
+    except QuantizeError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _fill(model: Module, state: Mapping[str, np.ndarray], path: Path) -> None:
+    check_weights(state, path)
+    try:
+        model.load_state_dict(state)
+    except StateError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def folder_size(folder: Path) -> str:
+    """Return the size of a model folder's files, written out."""
+    return f"{sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.1f} MB"
+
+
+def find_model(folder: Path) -> Path:
+    """Return the model folder meant: `folder` itself, or the one in a run folder.
+
+    Raises `UserError` naming what is there instead.
+    """
+    for candidate in (folder, folder / "model"):
+        if (candidate / CONFIG).is_file():
+            return candidate
+    if not folder.exists():
+        raise UserError(f"{folder}: there is no such folder; train a model first")
+    if (folder / "config.toml").exists():
+        raise UserError(
+            f"{folder}: this run has no model yet; finish it: pellucid train --resume "
+            + shlex.quote(str(folder))
+        )
+    raise UserError(f"{folder}: neither a model (no {CONFIG}) nor a run (no config.toml)")
+
+
+def _from_json(kind: type[T], values: Mapping[str, Any], path: Path, table: str = "") -> T:
+    try:
+        return from_mapping(kind, without_removed(values, table, str(path)), str(path))
+    except UsageError as error:  # the error is in the file, not in the command
+        raise UserError(str(error)) from None
+
+
+def _json(values: Mapping[str, Any]) -> bytes:
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,153 @@
+"""The encoder alone: it fills [MASK] in a text, and learns from texts with masked tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.core.array import to_host
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UserError
+from pellucid.data.pairs import TextPair
+from pellucid.data.tokenizers import KINDS, Tokenizer
+from pellucid.models.config import MaskedLMConfig
+from pellucid.models.masked_lm import MaskedLM, Pooling
+from pellucid.tasks.scores import Scores
+from pellucid.tasks.task import Task
+
+MASK = "[MASK]"
+"""How a masked token is written, for every tokenizer."""
+
+_HOLE = "\ufffc"  # one character, which a tokenizer joins to no other, while a text is tokenized
+
+
+class Guess(NamedTuple):
+    """One predicted token for a mask."""
+
+    token: str
+    """Its text; with byte-level pieces a space in front of it belongs to it."""
+    p: float
+    """Its probability."""
+    text: str
+    """The whole text with it, other masks left."""
+
+
+Blank = list[Guess]
+"""The likeliest tokens for one mask, likeliest first."""
+
+
+@dataclass(frozen=True)
+class MaskedLMTask(Task):
+    """A `MaskedLM` in eval mode with its tokenizer, which is `source` and `target`."""
+
+    name = "pellucid-masked-lm"
+    about = "A Transformer's encoder alone: it fills [MASK] in a text."
+    kind = "fill"
+    data = "masked"
+    config_class = MaskedLMConfig
+    model_class = MaskedLM
+    vocabularies = ("vocab_size",)
+    added_tokens = 1  # the mask is the vocabulary's last
+    generates = False
+
+    model: MaskedLM
+
+    @property
+    def max_source_length(self) -> int:
+        """The most tokens a text may have."""
+        return self.model.config.max_position_embeddings - 2
+
+    def guesses(self, text: str, best: int = 5) -> list[Blank]:
+        """Return, for each [MASK] in a text, the `best` likeliest tokens.
+
+        A mask is one token; ties go to the lower id. Each is predicted with all the others still
+        masked.
+
+        Raises `UserError` when the text has no [MASK], or more than `max_source_length` tokens.
+        """
+        ids = self.token_ids(text)
+        config = self.model.config
+        places = [i for i, token in enumerate(ids) if token == config.mask_id]
+        if not places:
+            raise UserError(f"no {MASK} to fill: write it where a token is to be predicted")
+        whole = Packed.of([[config.bos_token_id, *ids, config.eos_token_id]])
+        rows = to_host(self.model(whole, inference=True))
+        p = np.exp(ops.log_softmax(rows[np.array(places) + 1])[0])
+        order = np.argsort(-p, axis=1, kind="stable")[:, :best]
+        pieces = text.split(MASK)
+        return [
+            [self._guess(int(token), float(row[token]), pieces, i) for token in tokens]
+            for i, (row, tokens) in enumerate(zip(p, order, strict=True))
+        ]
+
+    def embeddings(self, texts: Sequence[str], pooling: Pooling = "mean") -> np.ndarray:
+        """Return a vector (E,) for each text: (N, E). See `MaskedLM.embeddings`.
+
+        Raises `UserError` for a text of more than `max_source_length` tokens.
+        """
+        config = self.model.config
+        rows = [[config.bos_token_id, *self.token_ids(text), config.eos_token_id] for text in texts]
+        return to_host(self.model.embeddings(Packed.of(rows), pooling))
+
+    def token_ids(self, text: str) -> list[int]:
+        """Return the ids of a text, each [MASK] one, without begin and end.
+
+        A space before a mask belongs to the masked token, as in byte-level pieces. Raises
+        `UserError` for more than `max_source_length` tokens.
+        """
+        if isinstance(self.source, Tokenizer):
+            ids = self._encode_around_holes(self.source, text)
+        else:
+            (written,) = self.source.tokens([self.model.config.mask_id])
+            ids = self.source.encode(text.replace(MASK, written))
+        if len(ids) > self.max_source_length:
+            raise UserError(
+                f"{len(ids)} tokens, more than the {self.max_source_length} that this model can "
+                "read; shorten it"
+            )
+        return ids
+
+    def _completed(
+        self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
+    ) -> Scores:
+        """Add the share of the masked tokens that the model predicts first."""
+        counts = [self.model.count_right(batch) for batch in batches]
+        right, masked = (sum(column) for column in zip(*counts, strict=True))
+        return replace(scores, accuracy=right / max(masked, 1))
+
+    def _encode_around_holes(self, tokenizer: Tokenizer, text: str) -> list[int]:
+        """Tokenize the text as a whole, then put the mask in place of the tokens of each hole."""
+        left, *rest = text.split(MASK)
+        holes = set()
+        for piece in rest:
+            left = left.rstrip() if KINDS[tokenizer.kind].joins_spaces else left
+            holes.add(len(left))
+            left += _HOLE + piece
+        ids: list[int] = []
+        last = -1  # the hole whose mask was put last
+        for token, start, end in tokenizer.spans(left):
+            inside = [i for i in range(start, end) if i in holes]
+            if not inside:
+                ids.append(token)
+            for hole in inside:
+                if hole != last:
+                    ids.append(self.model.config.mask_id)
+                last = hole
+        return ids
+
+    def _guess(self, token: int, p: float, pieces: Sequence[str], i: int) -> Guess:
+        written = self._written(token)
+        before, after = MASK.join(pieces[: i + 1]), MASK.join(pieces[i + 1 :])
+        glued = isinstance(self.source, Tokenizer) and KINDS[self.source.kind].joins_spaces
+        if glued or written.startswith((" ", "##")):
+            before = before.rstrip()
+        return Guess(written, p, (before + written.removeprefix("##") + after).strip())
+
+    def _written(self, token: int) -> str:
+        if token == self.model.config.mask_id:
+            return MASK
+        return self.source.tokens([token])[0]

@@ -1,0 +1,54 @@
+"""BLEU compared with a count by hand, with its signature, its interval, and its extra missing."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+
+from pellucid.core.errors import UserError
+from pellucid.tasks.bleu import bleu
+
+OUTPUTS = ["A man rides a red bike .", "two dogs play in the snow", "Ein Hund"]
+REFERENCES = [["A man rides a blue bike."], ["Two dogs play in snow", "dogs"], ["Ein Hund"]]
+
+
+def test_bleu_is_what_a_count_by_hand_gives() -> None:
+    cased, lower, _ = bleu(["the cat sat on a mat"], [["the cat sat on the mat"]], intervals=False)
+    by_hand = 100 * math.prod([5 / 6, 3 / 5, 2 / 4, 1 / 3]) ** 0.25
+    assert cased.value == pytest.approx(by_hand)
+    assert lower.value == pytest.approx(by_hand)
+    assert cased.interval is None
+
+
+def test_case_counts_in_one_and_not_in_the_other() -> None:
+    cased, lower, chrf = bleu(OUTPUTS, REFERENCES)
+    assert cased.value < lower.value
+    assert "case:mixed" in cased.signature
+    assert "case:lc" in lower.signature
+    assert "tok:13a" in lower.signature
+    for figure in (cased, lower, chrf):
+        assert figure.interval is not None
+        low, high = figure.interval
+        assert low < high
+        assert figure.signature in figure.written()
+
+
+def test_an_interval_stays_among_what_a_score_can_be() -> None:
+    few = bleu(["a b c d e f"] * 2 + ["f a x"], [["a b c d e f"]] * 2 + [["f a c d e"]])
+    for figure in few:
+        assert figure.interval is not None
+        low, high = figure.interval
+        assert 0 <= low <= figure.value <= high <= 100
+
+
+def test_the_extra_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(UserError, match=r"pip install 'sacrebleu>="):
+        bleu(["a"], [["a"]])
+
+
+def test_a_missing_reference_is_an_error() -> None:
+    with pytest.raises(ValueError, match="1 outputs and 0 lists"):
+        bleu(["a"], [])

@@ -1,0 +1,196 @@
+"""A model folder with one damaged part is refused, and the part is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save, save_file
+from tests.small import write_model
+
+import pellucid
+from pellucid.core.errors import UserError
+from pellucid.core.settings import REMOVED
+from pellucid.tasks.folder import load_model, save_model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.full(7, np.inf, np.float32), "holds values that are not finite"),
+        (np.full(7, 3), "has elements of int64; expected float"),
+        (np.ones(7, bool), "has elements of bool; expected float"),
+        (np.ones(7, np.complex64), "has elements of complex64; expected float"),
+        (np.array(3, np.int8), "is int8, which only matrices may be"),
+    ],
+)
+def test_weights_that_are_no_finite_numbers_are_named(
+    folder: Path, array: np.ndarray, message: str
+) -> None:
+    name = "encoder.layers.0.linear1.bias"
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {name: array}, folder / "model.safetensors")
+    with pytest.raises(UserError, match=rf"model\.safetensors: {name}:? {message}"):
+        load_model(folder)
+
+
+def test_weights_of_more_bits_are_read(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    wide = {name: array.astype(np.float64) for name, array in weights.items()}
+    save_file(wide, folder / "model.safetensors")
+    for name, array in load_model(folder, accept_changes=True).model.state_dict().items():
+        np.testing.assert_array_equal(array, weights[name])
+
+
+def test_weights_in_bfloat16_are_read(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    upper = {n: (array.view(np.uint32) >> 16).astype(np.uint16) for n, array in weights.items()}
+    content = save(upper)
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = content[8:start].replace(b'"U16"', b'"BF16"')
+    file.write_bytes(len(header).to_bytes(8, "little") + header + content[start:])
+    for name, array in load_model(folder, accept_changes=True).model.state_dict().items():
+        np.testing.assert_allclose(array, weights[name], rtol=2**-7)
+
+
+@pytest.mark.parametrize("name", ["layer_norm_eps", "position_scale", "attention_scale"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_setting_that_is_no_finite_number_is_named(folder: Path, name: str, value: float) -> None:
+    file = folder / "config.json"
+    settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(settings | {name: value}), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"config\.json: {name} must be finite, got {value}"):
+        load_model(folder)
+
+
+def test_settings_that_were_removed_may_be_there_where_they_are_off(folder: Path) -> None:
+    """0.1.0 wrote every setting of a model into its folder."""
+    file = folder / "config.json"
+    settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(settings | REMOVED["model"]), encoding="utf-8")
+    load_model(folder, accept_changes=True)
+    file.write_text(json.dumps(settings | {"parallel_blocks": True}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.json: model\.parallel_blocks = True: .* removed"):
+        load_model(folder, accept_changes=True)
+
+
+def changed(folder: Path, how: str) -> None:
+    """Damage a model folder in a way that every other check lets pass."""
+    weights, file = load_file(folder / "model.safetensors"), folder / "config.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    first, second = "encoder.layers.0.norm1.weight", "encoder.layers.0.norm2.bias"
+    if how == "exchanged":
+        weights |= {first: weights[second], second: weights[first]}
+    elif how == "zeros":
+        weights |= {"output.weight": np.zeros_like(weights["output.weight"])}
+    elif how == "bit":
+        weights[first].view(np.uint32)[0] ^= 1 << 20
+    elif how == "tokenizer":
+        tokenizer = folder / "tokenizer.json"
+        tokenizer.write_text(tokenizer.read_text("utf-8").replace('"hello', '"hallo') + "\n")
+        return
+    elif how == "search":
+        search = folder / "generation_config.json"
+        search.write_text(json.dumps(json.loads(search.read_text("utf-8")) | {"beam": 2}))
+        return
+    else:
+        settings |= {"post": {"norm": "pre"}, "scale": {"attention_scale": 0.0}}[how]
+    save_file(weights, folder / "model.safetensors")
+    file.write_text(json.dumps(settings), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "how", ["exchanged", "zeros", "bit", "tokenizer", "post", "scale", "search"]
+)
+def test_a_model_changed_after_it_was_saved_is_refused_unless_accepted(
+    folder: Path, how: str
+) -> None:
+    changed(folder, how)
+    with pytest.raises(UserError, match=r"was changed after the model was saved .*--accept-chang"):
+        pellucid.load(folder)
+    assert pellucid.load(folder, accept_changes=True).generate(["he"])
+    (folder / "SHA256SUMS").unlink()  # as in a folder of an earlier version
+    assert pellucid.load(folder).generate(["he"])
+
+
+def test_an_accepted_model_is_written_with_its_own_digests(folder: Path, tmp_path: Path) -> None:
+    changed(folder, "exchanged")
+    save_model(tmp_path / "new", load_model(folder, accept_changes=True), "")
+    load_model(tmp_path / "new")
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"no digests"])
+def test_damaged_digests_are_named(folder: Path, content: bytes) -> None:
+    (folder / "SHA256SUMS").write_bytes(content)
+    with pytest.raises(UserError, match="SHA256SUMS: is damaged"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [(1e38, "whose squares are not finite"), (0.0, "every matrix is zero")]
+)
+def test_weights_that_nothing_learns_are_refused_without_digests_too(
+    folder: Path, value: float, message: str
+) -> None:
+    (folder / "SHA256SUMS").unlink()
+    weights = load_file(folder / "model.safetensors")
+    same = {name: np.full_like(array, value) for name, array in weights.items()}
+    save_file(same, folder / "model.safetensors")
+    with pytest.raises(UserError, match=message):
+        load_model(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in the file system")
+@pytest.mark.parametrize("endless", [True, False])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "config.json", "tokenizer.json", "generation_config.json"]
+)
+def test_a_pipe_or_a_device_is_refused_at_once(folder: Path, name: str, endless: bool) -> None:
+    (folder / name).unlink()
+    if endless:
+        (folder / name).symlink_to("/dev/zero")
+    else:
+        os.mkfifo(folder / name)
+    command = [sys.executable, "-c", f"import pellucid; pellucid.load({str(folder)!r})"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    found = "config.json" if name == "config.json" else "is a pipe or a device"
+    assert found in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json"])
+def test_a_settings_file_too_large_is_named(folder: Path, name: str) -> None:
+    with (folder / name).open("r+b") as file:
+        file.truncate(2**40)  # sparse: it takes no room
+    with pytest.raises(UserError, match=rf"{name}: has 1099511627776 bytes; expected at most"):
+        load_model(folder)
+
+
+def test_a_scale_whose_square_is_not_finite_is_named(folder: Path) -> None:
+    file = folder / "config.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(settings | {"attention_scale": 1e300}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"attention_scale must be at most 9.2e\+18"):
+        load_model(folder)
+
+
+def test_a_model_stored_in_int8_generates_in_int8(folder: Path, tmp_path: Path) -> None:
+    whole = load_model(folder)
+    save_model(tmp_path / "small", whole, "", "int8")
+    small = load_model(tmp_path / "small")
+    for trained, dtype in ((whole, np.float32), (small, np.int8)):
+        speaker: Any = trained.decoder()  # type: ignore[attr-defined]
+        assert speaker.packed.target.tokens.dtype == dtype
+    save_model(tmp_path / "widened", small, "", "float32")
+    assert load_model(tmp_path / "widened").arithmetic == "float32"  # type: ignore[attr-defined]
