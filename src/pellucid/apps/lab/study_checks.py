@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Container, Sequence
+from pathlib import Path
 
 from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.metrics import find_metric
-from pellucid.apps.lab.study import Plan, Study, run_id
-from pellucid.core.errors import UsageError
+from pellucid.apps.lab.results import read_results
+from pellucid.apps.lab.study import Plan, Study, Trial, run_id
+from pellucid.apps.lab.trial import data_digest, other_data, read_pairs
+from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
+from pellucid.evaluation.bleu import check_installed
 from pellucid.families.folder import token_error
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.training.config import DataConfig, RunConfig
@@ -71,6 +75,41 @@ def check_held_out(
         )
 
 
+def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
+    """Read all data of these trials, on the machine that will run them.
+
+    results: the results file, with whose runs they will be compared.
+
+    Raises `UserError` for data that is missing or damaged, a metric of held-out pairs that the data
+    does not have, data that changed after a run was done, and a package that is not installed.
+    """
+    read: dict[object, tuple[list[str], str]] = {}
+
+    def key(config: RunConfig) -> object:
+        """Return the settings that decide which pairs there are, and in which part."""
+        return config.data, config.tokenizer.normalise
+
+    for change in dict.fromkeys(trial.change for trial in trials):
+        config = study.variants[change]
+        if config.evaluation.metric == "bleu":
+            check_installed()
+        if key(config) not in read:
+            pairs = read_pairs(config)
+            parts = [part for part in ("valid", "test") if getattr(pairs, part)]
+            read[key(config)] = parts, data_digest(pairs)
+        check_held_out(study.plan.metrics, change, config.data, read[key(config)][0])
+    lines = read_results(results)
+    for trial in study.trials():
+        before = lines.get(trial.id, {}).get("data")
+        _, now = read.get(key(trial.config), ((), None))
+        if before and now and before != now:
+            raise UserError(
+                f"{results}: {trial.change} with seed {trial.seed} was trained on "
+                f"{other_data(before, now)}; put the data back, use another results file and "
+                "folder, or delete this file and the runs folder and do all runs again"
+            )
+
+
 def _check_plan(plan: Plan) -> None:
     known = {seed for seed in plan.seeds if 0 <= seed < SEEDS}
     if not plan.seeds or len(known) < len(plan.seeds):
@@ -107,12 +146,14 @@ def _check_plan(plan: Plan) -> None:
 
 def _check_names(study: Study) -> None:
     plan, changes = study.plan, study.changes
-    named = [("primary.change", contrast.change) for contrast in plan.primary]
-    named += [("reference.change", figure.change) for figure in plan.reference]
-    named += [("bounds.change", bound.change) for bound in plan.bounds]
-    given = [(f"changes.{name}.against", change.against) for name, change in changes.items()]
-    given += [("primary.against", contrast.against) for contrast in plan.primary]
-    for where, name in [*named, *((where, name) for where, name in given if name)]:
+    named = [
+        *((f"changes.{name}.against", study.against(name)) for name in changes),
+        *(("primary.change", contrast.change) for contrast in plan.primary),
+        *(("primary.against", contrast.against or plan.base) for contrast in plan.primary),
+        *(("reference.change", figure.change) for figure in plan.reference),
+        *(("bounds.change", bound.change) for bound in plan.bounds),
+    ]
+    for where, name in named:
         if name not in changes:
             raise UsageError(
                 f"{where}: there is no {name!r}{nearest(name, changes)}; there are: "
@@ -128,9 +169,9 @@ def _check_names(study: Study) -> None:
 
 def _check_contrasts(study: Study) -> None:
     """Refuse a variant compared with itself, and a comparison given twice: Holm counts both."""
-    for name in study.changes:
-        against = study.against(name)
-        if name == against and name != study.plan.base:
+    base = study.plan.base
+    for name, against in ((name, study.against(name)) for name in study.changes):
+        if name == against and name != base:
             raise UsageError(f"changes.{name}.against: {name} is compared with itself")
         if name != against and study.against(against) == name:
             raise UsageError(
@@ -138,20 +179,18 @@ def _check_contrasts(study: Study) -> None:
                 "remove one of the two"
             )
     seen = set()
-    for contrast in study.plan.primary:
-        against = contrast.against or study.against(contrast.change)
-        if contrast.change == against:
+    for contrast in map(study.complete, study.plan.primary):
+        if contrast.change == contrast.against:
             raise UsageError(
-                f"primary: {against} is compared with itself; set change or against to another "
-                "variant"
+                f"primary: {contrast.change} is compared with itself; set change or against to "
+                "another variant"
             )
-        asked = (frozenset((contrast.change, against)), contrast.metric)
-        if asked in seen:
+        if contrast.asked in seen:
             raise UsageError(
-                f"primary: {contrast.change} and {against} are compared twice by "
+                f"primary: {contrast.change} and {contrast.against} are compared twice by "
                 f"{contrast.metric}; remove one of the two"
             )
-        seen.add(asked)
+        seen.add(contrast.asked)
 
 
 def _check_variant(name: str, config: RunConfig) -> None:
