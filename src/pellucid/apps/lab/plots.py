@@ -1,7 +1,7 @@
 """The report's pictures: matplotlib figures as SVG, for light and dark pages.
 
-Every line is labelled where it ends; a grid of many small panels has one legend instead. Colours
-are safe for colour-blind readers, and lines differ by their dashes too.
+Every panel names its lines in the order in which they end; a grid of many small panels has one
+legend. Colours are safe for colour-blind readers, and lines differ by their dashes too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from statistics import median, median_high
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,12 +32,23 @@ Points = tuple[Sequence[float], Sequence[float]]
 Curves = Mapping[str, Sequence[Points]]
 """By variant, a curve for each seed."""
 
+
+class Mark(NamedTuple):
+    """A point next to the curves of a variant, in its colour."""
+
+    name: str
+    x: float
+    y: float
+    shape: str
+
+
 INK, PAPER, RULE = "#1b2b30", "#ffffff", "#dde5e6"
 DARK = {INK: "#e3eaec", PAPER: "#12181a", RULE: "#2f3c40", "#0072b2": "#3d9be0"}
 """What replaces a colour on a dark page."""
 # Okabe and Ito's palette without its yellow, which is too pale for lines.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+LEGEND: Mapping[str, Any] = {"frameon": False, "fontsize": 8, "handlelength": 2.8}
 WIDTH = 8.6
 FAR = 10.0
 """A difference beyond this multiple of the usual one is off the scale: an arrow and its value."""
@@ -149,53 +160,24 @@ def _ends(curves: Curves) -> dict[str, float]:
     return {name: median(column[0]) for name, column in last.items() if column}
 
 
-def label_lines(axes: Axes, curves: Curves, label: Callable[[str, float], str]) -> None:
-    """Write next to the panel which line is which; call once the limits of the axes are set."""
-    transform = axes.yaxis.get_transform().transform
-    low, high = (float(transform(limit)) for limit in axes.get_ylim())
-    places = {
-        name: (float(transform(end)) - low) / (high - low)
-        for name, end in _ends(curves).items()
-        if math.isfinite(end)
-    }
-    ordered = sorted(places, key=lambda name: places[name])
-    height = axes.get_figure().get_size_inches()[1] * 72 / axes.get_gridspec().nrows  # type: ignore[union-attr]
-    spots = _apart([min(max(places[name], 0.0), 1.0) for name in ordered], 11 / (0.75 * height))
-    style, ends = styles(list(curves)), _ends(curves)
-    for name, spot in zip(ordered, spots, strict=True):
-        arrow = " ↑" if places[name] > 1 else " ↓" if places[name] < 0 else ""
-        axes.annotate(
-            label(name, ends[name]) + arrow,
-            (1.0, min(max(places[name], 0.0), 1.0)),
-            xytext=(1.07, spot),
-            xycoords="axes fraction",
-            textcoords="axes fraction",
-            fontsize=8,
-            va="center",
-            arrowprops={
-                "arrowstyle": "-",
-                "shrinkA": 1,
-                "shrinkB": 1,
-                "relpos": (0, 0.5),
-                "linewidth": 1.6,
-                **style[name],
-            },
-        )
+def add_legend(axes: Axes, curves: Curves, label: Callable[[str, float], str]) -> None:
+    """Name the lines next to the panel, from the one that ends highest to the lowest.
 
-
-def _apart(places: Sequence[float], gap: float) -> list[float]:
-    """Move rising places so far apart, between 0 and 1 as long as they fit.
-
-    >>> _apart([0.5, 0.5, 1.0], 0.25)
-    [0.5, 0.75, 1.0]
+    Call it once the limits of the axes are set: an arrow marks a line that ends outside them.
     """
-    found = list(places)
-    for i in range(1, len(found)):
-        found[i] = max(found[i], found[i - 1] + gap)
-    limit = max(1.0, gap * (len(found) - 1))
-    for i in reversed(range(len(found))):
-        found[i], limit = min(found[i], limit), min(found[i], limit) - gap
-    return found
+    low, high = axes.get_ylim()
+    ends = {name: end for name, end in _ends(curves).items() if math.isfinite(end)}
+    ordered = sorted(ends, key=lambda name: -ends[name])
+    handles, names = axes.get_legend_handles_labels()
+    by_name = dict(zip(names, handles, strict=True))
+    arrows = {name: " ↑" if y > high else " ↓" if y < low else "" for name, y in ends.items()}
+    axes.legend(
+        [by_name[name] for name in ordered],
+        [label(name, ends[name]) + arrows[name] for name in ordered],
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        **LEGEND,
+    )
 
 
 def set_log_if_wide(axes: Axes, panels: Sequence[Curves]) -> None:
@@ -237,34 +219,52 @@ def draw_curves(
     title: str,
     xlabel: str,
     ylabel: str,
+    *,
     differences: bool = False,
+    marker: str = "",
+    marks: Sequence[Mark] = (),
 ) -> str:
     """Draw a panel of curves for each group of variants; all panels have the same axes.
 
     differences: of each variant to what it is compared with. Then the axis fits the second half of
     training, since first differences are often a hundred times the last.
+    marker: of every point. marks: further points of the first panel.
     """
     columns = min(len(panels), 2)
     rows = math.ceil(len(panels) / columns)
     most = max(len(curves) for curves in panels.values())
+    every = [
+        point for c in panels.values() for p in chain(*c.values()) for point in zip(*p, strict=True)
+    ]
     with new_figure(title, WIDTH, 0.4 + rows * max(2.7, 0.21 * most)) as figure:
         grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         shown = list(zip(grid.flat, panels.items(), strict=False))
         for axes, (name, curves) in shown:
-            draw_bands(axes, curves)
+            draw_bands(axes, curves, marker)
             if differences:
                 axes.axhline(0, color=INK, linewidth=0.9)
             if len(panels) > 1:
                 axes.set_title(name, fontsize=9, loc="left")
-            axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        first = shown[0][0]
+        first, curves = shown[0][0], shown[0][1][1]
+        for mark in marks:
+            colour = styles(list(curves))[mark.name]["color"]
+            first.plot(mark.x, mark.y, mark.shape, color=colour, markersize=8, markeredgecolor=INK)
         if differences:
             first.set_ylim(*_limits([_late(c, name) for c in panels.values() for name in c]))
         else:
             set_log_if_wide(first, list(panels.values()))
+        if every:  # an x without a finite value keeps its place
+            low, high = min(x for x, _ in every), max(x for x, _ in every)
+            margin = 0.05 * (high - low) or 0.05
+            first.set_xlim(low - margin, high + margin)
+        for axis, values in zip((first.xaxis, first.yaxis), zip(*every, strict=True), strict=False):
+            if axis.get_scale() == "linear" and all(
+                v == round(v) for v in values if math.isfinite(v)
+            ):
+                axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         for axes, (_, curves) in shown:
             count = {name: len(seeds) for name, seeds in curves.items()}
-            label_lines(
+            add_legend(
                 axes,
                 curves,
                 lambda name, end, count=count: (  # type: ignore[misc]
@@ -329,8 +329,8 @@ def _forest_row(axes: Axes, y: int, comparison: Comparison, ends: tuple[float, f
 
 
 def _name(comparison: Comparison) -> str:
-    c = comparison.contrast
-    return f"{'★ ' if comparison.primary else ''}{c.change} − {c.against}  (n = {comparison.pairs})"
+    c, star = comparison.contrast, "★ " * comparison.primary
+    return f"{star}{c.change} − {c.against}  (n = {len(comparison.seeds)})"
 
 
 def draw_grid(
@@ -376,8 +376,7 @@ def draw_grid(
             ([], []),
         )
         if len(labels) > 1 or lines is None:
-            figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False,
-                          fontsize=8, handlelength=3.4)  # fmt: skip
+            figure.legend(handles, labels, loc="outside lower center", ncols=4, **LEGEND)
         return to_svg(figure)
 
 
