@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import Block, Plot, Table
+from pellucid.apps.lab.document import Block, Plot, Table, captions
 from pellucid.apps.lab.measures.measure import (
     KINDS,
     TIMES,
@@ -157,7 +157,7 @@ def show(findings: Findings) -> Sequence[Block]:
     return [
         _along(lines, set(widths.values())),
         _by_keys(lines),
-        "Is Var[q·k] = d_k? Median over layers, heads and seeds (least to most):",
+        captions()["variance"],
         _variance(lines, widths),
     ]
 
@@ -187,17 +187,8 @@ def _along(lines: Lines, widths: set[int]) -> Block:
 
     d_k = float(min(widths))
     marks = {"Var[q·k], all pairs": (d_k, f"d_k = {d_k:g}")} if len(widths) == 1 else {}
-    about = (
-        "Median over layers and heads, then over seeds (band: least to most). Var[q·k] is taken "
-        "before any scaling, over all query-key pairs and over the keys of one query, which "
-        "is what softmax sees; the dotted line is the d_k of the textbook argument, which assumes "
-        "unit variances. ‖Jacobian‖ is the norm of softmax's derivative by the scaled scores; "
-        "queries and keys receive that times the scale."
-    )
-    return draw_over_steps(
-        "attention.svg", "Attention during training", about, lines, [*STATISTICS], KINDS, middle,
-        marks,
-    )  # fmt: skip
+    title = "Attention during training"
+    return draw_over_steps("attention", title, lines, list(STATISTICS), KINDS, middle, marks)
 
 
 def _by_keys(lines: Lines) -> Block:
@@ -214,8 +205,7 @@ def _by_keys(lines: Lines) -> Block:
         "keys.svg",
         title,
         draw_grid(list(BY_KEYS), list(columns), curves, title, "keys", base=2),
-        f"Means over queries by their number of keys (those with at least {FEWEST} queries in "
-        "the batch), over all layers and heads, before training and at its end.",
+        captions()["keys"].format(fewest=FEWEST),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pellucid.apps.lab.document import Block, Plot, Table
+from pellucid.apps.lab.document import Block, Plot, Table, captions
 from pellucid.apps.lab.measures.measure import KINDS, Measure, as_points, head_values
 from pellucid.apps.lab.metrics import find_metric, format_spread, format_value
 from pellucid.apps.lab.plots import Curves, Mark, Points, draw_curves, draw_grid
@@ -25,27 +25,6 @@ if TYPE_CHECKING:
 FEWEST = 3
 """Fixed exponents with a run that a group needs."""
 SHAPES = dict(zip(KINDS, "D^v", strict=True))
-ABOUT = (
-    "A scale s of q·k is the exponent p = −log s / log d_k: p = 0 does not scale, 0.5 is / √d_k, "
-    "1 is / d_k. The best fixed exponent has the best median over the seeds that every exponent "
-    "was run with; the best of each seed is given too, which says how far to trust it. It was "
-    "chosen by looking at the results, so the difference to it makes the learned scale look worse "
-    "than it is and is not tested."
-)
-CURVES = (
-    "Median over the seeds that every exponent of a curve was run with (number in brackets), "
-    "band from least to most."
-)
-MARKS = (
-    " Outlined marks: learned scales with the same seeds, each kind of attention at the median of "
-    "its heads (◆ encoder, ▲ decoder, ▼ cross). All marks of a width are one model, so they have "
-    "one height."
-)
-ENDS = (
-    "Where the learned scales ended, over layers, heads and seeds (least to most). Queries and "
-    "keys grow or shrink meanwhile and softmax sees only the product, so this is where training "
-    "moved the scale from 1 / √d_k, not the only value that works:"
-)
 
 
 @dataclass(frozen=True)
@@ -88,10 +67,14 @@ def show(findings: Findings) -> Sequence[Block]:
     rows = [[m, group.title, *_row(findings, group, m)] for m in metrics for group in groups]
     heads = ["metric", "variants", "seeds", "best p", "its value", "best p by seed", "learned p"]
     best = Table([*heads, "its value", "learned − best"], rows)
-    blocks: list[Block] = [*(_against(findings, groups, m) for m in metrics), ABOUT, best]
+    blocks: list[Block] = [
+        *(_against(findings, groups, m) for m in metrics),
+        captions()["best"],
+        best,
+    ]
     if learned := [group for group in groups if group.learned]:
         ends = [_ends(group, kind) for group in learned for kind in KINDS]
-        blocks += [_along(learned), ENDS]
+        blocks += [_along(learned), captions()["ends"]]
         blocks.append(Table(["variants", "attention", "p", "scale of q·k"], ends))
     return blocks
 
@@ -164,7 +147,12 @@ def _against(findings: Findings, groups: Sequence[Group], metric: str) -> Block:
     label = record.label + "; no point: never" * never
     axis = "exponent p: scores / d_k^p"
     svg = draw_curves({"": curves}, title, axis, label, marker="o", marks=marks)
-    return Plot(f"exponents-{metric}.svg", title, svg, CURVES + MARKS * bool(marks))
+    return Plot(
+        f"exponents-{metric}.svg",
+        title,
+        svg,
+        captions()["exponents"] + captions()["marks"] * bool(marks),
+    )
 
 
 def _row(findings: Findings, group: Group, metric: str) -> list[str]:
@@ -217,8 +205,7 @@ def _along(groups: Sequence[Group]) -> Block:
     title = "Exponents of the learned scales during training"
     columns = [group.title for group in groups]
     svg = draw_grid(["p"], columns, panels, title, "step", lines={"p": (0.5, "√d_k")})
-    about = "Median over layers, heads and seeds, band from least to most. All start at 0.5."
-    return Plot("learned.svg", title, svg, about)
+    return Plot("learned.svg", title, svg, captions()["learned"])
 
 
 def _ends(group: Group, kind: str) -> list[str]:

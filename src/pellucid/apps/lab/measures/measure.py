@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import Block, Plot
+from pellucid.apps.lab.document import Block, Plot, captions
 from pellucid.apps.lab.metrics import format_spread
 from pellucid.apps.lab.plots import Curves, Points, draw_grid
 from pellucid.core.batch import Batch
@@ -107,20 +107,23 @@ def panels(
 def draw_over_steps(
     name: str,
     title: str,
-    about: str,
     lines: Lines,
     rows: Sequence[str],
     columns: Sequence[str],
     take: Callable[[Probe, str, str], float | None],
     marks: Mapping[str, tuple[float, str]] | None = None,
 ) -> Plot:
-    """Draw a value of each probe over steps, in each row and column; marks as in `draw_grid`."""
+    """Draw a value of each probe over steps, in each row and column; marks as in `draw_grid`.
+
+    name: of the picture's file, and of its caption.
+    """
 
     def curve(run: Line, row: str, column: str) -> Points:
         return as_points((p["step"], take(p, row, column)) for p in run["probes"])
 
     curves = panels(lines, rows, columns, curve)
-    return Plot(name, title, draw_grid(rows, columns, curves, title, "step", lines=marks), about)
+    svg = draw_grid(rows, columns, curves, title, "step", lines=marks)
+    return Plot(f"{name}.svg", title, svg, captions()[name])
 
 
 def as_points(pairs: Iterable[tuple[float, float | None]]) -> Points:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import Block, Table
+from pellucid.apps.lab.document import Block, Table, captions
 from pellucid.apps.lab.measures.measure import (
     TIMES,
     Array,
@@ -67,14 +67,8 @@ def show_memory(findings: Findings) -> Sequence[Block]:
         ]
         for name, runs in lines_with(findings, "memory").items()
     ]
-    about = (
-        "What cross-attention can choose from: the variance of the encoder's rows, and the share "
-        "of it within sentences; the rest is between sentences (median over seeds, least to most). "
-        "If the variance is near 0, all rows are alike. If the share is near 0, the rows of a "
-        "sentence are alike, and it does not matter which of them is attended to."
-    )
     heads = [head for time in TIMES for head in (f"variance {time}", "share within")]
-    return [about, Table(["variant", "seeds", *heads], rows)] if rows else []
+    return [captions()["memory"], Table(["variant", "seeds", *heads], rows)] if rows else []
 
 
 MEMORY = Measure("memory", "The encoder's rows", record_memory, show_memory)
@@ -106,10 +100,8 @@ def show_embeddings(findings: Findings) -> Sequence[Block]:
 
     lines = lines_with(findings, "lengths")
     title = "Length of token and position vectors"
-    about = "Mean Euclidean length of the vectors that are added, after their scale factors."
     parts, sides = ("token", "position"), ("source", "target")
-    plot = ("lengths.svg", title, about, lines, parts, sides, length)
-    return [draw_over_steps(*plot)] if lines else []
+    return [draw_over_steps("lengths", title, lines, parts, sides, length)] if lines else []
 
 
 EMBEDDINGS = Measure("embeddings", "Tokens and positions", record_embeddings, show_embeddings)
@@ -154,8 +146,7 @@ def show_gradients(findings: Findings) -> Sequence[Block]:
     lines = lines_with(findings, "gradients")
     probes = [p for runs in lines.values() for run in runs for p in run["probes"]]
     rows = [group for group in GROUPS if any(norm(p, group, "") is not None for p in probes)]
-    about = "Norm of the gradient of the mean loss per token, of all parameters and of some."
-    plot = ("gradients.svg", "Gradient norms", about, lines, rows, ("‖gradient‖",), norm)
+    plot = ("gradients", "Gradient norms", lines, rows, ("‖gradient‖",), norm)
     return [draw_over_steps(*plot)] if rows else []
 
 
