@@ -37,14 +37,6 @@ Block = str | Table | Plot
 """A paragraph, a table or a picture."""
 
 
-@dataclass(frozen=True)
-class Section:
-    """A heading with what follows it."""
-
-    title: str
-    blocks: Sequence[Block]
-
-
 @cache
 def captions() -> Mapping[str, str]:
     """Return the prose of the report's pictures and tables, by name."""

@@ -10,9 +10,9 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, cycle, islice
+from itertools import cycle, islice
 from statistics import median, median_high
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,7 +61,7 @@ def require_matplotlib() -> None:
 
 @contextmanager
 def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
-    """Make a figure with a title; text is drawn as it is, a $ too."""
+    """Make a figure with a title, to be saved inside the `with`; text is drawn as it is."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -83,9 +83,7 @@ def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
 def to_svg(figure: Figure) -> str:
     """Return the figure as SVG: small, the same every time, with colours for both pages."""
     file = io.StringIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure.savefig(file, format="svg", metadata={"Date": None})
+    figure.savefig(file, format="svg", metadata={"Date": None})
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
     return _compact(svg[svg.index("<svg") :].replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans'"))
 
@@ -160,30 +158,34 @@ def _ends(curves: Curves) -> dict[str, float]:
     return {name: median(column[0]) for name, column in last.items() if column}
 
 
-def add_legend(axes: Axes, curves: Curves, label: Callable[[str, float], str]) -> None:
+def add_legend(axes: Axes, curves: Curves, differences: bool) -> None:
     """Name the lines next to the panel, from the one that ends highest to the lowest.
 
-    Call it once the limits of the axes are set: an arrow marks a line that ends outside them.
+    Each with where it ends, of differences, else with its number of seeds. Call it once the limits
+    of the axes are set: an arrow marks a line that ends outside them.
     """
     low, high = axes.get_ylim()
     ends = {name: end for name, end in _ends(curves).items() if math.isfinite(end)}
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     ordered = sorted(ends, key=lambda name: -ends[name])
-    handles, names = axes.get_legend_handles_labels()
-    by_name = dict(zip(names, handles, strict=True))
-    arrows = {name: " ↑" if y > high else " ↓" if y < low else "" for name, y in ends.items()}
-    axes.legend(
-        [by_name[name] for name in ordered],
-        [label(name, ends[name]) + arrows[name] for name in ordered],
-        loc="center left",
-        bbox_to_anchor=(1.0, 0.5),
-        **LEGEND,
-    )
+    labels = []
+    for name in ordered:
+        arrow = " ↑" if ends[name] > high else " ↓" if ends[name] < low else ""
+        what = signed(ends[name]) if differences else f"({len(curves[name])})"
+        labels.append(f"{name} {what}{arrow}")
+    lines = [handles[name] for name in ordered]
+    axes.legend(lines, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
 
 
-def set_log_if_wide(axes: Axes, panels: Sequence[Curves]) -> None:
+def _points(panels: Iterable[Curves]) -> list[tuple[float, float]]:
+    """Return every point of every curve."""
+    curves = [curve for panel in panels for seeds in panel.values() for curve in seeds]
+    return [point for xs, ys in curves for point in zip(xs, ys, strict=True)]
+
+
+def set_log_if_wide(axes: Axes, panels: Iterable[Curves]) -> None:
     """Use a logarithmic y axis where positive values span more than a factor of 20."""
-    values = [y for p in panels for seeds in p.values() for _, ys in seeds for y in ys]
-    finite = [y for y in values if math.isfinite(y)]
+    finite = [y for _, y in _points(panels) if math.isfinite(y)]
     if finite and min(finite) > 0 and max(finite) > 20 * min(finite):
         from matplotlib.ticker import LogLocator
 
@@ -233,9 +235,7 @@ def draw_curves(
     columns = min(len(panels), 2)
     rows = math.ceil(len(panels) / columns)
     most = max(len(curves) for curves in panels.values())
-    every = [
-        point for c in panels.values() for p in chain(*c.values()) for point in zip(*p, strict=True)
-    ]
+    every = _points(panels.values())
     with new_figure(title, WIDTH, 0.4 + rows * max(2.7, 0.21 * most)) as figure:
         grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         shown = list(zip(grid.flat, panels.items(), strict=False))
@@ -252,25 +252,17 @@ def draw_curves(
         if differences:
             first.set_ylim(*_limits([_late(c, name) for c in panels.values() for name in c]))
         else:
-            set_log_if_wide(first, list(panels.values()))
+            set_log_if_wide(first, panels.values())
         if every:  # an x without a finite value keeps its place
             low, high = min(x for x, _ in every), max(x for x, _ in every)
             margin = 0.05 * (high - low) or 0.05
             first.set_xlim(low - margin, high + margin)
         for axis, values in zip((first.xaxis, first.yaxis), zip(*every, strict=True), strict=False):
-            if axis.get_scale() == "linear" and all(
-                v == round(v) for v in values if math.isfinite(v)
-            ):
+            whole = all(value == round(value) for value in values if math.isfinite(value))
+            if whole and axis.get_scale() == "linear":
                 axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         for axes, (_, curves) in shown:
-            count = {name: len(seeds) for name, seeds in curves.items()}
-            add_legend(
-                axes,
-                curves,
-                lambda name, end, count=count: (  # type: ignore[misc]
-                    f"{name} {signed(end)}" if differences else f"{name} ({count[name]})"
-                ),
-            )
+            add_legend(axes, curves, differences)
         figure.supxlabel(xlabel, fontsize=9)
         figure.supylabel(ylabel, fontsize=9)
         for axes in grid.flat[len(panels) :]:
@@ -288,15 +280,14 @@ def draw_forest(comparisons: Sequence[Comparison]) -> str:
     with new_figure("Differences, seed by seed", WIDTH, 0.27 * sum(heights) + 0.4) as figure:
         grid = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
         for axes, metric, group in zip(grid, metrics, groups, strict=True):
-            ends = _limits(
-                [(c.median or 0.0, [*c.differences, *(c.interval or ())]) for c in group]
-            )
+            ends = _limits([(c.median or 0.0, c.differences) for c in group])
             for i, comparison in enumerate(reversed(group)):
                 _forest_row(axes, i, comparison, ends)
             record = find_metric(metric)
             axes.axvline(0, color=INK, linewidth=0.9)
             axes.set(xlim=ends, ylim=(-0.7, len(group) - 0.3))
-            axes.set_yticks(range(len(group)), [_name(c) for c in reversed(group)], fontsize=8)
+            names = [f"{'★ ' * c.primary}{c.name}  (n = {len(c.seeds)})" for c in reversed(group)]
+            axes.set_yticks(range(len(group)), names, fontsize=8)
             axes.set_xlabel(f"{record.label}: {record.better} is better", fontsize=8)
             axes.grid(axis="x", color=RULE, linewidth=0.6)
             axes.spines[["top", "right", "left"]].set_visible(False)
@@ -326,11 +317,6 @@ def _forest_row(axes: Axes, y: int, comparison: Comparison, ends: tuple[float, f
             fontsize=8,
             va="center",
         )
-
-
-def _name(comparison: Comparison) -> str:
-    c, star = comparison.contrast, "★ " * comparison.primary
-    return f"{star}{c.change} − {c.against}  (n = {len(comparison.seeds)})"
 
 
 def draw_grid(
@@ -366,10 +352,8 @@ def draw_grid(
                     axes.set_title(column, fontsize=8)
             set_log_if_wide(grid[i, 0], [curves.get((row, column), {}) for column in columns])
             grid[i, 0].set_ylabel(row.replace(": ", ":\n"), fontsize=7)
-        xs = [
-            x for panel in curves.values() for seeds in panel.values() for p, _ in seeds for x in p
-        ]
-        _scale_x(grid[0, 0], xs, base, 1 if len(columns) < 6 else 2)
+        xs = [x for x, _ in _points(curves.values())]
+        _scale_x(grid[0, 0], xs, base)
         figure.supxlabel(xlabel, fontsize=8)
         handles, labels = next(
             (found for axes in grid.flat if (found := axes.get_legend_handles_labels())[0]),
@@ -380,7 +364,7 @@ def draw_grid(
         return to_svg(figure)
 
 
-def _scale_x(axes: Axes, xs: Sequence[float], base: int, every: int) -> None:
+def _scale_x(axes: Axes, xs: Sequence[float], base: int) -> None:
     if base == 2:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
@@ -388,5 +372,5 @@ def _scale_x(axes: Axes, xs: Sequence[float], base: int, every: int) -> None:
     axes.set_xscale("symlog", linthresh=10)
     axes.xaxis.minorticks_off()
     ticks = {0: "0", 10: "10", 100: "100", 1000: "1k", 10_000: "10k", 100_000: "100k"}
-    axes.set_xticks(list(ticks)[::every], list(ticks.values())[::every])
+    axes.set_xticks(list(ticks), list(ticks.values()))
     axes.set_xlim(-1, max(1.3 * max(xs, default=0.0), 11))

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pellucid.apps.lab.document import Plot, Section, Table, captions, render, to_html
+from pellucid.apps.lab.document import Block, Plot, Table, captions, render, to_html
 from pellucid.apps.lab.findings import UNKNOWN, Findings
 from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.metrics import find_metric, format_spread, format_value
@@ -40,7 +41,7 @@ def write_report(findings: Findings, folder: Path) -> list[Path]:
         signs=f"{SIGNS:,}",
         signed=signed,
     )
-    blocks = [*curves, *forest, *(block for section in sections for block in section.blocks)]
+    blocks = [*curves, *forest, *chain(*sections.values())]
     pictures = {block.name: block.svg for block in blocks if isinstance(block, Plot)}
     html = to_html(markdown, findings.study.plan.question, pictures)
     contents = {"report.html": html, "report.md": markdown, **pictures}
@@ -58,13 +59,13 @@ def answers_to_markdown(findings: Findings, level: str = "##") -> str:
     return render("answers.md", **_answers(findings) | {"level": level})
 
 
-def draw(findings: Findings) -> tuple[list[Plot], list[Plot], list[Section]]:
-    """Return the learning curves, the differences, and the sections of the study's measures."""
+def draw(findings: Findings) -> tuple[list[Plot], list[Plot], Mapping[str, Sequence[Block]]]:
+    """Return the learning curves, the differences, and by title what the measures show."""
     shown = [c for c in findings.comparisons if c.seeds]
     measures = [MEASURES[name] for name in findings.study.plan.measures]
-    found = [(m.title, m.show(findings)) for m in measures if m.show is not None]
-    forest = [_forest(shown)] if shown else []
-    return _curves(findings), forest, [Section(title, blocks) for title, blocks in found if blocks]
+    found = {m.title: m.show(findings) for m in measures if m.show is not None}
+    sections = {title: blocks for title, blocks in found.items() if blocks}
+    return _curves(findings), [_forest(shown)] if shown else [], sections
 
 
 def _answers(findings: Findings) -> dict[str, Any]:

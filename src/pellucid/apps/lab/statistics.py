@@ -58,6 +58,11 @@ class Comparison:
     """Cohen's d_z: mean difference over its standard deviation; from three pairs on, where they
     differ."""
 
+    @property
+    def name(self) -> str:
+        """Both variants, as in tables and pictures."""
+        return f"{self.contrast.change} − {self.contrast.against}"
+
 
 def compare(
     contrast: Contrast,
