@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
 from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.metrics import find_metric
 from pellucid.apps.lab.results import read_results
-from pellucid.apps.lab.study import Plan, Study, Trial, run_id
+from pellucid.apps.lab.study import Bound, Contrast, Plan, Reference, Study, Trial, run_id
 from pellucid.apps.lab.trial import data_digest, other_data, read_pairs
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
@@ -118,7 +118,8 @@ def _plan_errors(plan: Plan) -> Iterator[str]:
         if name not in MEASURES:
             there = f"{nearest(name, MEASURES)}; there are: {', '.join(MEASURES)}"
             yield f"measures: there is no {name!r}{there}"
-    used = [item.metric for item in chain(plan.primary, plan.reference, plan.bounds)]
+    of: Iterable[Contrast | Reference | Bound] = (*plan.primary, *plan.reference, *plan.bounds)
+    used = [one.metric for one in of]
     for metric in (*plan.metrics, *used):
         measure = find_metric(metric).measure
         if metric not in plan.metrics:

@@ -39,7 +39,7 @@ from pellucid.evaluation.bleu import check_installed
 from pellucid.evaluation.evaluate import Scores
 from pellucid.pipelines import Seq2SeqPipeline
 from pellucid.training.config import RunConfig
-from pellucid.training.events import Event, Saved, Stepped
+from pellucid.training.events import Event, Listener, Saved, Stepped
 from pellucid.training.experiment import (
     encode,
     final_scores,
@@ -225,7 +225,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         some = np.linspace(0, len(examples) - 1, min(PROBED_PAIRS, len(examples)))
         probed = examples.batch(some.astype(np.int64))  # from all over the data, always the same
         prober = Prober(model, probed, plan.probe_steps, folder / PROBES, plan.measures)
-        listeners = [prober, partial(_stop_if, stop)]
+        listeners: list[Listener] = [prober, partial(_stop_if, stop)]
         trainer = trainer_of(pipeline, pairs, examples, config, run, listeners)
         ended = trainer.fit()
         if ended.interrupted is not None:

@@ -210,12 +210,14 @@ def _by_keys(lines: Lines) -> Block:
 
 
 def _variance(lines: Lines, widths: Mapping[str, int]) -> Block:
-    rows = [
-        [name, kind, str(widths[name]),
-         *spreads(runs, lambda p, kind=kind: head_values(p, kind, "score_variance"))]
-        for name, runs in lines.items()
-        for kind in KINDS
-    ]  # fmt: skip
+    rows = []
+    for name, runs in lines.items():
+        for kind in KINDS:
+
+            def variances(probe: Probe, kind: str = kind) -> list[float]:
+                return head_values(probe, kind, "score_variance")
+
+            rows.append([name, kind, str(widths[name]), *spreads(runs, variances)])
     return Table(["variant", "attention", "d_k", *(f"Var[q·k] {time}" for time in TIMES)], rows)
 
 
