@@ -246,7 +246,7 @@ def signed(value: float) -> str:
 def verdict(comparison: Comparison) -> str:
     """Return what the interval shows, and no more.
 
-    "As expected" is only said where neither the interval nor the test leaves room for chance.
+    "As expected" is printed only where neither the interval nor the test leaves room for chance.
     """
     c, lost = comparison, comparison.lost
     if c.median is None:
