@@ -15,9 +15,9 @@ from pellucid.apps.lab.study import Bound, Contrast, Plan, Reference, Study, Tri
 from pellucid.apps.lab.trial import data_digest, other_data, read_pairs
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
-from pellucid.evaluation.bleu import check_installed
-from pellucid.families.folder import token_error
 from pellucid.models.config import Seq2SeqConfig
+from pellucid.tasks.bleu import check_installed
+from pellucid.tasks.task import token_error
 from pellucid.training.config import DataConfig, RunConfig
 
 UNLIMITED = 10_000

@@ -35,9 +35,9 @@ from pellucid.core.machine import processor, processors
 from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
 from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, normaliser
-from pellucid.evaluation.bleu import check_installed
-from pellucid.evaluation.evaluate import Scores
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks.bleu import check_installed
+from pellucid.tasks.scores import Scores
 from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Listener, Saved, Stepped
 from pellucid.training.experiment import (
@@ -214,11 +214,11 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         both = file_tokenizers(trial.tokenizer, plan.frame_source)
     else:
         both = make_tokenizers(config.tokenizer, pairs)
-    pipeline = untrained(config, both)
-    assert isinstance(pipeline, Seq2SeqPipeline)  # check_study lets nothing else through
-    model = pipeline.model
+    task = untrained(config, both)
+    assert isinstance(task, Seq2SeqTask)  # check_study lets nothing else through
+    model = task.model
     config = replace(config, model=model.config)
-    examples = encode(pipeline, pairs.train, config, pairs.first_target_only)
+    examples = encode(task, pairs.train, config, pairs.first_target_only)
     digest = data_digest(pairs)
     with RunFolder(folder, to_mapping(config), resume=begun) as run:
         _check_data(run, digest)
@@ -226,12 +226,12 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         probed = examples.batch(some.astype(np.int64))  # from all over the data, always the same
         prober = Prober(model, probed, plan.probe_steps, folder / PROBES, plan.measures)
         listeners: list[Listener] = [prober, partial(_stop_if, stop)]
-        trainer = trainer_of(pipeline, pairs, examples, config, run, listeners)
+        trainer = trainer_of(task, pairs, examples, config, run, listeners)
         ended = trainer.fit()
         if ended.interrupted is not None:
             raise _StopError
         minutes = trainer.seconds / 60
-        scores = _numbers(final_scores(pipeline, pairs, config))
+        scores = _numbers(final_scores(task, pairs, config))
         if pairs.test:  # the loss on validation pairs has its own metrics
             scores["test_loss"] = scores["loss"]
         curve, probes = learning_curve(folder / METRICS), read_probes(folder / PROBES)
