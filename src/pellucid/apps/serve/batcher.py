@@ -399,7 +399,7 @@ class Batcher:
             job.finished = best.finished
             _end(job)
         if each:
-            said = answering.said()
+            said = answering.generated()
             for place, job in each:
                 if not job.done and len(said[place]) > len(job.answer):
                     job.answer += said[place][len(job.answer) :]
