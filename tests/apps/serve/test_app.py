@@ -48,21 +48,27 @@ WRONG: list[tuple[Any, str]] = [
     (b"\xff\xfe", "not JSON"),
     (b'{"model": NaN}', "not JSON"),
     (b'{"model": "\\ud800"}', "not JSON"),
-    (b"[" * 1900, "not JSON"),
+    (b'{"model": ' + b"[" * 1900, "not JSON"),
     ([1], "must be a JSON object"),
     ({}, "model is missing"),
+    (b'{"model": "\\ud800x"}', "not JSON"),
+    ({"model": None, "messages": []}, "model is missing: Name of the model"),
     ({"model": 5, "messages": []}, "model must be a string, got 5"),
-    (chat("a", n=0), "n must be from 1"),
-    (chat("a", n=True), "n must be a integer"),
-    (chat("a", max_tokens=10**30), "max_tokens must be from 1"),
-    (chat("a", temperature="hot"), "temperature must be a number"),
+    (chat("a", n=0), "n must be an integer from 1 to 64, got 0"),
+    (chat("a", n=True), "n must be an integer from 1 to 64, got True"),
+    (chat("a", max_tokens=10**30), "max_tokens must be an integer from 1 to 1e+06, got 1000"),
+    (chat("a", temperature="hot"), "temperature must be a number from 0 to 2, got a str"),
     (chat("a", stop=[""]), "stop must hold"),
-    (chat("a", stop=[5]), "stop must be"),
+    (chat("a", stop=5), "stop must be a string or an array, got 5"),
+    (chat("a", stop=[5]), "stop[0]: Expected `str`, got `int`"),
     (chat("a", logprobs=True), "logprobs is not supported"),
-    ({"model": "chat", "messages": [5]}, "each of messages"),
+    ({"model": "chat", "messages": [5]}, "messages[0]: Expected `object`, got `int`"),
     ({"model": "chat", "messages": []}, "messages must hold"),
-    ({"model": "chat", "messages": [{"role": "user", "content": {}}]}, "content must be text"),
-]
+    ({"model": "chat", "messages": [{"role": "user", "content": {}}]},
+     "messages[0].content: Expected `str | array | null`, got `object`"),
+    ({"model": "chat", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+     "content must be text"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("body", "message"), WRONG)
@@ -70,6 +76,14 @@ def test_a_wrong_body_is_refused_by_name(server: Running, body: Any, message: st
     status, _, answer = ask(server, "/v1/chat/completions", body)
     assert status == 400
     assert message in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [(b"", None), ({}, "model"), (chat("a", n=0), "n"), (chat("a", stop=["a", 5]), "stop")],
+)
+def test_an_error_names_its_field(server: Running, body: Any, field: str | None) -> None:
+    assert ask(server, "/v1/chat/completions", body)[2]["error"]["param"] == field
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/translate", "/v1/embeddings"])
@@ -220,9 +234,11 @@ def test_the_openapi_document_lists_every_path(server: Running) -> None:
     assert status == 200
     assert {"/v1/chat/completions", "/translate", "/metrics"} <= document["paths"].keys()
     chat_body = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]
-    schema = chat_body["content"]["application/json"]["schema"]
+    reference = chat_body["content"]["application/json"]["schema"]["$ref"]
+    schema = document["components"]["schemas"][reference.removeprefix("#/components/schemas/")]
     assert schema["required"] == ["model", "messages"]
-    assert schema["properties"]["temperature"]["maximum"] == 2
+    assert schema["properties"]["temperature"]["anyOf"][0]["maximum"] == 2
+    assert all("description" in field for field in schema["properties"].values())
 
 
 def begun(server: Running, sent: bytes = b"") -> socket.socket:

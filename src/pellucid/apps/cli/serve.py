@@ -92,13 +92,14 @@ def run(arguments: list[str]) -> int:
             )
             _log_requests()
             print(f"serving {', '.join(models)} at {address(bound)}", flush=True)
-        run_server(
+        unanswered = run_server(
             Application(service),
             service,
             bound,
             load=lambda before: reload_models(folders, before, rows, accept_changes),
         )
-        print("stopped: every request was answered", flush=True)
+        left = f"{unanswered} or more requests were not" if unanswered else "every request was"
+        print(f"stopped: {left} answered", flush=True)
         return 0
 
     return parse(serve, "serve", arguments)

@@ -28,15 +28,18 @@ async def docs(exchange: Exchange) -> Response:
 def own_page(path: Path, exchange: Exchange) -> Response:
     """Return a page of ours in the browser's language; only its own script runs."""
     nonce = secrets.token_urlsafe(16)
-    policy = (
-        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; "
-        "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
-        "form-action 'none'"
-    )
     language = preferred(exchange.request.headers.get("accept-language", ""))
     text = path.read_text(encoding="utf-8").replace("NONCE", nonce).replace("LANGUAGE", language)
-    return HTMLResponse(
-        text, headers={"Content-Security-Policy": policy, "Vary": "Accept-Language"}
+    headers = {"Content-Security-Policy": policy(f"nonce-{nonce}"), "Vary": "Accept-Language"}
+    return HTMLResponse(text, headers=headers)
+
+
+def policy(script: str) -> str:
+    """Return the content security policy of a page with one script, by its nonce or hash."""
+    return (
+        f"default-src 'none'; script-src '{script}'; style-src 'unsafe-inline'; "
+        "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'none'"
     )
 
 

@@ -38,9 +38,11 @@ class Service:
     """API keys; none: everybody may ask."""
     hosts: Sequence[str] = ()
     """Names that a request may call this server by; none: any."""
-    metrics: Metrics = field(default_factory=Metrics)
     recorder: Recorder = field(default_factory=Recorder)
     stopping: bool = False
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics(self.worker)
 
     def admits(self, key: str) -> bool:
         """Whether a key is one of the server's, compared in constant time."""
@@ -79,6 +81,10 @@ class Exchange:
     service: Service
     request: Request
     body: dict[str, Any] = field(default_factory=dict)
+    tickets: list[Ticket] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when one of the tickets' answers has grown or ended."""
+    began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     @property
     def client(self) -> str:
@@ -105,18 +111,27 @@ class Exchange:
         return bool(self.request.scope["state"].get("whole"))
 
     async def read_body(self, forms: bool) -> None:
-        """Read the body. Raises `RequestError` if it is too large, too slow, or not JSON."""
-        limits, raw = self.service.limits, bytearray()
+        """Read the body. Raises `RequestError` if it is too large, too slow, or not JSON.
+
+        A body that is too large is read and discarded: a connection that is closed with bytes
+        unread is reset, and many clients then never see the answer.
+        """
+        limits, raw, length = self.service.limits, bytearray(), 0
         try:
             async with asyncio.timeout(limits.body_seconds) if not self.whole else nullcontext():
                 async for chunk in self.request.stream():
-                    raw += chunk
-                    if len(raw) > limits.body:
-                        raise RequestError(413, f"the body has more than {limits.body} bytes")
+                    length += len(chunk)
+                    if length <= limits.body:
+                        raw += chunk
+                    elif length > limits.discarded:
+                        break
         except TimeoutError:
-            raise RequestError(408, "the body did not arrive in time") from None
+            if length <= limits.body:
+                raise RequestError(408, "the body did not arrive in time") from None
         except ClientDisconnect:
             raise RequestError(400, "the body ended early") from None
+        if length > limits.body:
+            raise RequestError(413, f"the body has more than {limits.body} bytes")
         kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
         form = forms and kind == "application/x-www-form-urlencoded"
         self.body = from_form(bytes(raw)) if form else from_json(bytes(raw))
@@ -153,15 +168,15 @@ class Exchange:
             number=number,
             client=self.client,
             each=each,
+            changed=self.changed,
         )
-        self.request.state.tickets.append(ticket)
+        self.tickets.append(ticket)
         return ticket
 
-    def first_token(self) -> bool:
-        """Note when the first text of an answer was ready; return False."""
-        waited = asyncio.get_running_loop().time() - self.request.state.began
-        self.service.metrics.first_token.add(self.request.url.path, waited)
-        return False
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return asyncio.get_running_loop().time() - self.began
 
     def failed(self, error: Exception) -> None:
         """Log where the server failed, without the message, which could hold a user's text."""

@@ -9,8 +9,9 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pellucid.apps.serve.batcher import Batcher, Job
 from pellucid.generation import SampleConfig, SearchConfig
@@ -26,21 +27,15 @@ class BusyError(Exception):
 class Ticket:
     """A job as the event loop sees it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, batcher: Batcher) -> None:
-        self.loop, self.batcher, self.changed = loop, batcher, asyncio.Event()
+    def __init__(self, batcher: Batcher, changed: asyncio.Event) -> None:
+        self.loop, self.batcher, self.changed = asyncio.get_running_loop(), batcher, changed
         self.job: Job
 
-    async def change(self) -> None:
-        """Wait until the answer has grown or ended. Raises what the model raised."""
-        await self.changed.wait()
-        self.changed.clear()
-        if self.job.error is not None:
-            raise self.job.error
-
     async def end(self) -> Job:
-        """Wait for the whole answer."""
+        """Wait for the whole answer. Raises what the model raised."""
         while not self.job.done:
-            await self.change()
+            await self.changed.wait()
+            self.changed.clear()
         if self.job.error is not None:
             raise self.job.error
         return self.job
@@ -61,7 +56,7 @@ class Worker:
         """Tokens generated since the start."""
         self._condition = threading.Condition()
         self._active: list[Batcher] = []  # those with jobs
-        self._calls: deque[Callable[[], None]] = deque()
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._stopping = False
         self._changed: deque[Ticket] = deque()
         self._threads = [
@@ -101,9 +96,13 @@ class Worker:
         number: int = 0,
         client: str = "",
         each: bool = False,
+        changed: asyncio.Event | None = None,
     ) -> Ticket:
-        """Queue one input; call it on the event loop. Raises `BusyError` if the queue is full."""
-        ticket = Ticket(asyncio.get_running_loop(), batcher)
+        """Queue one input; call it on the event loop. Raises `BusyError` if the queue is full.
+
+        changed: set whenever the answer has grown or ended; several tickets may share it.
+        """
+        ticket = Ticket(batcher, changed or asyncio.Event())
         ticket.job = Job(
             opening, config, lambda job: self._changed.append(ticket), number, client, each
         )
@@ -121,34 +120,14 @@ class Worker:
         Raises `BusyError` if the queue is full, and what the function raises. A call that nobody
         waits for any more is left out.
         """
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[T] = loop.create_future()
-
-        def settle(set_result: Callable[[], None]) -> None:
-            def once() -> None:
-                if not result.done():
-                    set_result()
-
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(once)
-
-        def work() -> None:
-            if result.cancelled():
-                return
-            try:
-                value = function()
-            except Exception as error:
-                settle(lambda error=error: result.set_exception(error))  # type: ignore[misc]
-            else:
-                settle(lambda: result.set_result(value))
-
+        result: Future[T] = Future()
         with self._condition:
             self._enter()
-            self._calls.append(work)
+            self._calls.append((result, function))
             self._condition.notify_all()  # the first lane's thread makes them
             for batcher in self._active:
                 batcher.interrupt(batcher.rows)
-        return await result
+        return await asyncio.wrap_future(result)
 
     def _enter(self) -> None:
         if self._stopping or self.waiting >= self.most_waiting:
@@ -158,15 +137,15 @@ class Worker:
         while True:
             with self._condition:
                 while True:
-                    work = self._calls.popleft() if lane == 0 and self._calls else None
+                    call = self._calls.popleft() if lane == 0 and self._calls else None
                     mine = [batcher for batcher in self._active if batcher.wants(lane)]
-                    if work or mine:
+                    if call or mine:
                         break
                     if self._stopping and not (self._active or self._calls):
                         return
                     self._condition.wait()
-            if work is not None:
-                work()
+            if call is not None:
+                _make(*call)
             made = sum(batcher.round(lane) for batcher in mine)
             self._wake()
             with self._condition:
@@ -184,6 +163,18 @@ class Worker:
             events = [ticket.changed for ticket in changed if ticket.loop is loop]
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(_set, events)
+
+
+def _make(result: Future[T], function: Callable[[], T]) -> None:
+    """Call a function for its future, unless that was cancelled."""
+    if not result.set_running_or_notify_cancel():
+        return
+    try:
+        value = function()
+    except Exception as error:
+        result.set_exception(error)
+    else:
+        result.set_result(value)
 
 
 def _set(events: Sequence[asyncio.Event]) -> None:
