@@ -273,6 +273,49 @@ def test_headers_that_come_too_slowly_or_never_end_close_the_connection() -> Non
         assert works(server)
 
 
+def test_headers_are_counted_within_one_packet(server: Running) -> None:
+    many = GET + b"X: y\r\n" * 11_000 + b"\r\n"
+    for sent in (many, GET.replace(b"/health", b"/" + b"a" * 70_000) + b"\r\n"):
+        received = rest(begun(server, sent))
+        assert received.startswith(b"HTTP/1.1 431")
+        assert received.endswith(b"the headers are too long")
+    enough = GET + b"X: y\r\n" * 10_000 + b"Connection: close\r\n\r\n"
+    assert rest(begun(server, enough)).startswith(b"HTTP/1.1 200")
+
+
+def test_a_request_has_one_host(server: Running) -> None:
+    for lines in (b"Host: localhost\r\n" * 2, b"", b"Host: evil.example\r\nHost: localhost\r\n"):
+        sent = b"GET /health HTTP/1.1\r\nConnection: close\r\n" + lines + b"\r\n"
+        received = rest(begun(server, sent))
+        assert received.startswith(b"HTTP/1.1 400")
+        assert b"a request has one Host header" in received
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://evil.example", 403), ("null", 403), ("http://127.0.0.1", 403), ("own", 200)],
+)
+def test_a_browser_that_names_only_the_origin_is_believed(
+    server: Running, origin: str, status: int
+) -> None:
+    headers = {"Origin": server.url if origin == "own" else origin, "Content-Type": "text/plain"}
+    assert ask(server, "/v1/chat/completions", chat("hello"), **headers)[0] == status
+
+
+def test_no_browser_guesses_the_type_of_an_answer(server: Running) -> None:
+    for path in ("/health", "/view", "/nothing"):
+        assert ask(server, path)[1]["X-Content-Type-Options"] == "nosniff"
+    for sent in (b"nonsense\r\n\r\n", GET + b"X: y\r\n" * 11_000 + b"\r\n"):
+        assert b"x-content-type-options: nosniff\r\n" in rest(begun(server, sent))
+
+
+def test_a_client_that_sent_too_much_can_read_why(server: Running) -> None:
+    head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15000000\r\n\r\n"
+    received = rest(begun(server, head + b" " * 15_000_000))
+    assert received.startswith(b"HTTP/1.1 413")
+    assert b"the body has more than 2000 bytes" in received
+
+
 def test_the_idlest_connections_make_room_for_others() -> None:
     with running(Limits(connections=20)) as server:
         idle = [begun(server, GET) for _ in range(50)]
