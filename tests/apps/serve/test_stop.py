@@ -120,6 +120,22 @@ def test_a_stop_that_is_forced_says_what_had_no_answer(tmp_path: Path) -> None:
         process.communicate()
 
 
+def test_sigterm_as_soon_as_the_server_has_said_its_address(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pellucid", "serve", str(write(tmp_path / "m")), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("serving m at ")
+        process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate(timeout=60)
+        assert (process.returncode, out, errors) == (0, "stopped: every request was answered\n", "")
+    finally:
+        process.kill()
+        process.communicate()
+
+
 LOADS_FOR_EVER = """
 import sys, time
 from pellucid.apps.cli.main import main
@@ -176,4 +192,7 @@ def test_a_wrong_command_is_one_clear_message(
     assert "model.safetensors" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert failing(model) == 1
-    assert "needs starlette, uvicorn and httptools: " in capsys.readouterr().err
+    assert (
+        "needs starlette, uvicorn, httptools, msgspec and prometheus-client: "
+        in capsys.readouterr().err
+    )

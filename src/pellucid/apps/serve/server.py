@@ -8,7 +8,6 @@ import selectors
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from starlette.types import ASGIApp
 from pellucid.apps.serve.connection import GRACE, Connection, State
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Service
+from pellucid.apps.serve.signals import handling
 from pellucid.core.errors import UserError
 
 Load = Callable[[Mapping[str, Served]], Mapping[str, Served]]
@@ -78,7 +78,7 @@ class Server(uvicorn.Server):
         """Requests that were closed without an answer when the server stopped."""
         self.service, self.load = service, load
         self._reloading: asyncio.Task[None] | None = None
-        self._again = False
+        self._stale = False
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer every request that was sent, then stop.
@@ -119,45 +119,29 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle the signals here: uvicorn would send them again when all is done."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(number, self._stop) for number in numbers]
-        loop = asyncio.get_running_loop()
-        if self.load is not None and sys.platform != "win32":
-            loop.add_signal_handler(signal.SIGHUP, self.reload)
-        try:
-            yield
-        finally:
-            if self.load is not None and sys.platform != "win32":
-                loop.remove_signal_handler(signal.SIGHUP)
-            for number, handler in zip(numbers, before, strict=True):
-                signal.signal(number, handler)
+        """Leave the signals to `serve`: uvicorn would send them again when all is done."""
+        yield
 
-    def reload(self) -> None:
-        """Load the models anew, next to the requests; call it on the event loop.
+    async def on_tick(self, counter: int) -> bool:
+        """Do what is due every tenth of a second; return whether to stop."""
+        if self._stale and (self._reloading is None or self._reloading.done()):
+            self._stale = False
+            self._reloading = asyncio.create_task(self._reload())
+        return await super().on_tick(counter)
+
+    def reload(self, *_: object) -> None:
+        """Load the models anew, next to the requests; any thread may call it.
 
         Those that have begun are answered by the model that they began with.
         """
-        if self._reloading is not None:
-            self._again = True  # what changed after this load began is loaded, too
-        else:
-            self._reloading = asyncio.create_task(self._reload())
+        self._stale = True
 
     async def _reload(self) -> None:
         assert self.load is not None
-        try:
-            while not self.should_exit:
-                self._again = False
-                self.service.models = await asyncio.to_thread(self.load, self.service.models)
-                if not self._again:
-                    return
-        finally:
-            self._reloading = None
+        self.service.models = await asyncio.to_thread(self.load, self.service.models)
 
-    def _stop(self, number: int, _: object) -> None:
+    def stop(self, number: int, _: object) -> None:
+        """Stop, on a signal of this number."""
         self.service.stopping = True
         if self.should_exit and number == signal.SIGINT:
             self.force_exit = True
@@ -173,15 +157,18 @@ def serve(
 ) -> int:
     """Answer requests until a signal comes; return how many had no answer when it stopped.
 
-    started: may set the server's `should_exit`, too.
+    started: called once signals are handled; may set the server's `should_exit`, too.
     load: returns the models anew, given those there are; SIGHUP calls it.
     """
     server = Server(app, service, load)
-    started(server)
+    handlers = {signal.SIGINT: server.stop, signal.SIGTERM: server.stop}
+    if load is not None and sys.platform != "win32":
+        handlers[signal.SIGHUP] = server.reload
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        with bound:
+        with handling(handlers), bound:
+            started(server)
             server.run([bound])
     finally:
         sys.setswitchinterval(interval)
