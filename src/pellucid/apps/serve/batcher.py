@@ -128,9 +128,9 @@ class Searched:
 
 def growing(job: Job, limit: int) -> Sampled | Searched:
     """Return an answer of at most `limit` tokens, before its first."""
-    config = job.config
-    kind = Sampled if isinstance(config, SampleConfig) else Searched
-    return kind(job, config, limit)
+    if isinstance(job.config, SampleConfig):
+        return Sampled(job, job.config, limit)
+    return Searched(job, job.config, limit)
 
 
 class Waiting:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -65,6 +64,8 @@ def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
     Raises `RequestError` for what is too long or does not fit the model, `UserError` likewise.
     """
     pipeline, text, target = served.apart, asked.text, asked.answer
+    source: str | list[int]
+    shown: str | tuple[int, ...] | None = target
     fills = not served.family.generates
     ids = (pipeline.encode if fills else pipeline.source.encode)(text)
     if len(ids) > limits.view_tokens:
@@ -83,8 +84,8 @@ def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
         length = min(own.max_length, limits.view_answer)
         search = replace(own, beam=asked.beam or own.beam, best=1, max_length=length)
         if target is None and asked.temperature:
-            target = _sampled(served, asked, length)
-    drawn = view.attention(pipeline, source, target, search=search).record
+            shown = _sampled(served, asked, length)
+    drawn = view.attention(pipeline, source, shown, search=search).record
     cell = select_cell(drawn, asked.kind, asked.layer, asked.head) if drawn.maps else None
     return Made(drawn.title, dumps(as_json(drawn, cell, asked.language)))
 
@@ -135,15 +136,9 @@ class Recorder:
             raise BusyError("a record is being made for you already; try again in a second")
         if len(self._clients) >= self.most_waiting:
             raise BusyError(f"{len(self._clients)} records wait already; try again in a second")
-        loop = asyncio.get_running_loop()
-
-        def leave(_: Future[T]) -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._clients.discard, client)
-
         self._clients.add(client)
         future = self._pool.submit(function)
-        future.add_done_callback(leave)
+        future.add_done_callback(lambda _: self._clients.discard(client))
         return await asyncio.wrap_future(future)
 
     async def example(self, client: str, served: Served, limits: Limits) -> Made:

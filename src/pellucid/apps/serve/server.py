@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from pellucid.apps.serve.connection import GRACE, Connection, State
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Service
-from pellucid.apps.serve.signals import handling
+from pellucid.apps.serve.signals import Handler, handling
 from pellucid.core.errors import UserError
 
 Load = Callable[[Mapping[str, Served]], Mapping[str, Served]]
@@ -161,7 +161,7 @@ def serve(
     load: returns the models anew, given those there are; SIGHUP calls it.
     """
     server = Server(app, service, load)
-    handlers = {signal.SIGINT: server.stop, signal.SIGTERM: server.stop}
+    handlers: dict[int, Handler] = {signal.SIGINT: server.stop, signal.SIGTERM: server.stop}
     if load is not None and sys.platform != "win32":
         handlers[signal.SIGHUP] = server.reload
     interval = sys.getswitchinterval()

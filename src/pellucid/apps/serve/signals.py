@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+Handler = Callable[[int, object], object]
+
 
 @contextmanager
-def handling(handlers: Mapping[int, Callable[[int, object], object]]) -> Iterator[None]:
+def handling(handlers: Mapping[int, Handler]) -> Iterator[None]:
     """Let these functions handle signals, by number, where this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
