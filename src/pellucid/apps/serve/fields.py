@@ -12,7 +12,16 @@ from msgspec import Meta, Struct
 
 T = TypeVar("T", bound=Struct)
 
-ModelName = Annotated[str, Meta(description="Name of the model, from /v1/models.")]
+
+def about(text: str) -> Meta:
+    """Describe a field."""
+    return Meta(description=text)
+
+
+ModelName = Annotated[str, about("Name of the model, from /v1/models.")]
+Texts = str | list[str]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class RequestError(Exception):

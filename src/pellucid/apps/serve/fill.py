@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from starlette.responses import JSONResponse, Response
 
-from pellucid.apps.serve.fields import ModelName, read
+from pellucid.apps.serve.fields import ModelName, about, read
 from pellucid.apps.serve.service import Exchange
 
 
@@ -15,7 +15,7 @@ class Fill(Struct):
     """The body of POST /fill."""
 
     model: ModelName
-    text: Annotated[str, Meta(description="A text with [MASK] in it; each is one token.")]
+    text: Annotated[str, about("A text with [MASK] in it; each is one token.")]
     best: Annotated[int, Meta(ge=1, le=20, description="How many guesses for each mask.")] = 5
 
 

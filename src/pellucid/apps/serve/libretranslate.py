@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.responses import JSONResponse, Response
 
-from pellucid.apps.serve.fields import RequestError, read
+from pellucid.apps.serve.fields import RequestError, Texts, about, read
 from pellucid.apps.serve.languages import LANGUAGES, detect
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange
 
-Key = Annotated[str, Meta(description="API key, if the server wants one.")]
+Key = Annotated[str, about("API key, if the server wants one.")]
 
 
 class Translate(Struct):
     """The body of POST /translate."""
 
-    q: Annotated[str | list[str], Meta(description="Text to translate, or several.")]
-    source: Annotated[str, Meta(description="Code of its language, or auto.")]
-    target: Annotated[str, Meta(description="Code of the language wanted.")]
-    format: Annotated[Literal["text"], Meta(description="text; html is not supported.")] = "text"
+    q: Annotated[Texts, about("Text to translate, or several.")]
+    source: Annotated[str, about("Code of its language, or auto.")]
+    target: Annotated[str, about("Code of the language wanted.")]
+    format: Annotated[Literal["text"], about("text; html is not supported.")] = "text"
     api_key: Key = ""
 
 
 class Detect(Struct):
     """The body of POST /detect."""
 
-    q: Annotated[str, Meta(description="Text to look at.")]
+    q: Annotated[str, about("Text to look at.")]
     api_key: Key = ""
 
 

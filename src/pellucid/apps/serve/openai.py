@@ -16,7 +16,16 @@ from msgspec import Meta, Struct
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from pellucid.apps.serve.fields import ModelName, RequestError, T, read
+from pellucid.apps.serve.fields import (
+    ModelName,
+    RequestError,
+    Seed,
+    T,
+    Temperature,
+    Texts,
+    about,
+    read,
+)
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange
 from pellucid.apps.serve.worker import Ticket
@@ -24,49 +33,34 @@ from pellucid.data.tokenizers import settled
 from pellucid.generation import SampleConfig, SearchConfig
 
 Tokens = Annotated[int, Meta(ge=1, le=10**6)]
-Temperature = Annotated[float, Meta(ge=0, le=2)]
-Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+TopP = Annotated[float, Meta(ge=1e-6, le=1)]
+TopK = Annotated[int, Meta(ge=0, le=10**6)]
+MinP = Annotated[float, Meta(ge=0, le=0.999999)]
+Copies = Annotated[int, Meta(ge=1, le=64)]
 
 
 class Generation(Struct, kw_only=True):
     """What /v1/chat/completions and /v1/completions share."""
 
     model: ModelName
-    max_tokens: Annotated[Tokens | None, Meta(description="Longest answer, in tokens.")] = None
-    max_completion_tokens: Annotated[
-        Tokens | None, Meta(description="The newer name of max_tokens.")
-    ] = None
+    max_tokens: Annotated[Tokens | None, about("Longest answer, in tokens.")] = None
+    max_completion_tokens: Annotated[Tokens | None, about("The newer name of max_tokens.")] = None
     temperature: Annotated[
         Temperature | None,
-        Meta(
-            description="Sample: below 1 less random, above 1 more. 0 is greedy. Without it and "
-            "top_p, top_k and min_p the model answers by its own search."
+        about(
+            "Sample: below 1 less random, above 1 more. 0 is greedy. Without it and top_p, top_k "
+            "and min_p the model answers by its own search."
         ),
     ] = None
-    top_p: Annotated[
-        Annotated[float, Meta(ge=1e-6, le=1)] | None,
-        Meta(description="Sample among the likeliest tokens of this sum."),
-    ] = None
-    top_k: Annotated[
-        Annotated[int, Meta(ge=0, le=10**6)] | None,
-        Meta(description="Sample among this many likeliest tokens."),
-    ] = None
-    min_p: Annotated[
-        Annotated[float, Meta(ge=0, le=0.999999)] | None,
-        Meta(description="Leave out tokens below this fraction."),
-    ] = None
-    seed: Annotated[
-        Seed | None, Meta(description="Random seed; the same gives the same answer.")
-    ] = None
-    n: Annotated[int, Meta(ge=1, le=64, description="How many answers.")] = 1
-    stop: Annotated[
-        str | list[str], Meta(description="The answer ends before the first of these texts.")
-    ] = []
-    stream: Annotated[
-        bool, Meta(description="Send the answer piece by piece, as server-sent events.")
-    ] = False
+    top_p: Annotated[TopP | None, about("Sample among the likeliest tokens of this sum.")] = None
+    top_k: Annotated[TopK | None, about("Sample among this many likeliest tokens.")] = None
+    min_p: Annotated[MinP | None, about("Leave out tokens below this fraction.")] = None
+    seed: Annotated[Seed | None, about("Random seed; the same gives the same answer.")] = None
+    n: Annotated[Copies, about("How many answers.")] = 1
+    stop: Annotated[Texts, about("The answer ends before the first of these texts.")] = []
+    stream: Annotated[bool, about("Send the answer in pieces, as server-sent events.")] = False
     stream_options: Annotated[
-        dict[str, Any], Meta(description="include_usage: true sends the tokens used at the end.")
+        dict[str, Any], about("include_usage: true sends the tokens used at the end.")
     ] = {}
 
 
@@ -88,23 +82,24 @@ class Chat(Generation, kw_only=True):
     """The body of POST /v1/chat/completions."""
 
     messages: Annotated[
-        list[ChatMessage],
-        Meta(description="The conversation; the model reads the last user message."),
+        list[ChatMessage], about("The conversation; the model reads the last user message.")
     ]
 
 
 class Completions(Generation, kw_only=True):
     """The body of POST /v1/completions."""
 
-    prompt: Annotated[str | list[str], Meta(description="What to answer or to continue.")]
+    prompt: Annotated[Texts, about("What to answer or to continue.")]
 
 
 class Embeddings(Struct):
     """The body of POST /v1/embeddings."""
 
     model: ModelName
-    input: Annotated[str | list[str], Meta(description="Texts to embed.")]
-    encoding_format: Literal["float", "base64"] = "float"
+    input: Annotated[Texts, about("Texts to embed.")]
+    encoding_format: Annotated[Literal["float", "base64"], about("How a vector is written.")] = (
+        "float"
+    )
 
 
 REFUSED: Mapping[str, tuple[Any, ...]] = {
@@ -254,6 +249,8 @@ class Answer:
         done = job.done  # read before the tokens: those that come in between are returned later
         if job.error is not None:
             raise job.error
+        if not (done or job.each):
+            return "", False
         text = self.served.text(self.source, list(job.answer))
         text = text if done else settled(text, self.served.pipeline.target)
         found = [place for stop in self.stops if (place := text.find(stop)) >= 0]

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from msgspec import Meta, Struct
 
 from pellucid.apps import view
-from pellucid.apps.serve.fields import ModelName, RequestError
+from pellucid.apps.serve.fields import ModelName, RequestError, Seed, Temperature, about
 from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.worker import BusyError
@@ -22,6 +22,7 @@ from pellucid.generation import SampleConfig
 
 T = TypeVar("T")
 
+Beam = Annotated[int, Meta(ge=1, le=8)]
 Place = Annotated[int, Meta(ge=1, le=10**6)]
 
 
@@ -29,26 +30,23 @@ class RecordRequest(Struct):
     """The body of POST /view/record."""
 
     model: ModelName
-    text: Annotated[str, Meta(description="What the model reads.")]
+    text: Annotated[str, about("What the model reads.")]
     answer: Annotated[
         str | None,
-        Meta(description="Show this answer, not the model's own; for [MASK], a token each."),
+        about("Show this answer, not the model's own; for [MASK], a token each."),
     ] = None
-    beam: Annotated[
-        Annotated[int, Meta(ge=1, le=8)] | None,
-        Meta(description="Hypotheses of the search; 1 is greedy."),
-    ] = None
+    beam: Annotated[Beam | None, about("Hypotheses of the search; 1 is greedy.")] = None
     temperature: Annotated[
-        float, Meta(ge=0, le=2, description="Sample the answer. 0, or without it: searched for.")
+        Temperature, about("Sample the answer. 0, or without it: searched for.")
     ] = 0.0
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="Random seed of sampling.")] = 0
+    seed: Annotated[Seed, about("Random seed of sampling.")] = 0
     mask: Annotated[
-        list[int], Meta(description="Tokens to mask, by their places in the record's source.")
+        list[int], about("Tokens to mask, by their places in the record's source.")
     ] = []
-    kind: Annotated[Kind | None, Meta(description="Attention to open on.")] = None
-    layer: Annotated[Place | None, Meta(description="Layer to open on, from 1.")] = None
-    head: Annotated[Place | None, Meta(description="Head to open on, from 1.")] = None
-    language: Annotated[Language | None, Meta(description="Language to open in.")] = None
+    kind: Annotated[Kind | None, about("Attention to open on.")] = None
+    layer: Annotated[Place | None, about("Layer to open on, from 1.")] = None
+    head: Annotated[Place | None, about("Head to open on, from 1.")] = None
+    language: Annotated[Language | None, about("Language to open in.")] = None
 
 
 class Made(NamedTuple):

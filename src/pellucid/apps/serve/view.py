@@ -6,10 +6,10 @@ import base64
 import hashlib
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.responses import HTMLResponse, Response
 
-from pellucid.apps.serve.fields import RequestError, read
+from pellucid.apps.serve.fields import RequestError, about, read
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.pages import policy
 from pellucid.apps.serve.recorder import RecordRequest, make_record
@@ -22,11 +22,9 @@ from pellucid.core.errors import UserError
 class Address(Struct):
     """The query of GET /view."""
 
-    model: Annotated[str, Meta(description="Name of the model; the first without it.")] = ""
-    text: Annotated[
-        str | None, Meta(description="What the page opens on; an example without it.")
-    ] = None
-    language: Annotated[Language | None, Meta(description="Language to open in.")] = None
+    model: Annotated[str, about("Name of the model; the first without it.")] = ""
+    text: Annotated[str | None, about("What the page opens on; an example without it.")] = None
+    language: Annotated[Language | None, about("Language to open in.")] = None
 
 
 def _viewed(exchange: Exchange, name: str) -> Served:
