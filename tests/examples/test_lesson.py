@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from lesson import Lesson, final_loss, stored_runs
 from pellucid.apps.cli.main import main
 from pellucid.apps.teach import pictures
-from pellucid.apps.teach.lesson import Lesson, final_loss, stored_runs
 
 
 @pytest.mark.parametrize(
