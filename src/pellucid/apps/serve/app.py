@@ -186,8 +186,8 @@ class Application:
         except Exception as error:  # while it was sent: its beginning cannot be taken back
             exchange.failed(error)
         finally:
-            for ticket in exchange.tickets:
-                ticket.cancel()
+            for job in exchange.jobs:
+                job.cancel()
             self._note(exchange, path, status)
 
     @asynccontextmanager
@@ -234,8 +234,8 @@ class Application:
             "path": path,
             "status": status,
             "seconds": round(seconds, 4),
-            "answers": len(exchange.tickets),
-            "tokens": sum(len(ticket.job.answer) for ticket in exchange.tickets),
+            "answers": len(exchange.jobs),
+            "tokens": sum(len(job.answer) for job in exchange.jobs),
         }
         _log.log(level, "%s", json.dumps(record))
 

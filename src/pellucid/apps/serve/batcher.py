@@ -65,13 +65,15 @@ class Job:
     each: bool = False
     """Whether to notify after each token, not only at the end."""
     cancelled: bool = False
-    """Set by any thread; the job leaves the batch before the next token."""
+    """Set by `cancel`."""
     answer: list[int] = field(default_factory=list)
     """The tokens so far; only ever extended. Of a beam search all come at the end."""
     finished: bool = False
     """Whether the end token was generated."""
     done: bool = False
     error: Exception | None = None
+    batcher: Batcher | None = None
+    """Whose it is, once added."""
 
     @property
     def rows(self) -> int:
@@ -81,6 +83,12 @@ class Job:
     def grow(self, answer: Sequence[int]) -> None:
         """Take the tokens of an answer that begins with those there are."""
         self.answer += answer[len(self.answer) :]
+
+    def cancel(self) -> None:
+        """Let it leave the batch before its next token, unless it has ended; any thread may."""
+        self.cancelled = True
+        if self.batcher is not None and not self.done:
+            self.batcher.interrupt(1)
 
     def end(self) -> None:
         """Note that nothing more will come."""
@@ -244,6 +252,7 @@ class Batcher:
 
     def add(self, job: Job) -> None:
         """Let a job wait for the next round; any thread may."""
+        job.batcher = self
         with self._lock:
             self.waiting.add(job)
         self.interrupt(len(self.waiting))

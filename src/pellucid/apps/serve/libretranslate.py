@@ -85,13 +85,18 @@ async def translate(exchange: Exchange) -> Response:
     pieces = [
         await _pieces(exchange, served, text) for served, text in zip(models, texts, strict=True)
     ]
-    tickets = [
+    jobs = [
         [(row, exchange.submit(served, row, served.pipeline.search)) for row in rows if row]
         for served, rows in zip(models, pieces, strict=True)
     ]
+    while not all(job.done for job in exchange.jobs):
+        await exchange.change()
+    for job in exchange.jobs:
+        if job.error is not None:
+            raise job.error
     translated = [
-        " ".join([served.text(row, (await ticket.end()).answer) for row, ticket in waited])
-        for served, waited in zip(models, tickets, strict=True)
+        " ".join([served.text(row, job.answer) for row, job in own])
+        for served, own in zip(models, jobs, strict=True)
     ]
     alone = isinstance(asked.q, str)
     answer: dict[str, Any] = {"translatedText": translated[0] if alone else translated}

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from pellucid.apps.serve.batcher import Job
 from pellucid.apps.serve.fields import (
     ModelName,
     RequestError,
@@ -28,7 +29,6 @@ from pellucid.apps.serve.fields import (
 )
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange
-from pellucid.apps.serve.worker import Ticket
 from pellucid.data.tokenizers import settled
 from pellucid.generation import SampleConfig, SearchConfig
 
@@ -222,7 +222,7 @@ def _config(asked: Generation, served: Served) -> SearchConfig | SampleConfig:
 class Answer:
     """One choice of a response, while it grows."""
 
-    ticket: Ticket | None
+    job: Job | None
     """None for an empty text, whose answer is empty."""
     served: Served
     source: Sequence[int]
@@ -235,7 +235,7 @@ class Answer:
     @property
     def reason(self) -> str:
         """Why it ended."""
-        ended = self.ticket is None or self.stopped or self.ticket.job.finished
+        ended = self.job is None or self.stopped or self.job.finished
         return "stop" if ended else "length"
 
     def more(self) -> tuple[str, bool]:
@@ -243,9 +243,9 @@ class Answer:
 
         A job whose stop text came is cancelled.
         """
-        if self.ticket is None:
+        job = self.job
+        if job is None:
             return "", True
-        job = self.ticket.job
         done = job.done  # read before the tokens: those that come in between are returned later
         if job.error is not None:
             raise job.error
@@ -256,7 +256,7 @@ class Answer:
         found = [place for stop in self.stops if (place := text.find(stop)) >= 0]
         if found:
             text, self.stopped = text[: min(found)], True
-            self.ticket.cancel()
+            job.cancel()
         elif self.stops and not done:
             text = text[: max(0, len(text) - max(map(len, self.stops)) + 1)]
         new = text[self.shown :]
@@ -316,8 +316,7 @@ async def _pieces(
             if new or done:
                 yield i, new, done
         if going:
-            await exchange.changed.wait()
-            exchange.changed.clear()
+            await exchange.change()
 
 
 class Stream(StreamingResponse):
@@ -379,7 +378,7 @@ def _piece(
 def _usage(answers: Sequence[Answer], copies: int) -> dict[str, int]:
     """Count tokens; a text is read once for all of its answers."""
     prompt = sum(len(answer.source) for answer in answers[::copies])
-    made = sum(len(answer.ticket.job.answer) for answer in answers if answer.ticket)
+    made = sum(len(answer.job.answer) for answer in answers if answer.job)
     return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
 
 

@@ -16,12 +16,13 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
+from pellucid.apps.serve.batcher import Job
 from pellucid.apps.serve.fields import RequestError, from_form, from_json
 from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.metrics import Metrics
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.recorder import Recorder
-from pellucid.apps.serve.worker import Ticket, Worker
+from pellucid.apps.serve.worker import Worker
 from pellucid.generation import SampleConfig, SearchConfig
 
 _log = logging.getLogger(__name__)
@@ -81,9 +82,9 @@ class Exchange:
     service: Service
     request: Request
     body: dict[str, Any] = field(default_factory=dict)
-    tickets: list[Ticket] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when one of the tickets' answers has grown or ended."""
+    """Set when one of the jobs' answers has grown or ended."""
     began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     @property
@@ -157,21 +158,26 @@ class Exchange:
         *,
         number: int = 0,
         each: bool = False,
-    ) -> Ticket:
-        """Queue a text; its ticket is cancelled when the request ends."""
+    ) -> Job:
+        """Queue a text; its job is cancelled when the request ends."""
         assert served.batcher is not None
         config = replace(config, max_length=min(config.max_length, self.service.limits.tokens))
-        ticket = self.service.worker.submit(
+        job = self.service.worker.submit(
             served.batcher,
-            served.pipeline.opening(tokens) if tokens else (),
+            served.pipeline.opening(tokens),
             config,
+            self.changed,
             number=number,
             client=self.client,
             each=each,
-            changed=self.changed,
         )
-        self.tickets.append(ticket)
-        return ticket
+        self.jobs.append(job)
+        return job
+
+    async def change(self) -> None:
+        """Wait until the answer of one of its jobs has grown or ended."""
+        await self.changed.wait()
+        self.changed.clear()
 
     @property
     def seconds(self) -> float:

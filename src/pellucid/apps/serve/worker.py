@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -24,29 +24,6 @@ class BusyError(Exception):
     """The queue is full, or the server stops."""
 
 
-class Ticket:
-    """A job as the event loop sees it."""
-
-    def __init__(self, batcher: Batcher, changed: asyncio.Event) -> None:
-        self.loop, self.batcher, self.changed = asyncio.get_running_loop(), batcher, changed
-        self.job: Job
-
-    async def end(self) -> Job:
-        """Wait for the whole answer. Raises what the model raised."""
-        while not self.job.done:
-            await self.changed.wait()
-            self.changed.clear()
-        if self.job.error is not None:
-            raise self.job.error
-        return self.job
-
-    def cancel(self) -> None:
-        """Let the job leave the batch before its next token; an ended one does not mind."""
-        self.job.cancelled = True
-        if not self.job.done:
-            self.batcher.interrupt(1)
-
-
 class Worker:
     """The threads of all models; `start` them, and `stop` once nothing more is submitted."""
 
@@ -58,7 +35,7 @@ class Worker:
         self._active: list[Batcher] = []  # those with jobs
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._stopping = False
-        self._changed: deque[Ticket] = deque()
+        self._changed: deque[asyncio.Event] = deque()
         self._threads = [
             threading.Thread(target=self._run, args=(lane,), name=f"pellucid-{lane}", daemon=True)
             for lane in range(threads.available())
@@ -75,7 +52,8 @@ class Worker:
         return sum(batcher.running for batcher in list(self._active))
 
     def start(self) -> None:
-        """Start the threads."""
+        """Start the threads; call it on the event loop that submits."""
+        self._loop = asyncio.get_running_loop()
         for thread in self._threads:
             thread.start()
 
@@ -92,27 +70,24 @@ class Worker:
         batcher: Batcher,
         opening: Sequence[int],
         config: SearchConfig | SampleConfig,
+        changed: asyncio.Event,
         *,
         number: int = 0,
         client: str = "",
         each: bool = False,
-        changed: asyncio.Event | None = None,
-    ) -> Ticket:
+    ) -> Job:
         """Queue one input; call it on the event loop. Raises `BusyError` if the queue is full.
 
-        changed: set whenever the answer has grown or ended; several tickets may share it.
+        changed: set whenever the answer has grown or ended; several jobs may share it.
         """
-        ticket = Ticket(batcher, changed or asyncio.Event())
-        ticket.job = Job(
-            opening, config, lambda job: self._changed.append(ticket), number, client, each
-        )
+        job = Job(opening, config, lambda job: self._changed.append(changed), number, client, each)
         with self._condition:
             self._enter()
-            batcher.add(ticket.job)
+            batcher.add(job)
             if batcher not in self._active:
                 self._active.append(batcher)
             self._condition.notify_all()  # not every thread has a lane of every model
-        return ticket
+        return job
 
     async def call(self, function: Callable[[], T]) -> T:
         """Return what a function returns, called between two rounds of the first lane.
@@ -155,14 +130,13 @@ class Worker:
                     self._condition.notify_all()
 
     def _wake(self) -> None:
-        changed: list[Ticket] = []
+        changed: set[asyncio.Event] = set()
         with suppress(IndexError):  # another thread may take some
             while True:
-                changed.append(self._changed.popleft())
-        for loop in {ticket.loop for ticket in changed}:
-            events = [ticket.changed for ticket in changed if ticket.loop is loop]
+                changed.add(self._changed.popleft())
+        if changed:
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(_set, events)
+                self._loop.call_soon_threadsafe(_set, changed)
 
 
 def _make(result: Future[T], function: Callable[[], T]) -> None:
@@ -177,6 +151,6 @@ def _make(result: Future[T], function: Callable[[], T]) -> None:
         result.set_result(value)
 
 
-def _set(events: Sequence[asyncio.Event]) -> None:
+def _set(events: Iterable[asyncio.Event]) -> None:
     for event in events:
         event.set()
