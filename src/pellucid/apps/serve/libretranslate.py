@@ -69,7 +69,8 @@ async def detect_language(exchange: Exchange) -> Response:
 
 def _detected(exchange: Exchange, text: str) -> list[dict[str, Any]]:
     known = {code for pair in _translators(exchange) for code in pair}
-    return [{"confidence": one.confidence, "language": one.code} for one in detect(text, known)]
+    found = detect(text, known)
+    return [{"confidence": confidence, "language": code} for code, confidence in found]
 
 
 async def translate(exchange: Exchange) -> Response:

@@ -44,16 +44,10 @@ def policy(script: str) -> str:
 
 
 def preferred(accepted: str) -> Language:
-    """Return the language of ours that an Accept-Language header likes best.
+    """Return the first language of ours in an Accept-Language header.
 
     >>> preferred("ko-KR,ko;q=0.9,en;q=0.8"), preferred("en, ko;q=0.5"), preferred("fr")
     ('ko', 'en', 'en')
     """
-    liked: dict[str, float] = {"en": 0.0, "ko": 0.0}
-    for part in accepted.split(","):
-        found = re.fullmatch(
-            r"\s*(en|ko)(?:-[a-zA-Z0-9-]+)?\s*(?:;\s*q=([01](?:\.\d{0,3})?))?\s*", part
-        )
-        if found:
-            liked[found[1]] = max(liked[found[1]], float(found[2] or 1))
-    return "ko" if liked["ko"] > liked["en"] else "en"
+    first = re.search(r"\b(en|ko)\b", accepted.lower())  # browsers send the best first
+    return "ko" if first and first[0] == "ko" else "en"

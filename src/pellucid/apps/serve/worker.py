@@ -1,6 +1,7 @@
 """The models' threads: answer the jobs of all models, and wake the event loop once a round.
 
-There is one for each processor; each generates a lane of every model's batches (`batcher`).
+There is one for each processor; each generates a lane of every model's batches (`batcher`). Another
+one makes calls of models that do not generate.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pellucid.apps.serve.batcher import Batcher, Job
 from pellucid.generation import SampleConfig, SearchConfig
@@ -33,7 +34,8 @@ class Worker:
         """Tokens generated since the start."""
         self._condition = threading.Condition()
         self._active: list[Batcher] = []  # those with jobs
-        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._calls = 0
+        self._pool = ThreadPoolExecutor(1, "pellucid-call")
         self._stopping = False
         self._changed: deque[asyncio.Event] = deque()
         self._threads = [
@@ -43,8 +45,8 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """Jobs and calls that have not begun."""
-        return sum(len(batcher.waiting) for batcher in list(self._active)) + len(self._calls)
+        """Jobs that have not begun, and calls."""
+        return sum(len(batcher.waiting) for batcher in list(self._active)) + self._calls
 
     @property
     def running(self) -> int:
@@ -64,6 +66,7 @@ class Worker:
             self._condition.notify_all()
         for thread in self._threads:
             thread.join()
+        self._pool.shutdown()
 
     def submit(
         self,
@@ -90,19 +93,17 @@ class Worker:
         return job
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Return what a function returns, called between two rounds of the first lane.
+        """Return what a function returns, called on a thread of its own, one after another.
 
         Raises `BusyError` if the queue is full, and what the function raises. A call that nobody
         waits for any more is left out.
         """
-        result: Future[T] = Future()
-        with self._condition:
-            self._enter()
-            self._calls.append((result, function))
-            self._condition.notify_all()  # the first lane's thread makes them
-            for batcher in self._active:
-                batcher.interrupt(batcher.rows)
-        return await asyncio.wrap_future(result)
+        self._enter()
+        self._calls += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+        finally:
+            self._calls -= 1
 
     def _enter(self) -> None:
         if self._stopping or self.waiting >= self.most_waiting:
@@ -111,16 +112,10 @@ class Worker:
     def _run(self, lane: int) -> None:
         while True:
             with self._condition:
-                while True:
-                    call = self._calls.popleft() if lane == 0 and self._calls else None
-                    mine = [batcher for batcher in self._active if batcher.wants(lane)]
-                    if call or mine:
-                        break
-                    if self._stopping and not (self._active or self._calls):
+                while not (mine := [one for one in self._active if one.wants(lane)]):
+                    if self._stopping and not self._active:
                         return
                     self._condition.wait()
-            if call is not None:
-                _make(*call)
             made = sum(batcher.round(lane) for batcher in mine)
             self._wake()
             with self._condition:
@@ -137,18 +132,6 @@ class Worker:
         if changed:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(_set, changed)
-
-
-def _make(result: Future[T], function: Callable[[], T]) -> None:
-    """Call a function for its future, unless that was cancelled."""
-    if not result.set_running_or_notify_cancel():
-        return
-    try:
-        value = function()
-    except Exception as error:
-        result.set_exception(error)
-    else:
-        result.set_result(value)
 
 
 def _set(events: Iterable[asyncio.Event]) -> None:
