@@ -143,7 +143,7 @@ class Connection(HttpToolsProtocol):
         lines = [b"%s: %s\r\n" % header for header in headers]
         self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", message.encode()]))
         self._refused, self._read = True, 0
-        if self.transport.can_write_eof():
+        if self in self.server_state.idle and self.transport.can_write_eof():
             self.transport.write_eof()
             self._set_timer(self.transport.close, GRACE)
         else:
