@@ -99,8 +99,7 @@ MODELS = [*((seq2seq, settings) for settings in VARIANTS.values()), (language, {
           (language, {"attention_scale": "learned"}),
           (language, {"norm": "post", "positions": "sinusoidal"}),
           *((seq2seq, settings) for settings in MODERN.values()),
-          *((language, MODERN[name]) for name in ("llama", "qwen 3", "gemma", "alibi")),
-          (language, {**LLAMA, "parallel_blocks": True})]  # fmt: skip
+          *((language, MODERN[n]) for n in ("llama", "qwen 3", "gemma", "alibi"))]  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "settings"), MODELS)

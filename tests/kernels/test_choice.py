@@ -93,7 +93,6 @@ CALLS = {
     "layer_norm": lambda x, index: (x,),
     "linear": lambda x, index: (x, x),
     "linear_cross_entropy": lambda x, index: (x, x, None, index),
-    "linear_r_drop": lambda x, index: (np.concatenate([x, x]), x, None, index),
     "packed_attention": lambda x, index: (*[x[:, None]] * 3, *[np.array([0, len(x)])] * 2),
     "rms_norm": lambda x, index: (x,),
     "rotary": lambda x, index: (x[:, None, :4], index),

@@ -167,8 +167,6 @@ class _Converter(ABC):
         """Return the twin of a stack."""
         if not len(module.layers):
             raise UserError("a stack of 0 layers has no twin: PyTorch's cannot be run")
-        if getattr(module, "layer_drop", None) is not None:
-            raise UserError("a stack with layer_drop has no twin: PyTorch's runs every layer")
         layers = [self.convert(layer) for layer in module.layers]
         norm = None if module.norm is None else self.convert(module.norm)
         # torch's encoder would warn of a fast path that it cannot take with these layers.

@@ -34,14 +34,13 @@ FUSED = frozenset(
         "layer_norm",
         "linear",
         "linear_cross_entropy",
-        "linear_r_drop",
         "packed_attention",
         "rms_norm",
         "rotary",
     }
 )
 """The pages that have a kernel, in either family."""
-NUMPY_ONLY = frozenset({"linear_r_drop", "rms_norm", "rotary"})
+NUMPY_ONLY = frozenset({"rms_norm", "rotary"})
 """Those without one in torch's."""
 
 _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")

@@ -38,7 +38,6 @@ def plan(
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
 ) -> Run | None:
     """Plan `ops.linear_cross_entropy` for float32 rows and targets that exist or are ignored.
 
@@ -53,7 +52,6 @@ def plan(
         and target.shape == x.shape[:1]
         and target.dtype == np.int64
         and 0.0 <= label_smoothing <= 1.0
-        and 0.0 <= z_loss < np.inf
     ):
         return None
     kept = target[target != ignore_index]
@@ -64,7 +62,7 @@ def plan(
 
     def run() -> tuple[Array, Any]:
         loss, dx, dweight, dbias = _with_gradients(
-            rows, w, start, targets, ignore_index, label_smoothing, z_loss
+            rows, w, start, targets, ignore_index, label_smoothing
         )
 
         def backward(dloss: Array) -> tuple[Array, Array, Array | None]:
@@ -95,7 +93,6 @@ def _with_gradients(
     target: Array,
     ignore_index: int,
     smoothing: float,
-    z_loss: float,
 ) -> tuple[Array, Array, Array, Array]:
     """Return the summed loss, and dx, dweight, dbias for a loss gradient of 1."""
     rows, vocabulary = len(x), len(weight)
@@ -112,14 +109,14 @@ def _with_gradients(
         dlogits = logits[: len(x[chunk])]
         _chunk(
             slices(len(dlogits)), x[chunk], to_logits, to_dx, bias, target[chunk],
-            ignore_index, smoothing, z_loss, dlogits, losses[chunk], dx[chunk],
+            ignore_index, smoothing, dlogits, losses[chunk], dx[chunk],
         )  # fmt: skip
         multiply(dlogits.T, near_or_panels(x[chunk]), dweight, add=begin > 0, sums=sums)
         dbias += sums
     return np.asarray(losses.sum(), np.float32), dx, dweight, dbias
 
 
-@threads.parallel("f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f8,f4[:,::1],f8[:],f4[:,::1]")
+@threads.parallel("f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f4[:,::1],f8[:],f4[:,::1]")
 def _chunk(
     task,
     tasks,
@@ -130,7 +127,6 @@ def _chunk(
     target,
     ignore_index,
     smoothing,
-    z_loss,
     logits,
     losses,
     dx,
@@ -138,12 +134,12 @@ def _chunk(
     begin, end = threads.slice_of(task, tasks, len(x))
     nothing = dx[0, :0]
     multiply_rows(x, to_logits, logits, bias, False, nothing, begin, end, 0, len(to_logits))
-    _to_gradients(logits, target, ignore_index, smoothing, z_loss, losses, begin, end)
+    _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end)
     multiply_rows(logits, to_dx, dx, nothing, False, nothing, begin, end, 0, len(to_dx))
 
 
 @inner()
-def _to_gradients(logits, target, ignore_index, smoothing, z_loss, losses, begin, end):
+def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
     """Compute the losses of rows of logits and, in place of the logits, their gradients."""
     vocabulary = logits.shape[1]
     whole = vocabulary // LANES * LANES  # the rest of a row is done number by number
@@ -186,9 +182,6 @@ def _to_gradients(logits, target, ignore_index, smoothing, z_loss, losses, begin
             losses[i] += smoothing * (right - mean)
 
         factor = _f(1.0) / sum_ if sum_ != _f(0.0) else _f(0.0)
-        if z_loss > 0.0:
-            losses[i] += z_loss * log_sum * log_sum
-            factor *= _f(1.0 + 2.0 * z_loss * log_sum)
         for v in range(0, whole, LANES):
             store(logits, at + v, load(logits, at + v) * factor - off_target)
         for v in range(whole, vocabulary):

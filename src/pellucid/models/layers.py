@@ -7,9 +7,8 @@ from typing import Any
 from pellucid import nn
 from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
-from pellucid.nn.blocks import Block, feed_forward, gates_of, parallel
+from pellucid.nn.blocks import Block, feed_forward, gates_of
 from pellucid.nn.layers import Norm
-from pellucid.nn.transformer import Stack
 from pellucid.nn.variant import Relative, Variant
 
 
@@ -87,13 +86,6 @@ def variant_of(config: StackConfig) -> Variant:
     )
 
 
-def drop_layers(config: StackConfig, *stacks: Stack) -> None:
-    """Let the stacks leave out layers while training, where the settings ask for it."""
-    for stack in stacks:
-        if config.layer_drop:
-            stack.layer_drop = nn.Dropout(config.layer_drop)
-
-
 def share_relative_bias(*stacks: nn.Module) -> None:
     """Let the layers of each stack use one table of distances, where they have one."""
     for stack in stacks:
@@ -136,16 +128,10 @@ class EncoderLayer(nn.TransformerEncoderLayer):
         self.self_attn = attention_of(config, variant_of(config), dtype)
         self.dropout.p = _or(config.activation_dropout, config.dropout)
         self.norm1, self.norm2 = (norm_of(config, dtype) for _ in range(2))
-        self.parallel = config.parallel_blocks
-        if self.parallel:
-            del self.norm2
         self.before, self.after = _extras(config, dtype)
 
     def blocks(self) -> list[Block]:
         """Return the residual steps in order."""
-        if self.parallel:
-            together = parallel(self.self_attn.run, self.feed_forward())
-            return [Block("self_attn", together, self.norm1, self.dropout1)]
         return [
             *(ffn.block() for ffn in self.before),
             *super().blocks(),

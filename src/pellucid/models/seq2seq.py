@@ -15,7 +15,6 @@ from pellucid.models.inits import choose_inits
 from pellucid.models.layers import (
     DecoderLayer,
     EncoderLayer,
-    drop_layers,
     norm_of,
     share_relative_bias,
 )
@@ -61,7 +60,6 @@ class Seq2Seq(nn.Module):
         if config.tie_embeddings == "all":
             self.source.tokens.weight = self.target.tokens.weight
         share_relative_bias(self.encoder, self.decoder)
-        drop_layers(config, self.encoder, self.decoder)
         choose_inits(config, self.encoder, self.decoder)
         self.initialise(seed)
 
@@ -137,22 +135,15 @@ class Seq2Seq(nn.Module):
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
         recorder: Recorder | None = None,
-        r_drop: float = 0.0,
-        z_loss: float = 0.0,
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Return the summed cross-entropy of a batch, and its backward.
 
         `backward(scale)` adds the gradients of scale · loss to every parameter. While training
         with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
-        r_drop: α of `ops.linear_r_drop`, for which every pair is read twice; 0: it is read once.
-        z_loss: λ of `ops.cross_entropy`.
         """
-        read = batch.twice() if r_drop else batch
-        rows, rows_backward = self.decode_rows(read, rng, recorder)
+        rows, rows_backward = self.decode_rows(batch, rng, recorder)
         wanted = batch.target.without_first().tokens
-        loss, loss_backward = output_loss(
-            self.output, rows, wanted, label_smoothing, r_drop, z_loss
-        )
+        loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)
 
         @single_use
         def backward(scale: float = 1.0) -> None:

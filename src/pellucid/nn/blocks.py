@@ -63,30 +63,6 @@ def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, context: Con
     return x, backward
 
 
-def parallel(*sublayers: Sublayer) -> Sublayer:
-    """Return the sum of sublayers that all read the same rows.
-
-    Source: Wang & Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM), 2.
-    """
-
-    def run(x: Array, context: Context) -> Forward:
-        ran = [each(x, context.part("", site=i)) for i, each in enumerate(sublayers)]
-        y = ran[0][0]
-        for more, _ in ran[1:]:
-            y = y + more
-
-        def backward(dy: Array) -> tuple[Array, Array | None]:
-            grads = [back(dy) for _, back in ran]
-            dx = grads[0][0]
-            for more, _ in grads[1:]:
-                dx = dx + more
-            return dx, grads[0][1]
-
-        return y, backward
-
-    return run
-
-
 def unwind(backwards: list[Callable[..., Any]], dy: Array) -> tuple[Array, Array | None]:
     """Run the backwards, last first; return (dx, dmemory), the sum of what each has for memory.
 

@@ -11,12 +11,12 @@ import operator
 from typing import Any, Literal
 
 from pellucid.core.array import Array, float32, host_dtype, namespace
-from pellucid.core.rng import Rng, keep_mask
+from pellucid.core.rng import Rng
 from pellucid.core.vjp import check_gradient
 from pellucid.nn import functional, masks
 from pellucid.nn.arrange import Arrangement, check_attention_inputs
 from pellucid.nn.attention import MultiheadAttention, like_mask
-from pellucid.nn.blocks import Block, TransformerLayer, as_activation, dropout_of, unwind
+from pellucid.nn.blocks import Block, TransformerLayer, as_activation, unwind
 from pellucid.nn.context import Context, Memory
 from pellucid.nn.differences import rule
 from pellucid.nn.init import xavier_uniform
@@ -166,14 +166,7 @@ class TransformerDecoderLayer(TransformerLayer):
 
 
 class Stack(Module):
-    """`num_layers` copies of a layer, one after another, and a norm or none at the end.
-
-    `layer_drop`, if set, is the dropout of whole layers: while training a layer is left out of a
-    call with its probability, drawn from the rng and the layer's number, not from the rows.
-    Source: Fan et al. 2020 (LayerDrop).
-    """
-
-    layer_drop: Dropout | None = None
+    """`num_layers` copies of a layer, one after another, and a norm or none at the end."""
 
     def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
         num_layers = operator.index(num_layers)
@@ -187,8 +180,6 @@ class Stack(Module):
         """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, dmemory or None)."""
         backwards = []
         for i, layer in enumerate(self.layers):
-            if self._left_out(i, context):
-                continue
             x, back = layer.run(x, context.part(f"layers.{i}", site=i))
             backwards.append(back)
         norm_backward = None
@@ -205,15 +196,6 @@ class Stack(Module):
             return unwind(backwards, dy)
 
         return x, backward
-
-    def _left_out(self, i: int, context: Context) -> bool:
-        if self.layer_drop is None:
-            return False
-        p, rng = dropout_of(self.layer_drop, context)
-        if not p or rng is None:
-            return False
-        site = rng.fold(self.num_layers + i)  # the layers' own sites come before
-        return not keep_mask(Rng(site.seed, site.key), (), p)
 
 
 class TransformerEncoder(Stack):

@@ -19,7 +19,6 @@ from pellucid.ops.layer_norm import layer_norm, layer_norm_backward
 from pellucid.ops.leaky_relu import leaky_relu, leaky_relu_backward
 from pellucid.ops.linear import linear, linear_backward
 from pellucid.ops.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_backward
-from pellucid.ops.linear_r_drop import linear_r_drop, linear_r_drop_backward
 from pellucid.ops.packed_attention import packed_attention, packed_attention_backward
 from pellucid.ops.relative_buckets import relative_buckets
 from pellucid.ops.relu import relu, relu_backward
@@ -59,8 +58,6 @@ __all__ = [
     "linear_backward",
     "linear_cross_entropy",
     "linear_cross_entropy_backward",
-    "linear_r_drop",
-    "linear_r_drop_backward",
     "log_softmax",
     "log_softmax_backward",
     "packed_attention",

@@ -105,9 +105,6 @@ WORK: dict[str, Callable[[], list[Any]]] = {
         ops.linear_cross_entropy, normal(T, E), normal(V, E), normal(V), np.arange(T) % V,
         label_smoothing=0.1,
     ),
-    "linear_r_drop": lambda: both(
-        ops.linear_r_drop, normal(2 * T, E), normal(V, E), normal(V), np.arange(T) % V
-    ),
     "packed_attention": lambda: attention(normal(T, 3 * E), False),
     "packed_attention, causal": lambda: attention(normal(T, 3 * E), True),
     "attention": lambda: both(ops.attention, *(normal(5, H, 60, 32) for _ in range(3))),

@@ -27,7 +27,6 @@ def plan(
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
 ) -> Run | None:
     """Plan `ops.linear_cross_entropy`; on the CPU the page names targets that do not exist."""
     if not (
@@ -39,7 +38,6 @@ def plan(
         and target.dtype == torch.int64
         and target.device == x.device
         and 0.0 <= label_smoothing <= 1.0
-        and 0.0 <= z_loss < float("inf")
     ):
         return None
     if target.device.type == "cpu":
@@ -49,7 +47,7 @@ def plan(
 
     def run() -> tuple[Tensor, Any]:
         loss, dx, dweight, dbias = _with_gradients(
-            x, weight, bias, target, ignore_index, label_smoothing, z_loss
+            x, weight, bias, target, ignore_index, label_smoothing
         )
 
         def backward(dloss: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -69,7 +67,6 @@ def _with_gradients(
     target: Tensor,
     ignored: int,
     smoothing: float,
-    z_loss: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the summed loss, and dx, dweight, dbias for a loss gradient of 1."""
     rows, vocabulary, dtype = len(x), len(weight), wide(x.dtype)
@@ -94,10 +91,6 @@ def _with_gradients(
         loss = loss - torch.where(kept, right, 0).sum()
 
         dlogits = log_p.exp_()
-        if z_loss:
-            log_z = torch.logsumexp(logits, -1)
-            loss = loss + z_loss * torch.where(kept, log_z * log_z, 0).sum()
-            dlogits.mul_(1.0 + 2.0 * z_loss * log_z[:, None])
         if smoothing:
             dlogits.sub_(smoothing / vocabulary)
         dlogits.scatter_add_(1, chosen, torch.full_like(counts, smoothing - 1.0))
