@@ -162,8 +162,7 @@ def _files() -> int:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return wanted
-    return soft if soft != resource.RLIM_INFINITY else wanted
+    most = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
+    if 0 <= soft < most:  # RLIM_INFINITY is negative
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
