@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -349,7 +349,7 @@ def test_int8_steps_match_the_model_with_rounded_inputs(
     found, _ = engine.step(engine.start(source), tokens)
     with reference():
         unrounded, _ = model.step(model.start(source), tokens)
-        monkeypatch.setattr(sys.modules["pellucid.ops.linear"], "_rows", round_inputs)
+        monkeypatch.setattr(import_module("pellucid.ops.linear"), "_rows", round_inputs)
         expected, _ = model.step(model.start(source), tokens)
     error, effect = np.abs(found - expected), np.abs(unrounded - expected)
     assert np.median(error) < 1e-5

@@ -12,7 +12,7 @@ one piece of compiled code, and it runs on one thread: other sentences are on th
     and no key is ever copied when a beam changes its order.
 
 Heads are padded to whole vectors with zeros, which add nothing to a score. Norms, activations and
-what attention varies (`nn.variant`) are numbers in a stack's record: one compiled function computes
+what attention varies (`nn.config`) are numbers in a stack's record: one compiled function computes
 them all, but for the function of the activation.
 """
 

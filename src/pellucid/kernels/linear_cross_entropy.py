@@ -9,11 +9,9 @@ loss gradient of 1; backward only scales. Nothing as large as the logits is kept
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from pellucid.core.vjp import Run, check_gradient
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
@@ -30,19 +28,13 @@ NOTHING = np.empty(0, np.float32)
 HELD = 7_500_000
 
 
-def plan(
-    x: Array,
-    weight: Array,
-    bias: Array | None,
-    target: Array,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-) -> Run | None:
-    """Plan `ops.linear_cross_entropy` for float32 rows and targets that exist or are ignored.
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.linear_cross_entropy` for float32 rows and targets that exist or are ignored.
 
     The page names the other targets.
     """
+    x, weight, bias, target = call.x, call.weight, call.bias, call.target
+    ignore_index, label_smoothing = call.ignore_index, call.label_smoothing
     if not (
         is_rows(x)
         and is_rows(weight)
@@ -53,30 +45,27 @@ def plan(
         and target.dtype == np.int64
         and 0.0 <= label_smoothing <= 1.0
     ):
-        return None
+        return Declined("expects float32 rows, float32 weights and int64 targets (T,)")
     kept = target[target != ignore_index]
     if len(kept) and (kept.min() < 0 or kept.max() >= len(weight)):
-        return None
+        return Declined("a target is no row of the weights")
     rows, w, targets = writeable(x), writeable(weight), writeable(target)
     start = NOTHING if bias is None else writeable(bias)
 
-    def run() -> tuple[Array, Any]:
-        loss, dx, dweight, dbias = _with_gradients(
-            rows, w, start, targets, ignore_index, label_smoothing
-        )
+    loss, dx, dweight, dbias = _with_gradients(
+        rows, w, start, targets, ignore_index, label_smoothing
+    )
 
-        def backward(dloss: Array) -> tuple[Array, Array, Array | None]:
-            """Return dx, dweight, dbias: those for a loss gradient of 1, times `dloss`."""
-            check_gradient(dloss, ())
-            factor = np.float32(dloss)
-            gradients = (dx, dweight, None if bias is None else dbias)
-            if factor == 1.0:
-                return gradients
-            return tuple(None if d is None else d * factor for d in gradients)  # type: ignore[return-value]
+    def backward(dloss: Array) -> tuple[Array, Array, Array | None]:
+        """Return dx, dweight, dbias: those for a loss gradient of 1, times `dloss`."""
+        check_gradient(dloss, ())
+        factor = np.float32(dloss)
+        gradients = (dx, dweight, None if bias is None else dbias)
+        if factor == 1.0:
+            return gradients
+        return tuple(None if d is None else d * factor for d in gradients)  # type: ignore[return-value]
 
-        return loss, backward
-
-    return run
+    return loss, backward
 
 
 def slices(rows: int) -> int:

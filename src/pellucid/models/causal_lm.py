@@ -16,7 +16,6 @@ from pellucid.models.layers import EncoderLayer, norm_of, share_relative_bias
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.models.state import State, decode_step
 from pellucid.nn.module import Forward, single_use
-from pellucid.nn.recorder import Recorder
 
 
 class CausalLM(nn.Module):
@@ -55,7 +54,6 @@ class CausalLM(nn.Module):
         self,
         text: Packed,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
         cache: nn.Cache | None = None,
         inference: bool = False,
     ) -> Forward:
@@ -75,7 +73,6 @@ class CausalLM(nn.Module):
                 cu_seqlens=text.cu_seqlens,
                 causal=True,
                 rng=sites[1],
-                recorder=recorder,
                 cache=cache,
                 inference=inference,
                 path="decoder",
@@ -88,11 +85,9 @@ class CausalLM(nn.Module):
 
         return rows, backward
 
-    def forward(
-        self, text: Packed, *, rng: Rng | None = None, recorder: Recorder | None = None
-    ) -> Forward:
+    def forward(self, text: Packed, *, rng: Rng | None = None) -> Forward:
         """Return (logits (T, V) of the token after each, backward)."""
-        rows, rows_backward = self.rows(text, rng, recorder)
+        rows, rows_backward = self.rows(text, rng)
         logits, output_backward = self.output.forward(rows)
 
         @single_use
@@ -106,7 +101,6 @@ class CausalLM(nn.Module):
         batch: Batch,
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
-        recorder: Recorder | None = None,
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Return the summed cross-entropy of the targets, and its backward.
 
@@ -114,7 +108,7 @@ class CausalLM(nn.Module):
         with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
         """
         text = batch.source.followed_by(batch.target.without_last())
-        rows, rows_backward = self.rows(text, rng, recorder)
+        rows, rows_backward = self.rows(text, rng)
         sources = host.repeat(batch.source.lengths, text.lengths)
         asked = host.flatnonzero(text.positions >= sources)
         wanted = batch.target.without_first().tokens

@@ -7,7 +7,7 @@ from typing import Any
 from pellucid import nn, ops
 from pellucid.core.array import Array, host, like, namespace
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import dispatch
+from pellucid.kernels import dispatch
 from pellucid.models.config import StackConfig
 from pellucid.models.inits import table_init
 from pellucid.models.layers import norm_of

@@ -19,7 +19,8 @@ from pellucid.core.array import (
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import dispatch
+from pellucid.core.vjp import part
+from pellucid.kernels import dispatch
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits, table_init
@@ -28,7 +29,6 @@ from pellucid.models.masking import mask_tokens
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.nn.blocks import gates_of
 from pellucid.nn.module import Forward, single_use
-from pellucid.nn.recorder import Recorder
 
 Pooling = Literal["mean", "first", "pooler"]
 
@@ -134,7 +134,6 @@ class MaskedLM(nn.Module):
         text: Packed,
         segments: Array | None = None,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
         inference: bool = False,
     ) -> Forward:
         """Return (the encoder's rows (T, E), backward). segments: (T,), 0 unless given.
@@ -151,7 +150,6 @@ class MaskedLM(nn.Module):
             nn.Context(
                 cu_seqlens=text.cu_seqlens,
                 rng=sites[1],
-                recorder=recorder,
                 inference=inference,
                 path="encoder",
             ),
@@ -169,16 +167,12 @@ class MaskedLM(nn.Module):
         segments: Array | None = None,
         *,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
         inference: bool = False,
     ) -> Forward:
         """Return (logits (T, V) of each token itself, backward). `inference` is as in `rows`."""
         head, output = self._predictor()
-        rows, rows_backward = self.rows(text, segments, rng, recorder, inference)
-        headed = head.forward(rows)
-        if recorder is not None:
-            headed = recorder.watch("head", rows, headed)
-        y, head_backward = headed
+        rows, rows_backward = self.rows(text, segments, rng, inference)
+        y, head_backward = part(head.forward, rows, path="head")
         logits, output_backward = output.forward(y)
 
         @single_use
@@ -192,7 +186,6 @@ class MaskedLM(nn.Module):
         batch: Batch,
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
-        recorder: Recorder | None = None,
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Hide some tokens of the targets; return their summed cross-entropy, and its backward.
 
@@ -201,7 +194,7 @@ class MaskedLM(nn.Module):
         """
         head, output = self._predictor()
         text, chosen, wanted = mask_tokens(batch.target, self.config, (rng or Rng(0)).fold(2))
-        rows, rows_backward = self.rows(text, None, rng, recorder)
+        rows, rows_backward = self.rows(text, None, rng)
         y, head_backward = head.forward(_take(rows, chosen))
         loss, loss_backward = output_loss(output, y, wanted, label_smoothing)
 

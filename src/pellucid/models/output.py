@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pellucid import nn, ops
 from pellucid.core.array import Array, like, namespace
-from pellucid.core.vjp import dispatch
+from pellucid.kernels import dispatch
 from pellucid.models.config import LanguageConfig
 from pellucid.models.inits import table_init
 from pellucid.nn.init import zeros

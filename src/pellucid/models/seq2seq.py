@@ -23,7 +23,6 @@ from pellucid.models.state import State, decode_step
 from pellucid.nn.init import xavier_uniform
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
-from pellucid.nn.recorder import Recorder
 
 
 class Seq2Seq(nn.Module):
@@ -79,7 +78,6 @@ class Seq2Seq(nn.Module):
         self,
         batch: Batch,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
         inference: bool = False,
     ) -> Forward:
         """Return (rows (T, E) that predict the target, backward).
@@ -99,7 +97,6 @@ class Seq2Seq(nn.Module):
             nn.Context(
                 cu_seqlens=source.cu_seqlens,
                 rng=sites[2],
-                recorder=recorder,
                 inference=inference,
                 path="encoder",
             ),
@@ -114,7 +111,6 @@ class Seq2Seq(nn.Module):
                 causal=True,
                 memory=nn.Memory(memory, source.cu_seqlens),
                 rng=sites[3],
-                recorder=recorder,
                 inference=inference,
                 path="decoder",
             ),
@@ -134,14 +130,13 @@ class Seq2Seq(nn.Module):
         batch: Batch,
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
-        recorder: Recorder | None = None,
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Return the summed cross-entropy of a batch, and its backward.
 
         `backward(scale)` adds the gradients of scale · loss to every parameter. While training
         with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
         """
-        rows, rows_backward = self.decode_rows(batch, rng, recorder)
+        rows, rows_backward = self.decode_rows(batch, rng)
         wanted = batch.target.without_first().tokens
         loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)
 
