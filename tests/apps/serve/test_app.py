@@ -22,7 +22,7 @@ from pellucid.apps.serve.limits import Limits
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    with running(Limits(body=2000, body_seconds=0.3, seconds=20, tokens=4000)) as server:
+    with running(Limits(body=2000, body_seconds=0.3, seconds=60, tokens=4000)) as server:
         yield server
 
 
