@@ -10,7 +10,7 @@ import numpy as np
 from pellucid.compiled.decode import ENDS, READ, ROUNDS, ROWS_LEFT, STEPS, SWAPPED, USED
 from pellucid.compiled.records import Answers, Beam, Hypotheses, Inputs, Memory, Source
 from pellucid.core.batch import Packed
-from pellucid.generation.search import Hypothesis, SearchConfig, penalty
+from pellucid.models.decoding import Hypothesis, SearchConfig, penalty
 
 if TYPE_CHECKING:
     from pellucid.compiled.engine import Engine

@@ -19,10 +19,10 @@ from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, nearest, read_toml
 from pellucid.data.corpora import find_corpus
 from pellucid.data.tokenizers import KINDS, normaliser
-from pellucid.evaluation.metrics import HIGHER_IS_BETTER, METRICS, SCORES
-from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig
+from pellucid.tasks import TASKS, task_of
+from pellucid.tasks.metrics import HIGHER_IS_BETTER, METRICS, SCORES
 from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.schedules import SCHEDULES
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     TokenizerName = str
     ScheduleName = str
 else:
-    ModelConfig = reduce(or_, (family.config for family in FAMILIES.values()))
+    ModelConfig = reduce(or_, (task.config_class for task in TASKS.values()))
     MetricName = Literal["none", *METRICS]
     TokenizerName = Literal[tuple(KINDS)]
     OptimizerName = Literal[tuple(OPTIMIZERS)]
@@ -372,13 +372,13 @@ class RunConfig:
                 f"model.max_position_embeddings must hold data.max_tokens, begin and end: "
                 f"{self.data.max_tokens} + 2 is more than {self.model.max_position_embeddings}"
             )
-        family = family_of(self.model)
-        if family.validation is None and self.evaluation.metric != "none":
+        task = task_of(self.model)
+        if not task.scores_answers and self.evaluation.metric != "none":
             raise UsageError(
                 f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; this '
                 "model is scored by its loss: leave it out"
             )
-        family.check_tokenizers(self.model, self.tokenizer.shared)
+        task.check_tokenizers(self.model, self.tokenizer.shared)
 
 
 def recipe_names() -> list[str]:

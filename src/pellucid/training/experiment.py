@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,22 +28,19 @@ from pellucid.data.files import read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, report_shared
 from pellucid.data.texts import as_texts, is_text_file, read_texts
 from pellucid.data.tokenizers import Tokenizer, normaliser, train_tokenizer
-from pellucid.evaluation.evaluate import HeldOut, Scores
-from pellucid.evaluation.loss import held_out_loss
-from pellucid.evaluation.metrics import METRICS
-from pellucid.families import FAMILIES, family_of
-from pellucid.families.folder import (
+from pellucid.interop.huggingface import write_pretrained
+from pellucid.models.quantize import WeightFormat
+from pellucid.tasks import TASKS, Task, task_of
+from pellucid.tasks.folder import (
     CARD,
     TARGET_TOKENIZER,
     TOKENIZER,
     folder_size,
     save_model,
-    token_error,
     tokenizer_files,
 )
-from pellucid.interop.huggingface import write_pretrained
-from pellucid.models.quantize import WeightFormat
-from pellucid.pipelines import Pipeline
+from pellucid.tasks.metrics import METRICS
+from pellucid.tasks.scores import Scores
 from pellucid.training.card import model_card, note_quantized
 from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
@@ -61,7 +58,7 @@ _log = logging.getLogger(__name__)
 class Outcome:
     """The result of a run."""
 
-    trained: Pipeline
+    trained: Task
     pairs: Splits
     scores: Scores | None
     """On all held-out pairs; None when there are none, or when training was interrupted."""
@@ -98,7 +95,7 @@ def read_material(config: RunConfig) -> Splits:
     pair with an empty source. Raises `UserError` naming file and line.
     """
     data, same = config.data, normaliser(config.tokenizer.normalise)
-    if family_of(config.model).data == "pairs":
+    if task_of(config.model).data == "pairs":
         pairs = read_data(data, same)
         report_shared(pairs, same)
         return pairs
@@ -210,13 +207,13 @@ def _train_run(
     config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
     kept = _kept_tokenizers(folder, config) if resumed is not None and start is None else []
     if start is not None:
-        untaught = start.pipeline(config)
+        initial = start.task(config)
     elif workers.size == 1:
-        untaught = untrained(config, kept or _learn_tokenizers(config, pairs))
+        initial = untrained(config, kept or _learn_tokenizers(config, pairs))
     else:
-        untaught = untrained(config, _shared_tokenizers(config, pairs, kept, workers))
+        initial = untrained(config, _shared_tokenizers(config, pairs, kept, workers))
     trained, examples, config = prepare(
-        config, pairs, untaught, check_data=resume and not accept_changes
+        config, pairs, initial, check_data=resume and not accept_changes
     )
     digest = config.data.sha256
     judged = scoring(config, pairs.valid)
@@ -254,7 +251,9 @@ def _train_run(
             config,
             run,
             listeners,
-            metric=_validation_metric(trained, pairs.valid, config),
+            metric=trained.validation(
+                pairs.valid, config.evaluation.metric, config.evaluation.pairs
+            ),
             stopping=_announce_stop if first else str,
             workers=workers,
         )
@@ -310,10 +309,10 @@ def _shared_tokenizers(
 def prepare(
     config: RunConfig,
     pairs: Splits,
-    trained: Pipeline | None = None,
+    trained: Task | None = None,
     *,
     check_data: bool = False,
-) -> tuple[Pipeline, Examples, RunConfig]:
+) -> tuple[Task, Examples, RunConfig]:
     """Return a model to train, its training data, and the settings completed from the data.
 
     trained: the model; None: a new one, with tokenizers learnt from the training side. check_data:
@@ -345,7 +344,7 @@ def _announce_stop(name: str) -> None:
 
 def _learn_tokenizers(config: RunConfig, pairs: Splits) -> Sequence[Tokenizer]:
     """Learn a tokenizer for each vocabulary of the model."""
-    one = len(family_of(config.model).vocabularies) == 1
+    one = len(task_of(config.model).vocabularies) == 1
     return make_tokenizers(replace(config.tokenizer, shared=config.tokenizer.shared or one), pairs)
 
 
@@ -354,50 +353,37 @@ def _kept_tokenizers(folder: Path, config: RunConfig) -> Sequence[Tokenizer]:
 
     Raises `UserError` naming a file that is missing or damaged.
     """
-    one = config.tokenizer.shared or len(family_of(config.model).vocabularies) == 1
+    one = config.tokenizer.shared or len(task_of(config.model).vocabularies) == 1
     paths = [folder / name for name in ((TOKENIZER,) if one else (TOKENIZER, TARGET_TOKENIZER))]
     return [Tokenizer.load(path) for path in paths]
 
 
-def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Pipeline:
+def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Task:
     """Return the model that a run begins with, its vocabularies as large as the tokenizers.
 
     tokenizers: the source's and the target's; they may be one. Raises `UsageError` for special
     tokens other than the tokenizers'.
     """
-    if error := token_error(config.model):
-        raise UsageError(f"model.{error}")
-    family = family_of(config.model)
-    model = family.build(family.sized(config.model, tokenizers), seed=config.seed)
-    trained: Pipeline = family.assemble(model, tokenizers, config.search)
-    return trained
+    return task_of(config.model).build(config.model, tokenizers, config.search, config.seed)
 
 
 def encode(
-    trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig, first_target_only: bool
+    trained: Task, pairs: Sequence[TextPair], config: RunConfig, first_target_only: bool
 ) -> Examples:
     """Tokenize pairs as the model reads them; a model of one text reads their targets."""
-    return family_of(trained).encode(
-        trained, pairs, max_tokens=config.data.max_tokens, first_target_only=first_target_only
+    return trained.encode(
+        pairs, max_tokens=config.data.max_tokens, first_target_only=first_target_only
     )
 
 
-def score(trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig) -> Scores:
-    """Score a model on pairs: the loss of each pair's first target, and what its family adds."""
-    examples = encode(trained, pairs, config, first_target_only=True)
-    batches = held_out_batches(examples, config.data.batch_tokens)
-    held_out = HeldOut(pairs, examples, batches, held_out_loss(trained.model, batches))
-    return family_of(trained).evaluate(trained, held_out, config.evaluation.metric)
-
-
-def _validation_metric(
-    trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig
-) -> Callable[[Any], Mapping[str, float]] | None:
-    metric = config.evaluation.metric
-    validation = family_of(trained).validation
-    if metric == "none" or validation is None or not pairs:
-        return None
-    return validation(trained, pairs, metric, config.evaluation.pairs)
+def score(trained: Task, pairs: Sequence[TextPair], config: RunConfig) -> Scores:
+    """Score a model on pairs: the loss of each pair's first target, and what its task adds."""
+    return trained.evaluate(
+        pairs,
+        config.evaluation.metric,
+        max_tokens=config.data.max_tokens,
+        batch_tokens=config.data.batch_tokens,
+    )
 
 
 def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
@@ -427,7 +413,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 def _defaults(config: RunConfig) -> dict[str, Any]:
     """Return the default of every setting of a run; of a model without a type, the first type."""
     model = to_mapping(type(config.model)())
-    return {**to_mapping(RunConfig()), "model": {**model, "model_type": next(iter(FAMILIES))}}
+    return {**to_mapping(RunConfig()), "model": {**model, "model_type": next(iter(TASKS))}}
 
 
 def _chosen(config: RunConfig) -> dict[str, Any]:
@@ -449,7 +435,7 @@ def batches_of(examples: Examples, config: RunConfig) -> Batches:
 
 
 def trainer_of(
-    trained: Pipeline,
+    trained: Task,
     pairs: Splits,
     examples: Examples,
     config: RunConfig,
@@ -475,15 +461,14 @@ def trainer_of(
     )
 
 
-def final_scores(trained: Pipeline, pairs: Splits, config: RunConfig) -> Scores | None:
+def final_scores(trained: Task, pairs: Splits, config: RunConfig) -> Scores | None:
     """Return the scores on the test pairs, else on the validation pairs; None without either."""
     held_out = pairs.test or pairs.valid
     return score(trained, held_out, config) if held_out else None
 
 
-def _account(pairs: Splits, examples: Examples, trained: Pipeline) -> Text:
-    family = family_of(trained)
-    unit = Text("pairs", "쌍") if family.data == "pairs" else Text("texts", "텍스트")
+def _account(pairs: Splits, examples: Examples, trained: Task) -> Text:
+    unit = Text("pairs", "쌍") if trained.data == "pairs" else Text("texts", "텍스트")
     aside = [
         Text(f"{len(side):,} for {use.en}", f"{use.ko} {len(side):,}개")
         for side, use in (
@@ -492,7 +477,7 @@ def _account(pairs: Splits, examples: Examples, trained: Pipeline) -> Text:
         )
         if side
     ]
-    sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in family.tokenizers(trained)]
+    sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in trained.tokenizers]
     if len(sizes) == 1:
         tokens = Text(sizes[0], sizes[0])
     else:
@@ -526,7 +511,7 @@ def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
         )
     return model_card(
         folder.resolve().name,
-        about=f"{family_of(config.model).about} {config.description}".strip(),
+        about=f"{task_of(config.model).about} {config.description}".strip(),
         data=data,
         scores=scores.written() if scores else {},
         settings=_settings(config),

@@ -17,8 +17,8 @@ from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, check_weights
-from pellucid.evaluation.loss import held_out_loss, loss_sum, mean_loss
 from pellucid.nn import StateError
+from pellucid.tasks.scores import held_out_loss, loss_sum, mean_loss
 from pellucid.training.checkpoint import WEIGHTS, checkpoint_path, read_checkpoint
 from pellucid.training.config import PARTS, TrainingConfig
 from pellucid.training.ema import MovingAverage

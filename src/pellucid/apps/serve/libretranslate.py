@@ -11,6 +11,7 @@ from pellucid.apps.serve.fields import RequestError, Texts, about, read
 from pellucid.apps.serve.languages import LANGUAGES, detect
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange
+from pellucid.tasks import TooLongError
 
 Key = Annotated[str, about("API key, if the server wants one.")]
 
@@ -116,10 +117,11 @@ def _translator(exchange: Exchange, source: str, target: str) -> Served:
 
 async def _pieces(exchange: Exchange, served: Served, text: str) -> list[list[int]]:
     """Return the tokens of a text, in pieces that end with a sentence if it is too long."""
-    parts = served.pipeline.parts(text)
-    if parts is None:
+    try:
+        parts = served.pipeline.split_sentences(text)
+    except TooLongError:
         raise RequestError(
-            400, f"a sentence has more than the {served.pipeline.longest} tokens that the model "
-            "can read; split it", "q",
-        )  # fmt: skip
+            400, f"a sentence has more than the {served.pipeline.max_source_length} tokens that "
+            "the model can read; split it", "q",
+        ) from None  # fmt: skip
     return [await exchange.encode(served, part) for part in parts]

@@ -138,7 +138,7 @@ def _card(served: Served) -> dict[str, Any]:
         "object": "model",
         "created": served.created,
         "owned_by": "pellucid",
-        "task": served.family.task,
+        "task": served.pipeline.kind,
         "use": served.use if served.example else None,
         "languages": served.languages,
     }
@@ -152,7 +152,7 @@ async def embeddings(exchange: Exchange) -> Response:
     _check_number(exchange, len(texts), "input")
     data, used = [], 0
     for i, text in enumerate(texts):  # one by one: no embedding depends on the others
-        used += len(served.pipeline.encode(text))
+        used += len(served.pipeline.token_ids(text))
         row = await exchange.service.worker.call(
             lambda text=text: served.pipeline.embeddings([text])[0]  # type: ignore[misc]
         )
