@@ -222,10 +222,11 @@ def _answered(one: Search, config: SearchConfig) -> bool:
         return bool(finished)
     if len(finished) < config.beam:
         return False
-    # log p only falls; the kindest penalty a longer answer can meet is that of the longest
+    # log p only falls; the largest penalty a longer answer can meet is that of the longest
     longest = max(len(tokens) for tokens, _ in one.beams) + 1
     alpha = config.length_penalty
-    kindest = penalty(one.limit + 1 if alpha > 0 else longest, alpha)
-    hope, worst = max(total for _, total in one.beams) / kindest, finished[config.best - 1].score
-    one.decided(sorted([hope, worst], reverse=True))
-    return hope <= worst
+    largest = penalty(one.limit + 1 if alpha > 0 else longest, alpha)
+    reachable = max(total for _, total in one.beams) / largest
+    worst = finished[config.best - 1].score
+    one.decided(sorted([reachable, worst], reverse=True))
+    return reachable <= worst

@@ -71,14 +71,14 @@ class Start(NamedTuple):
         """
         here = self.config.folder
         model = self.trained.model
-        for name, theirs, ours in (
+        for name, own, wanted in (
             ("model", model.config, config.model),
             ("tokenizer", self.tokenizer, config.tokenizer),
         ):
-            if type(theirs) is not type(ours):
+            if type(own) is not type(wanted):
                 raise _another_family(config.model.model_type, self)
-            for setting in fields(cast(Any, theirs)):
-                kept, given = getattr(theirs, setting.name), getattr(ours, setting.name)
+            for setting in fields(cast(Any, own)):
+                kept, given = getattr(own, setting.name), getattr(wanted, setting.name)
                 foreign = name == "tokenizer" and self.config.model_type
                 if given != kept and (foreign or setting.name not in FREE[name]):
                     known = "" if foreign else f", {kept!r}"

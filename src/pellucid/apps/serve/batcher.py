@@ -389,7 +389,7 @@ class Batcher:
             job.finished = best.finished
             job.end()
         if each:
-            said = answering.said()
+            said = answering.generated()
             for place, job in each:
                 if not job.done and len(said[place]) > len(job.answer):
                     job.grow(said[place])
