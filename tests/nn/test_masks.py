@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kernels.compare import watching
 
+import pellucid
 from pellucid import nn
 from pellucid.nn.masks import generate_square_subsequent_mask, valid_lens_mask
 
@@ -203,3 +205,36 @@ def test_valid_lens_for_each_query_are_an_attention_mask() -> None:
     for wrong in (np.array([1.0]), np.array(3)):
         with pytest.raises(ValueError, match="valid_lens must be integers"):
             valid_lens_mask(wrong, 5)
+
+
+@pytest.mark.parametrize("how", ["bool", "float", "float with is_causal"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_torchs_usual_masks_run_on_the_kernels(how: str, padded: bool) -> None:
+    """The causal mask that PyTorch users pass, and key padding, cost no fallback."""
+    model = nn.Transformer(24, 2, 2, 2, 40, batch_first=True).eval()
+    src, tgt = (np.random.default_rng(i).standard_normal((3, 11, 24), np.float32) for i in range(2))
+    mask = nn.generate_square_subsequent_mask(11)
+    if how == "bool":
+        mask = mask != 0
+    padding = np.arange(11) >= np.array([[11], [7], [4]]) if padded else None
+    options = {
+        "src_key_padding_mask": padding,
+        "tgt_key_padding_mask": padding,
+        "memory_key_padding_mask": padding,
+    }
+    with watching() as taken:
+        ours = model(src, tgt, tgt_mask=mask, tgt_is_causal=how.endswith("causal"), **options)
+    assert taken["packed_attention"]
+    with pellucid.reference():
+        by_flag = model(src, tgt, tgt_is_causal=True, **options)
+    seen = slice(None) if padding is None else ~padding
+    np.testing.assert_allclose(ours[seen], by_flag[seen], atol=2e-6)
+
+
+def test_a_mask_that_is_nearly_causal_is_no_causal_mask() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 5, 6), np.float32)
+    layer = nn.TransformerEncoderLayer(6, 2, 11, batch_first=True).eval()
+    mask = nn.generate_square_subsequent_mask(5)
+    mask[3, 1] = -1.0
+    changed = layer(x, mask)
+    assert np.abs(changed - layer(x, is_causal=True))[:, 3].max() > 1e-4

@@ -58,6 +58,39 @@ def check_mask(mask: Array, name: str, shapes: Mapping[str, tuple[int, ...]]) ->
     return mask
 
 
+def arranged(
+    attn_mask: Array | None,
+    key_padding_mask: Array | None,
+    is_causal: bool,
+    sizes: tuple[int | None, int, int, int],
+    dtype: Any,
+) -> tuple[Array | None, bool]:
+    """Return torch's masks as one (`combine`), and whether no later key may be seen besides.
+
+    A mask (L, S) that says only that is not kept: kernels take causality as such, without an array.
+    torch's Transformer looks for such a mask too. sizes: N, H, L, S.
+    """
+    if _is_causal(attn_mask, *sizes[2:]):
+        attn_mask, is_causal = None, True
+    return combine(attn_mask, key_padding_mask, *sizes, dtype), is_causal
+
+
+def _is_causal(mask: Array | None, length: int, source_length: int) -> bool:
+    """Whether a mask forbids the keys after each query, and does nothing else.
+
+    >>> _is_causal(generate_square_subsequent_mask(3), 3, 3)
+    True
+    """
+    if mask is None or host.shape(mask) != (length, source_length):
+        return False
+    mask, later = to_host(mask) if hasattr(mask, "dtype") else host.asarray(mask), None
+    if mask.dtype == host.bool_:
+        later = causal_mask(length, source_length)
+    elif host.issubdtype(mask.dtype, host.floating):
+        later = host.where(causal_mask(length, source_length), -host.inf, 0.0)
+    return later is not None and bool(host.array_equal(mask, later))
+
+
 def combine(
     attn_mask: Array | None,
     key_padding_mask: Array | None,

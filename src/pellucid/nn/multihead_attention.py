@@ -14,7 +14,7 @@ from pellucid.nn.config import AttentionConfig
 from pellucid.nn.context import Context
 from pellucid.nn.heads import Backward, Heads
 from pellucid.nn.init import xavier_normal
-from pellucid.nn.masks import combine, with_free_keys
+from pellucid.nn.masks import arranged, with_free_keys
 from pellucid.nn.module import Forward, Parameter, single_use
 
 
@@ -152,12 +152,12 @@ class MultiheadAttention(Attention):
         check_attention_inputs(query, key, value, widths, self.batch_first)
         here, there = (Arrangement.of(x, self.batch_first) for x in (query, key))
         sizes = here.batch, self.num_heads, here.length, there.length
-        mask = combine(attn_mask, key_padding_mask, *sizes, host_dtype(query))
+        mask, causal = arranged(attn_mask, key_padding_mask, is_causal, sizes, host_dtype(query))
         rng = here.rng(rng) if self.training and self.dropout else None
         context = Context(cu_seqlens=here.cu_seqlens, rng=rng)
         rows = here.rows(query), there.rows(key), there.rows(value)
         heads, heads_backward = self.heads(context, *((x, i, i + 1) for i, x in enumerate(rows)))
-        attended = heads, there.cu_seqlens, like_mask(mask, query), is_causal
+        attended = heads, there.cu_seqlens, like_mask(mask, query), causal
         (y, kept), attend_backward = self.attend(*attended, context, need_weights=need_weights)
         weights: Array | None = None
         if need_weights:

@@ -234,12 +234,13 @@ def _run_padded(
     there, seen = here, None
     if memory is not None and other is not None:
         there = Arrangement.of(memory, batch_first)
-        mask = _combined(layer, other, here, there, x)
-        seen = Memory(there.rows(memory), there.cu_seqlens, mask, other[2])
+        mask, causal = _arranged(layer, other, here, there, x)
+        seen = Memory(there.rows(memory), there.cu_seqlens, mask, causal)
+    mask, causal = _arranged(layer, own, here, here, x)
     context = Context(
         cu_seqlens=here.cu_seqlens,
-        causal=own[2],
-        mask=_combined(layer, own, here, here, x),
+        causal=causal,
+        mask=mask,
         memory=seen,
         rng=here.rng(rng),
     )
@@ -262,13 +263,14 @@ def _check(layer: TransformerLayer, query: Array, key: Array) -> None:
     check_attention_inputs(query, key, key, width, layer.batch_first)
 
 
-def _combined(
+def _arranged(
     layer: TransformerLayer | None, given: Masks, here: Arrangement, there: Arrangement, x: Array
-) -> Array | None:
+) -> tuple[Array | None, bool]:
     if layer is None:
-        return None
+        return None, False
     sizes = here.batch, layer.self_attn.config.num_heads, here.length, there.length
-    return like_mask(masks.combine(given[0], given[1], *sizes, host_dtype(x)), x)
+    mask, causal = masks.arranged(*given, sizes, host_dtype(x))
+    return like_mask(mask, x), causal
 
 
 def _own_rng(site: int, rng: Rng | None) -> dict[str, Any]:
