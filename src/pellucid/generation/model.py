@@ -11,7 +11,7 @@ import numpy as np
 from pellucid import kernels
 from pellucid.core.array import host_dtype, to_host
 from pellucid.core.batch import Packed
-from pellucid.kernels.backend.compiling import compiling
+from pellucid.kernels.backend.compile import compiling
 from pellucid.models.describe import UnsupportedError
 from pellucid.models.quantize import Arithmetic
 from pellucid.nn import Module

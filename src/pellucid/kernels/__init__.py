@@ -22,7 +22,7 @@ import array_api_compat
 import numpy as np
 
 from pellucid.core.vjp import Run, register_kernels
-from pellucid.kernels.backend.compiling import compiling
+from pellucid.kernels.backend.compile import compiling
 
 FUSED = frozenset(
     {
