@@ -3,9 +3,10 @@
     python scripts/prepare_kernels.py
 
 It trains and generates with small models in a process for each kind of processor, with an empty
-cache, and keeps the text of every kernel that was compiled. The kinds are this processor, which
-must have AVX-512 and VNNI, the same without VNNI and one with AVX2. Run it after an edit of a
-kernel, or with a new Numba: a test says so. It takes two minutes.
+cache, and keeps the text of every kernel that was compiled. The kinds have names, so that the text
+does not depend on this processor, which must have AVX-512 and VNNI: one like it, one without VNNI
+and one with AVX2. Run it after an edit of a kernel, or with a new Numba: a test says so. It takes
+two minutes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from processors import AVX2, AVX512
+from processors import AVX2, AVX512, VNNI
 
 SRC = Path(__file__).absolute().parents[1] / "src"
 FOLDER = SRC / "pellucid" / "kernels" / "prepared"
@@ -75,7 +76,7 @@ def prepare() -> None:
         return made
 
     Code.text = text  # type: ignore[method-assign]
-    prepared.text = lambda name, digest: None  # type: ignore[assignment]
+    prepared.text = lambda name, digest: None
     for _ in use_kernels():
         pass
     prepared.write(entries)
@@ -88,7 +89,7 @@ def main() -> None:
         prepare()
         return
     shutil.rmtree(FOLDER, ignore_errors=True)
-    for environment in (AVX512, {}, AVX2):
+    for environment in (AVX512, VNNI, AVX2):
         with tempfile.TemporaryDirectory() as folder:
             again = [sys.executable, str(Path(__file__).absolute()), "--this-kind"]
             caches = {"NUMBA_CACHE_DIR": folder}

@@ -41,7 +41,7 @@ FUSED = frozenset(
     }
 )
 """The pages that have a kernel, in either family."""
-NUMPY_ONLY = frozenset({"linear_r_drop", "rms_norm", "rotary"})
+NUMPY_ONLY = frozenset({"linear", "linear_r_drop", "rms_norm", "rotary"})
 """Those without one in torch's."""
 
 _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")

@@ -41,12 +41,12 @@ def survives(work: Callable[[], object], begun: threading.Event) -> bool:
 def test_a_fork_waits_for_a_kernel_that_is_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, kernel = threading.Event(), Kernel(len, "i8(i8)")
 
-    def slowly() -> object:
+    def slowly() -> int:
         begun.set()
         time.sleep(0.5)
-        return len
+        return 1
 
-    monkeypatch.setattr(kernel, "_compile", slowly)
+    monkeypatch.setattr(kernel, "load", slowly)
     assert survives(kernel.compile, begun)
 
 
@@ -80,7 +80,7 @@ def test_a_fork_waits_without_holding_what_an_import_needs() -> None:
     script = """
 import os, threading, time
 import pellucid, logging
-from pellucid.kernels.backend.compiling import compiling
+from pellucid.kernels.backend.compile import compiling
 begun = threading.Event()
 def work():
     with compiling:

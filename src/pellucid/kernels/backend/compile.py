@@ -61,7 +61,7 @@ FAST = frozenset({"nsz", "arcp", "contract", "afn", "reassoc"})
 EXACT = frozenset({"contract"})
 """Operations stay in the order written; a product may be fused into the sum that takes it."""
 
-_named: dict[str, Code] = {}
+named: dict[str, Code] = {}
 """The functions that kernels call by their names."""
 
 
@@ -108,26 +108,27 @@ class Code:
             entry.save(*saved)
         calls, code = saved
         for callee in calls:
-            _named[callee].load()
+            named[callee].load()
         return machine_code.load(self._symbol(), code)
 
     def _compile(self, digest: str) -> tuple[list[str], bytes]:
         """Return the names of the functions of ours that it calls, and its machine code."""
         from pellucid.kernels.backend import machine_code, prepared
 
-        module = machine_code.optimized(prepared.text(self.name, digest) or self.text())
-        calls = [f.name for f in module.functions if f.is_declaration and f.name in _named]
+        module = machine_code.parsed(prepared.text(self.name, digest) or self.text())
+        calls = [f.name for f in module.functions if f.is_declaration and f.name in named]
         return calls, machine_code.compiled(module, self._entry(module))
 
     def text(self) -> str:
-        """Return the function in LLVM's language, which Numba makes of its source."""
-        from pellucid.kernels.backend import numba_text
+        """Return the function in LLVM's language, made of its source and optimised."""
+        from pellucid.kernels.backend import machine_code, numba_text
 
         # Numba makes many objects that live on; looking through them for garbage takes a tenth.
         collecting = gc.isenabled()
         gc.disable()
         try:
-            return numba_text.text(self.body(), self._signature, self._flags, self.name)
+            text = numba_text.text(self.body(), self._signature, self._flags, self.name)
+            return machine_code.optimized(text)
         finally:
             if collecting:
                 gc.enable()
@@ -161,7 +162,7 @@ class Kernel(Code):
             args = (*_parts(args), *([] if place is None else [addressof(place)]))
         status = function(*args)
         if status:
-            self._failed(status, args)
+            self._again(status, args)
         return None if place is None else place.value
 
     def compile(self) -> Callable[..., int]:
@@ -186,13 +187,17 @@ class Kernel(Code):
 
         return machine_code.entry(module, self.name, self._types)
 
-    def _failed(self, status: int, args: tuple[Any, ...]) -> None:
+    def _again(self, status: int, args: tuple[Any, ...]) -> None:
+        """Call it with NumPy's own arrays in the place of a subclass's, or raise an error."""
         from pellucid.kernels.backend import machine_code
 
-        if status != machine_code.REFUSED:
+        own = machine_code.own_arrays(args)
+        if status == machine_code.REFUSED and own is not None:
+            status = self.compile()(*own)
+        if status == machine_code.REFUSED:
+            raise TypeError(f"{self.name}: {self._types.wrong(args)}")
+        if status:
             raise MemoryError("a kernel ran out of memory")
-        wrong = self._types.wrong(args)
-        raise TypeError(f"{self.name}: {wrong}")
 
 
 def _parts(values: Iterable[Any]) -> list[Any]:
@@ -235,7 +240,7 @@ def inner(
 
     def by_name(f: Callable[..., Any]) -> Any:
         code = Code(f, signature, flags)
-        _named[code.name] = code
+        named[code.name] = code
         return numba_text.by_name(f, code.name, signature)
 
     return by_name

@@ -24,8 +24,10 @@ _FEATURES = os.environ.get("NUMBA_CPU_FEATURES") or (
     "" if PROCESSOR == "generic" else llvm.get_host_cpu_features().flatten()
 )
 FEATURES = frozenset(_FEATURES.split(","))
-TARGET = (llvmlite.__version__, llvm.get_process_triple(), PROCESSOR, _FEATURES)
-"""What machine code depends on, besides the kernel."""
+TARGET = (
+    llvmlite.__version__, llvm.get_process_triple(), PROCESSOR, _FEATURES, object.__basicsize__
+)  # fmt: skip
+"""What machine code depends on, besides the kernel; the last: a Python with or without its lock."""
 
 REFUSED = 1 << 40
 """What a call returns for arguments that a kernel is not compiled for; 0 is success."""
@@ -238,6 +240,12 @@ class Types(NamedTuple):
         return "its arguments do not fit"
 
 
+def own_arrays(args: Sequence[Any]) -> list[Any] | None:
+    """Return arguments with the arrays of a subclass (`np.memmap`) as NumPy's; None without any."""
+    own = [np.asarray(x) if isinstance(x, np.ndarray) else x for x in args]
+    return own if any(a is not b for a, b in zip(own, args, strict=True)) else None
+
+
 @cache
 def _machine() -> Any:
     llvm.initialize_native_target()
@@ -260,8 +268,13 @@ def _engine() -> Any:
     return engine
 
 
-def optimized(text: str) -> Any:
-    """Return a module, optimised as Numba does: cheaply and then in full."""
+def parsed(text: str) -> Any:
+    """Return a module in LLVM's language."""
+    return llvm.parse_assembly(text)
+
+
+def optimized(text: str) -> str:
+    """Return a module in LLVM's language, optimised as Numba does: cheaply and then in full."""
     module = llvm.parse_assembly(text)
     for full in (False, True):
         options = llvm.create_pipeline_tuning_options()
@@ -276,7 +289,7 @@ def optimized(text: str) -> Any:
             passes.add_jump_threading_pass()
         passes.add_refprune_pass(llvm.RefPruneSubpasses.ALL)
         passes.run(module, builder)
-    return module
+    return str(module)
 
 
 def compiled(module: Any, more: str = "") -> bytes:

@@ -156,7 +156,8 @@ def types_of(signature: Any) -> Types:
 
 def _parts(kind: Any) -> list[Value]:
     if isinstance(kind, types.BaseTuple):
-        return [value for part in kind for value in _parts(part)]
+        parts: Any = kind
+        return [value for part in parts for value in _parts(part)]
     if isinstance(kind, types.Array):
         return [Value(str(kind.dtype), kind.ndim, kind.layout == "C")]
     return [Value(str(kind))]
@@ -188,13 +189,13 @@ def _plain(module: str, kernel: str, name: str) -> str:
     that there was no memory. Numba's names are long (a search has a megabyte of them), and not the
     same in every process.
     """
-    module = _OBJECTS.sub(
-        lambda m: f"{m[1]} zeroinitializer" if m[1] else f"{m[2]} null", module
-    )
+    module = _OBJECTS.sub(lambda m: f"{m[1]} zeroinitializer" if m[1] else f"{m[2]} null", module)
     module = re.sub(r'!"_ZN[^"]*"', '!""', module)  # the names of scopes
     module = re.sub(r"(?m)^source_filename.*\n|^; .*\n", "", module)
     names = {kernel: f'@"{name}"'}
-    own = "k" + hashlib.blake2b(name.encode(), digest_size=4).hexdigest()  # apart from others' names
+    own = (
+        "k" + hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
+    )  # apart from others' names
     names |= {other: f'@"{other}"' for other in called(module)}
 
     def renamed(match: re.Match[str]) -> str:

@@ -4,9 +4,8 @@ Most of compiling a kernel is Numba's work in Python, and its outcome, text in L
 not depend on the processor: only on the code, on the system, on the width of our vectors and, for
 int8, on the instructions that multiply. It names no object of Python, so it serves every version.
 For one system that text is in the package, written by `scripts/prepare_kernels.py`: compressed
-JSON, of which nothing runs before LLVM has read it. What is left to do is LLVM's: optimise it for
-this processor and write machine code. The text is that of the moment before Numba would optimise
-it, so the machine code is what compiling the source gives.
+JSON. The text is optimised, on a processor with vectors as wide, and LLVM writes machine code of it
+for the processor that it runs on.
 """
 
 from __future__ import annotations

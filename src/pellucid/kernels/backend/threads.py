@@ -126,7 +126,8 @@ class ParallelKernel(Kernel):
         }
         ends = ["0", *names[: self.stages]]
         run_stages = "".join(
-            f"        run_tasks(pool, {end} - {first}, this_call({first}))\n"
+            f"        code, data = this_call({first})\n"
+            f"        run_tasks(pool, {end} - {first}, code, data)\n"
             for first, end in pairwise(ends)
         )
         exec(
