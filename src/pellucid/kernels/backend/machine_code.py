@@ -180,7 +180,7 @@ class Value(NamedTuple):
     def __str__(self) -> str:
         if not self.ndim:
             return self.dtype
-        return f"a{' contiguous' * self.contiguous} array of {self.ndim} axes, {self.dtype}"
+        return f"{'contiguous ' * self.contiguous}{self.dtype} array of {self.ndim} axes"
 
     def fits(self, x: Any) -> bool:
         """Whether x is an array that a kernel can take apart, or no array is asked for."""
@@ -235,8 +235,10 @@ class Types(NamedTuple):
         """Name the first array of another type."""
         for i, (value, x) in enumerate(zip(self.values, args, strict=False)):
             if not value.fits(x):
-                got = f" of {x.ndim} axes, {x.dtype}" if isinstance(x, np.ndarray) else ""
-                return f"expected {value} as argument {i + 1}, got {type(x).__name__}{got}"
+                got = type(x).__name__
+                if isinstance(x, np.ndarray):
+                    got = f"{x.dtype} of shape {x.shape}, strides {x.strides}"
+                return f"expected argument {i + 1} to be a {value}, got {got}"
         return "its arguments do not fit"
 
 
