@@ -13,7 +13,7 @@ import pytest
 from processors import AVX2, PLAIN
 
 RUN = """
-from pellucid.kernels import add_dropout_norm
+from pellucid.kernels import add_dropout_norm, linear
 from pellucid.kernels.backend import machine_code
 from pellucid.kernels.backend.compile import named
 
