@@ -14,7 +14,7 @@ EDITABLE := install --no-deps --no-build-isolation --editable .
 # The version that the tests compare with. pip takes the build with CUDA, several GB, unless it knows
 # of another: TORCH='torch==2.13.0 OPTIONS OF PIP' names one, for example a wheel for CPUs.
 TORCH   := torch==2.13.0
-# The Pythons for which every locked package has a wheel, the one with prepared kernels first.
+# The Pythons for which every locked package has a wheel.
 ACCEPTED := python3.11 python3.12 python3.13 python3.14
 # As many processes as processors, with one thread each; tests marked `alone` run by themselves.
 PARALLEL := OMP_NUM_THREADS=1

@@ -51,8 +51,8 @@ class Calls:
             seconds = time.thread_time() - began
             parallel = isinstance(kernel, threads.ParallelKernel)
             tasks = arguments[2] if parallel else 1
-            module = kernel._f.__module__.removeprefix("pellucid.kernels.")
-            name = f"{module}.{kernel._f.__name__}"
+            module = kernel.function.__module__.removeprefix("pellucid.kernels.")
+            name = f"{module}.{kernel.function.__name__}"
             self.spent[name] += seconds
             self.predicted[name] += seconds * -(-tasks // self.cores) / tasks
             self.tasks[name].append(tasks)

@@ -3,26 +3,24 @@
     python scripts/prepare_kernels.py
 
 It trains and generates with small models in a process for each kind of processor, with an empty
-cache, and keeps the text of every kernel that was compiled. The kinds are this processor, which
-must have AVX-512 and VNNI, the same without VNNI and one with AVX2. Run it after an edit of a
-kernel, or with a new Numba: a test says so. It takes two minutes.
+cache, and keeps the text of every kernel that was compiled. The kinds have names, so that the text
+does not depend on this processor, which must have AVX-512 and VNNI: one like it, one without VNNI
+and one with AVX2. Run it after an edit of a kernel, or with a new Numba: a test says so. It takes
+two minutes.
 """
 
 from __future__ import annotations
 
-import lzma
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib.machinery import FileFinder, SourceFileLoader
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
-from processors import AVX2, AVX512
+from processors import AVX2, AVX512, VNNI
 
 SRC = Path(__file__).absolute().parents[1] / "src"
 FOLDER = SRC / "pellucid" / "kernels" / "prepared"
@@ -60,55 +58,28 @@ def use_kernels() -> Iterator[bytes]:
                 yield repr(engine.search(sources, SearchConfig(beam=beam, max_length=5))).encode()
 
 
-class Relative(SourceFileLoader):
-    """Modules whose code has a name relative to src: a kernel has it in the errors it raises."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        name = str(Path(path).relative_to(SRC))
-        return compile(self.get_data(path), name, "exec", dont_inherit=True)
-
-
-def find_relative(folder: str) -> FileFinder:
-    """Return what finds modules in a folder of src."""
-    if not Path(folder).is_relative_to(SRC):
-        raise ImportError(folder)
-    return FileFinder(folder, (Relative, [".py"]))
-
-
 def prepare() -> None:
     """Compile what `use_kernels` needs from its source, and write it."""
     sys.path.insert(0, str(SRC))  # this checkout's, whichever is installed
-    sys.path_hooks.insert(0, find_relative)
-    sys.path_importer_cache.clear()
 
-    from numba.core import codegen
+    from pellucid.kernels.backend import prepared
+    from pellucid.kernels.backend.cache import code_digest
+    from pellucid.kernels.backend.compile import Code, modules_of
 
-    from pellucid.kernels.backend import precompile, prepared
-    from pellucid.kernels.backend.cache import KernelCache
-
-    texts: dict[Any, str] = {}
-    libraries: Any = codegen.JITCodeLibrary
-    caches: Any = KernelCache
-    optimize = libraries._optimize_final_module
     entries = prepared.entries()  # those of the other kind with vectors of this width
+    make = Code.text
 
-    def keep_text(library: Any) -> None:
-        texts[library] = str(library._final_module)
-        optimize(library)
+    def text(self: Code) -> str:
+        made = make(self)
+        digest = code_digest(modules_of(self.function))
+        entries[prepared.key(self.name)] = digest, made
+        return made
 
-    def keep_entry(self: KernelCache, _signature: Any, compiled: Any) -> None:
-        name, digest = self._key
-        text = texts[compiled.library]
-        entries[prepared.key(name)] = prepared.Entry(digest, text, prepared.describe(compiled))
-
-    libraries._optimize_final_module = keep_text
-    caches.save_overload = keep_entry
-    prepared.entries = dict  # type: ignore[assignment]
-    precompile.begin = lambda missing: None
-    list(use_kernels())
+    Code.text = text  # type: ignore[method-assign]
+    prepared.text = lambda name, digest: None
+    for _ in use_kernels():
+        pass
     prepared.write(entries)
-    assert str(SRC).encode() not in lzma.decompress(prepared.path().read_bytes())
     size = prepared.path().stat().st_size
     print(f"{prepared.path().name}: {len(entries)} kernels, {size / 1e3:.0f} kB")
 
@@ -118,7 +89,7 @@ def main() -> None:
         prepare()
         return
     shutil.rmtree(FOLDER, ignore_errors=True)
-    for environment in (AVX512, {}, AVX2):
+    for environment in (AVX512, VNNI, AVX2):
         with tempfile.TemporaryDirectory() as folder:
             again = [sys.executable, str(Path(__file__).absolute()), "--this-kind"]
             caches = {"NUMBA_CACHE_DIR": folder}

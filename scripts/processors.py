@@ -19,8 +19,14 @@ import numpy as np
 
 ROOT = Path(__file__).absolute().parents[1]
 
-AVX512 = {"NUMBA_CPU_FEATURES": "+avx2,+fma,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"}
-"""This processor, which must have AVX-512, without VNNI."""
+AVX512 = {
+    "NUMBA_CPU_NAME": "skylake-avx512",  # the first that had it
+    "NUMBA_CPU_FEATURES": "+avx2,+fma,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",
+}
+VNNI = {
+    "NUMBA_CPU_NAME": "icelake-server",
+    "NUMBA_CPU_FEATURES": f"{AVX512['NUMBA_CPU_FEATURES']},+avx512vnni",
+}
 AVX2 = {
     "NUMBA_CPU_NAME": "haswell",  # the first that had it
     "NUMBA_CPU_FEATURES": "+avx2,+fma,-avx512f",

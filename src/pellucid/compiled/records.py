@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import typeof_impl
 
 Array = np.ndarray
 
@@ -249,12 +248,3 @@ HYPOTHESES = _record(
 )
 ANSWERS = _record(Answers, _i4[:, :, ::1], _i8[:, :, ::1], _f8[:, ::1], _f8[:, ::1], _numbers)
 ROWS, LOG_P = _numbers, _floats
-
-
-@typeof_impl.register(PackedModel)
-def _typeof_model(model: PackedModel, _: Any) -> Any:
-    """Return the known type: Numba would look at 50 fields before every call.
-
-    `pack` checks the fields, once.
-    """
-    return MODEL[str(model.target.tokens.dtype)]

@@ -7,7 +7,7 @@ import logging
 import numpy as np
 
 from pellucid import kernels
-from pellucid.kernels.backend.compiling import compiling
+from pellucid.kernels.backend.compile import compiling
 from pellucid.models.decoding import Decodes
 from pellucid.models.describe import UnsupportedError
 from pellucid.models.quantize import Arithmetic

@@ -24,7 +24,7 @@ import numpy as np
 
 from pellucid.core.array import locked
 from pellucid.core.vjp import Call, Declined, Result, observed, pair_of
-from pellucid.kernels.backend.compiling import compiling
+from pellucid.kernels.backend.compile import compiling
 
 _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")
 

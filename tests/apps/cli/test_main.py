@@ -176,7 +176,7 @@ def test_a_warning_is_one_line(tmp_path: Path) -> None:
 def test_it_says_when_kernels_are_compiled() -> None:
     script = (
         "from pellucid.apps.cli.main import main; from pellucid.kernels.backend import compile; "
-        "main(['--version']); compile._announce()"
+        "main(['--version']); compile.announce()"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert done.stderr == COMPILES

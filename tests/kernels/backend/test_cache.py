@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -67,13 +69,17 @@ def run(x):
 }
 
 RUN = """
-from pellucid.kernels.backend import cache, precompile
+from pellucid.kernels.backend import cache
+from pellucid.kernels.backend.compile import Kernel
 cache._PACKAGES = ("toy_",)
-compiled = []
-precompile.begin = compiled.append
+compiled, compile = [], Kernel._compile
+def reported(kernel, digest):
+    compiled.append(kernel.name.split(".")[0])
+    return compile(kernel, digest)
+Kernel._compile = reported
 import toy_closure, toy_other, toy_symbol, toy_user
 print(*(toy.run(7.0) for toy in (toy_user, toy_closure, toy_other, toy_symbol)))
-print(*sorted(name.split(".")[0] for name in compiled))
+print(*sorted(compiled))
 """
 
 
@@ -158,6 +164,15 @@ def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
+@pytest.fixture
+def in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Give a cache of its own to the test."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    cache.folder.cache_clear()
+    yield tmp_path
+    cache.folder.cache_clear()
+
+
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -174,17 +189,17 @@ def flipped(data: bytes, at: int) -> bytes:
          "bit of the digest", "bit of the kernel"],
 )  # fmt: skip
 def test_a_damaged_file_holds_nothing_until_it_is_written_again(
-    damaged: Callable[[bytes], bytes], tmp_path: Path
+    damaged: Callable[[bytes], bytes], in_a_folder: Path
 ) -> None:
     """After a power failure, or in a copied environment."""
-    cached, key, code = cache._Files(str(tmp_path), "kernel", "stamp"), "f8(f8)", bytes(999)
-    cached.save(key, code)
-    (file,) = tmp_path.iterdir()
+    entry, kept = cache.Entry("pellucid.kernels.toy.run", "a digest"), (["one", "two"], bytes(999))
+    entry.save(*kept)
+    (file,) = in_a_folder.iterdir()
     file.write_bytes(damaged(file.read_bytes()))
-    assert cached.load(key) is None
-    cached.save(key, code)
-    assert cached.load(key) == code
-    assert [*tmp_path.iterdir()] == [file]
+    assert entry.load() is None
+    entry.save(*kept)
+    assert entry.load() == kept
+    assert [*in_a_folder.iterdir()] == [file]
 
 
 def test_damaged_kernels_are_compiled_and_written_again(toys: Toys) -> None:
@@ -201,11 +216,37 @@ def test_damaged_kernels_are_compiled_and_written_again(toys: Toys) -> None:
     assert sorted(folder.rglob("*.*")) == files
 
 
-def test_a_file_is_for_one_processor_and_one_numba(tmp_path: Path) -> None:
-    ours, theirs = (cache._Files(str(tmp_path), "kernel", "stamp") for _ in range(2))
-    theirs._version = "0.1"
-    theirs.save(("f8(f8)", "cpu"), "theirs")
-    assert ours.load(("f8(f8)", "cpu")) is None
-    ours.save(("f8(f8)", "cpu"), "ours")
-    assert ours.load(("f8(f8)", "cpu")) == "ours"
-    assert ours.load(("f8(f8)", "another cpu")) is None
+def test_a_file_is_for_one_processor_one_llvm_and_one_code(
+    in_a_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry, version = cache.Entry("toy.run", "a digest"), cache.TARGET[0]
+    entry.save([], b"code")
+    assert entry.load() == ([], b"code")
+    assert entry._replace(name="toy.walk").load() is None
+    assert entry._replace(digest="another digest").load() is None
+    monkeypatch.setattr(cache, "TARGET", (version, *cache.TARGET[1:2], "another processor", ""))
+    assert entry.load() is None
+    monkeypatch.setattr(cache, "TARGET", ("0.1", *cache.TARGET[1:]))
+    assert entry.load() is None
+
+
+def test_without_a_folder_nothing_is_kept_and_one_warning_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """A read-only install and no home."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "a file" / "folder"))
+    (tmp_path / "a file").touch()
+    cache.folder.cache_clear()
+    for name in ("toy.run", "toy.walk"):
+        cache.Entry(name, "a digest").save([], b"code")
+        assert cache.Entry(name, "a digest").load() is None
+    cache.folder.cache_clear()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "NUMBA_CACHE_DIR" in caplog.text
+
+
+def test_a_digest_is_of_code_alone_and_the_same_in_every_python() -> None:
+    """Written down once: 3.12 and 3.13 have fields in their trees of code that 3.11 has not."""
+    tree = ast.parse("@f\ndef g(x, *, y=1):\n    return [x, f'{y}']")
+    digest = hashlib.sha256(repr(cache._outline(tree)).encode()).hexdigest()
+    assert digest.startswith("ee37ed19d3dd")

@@ -41,12 +41,12 @@ def survives(work: Callable[[], object], begun: threading.Event) -> bool:
 def test_a_fork_waits_for_a_kernel_that_is_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, kernel = threading.Event(), Kernel(len, "i8(i8)")
 
-    def slowly() -> object:
+    def slowly() -> int:
         begun.set()
         time.sleep(0.5)
-        return len
+        return 1
 
-    monkeypatch.setattr(kernel, "_compile", slowly)
+    monkeypatch.setattr(kernel, "load", slowly)
     assert survives(kernel.compile, begun)
 
 
@@ -67,12 +67,13 @@ def test_a_fork_waits_for_a_kernel_that_is_being_imported(monkeypatch: pytest.Mo
         def create_module(self, _: object) -> None:
             return None
 
-        def exec_module(self, _: ModuleType) -> None:
+        def exec_module(self, module: ModuleType) -> None:
             begun.set()
             time.sleep(0.5)
+            module.kernel = None  # type: ignore[attr-defined]
 
     monkeypatch.setattr(sys, "meta_path", [Slow(), *sys.meta_path])
-    assert survives(lambda: kernels._load("pellucid.kernels.slow"), begun)
+    assert survives(lambda: kernels.kernel_of("slow"), begun)
 
 
 def test_a_fork_waits_without_holding_what_an_import_needs() -> None:
@@ -80,7 +81,7 @@ def test_a_fork_waits_without_holding_what_an_import_needs() -> None:
     script = """
 import os, threading, time
 import pellucid, logging
-from pellucid.kernels.backend.compiling import compiling
+from pellucid.kernels.backend.compile import compiling
 begun = threading.Event()
 def work():
     with compiling:

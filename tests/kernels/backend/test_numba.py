@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import ast
 import importlib
-import inspect
 import tomllib
 from pathlib import Path
 
 import numba
 import numpy as np
-from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.dispatcher import Dispatcher
 from numba.core.options import DefaultOptions
-from numba.core.registry import cpu_target
 
 from pellucid.kernels import dropout
-from pellucid.kernels.backend import thread_pool
-from pellucid.kernels.backend.cache import KernelCache
+from pellucid.kernels.backend import numba_text, thread_pool
+from pellucid.kernels.backend.compile import FAST
 
 ROOT = Path(__file__).parents[3]
 CHECKED = (0, 68)
@@ -25,20 +21,17 @@ CHECKED = (0, 68)
 
 PUBLIC = {"numba.njit", "numba.types", "numba.extending", "numba.typeof", "llvmlite.ir"}
 HOOKS = {
-    "numba.core.caching.FunctionCache",  # cache: a stamp and a file name of our own
-    "numba.core.caching.IndexDataCacheFile",
-    "numba.core.caching.NullCache",
-    "numba.core.codegen.JITCodeLibrary",  # inner_code: no machine code, or nothing but a name
-    "numba.core.compiler.CompileResult",  # prepared: a kernel that another process wrote
+    "numba.core.codegen.JITCodeLibrary",  # numba_text: text and no machine code
     "numba.core.compiler.CompilerBase",
     "numba.core.compiler.DefaultPassBuilder",
-    "numba.core.compiler.compile_result",
+    "numba.core.compiler_lock.global_compiler_lock",
     "numba.core.compiler_machinery.register_pass",
-    "numba.core.typed_passes.InlineOverloads",  # inner_code: passes that nothing needs
+    "numba.core.funcdesc.ExternalFunctionDescriptor",  # numba_text: calls by name
+    "numba.core.sigutils",
+    "numba.core.typed_passes.InlineOverloads",  # numba_text: passes that nothing needs
+    "numba.core.typed_passes.NativeLowering",
     "numba.core.typed_passes.NopythonRewrites",
     "numba.core.untyped_passes.InlineClosureLikes",
-    "numba.core.typed_passes.NativeLowering",
-    "numba.core.typing.context.Context",  # inner_code: the types of calls, remembered
     "numba.core.cgutils.alloca_once",  # thread_pool, tile: emitting LLVM
     "numba.core.cgutils.gep_inbounds",
     "numba.core.cgutils.get_or_insert_function",
@@ -46,7 +39,6 @@ HOOKS = {
     "numba.core.cgutils.unpack_tuple",  # arrays: a new array
     "numba.core.imputils.impl_ret_new_ref",
     "numba.np.arrayobj._empty_nd_impl",
-    "numba.core.registry.cpu_target",  # simd: the processor that is compiled for
     "numba.core.typing.templates.ConcreteTemplate",  # simd: operators between vectors
     "numba.core.typing.templates.infer_global",
     "numba.core.typing.templates.signature",
@@ -90,37 +82,16 @@ def test_every_private_hook_of_numba() -> None:
     assert bound.endswith(f"<{CHECKED[0]}.{CHECKED[1] + 1}")
     assert tuple(map(int, numba.__version__.split(".")[:2])) <= CHECKED
 
-    # The cache: a dispatcher asks its `_cache`, which has these methods, a path and a file.
-    kernel = dropout._rows
-    kernel.compile()
-    assert isinstance(kernel._compiled, Dispatcher)
-    cache = kernel._compiled._cache
-    assert isinstance(cache, KernelCache)
-    assert isinstance(cache._cache_file, IndexDataCacheFile)
-    assert list(inspect.signature(IndexDataCacheFile).parameters) == [
-        "cache_path", "filename_base", "source_stamp",
-    ]  # fmt: skip
-    for owner, method, parameters in (
-        (FunctionCache, "_index_key", ["self", "sig", "codegen"]),
-        (FunctionCache, "load_overload", ["self", "sig", "target_context"]),
-        (IndexDataCacheFile, "load", ["self", "key"]),
-        (IndexDataCacheFile, "save", ["self", "key", "data"]),
-        (IndexDataCacheFile, "_data_name", ["self", "number"]),
-        (IndexDataCacheFile, "_data_path", ["self", "name"]),
-        (IndexDataCacheFile, "_dump", ["self", "obj"]),
-        (IndexDataCacheFile, "_open_for_write", ["self", "filepath"]),
-    ):
-        assert list(inspect.signature(getattr(owner, method)).parameters) == parameters
-    assert {"_version", "_source_stamp"} <= vars(cache._cache_file).keys()
-    assert Path(cache._cache_path).is_dir()
-
-    # The processor: (triple, name, features).
-    assert len(cpu_target.target_context.codegen().magic_tuple()) == 3
+    # The text: a dispatcher's compiler returns a library, whose module is not yet optimised.
     assert {"no_cfunc_wrapper", "forceinline"} <= set(dir(DefaultOptions))
+    text = numba_text.text(dropout._rows.body(), "void(i8,i8,i8,f4[:,::1],u4[::1],u4,u4,f4,"
+                           "f4[:,::1])", FAST, "a.name")  # fmt: skip
+    assert '@"a.name"(ptr ' in text
 
     # The calling convention: where to put the result and the exception, then the arguments with
     # arrays and tuples taken apart; 0 is success. Otherwise tasks would read wrong arguments.
     assert (thread_pool._FIRST, thread_pool._TASK) == (2, 1)
+    kernel = dropout._rows
     x, y = np.arange(12, dtype=np.float32).reshape(4, 3), np.empty((4, 3), np.float32)
     names, site = np.arange(4, dtype=np.uint32), np.uint32(0)
     kernel(4, x, names, site, np.uint32(0), np.float32(2.0), y)

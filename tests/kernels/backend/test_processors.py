@@ -13,15 +13,14 @@ import pytest
 from processors import AVX2, PLAIN
 
 RUN = """
-from pellucid.kernels import add_dropout_norm
-from pellucid.kernels.backend.tile import product
+from pellucid.kernels import add_dropout_norm, linear
+from pellucid.kernels.backend import machine_code
+from pellucid.kernels.backend.compile import named
 
-product.load()
-(compiled,) = product.overloads.values()
-code = compiled.library.get_asm_str()
-add_dropout_norm._forward.compile()
-(compiled,) = add_dropout_norm._forward._compiled.overloads.values()
-code += compiled.library.get_asm_str()
+product = named["pellucid.kernels.backend.tile.product"]
+code = ""
+for kernel in (product, add_dropout_norm._forward):
+    code += machine_code._machine().emit_assembly(machine_code.parsed(kernel.text()))
 print(*(name for name in ("%zmm", "%ymm", "%xmm", "vfmadd", "fmaf") if name in code))
 """
 

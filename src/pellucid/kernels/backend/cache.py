@@ -1,12 +1,9 @@
-"""Where compiled kernels are kept, and when one is out of date.
+"""Where machine code is kept, and when it is out of date.
 
-Numba stamps a cached kernel with the time and size of its source file and finds it by its line, so
-a comment recompiles a whole file, and an edit of another file that the kernel calls goes unnoticed.
-Here the stamp is a digest of code: of the kernel's own module and of every kernel module that
-it imports, directly or not, without comments, docstrings and line numbers.
-
-A kernel that is not in the cache, or whose file is damaged, is compiled from the text that comes
-with the package, if its digest is the same, else from its source.
+The stamp is a digest of code: of the kernel's own module and of every kernel module that it
+imports, directly or not, without comments, docstrings and line numbers. So neither a comment nor an
+update that touches no kernel compiles anything again, and an edit of another file that the kernel
+calls does. A damaged file is as good as none.
 """
 
 from __future__ import annotations
@@ -14,93 +11,91 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
-import pickle
+import logging
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
+from pellucid.kernels.backend.machine_code import TARGET
 
-from pellucid.kernels.backend import prepared
+_log = logging.getLogger(__name__)
 
 _PACKAGES = ("pellucid.kernels", "pellucid.compiled")
 """Where code that is compiled comes from; other modules are called from Python only."""
-_DIGEST = 32  # bytes
+_BYTES = 32  # of a file's digest
 
 
-class _Files(IndexDataCacheFile):
-    """A file for each signature and processor, behind a digest of Numba's version, code and bytes.
+@cache
+def folder() -> Path | None:
+    """Return the folder of machine code; None where there is none that can be written.
 
-    Numba runs what its files hold, machine code with a wrong bit too, and looks them up in an
-    index, which may be damaged as well. Here a file's name says what it is for.
+    It is NUMBA_CACHE_DIR, else the package's `__pycache__`, else the user's cache folder.
+    """
+    own = os.environ.get("NUMBA_CACHE_DIR")
+    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    users = Path(home) if home else Path("~/.cache").expanduser()
+    package = Path(__file__).parents[1] / "__pycache__"
+    for path in [Path(own)] if own else [package, users / "pellucid"]:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(path, os.W_OK | os.X_OK):
+            return path
+    _log.warning(
+        "there is no folder to cache the compiled kernels in, so they are compiled again at every "
+        "start; set NUMBA_CACHE_DIR to a folder that can be written"
+    )
+    return None
+
+
+class Entry(NamedTuple):
+    """A kernel in the cache: a file for each name and processor, behind a digest of all of it.
+
+    The digest is also of the kernel's code and of LLVM's version: machine code with a wrong bit
+    would be run.
     """
 
-    def save(self, key: Any, data: Any) -> None:
-        content = self._dump(data)
-        with self._open_for_write(self._path(key)) as file:
-            file.write(self._digest(content) + content)
+    name: str
+    digest: str
 
-    def load(self, key: Any) -> Any:
-        """Return what was saved; None where there is no sound file of this code and this Numba."""
+    def load(self) -> tuple[list[str], bytes] | None:
+        """Return what was saved; None where there is no sound file of this code."""
+        path = self._path()
         try:
-            saved = self._path(key).read_bytes()
+            saved = b"" if path is None else path.read_bytes()
         except OSError:
             return None
-        digest, content = saved[:_DIGEST], saved[_DIGEST:]
-        return pickle.loads(content) if digest == self._digest(content) else None
+        content = saved[_BYTES:]
+        if saved[:_BYTES] != self._sum(content):
+            return None
+        calls, _, code = content.partition(b"\n")
+        return calls.decode().split(), code
 
-    def _path(self, key: Any) -> Path:
-        number = hashlib.blake2b(repr(key).encode(), digest_size=8).hexdigest()
-        return Path(self._data_path(self._data_name(int(number, 16))))
+    def save(self, calls: list[str], code: bytes) -> None:
+        """Keep machine code and the names of what it calls; a reader finds all of it or none."""
+        path = self._path()
+        if path is None:
+            return
+        content = " ".join(calls).encode() + b"\n" + code
+        own = path.with_suffix(f".{os.getpid()}")
+        try:
+            own.write_bytes(self._sum(content) + content)
+            own.replace(path)
+        except OSError as error:
+            _log.debug("%s: a kernel cannot be kept: %s", path, error)
 
-    def _digest(self, content: bytes) -> bytes:
-        made_by = f"{self._version} {self._source_stamp}".encode()
-        return hashlib.blake2b(made_by + content, digest_size=_DIGEST).digest()
+    def _path(self) -> Path | None:
+        where = folder()
+        number = hashlib.blake2b(repr((self.name, TARGET[1:])).encode(), digest_size=8).hexdigest()
+        return where and where / f"{'.'.join(self.name.split('.')[2:]) or self.name}.{number}.o"
 
-
-class Uncached(NullCache):
-    """No cache: a kernel is compiled at every start, from prepared text where there is one."""
-
-    def __init__(self, f: Callable[..., Any], digest: str) -> None:
-        self._key = full_name(f), digest
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        return prepared.load(*self._key, target_context)
-
-
-class KernelCache(FunctionCache):
-    """Numba's cache of one function; `missing` is called where it does not have a signature.
-
-    `digest` is that of its code. Raises `RuntimeError` where Numba finds no folder that can be
-    written.
-    """
-
-    def __init__(self, f: Callable[..., Any], digest: str, missing: Callable[[], None]) -> None:
-        super().__init__(f)
-        python = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
-        name = f"{f.__module__.rpartition('.')[2]}.{f.__qualname__}.{python}"
-        self._cache_file = _Files(self._cache_path, name.replace("<", "").replace(">", ""), digest)
-        self._key, self._missing = (full_name(f), digest), missing
-
-    def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        """The signature and the processor; the code is in the stamp."""
-        return sig, codegen.magic_tuple()
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        found = super().load_overload(sig, target_context)
-        if found is None:
-            self._missing()
-            found = prepared.load(*self._key, target_context)
-            if found is not None:
-                self.save_overload(sig, found)
-        return found
-
-
-def full_name(f: Callable[..., Any]) -> str:
-    """Return the module and name of a kernel's function; every kernel has its own."""
-    return f"{f.__module__}.{f.__qualname__}"
+    def _sum(self, content: bytes) -> bytes:
+        made_of = f"{self.digest} {TARGET[0]}\n".encode()
+        return hashlib.blake2b(made_of + content, digest_size=_BYTES).digest()
 
 
 def code_digest(modules: frozenset[str]) -> str:
@@ -124,7 +119,15 @@ def _read(name: str) -> tuple[str, tuple[str, ...]]:
     tree = ast.parse(inspect.getsource(sys.modules[name]))
     imported = tuple(sorted(set(_imports(tree.body))))
     _strip_docstrings(tree)
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported
+    return hashlib.sha256(repr(_outline(tree)).encode()).hexdigest(), imported
+
+
+def _outline(node: Any) -> Any:
+    """Return a tree of code as lists, alike in every version of Python: without empty fields."""
+    if isinstance(node, ast.AST):
+        fields = [(name, _outline(value)) for name, value in ast.iter_fields(node)]
+        return type(node).__name__, [field for field in fields if field[1] not in (None, [])]
+    return [_outline(one) for one in node] if isinstance(node, list) else node
 
 
 def _imports(body: list[ast.stmt]) -> Iterator[str]:

@@ -1,127 +1,221 @@
 """How a kernel is compiled: for this processor, once, before its first call.
 
 Every kernel states its signature, so nothing is compiled that is not used and a wrong dtype is an
-error instead of another compilation. The machine code is cached next to the source file, or where
-Numba finds a folder that it can write; where there is none, it is compiled again at every start.
+error instead of another compilation. Numba makes text in LLVM's language of it (`numba_text`),
+which comes with the package for the kernels of the recipes (`prepared`); LLVM makes machine code of
+the text (`machine_code`), which is kept (`cache`).
 """
 
 from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable
-from functools import cache
-from typing import Any
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from ctypes import addressof
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 
-from numba import njit
+if TYPE_CHECKING:
+    from pellucid.kernels.backend.machine_code import Types
 
-from pellucid.kernels.backend import precompile
-from pellucid.kernels.backend.cache import KernelCache, Uncached, code_digest
-from pellucid.kernels.backend.compiling import compiling
-from pellucid.kernels.backend.inner_code import InnerCompiler, KernelCompiler, call_by_symbol
+compiling = threading.RLock()
+"""Held while kernels are imported or compiled; Numba compiles in one thread at a time anyway.
+
+A fork waits for it. A child has only the thread that forked: a lock that another thread held in
+that moment, ours, Numba's or that of a module being imported, would stay locked in it for ever.
+"""
 
 _log = logging.getLogger(__name__)
+_held: list[Any] = []
+
+
+def _before_fork() -> None:
+    compiling.acquire()
+    numba = sys.modules.get("numba.core.compiler_lock")
+    # after ours, as everywhere; a program may compile functions of its own
+    theirs = getattr(numba, "global_compiler_lock", None)
+    if theirs is not None:
+        theirs.acquire()
+    _held.append(theirs)
+
+
+def _after_fork() -> None:
+    theirs = _held.pop()
+    if theirs is not None:
+        theirs.release()
+    compiling.release()
+
+
+# The hooks before a fork run last registered first. logging's takes its lock, which an import that
+# we wait for may need: ours must come before it, and so be registered after it, at its import.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )
 
 FAST = frozenset({"nsz", "arcp", "contract", "afn", "reassoc"})
 """What may be done to sums, so that they vectorise. inf and NaN keep their meaning."""
 EXACT = frozenset({"contract"})
 """Operations stay in the order written; a product may be fused into the sum that takes it."""
 
+named: dict[str, Code] = {}
+"""The functions that kernels call by their names."""
+
 
 @cache
-def _announce() -> None:
+def announce() -> None:
+    """Say once that kernels are compiled."""
     _log.info("compiling the kernels for this processor; this happens once and takes some seconds")
 
 
-@cache
-def _warn_uncached() -> None:
-    _log.warning(
-        "Numba has no folder to cache the compiled kernels in, so they are compiled again at every "
-        "start; set NUMBA_CACHE_DIR to a folder that can be written"
-    )
+class Code:
+    """The machine code of a function for one signature, made or read when it is first needed.
 
-
-class Kernel:
-    """A function of arrays and numbers for one signature; it runs without the GIL.
-
-    It is compiled, or loaded from the cache, when it is first called. `signature` is Numba's, as a
-    string or an object.
+    `signature` is Numba's, as a string or an object.
     """
 
-    def __init__(self, f: Callable[..., Any], signature: Any) -> None:
-        self._f, self._signature = f, signature
-        self._compiled: Any = None
+    def __init__(self, f: Callable[..., Any], signature: Any, flags: frozenset[str] = FAST) -> None:
+        self.function, self._signature, self._flags = f, signature, flags
+        self._address: int | None = None
 
     @property
     def name(self) -> str:
-        """The file and the function, as `precompile` names a kernel."""
-        return f"{self._f.__module__.rpartition('.')[2]}.{self._f.__qualname__}"
-
-    def __call__(self, *args: Any) -> Any:
-        if self._compiled is None:
-            self.compile()
-        return self._compiled(*args)
-
-    def compile(self) -> None:
-        """Compile it, or load it from the cache, if that has not been done."""
-        with compiling:
-            self._compiled = self._compiled or self._compile()
+        """The module and name of the function; every kernel has its own."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
 
     def body(self) -> Callable[..., Any]:
         """Return what is compiled."""
-        return self._f
+        return self.function
 
-    def _compile(self) -> Any:
-        dispatcher = njit(**_options(FAST))(self.body())
-        return _compiled(dispatcher, self._f, self._signature, self._missing)
+    def load(self) -> int:
+        """Return the address of its machine code, compiled now if it is not in the cache."""
+        with compiling:
+            if self._address is None:
+                self._address = self._load()
+            return self._address
 
-    def _missing(self) -> None:
-        _announce()
-        precompile.begin(self.name)
+    def _load(self) -> int:
+        from pellucid.kernels.backend import cache, machine_code
+
+        entry = cache.Entry(self.name, cache.code_digest(modules_of(self.function)))
+        saved = entry.load()
+        if saved is None:
+            announce()
+            saved = self._compile(entry.digest)
+            entry.save(*saved)
+        calls, code = saved
+        for callee in calls:
+            named[callee].load()
+        return machine_code.load(self._symbol(), code)
+
+    def _compile(self, digest: str) -> tuple[list[str], bytes]:
+        """Return the names of the functions of ours that it calls, and its machine code."""
+        from pellucid.kernels.backend import machine_code, prepared
+
+        module = machine_code.parsed(prepared.text(self.name, digest) or self.text())
+        calls = [f.name for f in module.functions if f.is_declaration and f.name in named]
+        return calls, machine_code.compiled(module, self._entry(module))
+
+    def text(self) -> str:
+        """Return the function in LLVM's language, made of its source and optimised."""
+        from pellucid.kernels.backend import machine_code, numba_text
+
+        # Numba makes many objects that live on; looking through them for garbage takes a tenth.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            text = numba_text.text(self.body(), self._signature, self._flags, self.name)
+            return machine_code.optimized(text)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _symbol(self) -> str:
+        return self.name
+
+    def _entry(self, _module: Any) -> str:
+        """Return the function that Python calls, in LLVM's language: none."""
+        return ""
 
 
-def _options(flags: frozenset[str]) -> dict[str, Any]:
-    return {
-        "nogil": True,
-        "fastmath": set(flags),
-        "error_model": "numpy",
-        "no_cfunc_wrapper": True,  # nobody calls them from C, and it would be compiled too
-        "pipeline_class": KernelCompiler,
-    }
+class Kernel(Code):
+    """A function of arrays and numbers that Python calls; it runs without the GIL.
 
-
-def _compiled(
-    dispatcher: Any, f: Callable[..., Any], signature: Any, missing: Callable[[], None]
-) -> Any:
-    """Compile for one signature, or load it from the cache, where it has f's name.
-
-    `missing` is called before it is compiled for the cache.
+    It is compiled, or loaded from the cache, when it is first called. A call raises `TypeError` for
+    an array of another type than the signature's, and `MemoryError` when there is no memory.
     """
-    try:
-        digest = code_digest(_modules(f))
-        dispatcher._cache = KernelCache(f, digest, missing)
-    except OSError:  # no source
-        _warn_uncached()
-    except RuntimeError:  # no locator of Numba's has a place for it
-        _warn_uncached()
-        dispatcher._cache = Uncached(f, digest)
-    # Numba makes many objects that live on; looking through them for garbage takes a tenth.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        dispatcher.compile(signature)
-    finally:
-        if collecting:
-            gc.enable()
-    dispatcher.disable_compile()
-    return dispatcher
+
+    def __init__(self, f: Callable[..., Any], signature: Any) -> None:
+        super().__init__(f, signature)
+        self._function: Callable[..., int] | None = None
+        self._plain = False
+        """Whether it takes no records and returns nothing, as most do."""
+
+    def __call__(self, *args: Any) -> Any:
+        function = self._function or self.compile()
+        place = None
+        if not self._plain:
+            place = self._types.place()
+            args = (*_parts(args), *([] if place is None else [addressof(place)]))
+        status = function(*args)
+        if status:
+            self._again(status, args)
+        return None if place is None else place.value
+
+    def compile(self) -> Callable[..., int]:
+        """Return what calls it, compiled or loaded from the cache if that has not been done."""
+        with compiling:
+            if self._function is None:
+                self._plain = self._types.result is None and not self._types.records
+                self._function = self._types.function(self.load())
+            return self._function
+
+    @cached_property
+    def _types(self) -> Types:
+        from pellucid.kernels.backend import numba_text
+
+        return numba_text.types_of(self._signature)
+
+    def _symbol(self) -> str:
+        return f"{self.name}.entry"
+
+    def _entry(self, module: Any) -> str:
+        from pellucid.kernels.backend import machine_code
+
+        return machine_code.entry(module, self.name, self._types)
+
+    def _again(self, status: int, args: tuple[Any, ...]) -> None:
+        """Call it with NumPy's own arrays in the place of a subclass's, or raise an error."""
+        from pellucid.kernels.backend import machine_code
+
+        own = machine_code.own_arrays(args)
+        if status == machine_code.REFUSED and own is not None:
+            status = self.compile()(*own)
+        if status == machine_code.REFUSED:
+            raise TypeError(f"{self.name}: {self._types.wrong(args)}")
+        if status:
+            raise MemoryError("a kernel ran out of memory")
 
 
-def _modules(f: Callable[..., Any]) -> frozenset[str]:
+def _parts(values: Iterable[Any]) -> list[Any]:
+    """Return arrays and numbers, records taken apart."""
+    parts = []
+    for value in values:
+        if isinstance(value, tuple):
+            parts += _parts(value)
+        else:
+            parts.append(value)
+    return parts
+
+
+def modules_of(f: Callable[..., Any]) -> frozenset[str]:
     """Return the modules of a function, of those that its closure holds, and so on."""
     f = getattr(f, "py_func", f)
-    inside = [cell.cell_contents for cell in f.__closure__ or ()]
-    return frozenset({f.__module__}).union(*(_modules(g) for g in inside if callable(g)))
+    inside = [cell.cell_contents for cell in getattr(f, "__closure__", None) or ()]
+    return frozenset({f.__module__}).union(*(modules_of(g) for g in inside if callable(g)))
 
 
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
@@ -139,29 +233,14 @@ def inner(
     like a kernel, and never inlined. A long function that LLVM would rather call than inline keeps
     a loop from vectorising: `always_inline` it.
     """
-    options = _options(flags) | {"forceinline": always_inline}
+    from pellucid.kernels.backend import numba_text
+
     if signature is None:
-        inlined: Callable[[Callable[..., Any]], Any] = njit(
-            **options | {"pipeline_class": InnerCompiler}
-        )
-        return inlined
-    options["no_cpython_wrapper"] = True
-    return lambda f: _when_called(njit(**options)(f), f, signature)
+        return lambda f: numba_text.inner(f, flags, always_inline)
 
+    def by_name(f: Callable[..., Any]) -> Any:
+        code = Code(f, signature, flags)
+        named[code.name] = code
+        return numba_text.by_name(f, code.name, signature)
 
-def _when_called(dispatcher: Any, f: Callable[..., Any], signature: Any) -> Any:
-    """Compile a function for its one signature when a kernel that calls it is typed or loaded."""
-    resolve = dispatcher.get_call_template
-
-    def load() -> None:
-        if not dispatcher.overloads:
-            _compiled(dispatcher, f, signature, _announce)
-            (compiled,) = dispatcher.overloads.values()
-            call_by_symbol(f, compiled)
-
-    def get_call_template(args: Any, kws: Any) -> Any:
-        load()
-        return resolve(args, kws)
-
-    dispatcher.get_call_template, dispatcher.load = get_call_template, load
-    return dispatcher
+    return by_name

@@ -1,27 +1,22 @@
 """Kernels that come with the package in LLVM's language.
 
 Most of compiling a kernel is Numba's work in Python, and its outcome, text in LLVM's language, does
-not depend on the processor: only on the code, on the versions of Numba, llvmlite and Python, on the
-system, on the width of our vectors and, for int8, on the instructions that multiply. For one system
-that text is in the package, written by `scripts/prepare_kernels.py`. What is left to do is LLVM's:
-optimise it for this processor and write machine code. The text is that of the moment after Numba
-has put a kernel and its inner functions together and before it optimises them, so the machine code
-is what compiling the source gives.
+not depend on the processor: only on the code, on the system, on the width of our vectors and, for
+int8, on the instructions that multiply. It names no object of Python, so it serves every version.
+For one system that text is in the package, written by `scripts/prepare_kernels.py`: compressed
+JSON. The text is optimised, on a processor with vectors as wide, and LLVM writes machine code of it
+for the processor that it runs on.
 """
 
 from __future__ import annotations
 
+import json
 import lzma
-import pickle
-import platform
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import llvmlite
 import llvmlite.binding as llvm
-import numba
-from numba.core.compiler import CompileResult, compile_result
 
 from pellucid.kernels.backend.simd import LANES, PAIRS, VNNI
 
@@ -29,18 +24,9 @@ FOLDER = Path(__file__).parents[1] / "prepared"
 _INT8 = "vnni" if VNNI else "pairs" if PAIRS else "neither"
 
 
-class Entry(NamedTuple):
-    """A kernel: the digest of its code, its text, and what Numba has to know of it."""
-
-    digest: str
-    text: str
-    described: bytes
-
-
 def path() -> Path:
-    """Return the file for this Python, system and width of vectors, which need not exist."""
-    python = "".join(platform.python_version_tuple()[:2])
-    return FOLDER / f"{llvm.get_process_triple()}-{LANES}-py{python}.xz"
+    """Return the file for this system and width of vectors, which need not exist."""
+    return FOLDER / f"{llvm.get_process_triple()}-{LANES}.json.xz"
 
 
 def key(name: str) -> str:
@@ -48,53 +34,27 @@ def key(name: str) -> str:
     return f"{name} with {_INT8}" if "int8" in name else name
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that the entries of a file depend on."""
-    return {"llvmlite": llvmlite.__version__, "numba": numba.__version__}
-
-
-def write(entries: dict[str, Entry]) -> None:
-    """Write the file for this Python, system and width of vectors."""
-    content = {"versions": versions(), "entries": {k: tuple(v) for k, v in entries.items()}}
+def write(entries: dict[str, tuple[str, str]]) -> None:
+    """Write the file for this system and width of vectors: digests of code, and texts."""
+    content = {"llvmlite": llvmlite.__version__, "kernels": entries}
     path().parent.mkdir(exist_ok=True)
-    path().write_bytes(lzma.compress(pickle.dumps(content), preset=9 | lzma.PRESET_EXTREME))
+    data = json.dumps(content, indent=0).encode()
+    path().write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
 
 
 @cache
-def entries() -> dict[str, Entry]:
-    """Return the kernels of the file, none where there is no sound file for these versions."""
+def entries() -> dict[str, tuple[str, str]]:
+    """Return the kernels of the file, none where there is no sound file for this llvmlite."""
     try:
-        content = pickle.loads(lzma.decompress(path().read_bytes()))
-    except (OSError, EOFError, lzma.LZMAError, pickle.UnpicklingError):
+        content = json.loads(lzma.decompress(path().read_bytes()))
+    except (OSError, EOFError, lzma.LZMAError, ValueError):
         return {}
-    if content["versions"] != versions():
+    if content["llvmlite"] != llvmlite.__version__:
         return {}
-    return {name: Entry(*entry) for name, entry in content["entries"].items()}
+    return {name: (digest, text) for name, (digest, text) in content["kernels"].items()}
 
 
-def describe(compiled: CompileResult) -> bytes:
-    """Return what Numba has to know of a kernel, besides its text."""
-    _, fndesc, environment, signature, _, _, _, reload_init, environments = compiled._reduce()
-    return pickle.dumps((fndesc, environment, signature, reload_init, environments))
-
-
-def load(name: str, digest: str, context: Any) -> Any:
-    """Return Numba's record of a kernel, compiled from its text; None if there is no such text."""
-    entry = entries().get(key(name))
-    if entry is None or entry.digest != digest:
-        return None
-    fndesc, environment, signature, reload_init, environments = pickle.loads(entry.described)
-    for load_callee in reload_init:
-        load_callee()
-    library = context.codegen().create_library(name)
-    library.enable_object_caching()
-    library._final_module = llvm.parse_assembly(entry.text)
-    library.finalize()
-    function = context.get_executable(library, fndesc, environment)
-    for one in environments:
-        library.codegen.set_env(one.env_name, one)
-    return compile_result(
-        typing_context=context.typing_context, target_context=context, library=library,
-        environment=environment, entry_point=function, fndesc=fndesc, signature=signature,
-        objectmode=False, lifted=(), reload_init=reload_init, referenced_envs=environments,
-    )  # fmt: skip
+def text(name: str, digest: str) -> str | None:
+    """Return a kernel in LLVM's language; None if there is none of this code."""
+    found = entries().get(key(name))
+    return found[1] if found is not None and found[0] == digest else None

@@ -15,15 +15,14 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.registry import cpu_target
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np.arrayobj import make_array
 
-# What code is compiled for. LLVM keeps its own vectors at 256 bits on Intel's processors; ours,
-# whose width is explicit, it keeps.
-_triple, _processor, _features = cpu_target.target_context.codegen().magic_tuple()
-FEATURES = frozenset(_features.split(","))
+from pellucid.kernels.backend.machine_code import FEATURES
+
+# LLVM keeps its own vectors at 256 bits on Intel's processors; ours, whose width is explicit, it
+# keeps.
 LANES = 16 if "+avx512f" in FEATURES else 8
 VNNI = ("+avx512vnni" if LANES == 16 else "+avxvnni") in FEATURES
 PAIRS = not VNNI and ("+avx512bw" if LANES == 16 else "+avx2") in FEATURES

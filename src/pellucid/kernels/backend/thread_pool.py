@@ -267,13 +267,13 @@ def _wait_for_workers(pool):
     _set(pool, WAITING, 0)
 
 
-@inner()
-def run_tasks(pool, tasks, job):
+@inner(signature="void(i8,i8,i8,i8)")
+def run_tasks(pool, tasks, code, data):
     """Run every task of a job (see `this_call`), with the help of the workers that wait at `pool`.
 
     `pool` is the address of its fields; 0: none. Raises `MemoryError` if a task ran out of memory.
+    It is compiled once, for all kernels.
     """
-    code, data = job
     failed = 0
     if tasks > 1 and pool != 0 and _take(pool, BUSY):
         _set(pool, CODE, code)

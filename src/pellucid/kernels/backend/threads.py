@@ -110,23 +110,24 @@ class ParallelKernel(Kernel):
         self.stages = stages
 
     def __call__(self, *arguments: Any) -> None:
-        super().__call__(
-            pool() if arguments[self.stages - 1] > self.stages else 0, _ALL, *arguments
-        )
+        """Run every task: arguments are the ends of the stages and what follows them."""
+        stages = self.stages
+        super().__call__(pool() if arguments[stages - 1] > stages else 0, _ALL, *arguments)
 
     def body(self) -> Callable[..., Any]:
         """Return what is compiled: f, inside a function that distributes its own tasks."""
-        _, *names = inspect.signature(self._f).parameters
+        _, *names = inspect.signature(self.function).parameters
         arguments = ", ".join(names)
         scope: dict[str, Any] = {
-            "f": njit(inline="always")(self._f),
+            "f": njit(inline="always")(self.function),
             "run_tasks": run_tasks,
             "this_call": this_call,
-            "__name__": self._f.__module__,
+            "__name__": self.function.__module__,
         }
         ends = ["0", *names[: self.stages]]
         run_stages = "".join(
-            f"        run_tasks(pool, {end} - {first}, this_call({first}))\n"
+            f"        code, data = this_call({first})\n"
+            f"        run_tasks(pool, {end} - {first}, code, data)\n"
             for first, end in pairwise(ends)
         )
         exec(

@@ -130,7 +130,7 @@ def shares(step: Callable[[], float]) -> dict[str, float]:
         result = plain(self, *args)
         seconds = time.perf_counter() - began
         if threading.get_ident() == caller:  # helping threads wait inside their own kernel call
-            spent[KINDS.get(self._f.__module__.rsplit(".", 1)[-1], "elementwise")] += seconds
+            spent[KINDS.get(self.function.__module__.rsplit(".", 1)[-1], "elementwise")] += seconds
         return result
 
     Kernel.__call__ = measured  # type: ignore[method-assign]
