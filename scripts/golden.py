@@ -124,8 +124,8 @@ class Recorder:
         if how == "int8":
             folder = self.fresh("int8")
             self.call("quantize", model, folder, "--weights", "int8")
-        arguments = ("generate", folder, "--json", *options.split())
-        printed = self.call(*arguments, lines=lines, kernels=how != "off")
+        given = ["--json", *options.split()]
+        printed = self.call("generate", folder, *given, lines=lines, kernels=how != "off")
         within = {"on": NEAR, "off": 0.0, "int8": NEAR_INT8}[how]
         return Item(*flat(list(map(json.loads, printed.splitlines()))), within, weights(model))
 
