@@ -10,9 +10,9 @@
 
 import numpy as np
 
+from lesson import Lesson, stored_runs
 from pellucid import nn, ops
 from pellucid.apps.teach import pictures
-from pellucid.apps.teach.lesson import Lesson, stored_runs
 from pellucid.apps.view import attention
 
 lesson = Lesson(__doc__, "ko")

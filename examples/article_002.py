@@ -9,8 +9,8 @@
 
 import numpy as np
 
+from lesson import Lesson
 from pellucid import nn
-from pellucid.apps.teach.lesson import Lesson
 
 lesson = Lesson(__doc__)
 draws = np.random.default_rng(0)

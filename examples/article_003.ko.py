@@ -10,8 +10,8 @@
 
 import numpy as np
 
+from lesson import Lesson, final_loss, stored_runs
 from pellucid import ops
-from pellucid.apps.teach.lesson import Lesson, final_loss, stored_runs
 from pellucid.apps.view import attention
 
 lesson = Lesson(__doc__, "ko")

@@ -10,8 +10,8 @@
 
 import numpy as np
 
+from lesson import Lesson, final_loss
 from pellucid import nn, ops
-from pellucid.apps.teach.lesson import Lesson, final_loss
 
 lesson = Lesson(__doc__)
 draws = np.random.default_rng(0)

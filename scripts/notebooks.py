@@ -14,13 +14,14 @@ from typing import Any
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 INSTALL = """\
-# {}  %pip install './pellucid[demo,lab]'
+# {}
+#   %pip install '..[demo,lab]'
 import pellucid
 
 print("Pellucid", pellucid.__version__)"""
 INSTALLED = {
-    "en": "Installed? If not: clone the repository, then run",
-    "ko": "설치되어 있지 않다면 저장소를 복제한 다음 실행하세요:",
+    "en": "Not installed? Clone the repository, open its examples folder in Jupyter, then run:",
+    "ko": "설치되어 있지 않다면 저장소를 복제하고, Jupyter에서 examples 폴더를 연 다음 실행하세요:",
 }
 
 

@@ -64,8 +64,6 @@ COLUMNS: dict[str, dict[str, str]] = {
     "nats": {"en": "training loss, nats per answer", "ko": "학습 손실(답변당 nat)"},
     "machine": {"en": "measured on", "ko": "측정 환경"},
 }
-RENAMED = {"seed-003, sqrt_d_k": "article-003, sqrt_d_k"}
-"""Recipes and studies of the results file that have another name today."""
 KOREAN = {
     "641 pairs, answers never seen": "본 적 없는 답변 641쌍",
     "AMD EPYC (AVX-512), two cores": "AMD EPYC(AVX-512), 코어 둘",
@@ -430,7 +428,6 @@ def cell(name: str, value: Any, language: str) -> str:
     """Write one value; a value that was not measured stays empty."""
     if value is None:
         return ""
-    value = RENAMED.get(value, value)
     if language == "ko" and isinstance(value, str) and " " in value and name != "recipe":
         value = KOREAN[value]
     return FORMATS.get(name, "{}").format(100 * value if name in PERCENT else value)

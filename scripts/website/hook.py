@@ -19,7 +19,7 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from pellucid.apps.teach.topics import TOPICS
+from pellucid.apps.teach.topic import TOPICS
 
 GENERATED = pages.generated()
 SHOWN = {

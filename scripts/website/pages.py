@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import itertools
 import os
 import re
 import tomllib
@@ -23,8 +24,7 @@ import numpy as np
 from formulas import clauses, mathml
 
 from pellucid.apps.cli import language as language_of_the_command_line
-from pellucid.apps.teach.topic import Edge, Step, Topic
-from pellucid.apps.teach.topics import TOPICS
+from pellucid.apps.teach.topic import TOPIC_LINK, TOPICS, Block, measured, quoted, read, value
 from pellucid.data.corpora import CORPORA
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
@@ -51,20 +51,11 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "topic": ("topic", "주제"),
     "about": ("what it is", "설명"),
-    "source": ("Source", "출처"),
-    "articles": ("Articles", "글"),
-    "forward": ("Forward", "순전파"),
-    "backward": ("Backward", "역전파"),
-    "why": ("Properties", "성질"),
-    "edges": ("Edge cases", "경계 사례"),
-    "checks": ("Checked when this page was built", "이 페이지를 만들 때 검증한 값"),
     "check": ("check", "검증"),
     "error": ("result", "결과"),
     "limit": ("limit", "허용"),
     "run": ("Run it yourself", "직접 실행하기"),
-    "related": ("See also", "함께 보기"),
     "line": ("line", "줄"),
-    "picture": ("Picture", "그림"),
     "recipes": ("Recipes", "레시피"),
     "recipes_about": (
         "A recipe is a TOML file: data, tokenizer, model, training, search and evaluation. "
@@ -141,15 +132,6 @@ WORDS: dict[str, tuple[str, str]] = {
     "both": ("weight and bias", "weight와 bias"),
 }
 
-PICTURES = {
-    "softmax": "softmax",
-    "scaling": "variance",
-    "gelu": "activations",
-    "relu": "activations",
-    "positions": "positions",
-}
-"""The picture of `pellucid plot` that belongs to a topic."""
-
 
 def word(name: str, language: Language) -> str:
     """Return a heading in one language."""
@@ -174,8 +156,8 @@ def generated() -> dict[str, Write]:
     for language in LANGUAGES:
         suffix = "" if language == "en" else f".{language}"
         pages[f"explain/index{suffix}.md"] = partial(topics, language)
-        for name, topic in TOPICS.items():
-            pages[f"explain/{name}{suffix}.md"] = partial(explained, name, topic, language)
+        for name in TOPICS:
+            pages[f"explain/{name}{suffix}.md"] = partial(explained, name, language)
         for make in (recipes, settings, parts):
             pages[f"{make.__name__}{suffix}.md"] = partial(make, language)
     for module in API:
@@ -192,51 +174,78 @@ def generated() -> dict[str, Write]:
 def topics(language: Language) -> str:
     """Return the list of the topics."""
     rows = [
-        (f"[{topic.title.to(language)}]({name}.md)", escaped(topic.summary.to(language)))
-        for name, topic in TOPICS.items()
+        (f"[{title.text}]({name}.md)", escaped(about.text))
+        for name in TOPICS
+        for title, about in [read(name, language)[:2]]
     ]
     head = f"# {word('topics', language)}\n\n{word('topics_about', language)}\n"
     return head + "\n" + table([word("topic", language), word("about", language)], rows)
 
 
-def explained(name: str, topic: Topic, language: Language) -> str:
+def explained(name: str, language: Language) -> str:
     """Return the page of one topic; its checks run here, and a failing one stops the build."""
-    say = partial(word, language=language)
-    here = f"explain/{name}.md"
-    lines = [
-        f"# {topic.title.to(language)}",
-        escaped(topic.summary.to(language)),
-        *(formula(equation) for equation in topic.equations),
-        f"{say('source')}: {escaped(topic.source)}. {say('articles')}: "
-        + ", ".join(f"[{number}](../articles/map.md)" for number in topic.articles)
-        + ".",
-    ]
-    for head, steps in (("forward", topic.forward), ("backward", topic.backward)):
-        if steps:
-            title = head if any(step.code for step in steps) else "why"
-            lines.append(f"## {say(title)}")
-            for number, step in enumerate(steps, start=1):
-                lines += _step(number, step, here, language)
-    if name in PICTURES:
-        command = f"pellucid plot {PICTURES[name]}"
-        suffix = "" if language == "en" else f".{language}"
-        picture = f"../articles/{PICTURES[name]}{suffix}.png"
-        lines += [f"## {say('picture')}", f"![{command}]({picture})", f"`{command}`"]
-    lines += [f"## {say('edges')}", *(_edge(edge, language) for edge in topic.edges)]
-    rows = []
-    for check in topic.checks:
-        error = check.error()
-        if not error <= check.limit:
-            raise ValueError(f"topic {name}: {check.text.en}: {error:.1e} is over {check.limit}")
-        text = escaped(check.text.to(language))
-        rows.append((text, f"{error:.1e}", f"{check.limit:.0e}"))
-    heads = [say("check"), say("error"), say("limit")]
-    lines += [f"## {say('checks')}", table(heads, rows)]
-    lines += [f"{say('run')}: `pellucid explain {name} --lang {language}`"]
-    if topic.related:
-        also = (f"[{TOPICS[other].title.to(language)}]({other}.md)" for other in topic.related)
-        lines.append(f"{say('related')}: {', '.join(also)}")
+    lines: list[str] = []
+    for checks, group in itertools.groupby(
+        read(name, language), lambda block: block.kind in ("check", "gradients")
+    ):
+        if checks:
+            heads = [word(head, language) for head in ("check", "error", "limit")]
+            lines.append(table(heads, [_check(name, block) for block in group]))
+            continue
+        for block in group:
+            lines += _block(block, f"explain/{name}.md", language)
+    lines.append(f"{word('run', language)}: `pellucid explain {name} --lang {language}`")
     return "\n\n".join(lines) + "\n"
+
+
+def _check(name: str, block: Block) -> tuple[str, str, str]:
+    """Return a row of a topic's table of checks."""
+    error, limit = measured(block)
+    if not error <= limit:
+        raise ValueError(f"topic {name}: {block.text}: {error:.1e} is over {limit}")
+    return escaped(block.text), f"{error:.1e}", f"{limit:.0e}"
+
+
+def _block(block: Block, here: str, language: Language) -> Iterator[str]:
+    """Yield what a block of a topic is on the site."""
+    match block.kind:
+        case "title":
+            yield f"# {block.text}"
+        case "section":
+            yield f"## {block.text}"
+        case "step":
+            yield f'<p class="step">{block.step}</p>\n'
+            yield formula(block.text)
+        case "formula":
+            yield from map(formula, block.text.split("\n"))
+        case "code":
+            yield from _quoted(block.of, here, language)
+        case "example":
+            with np.printoptions(linewidth=88):
+                yield f"```pycon\n>>> {block.text}\n{value(block.text)!r}\n```"
+        case "picture":
+            suffix = "" if language == "en" else f".{language}"
+            command = f"pellucid plot {block.of}"
+            yield f"![{command}](../articles/{block.of}{suffix}.png)"
+            yield f"`{command}`"
+        case _:
+            yield _paragraph(block.text)
+
+
+def _paragraph(text: str) -> str:
+    """Return a topic's paragraph with its links, and links from the articles' numbers.
+
+    >>> _paragraph("From q_i to [Softmax](softmax.md); article 003")
+    'From q\\\\_i to [Softmax](softmax.md); [article 003](../articles/map.md)'
+    """
+    parts = TOPIC_LINK.split(text)  # text, title, name, text, …
+    parts[::3] = [ARTICLE.sub(r"[\g<0>](../articles/map.md)", escaped(p)) for p in parts[::3]]
+    for i in range(1, len(parts), 3):
+        parts[i : i + 2] = [f"[{parts[i]}](", f"{parts[i + 1]}.md)"]
+    return "".join(parts)
+
+
+ARTICLE = re.compile(r"(?:article|글) \d{3}")
 
 
 def formula(text: str) -> str:
@@ -245,34 +254,19 @@ def formula(text: str) -> str:
     return f'<div class="formula">{parts}</div>'
 
 
-def _step(number: int, step: Step, here: str, language: Language) -> Iterator[str]:
-    yield f'<p class="step">{number}</p>\n'
-    yield formula(step.formula)
-    yield escaped(step.text.to(language))
-    if step.code is None:
-        return
-    lines = step.code.lines()
-    blocks: list[list[Any]] = []
-    for line in lines:
-        if blocks and line.number == blocks[-1][-1].number + 1 and line.file == blocks[-1][-1].file:
-            blocks[-1].append(line)
-        else:
-            blocks.append([line])
-    for block in blocks:
-        first = block[0]
-        path = f"src/pellucid/{first.file}"
-        target = relative(f"{source_page(path)}#__codelineno-0-{first.number}", here)
-        code = "\n".join(line.text for line in block)
-        where = f"{first.file}, {word('line', language)} {first.number}"
+def _quoted(of: str, here: str, language: Language) -> Iterator[str]:
+    """Yield the lines of code that a topic quotes, those that follow each other together."""
+    for _, group in itertools.groupby(
+        enumerate(quoted(of)), lambda numbered: (numbered[1].file, numbered[1].number - numbered[0])
+    ):
+        lines = [line for _, line in group]
+        file, number = lines[0].file, lines[0].number
+        target = relative(f"{source_page(f'src/pellucid/{file}')}#__codelineno-0-{number}", here)
+        code = "\n".join(line.text for line in lines)
+        where = f"{file}, {word('line', language)} {number}"
         if language == "ko":
-            where = f"{first.file}, {first.number}번째 {word('line', language)}"
+            where = f"{file}, {number}번째 {word('line', language)}"
         yield f"```python\n{code}\n```\n\n[{where}]({target}){{ .where }}"
-
-
-def _edge(edge: Edge, language: Language) -> str:
-    with np.printoptions(linewidth=88):
-        value = repr(edge.value())
-    return f"{escaped(edge.text.to(language))}\n\n```pycon\n>>> {edge.expression}\n{value}\n```"
 
 
 # recipes, settings, parts
@@ -523,10 +517,9 @@ def linked() -> tuple[str, ...]:
         for match in LINK.finditer(page.read_text(encoding="utf-8")):
             if inside := outside(match.group(0), page.relative_to(DOCS).as_posix()):
                 found.add(inside)
-    for topic in TOPICS.values():
-        for step in (*topic.forward, *topic.backward):
-            for line in step.code.lines() if step.code else ():
-                found.add(f"src/pellucid/{line.file}")
+    for block in itertools.chain.from_iterable(read(name, "en") for name in TOPICS):
+        if block.kind == "code":
+            found |= {f"src/pellucid/{line.file}" for line in quoted(block.of)}
     return tuple(sorted(found))
 
 

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from os import PathLike
-from pathlib import Path
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from pellucid import nn, ops
-from pellucid.core.checked import checked
-from pellucid.core.rng import Rng
-from pellucid.core.vjp import pair
-from pellucid.kernels import reference
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from pellucid import nn, ops
+    from pellucid.core.checked import checked
+    from pellucid.core.rng import Rng
+    from pellucid.core.vjp import pair
+    from pellucid.kernels import reference
 
 __version__ = "0.1.0"
 __all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference"]
+
+_HOME = {"Rng": "core.rng", "checked": "core.checked", "pair": "core.vjp", "reference": "kernels"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that one page alone loads little else."""
+    if name in ("nn", "ops"):
+        return import_module(f"pellucid.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'pellucid' has no attribute {name!r}")
+    return getattr(import_module(f"pellucid.{_HOME[name]}"), name)
 
 
 def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
@@ -30,6 +43,8 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
     >>> layer = nn.Linear(3, 2)
     >>> layer.load_state_dict(load("linear.safetensors"))  # doctest: +SKIP
     """
+    from pathlib import Path
+
     if Path(path).suffix == ".safetensors":
         from pellucid.core.weights import read_weights
 

@@ -11,7 +11,7 @@ import pytest
 import pellucid
 from pellucid import nn, ops
 from pellucid.core.checked import ChangedError
-from pellucid.core.vjp import dispatch
+from pellucid.kernels import dispatch
 from pellucid.training.config import OptimizerConfig
 from pellucid.training.optimizers.model import ModelOptimizer
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.apps.teach import lesson
+import lesson
 from pellucid.data.pairs import Splits
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from pellucid.apps.teach import lesson
+import lesson
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples").glob("article_*.py"))

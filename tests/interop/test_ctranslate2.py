@@ -125,7 +125,6 @@ def test_log_probabilities_are_ours(settings: dict[str, Any], tmp_path: Path) ->
         {"norm_type": "rms_norm", "activation_function": "swiglu", "qk_norm": True,
          "num_key_value_heads": 1, "head_dim": 6, "linear_bias": False, **LLAMA_3},
         {"positions": "alibi", "qkv_bias": False},
-        {"parallel_blocks": True, "norm_type": "rms_norm"},
     ],
 )  # fmt: skip
 def test_a_decoder_alone_is_a_generator(settings: dict[str, Any], tmp_path: Path) -> None:

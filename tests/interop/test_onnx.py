@@ -113,7 +113,7 @@ def test_every_step_and_every_answer_is_ours(settings: dict[str, Any], tmp_path:
         assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
 
 
-@pytest.mark.parametrize("settings", [*VARIANTS, {"parallel_blocks": True}, TOGETHER], ids=named)
+@pytest.mark.parametrize("settings", [*VARIANTS, TOGETHER], ids=named)
 def test_a_decoder_alone_reads_texts_of_all_lengths_as_ours(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -144,7 +144,7 @@ def test_a_decoder_alone_is_searched_as_ours(tmp_path: Path) -> None:
     [
         {"norm": "post", "type_vocab_size": 3, "pooler": True},
         {"head": False, "positions": "alibi", "sliding_window": 4, "embedding_norm": False},
-        {"parallel_blocks": True, "norm": "pre", "activation_function": "silu"},
+        {"norm": "pre", "activation_function": "silu"},
         TOGETHER,
         DISTANCES,
     ],

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from pellucid import kernels
-from pellucid.core.vjp import Run, pair_of
+from pellucid import kernels, ops
+from pellucid.core.vjp import Call, Declined, Result, observing, pair_of
 
+Run = Callable[[], Result]
 ULP = float(np.finfo(np.float32).eps)
+FUSED = frozenset(name for name in ops.__all__ if kernels.kernel_of(name))
+"""The ops that have a kernel for NumPy's arrays."""
+
+
+@contextmanager
+def watching() -> Iterator[dict[str, bool]]:
+    """Yield which ops were called, and whether every call of each got a kernel."""
+    taken: dict[str, bool] = {}
+
+    def observe(call: Call, run: Callable[[Call], Result]) -> Result:
+        result = run(call)
+        name = call.op.__name__
+        taken[name] = taken.get(name, True) and call.kernel is not None
+        return result
+
+    with observing(observe):
+        yield taken
 
 
 def planned(f: Callable[..., Any], *args: Any, **options: Any) -> Run:
-    """Plan a call on the kernels; a kernel that declines fails the test."""
-    run = kernels.plan(f, args, options)
-    assert run is not None, f"{f.__name__}: the kernel declined"
-    return run
+    """Run a call on its kernel; a kernel that declines fails the test."""
+    result = kernels.fused(Call(f, args, options))
+    assert not isinstance(result, Declined), f"{f.__name__}: declined: {result.reason}"
+    return lambda: result
 
 
 def declined(f: Callable[..., Any], *args: Any, **options: Any) -> bool:
     """Return whether the kernel leaves this call to the page."""
-    return kernels.plan(f, args, options) is None
+    return isinstance(kernels.fused(Call(f, args, options)), Declined)
 
 
 def page(f: Callable[..., Any], *args: Any, **options: Any) -> Run:

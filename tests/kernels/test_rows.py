@@ -12,8 +12,8 @@ from tests.kernels.compare import compare, declined, page, planned, results
 
 from pellucid import Rng, ops
 from pellucid.core.rng import row_keys
-from pellucid.core.vjp import dispatch, pair
-from pellucid.kernels import add_dropout_norm
+from pellucid.core.vjp import pair
+from pellucid.kernels import add_dropout_norm, dispatch
 from pellucid.ops.activations import ACTIVATIONS, Activation
 from pellucid.ops.rotary import PLAIN, Angles
 

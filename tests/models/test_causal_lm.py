@@ -128,8 +128,8 @@ def test_a_batch_is_its_texts_one_at_a_time(dtype: Any, tolerance: float) -> Non
 
 
 def test_its_heads_are_recorded() -> None:
-    recorder = Recorder()
-    _, backward = shaken().eval().loss(BATCH, recorder=recorder)
+    with Recorder() as recorder:
+        _, backward = shaken().eval().loss(BATCH)
     backward(1.0)
     assert sorted(recorder.maps) == ["decoder.layers.0.self_attn", "decoder.layers.1.self_attn"]
     seen = recorder.maps["decoder.layers.1.self_attn"]

@@ -73,10 +73,11 @@ def test_settings_are_those_of_the_modules(kind: Any, config: Any) -> None:
             assert record.sublayer.dropout == layer.dropout.p
         else:
             name = record.sublayer.out_proj.weight.name.removesuffix(".out_proj.weight")
-            mha = modules[name]
-            assert (record.sublayer.heads, record.sublayer.scale) == (mha.num_heads, mha.scale)
-            assert record.sublayer.head_width == mha.head_dim
-            assert record.sublayer.dropout == mha.dropout
+            own = modules[name].config
+            scale = 1.0 if own.scale == "learned" else own.scale
+            assert (record.sublayer.heads, record.sublayer.scale) == (own.num_heads, scale)
+            assert record.sublayer.head_width == own.head_width
+            assert record.sublayer.dropout == own.dropout
 
 
 @pytest.mark.parametrize("scale", ["sqrt_d_k", "learned"])
@@ -90,13 +91,13 @@ def test_attention_over_its_projections_needs_no_learned_scale(scale: Any) -> No
     weights, biases = zip(*projections(block.sublayer, model.state_dict()), strict=True)
     own = model.decoder.layers[0].self_attn
     copy = nn.MultiheadAttention(
-        own.embed_dim, own.num_heads, scale=block.sublayer.scale, dtype=np.float64
+        own.config.embed_dim, own.config.num_heads, scale=block.sublayer.scale, dtype=np.float64
     )
     state = own.state_dict()
     state.pop("head_scale", None)
     stacked = {"in_proj_weight": np.concatenate(weights), "in_proj_bias": np.concatenate(biases)}
     copy.load_state_dict(state | stacked)
-    x = generator.standard_normal((5, own.embed_dim))
+    x = generator.standard_normal((5, own.config.embed_dim))
     context = nn.Context(cu_seqlens=np.array([0, 5]))
     np.testing.assert_allclose(copy.run(x, context)[0], own.run(x, context)[0], rtol=1e-12)
 

@@ -197,7 +197,8 @@ def test_parameters_do_not_depend_on_what_else_is_built() -> None:
 
 def test_a_recorder_sees_every_attention_and_its_gradient() -> None:
     model, recorder = shaken(BASE).eval(), Recorder()
-    _, backward = model.loss(BATCH, recorder=recorder)
+    with recorder:
+        _, backward = model.loss(BATCH)
     backward(1.0)
     assert sorted(recorder.maps) == [
         "decoder.layers.0.multihead_attn",

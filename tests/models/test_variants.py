@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tests.models.whole_model import check_every_gradient, shake
 
-from pellucid import nn
 from pellucid.core.batch import Batch, Packed
 from pellucid.generation import SearchConfig, compile_model, search
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
@@ -43,12 +42,6 @@ VARIANTS: list[dict[str, Any]] = [
 every_variant = pytest.mark.parametrize(
     "variant", VARIANTS, ids=lambda v: ", ".join(f"{k} {x}" for k, x in v.items())
 )
-one_stack = pytest.mark.parametrize(
-    "variant",
-    [*VARIANTS, {"parallel_blocks": True}],
-    ids=lambda v: ", ".join(f"{k} {x}" for k, x in v.items()),
-)
-CU = np.array([0, 3, 5])
 SIZES: dict[str, Any] = {"d_model": 12, "num_attention_heads": 3, "ffn_dim": 7}
 
 
@@ -81,27 +74,7 @@ def test_packed_equals_one_by_one_and_step_by_step(variant: dict[str, Any]) -> N
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-10)
 
 
-def test_every_gradient_of_parallel_blocks() -> None:
-    config = CausalLMConfig(vocab_size=19, num_hidden_layers=2, parallel_blocks=True, **SIZES)
-    model = CausalLM(replace(config, dropout=0.2), dtype=np.float64)
-    shake(model)
-    describe(model)
-    check_every_gradient(model, BATCH)
-
-
-def test_parallel_blocks_add_what_both_make_of_one_norm() -> None:
-    config = CausalLMConfig(vocab_size=19, num_hidden_layers=1, parallel_blocks=True, **SIZES)
-    layer = CausalLM(config, dtype=np.float64).eval().decoder.layers[0]
-    shake(layer)
-    x, context = np.random.default_rng(1).standard_normal((5, 12)), nn.Context(cu_seqlens=CU)
-    n = layer.norm1(x)
-    sublayers = layer.self_attn.run(n, context)[0], layer.feed_forward()(n, context)[0]
-    np.testing.assert_allclose(
-        layer.run(x, context)[0], x + sublayers[0] + sublayers[1], rtol=1e-12
-    )
-
-
-@one_stack
+@every_variant
 def test_a_causal_lm_reads_a_text_at_once_as_token_by_token(variant: dict[str, Any]) -> None:
     model = CausalLM(replace(CausalLMConfig(vocab_size=19, **SIZES), **variant), dtype=np.float64)
     shake(model)

@@ -107,9 +107,9 @@ MUTANTS = (
     Mutant(
         "cross-attention reads its values from the decoder: the future leaks",
         "nn/attention.py",
-        "            (q, k, v), project_backward = self._project(x, memory.rows)\n",
-        "            (q, k, v), project_backward = self._project(x, memory.rows)\n"
-        "            v = self._project(x)[0][2][: len(v)]\n",
+        "heads_backward = self.heads(context, (x, 0, 1), (memory.rows, 1, 3))\n",
+        "heads_backward = self.heads(context, (x, 0, 1), (memory.rows, 1, 3))\n"
+        "            v = self.heads(context, (x, 0, 3))[0][2][: len(v)]\n",
         "test_masks.py: later_target",
     ),
     Mutant(

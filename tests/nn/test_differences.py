@@ -174,8 +174,8 @@ def mask_dtype_in_torch(torch: Any) -> None:
 @ours("mask gradient")
 def mask_gradient() -> None:
     mha, x, mask = attention(), array(N, L, E), array(L, L)
-    recorder = nn.Recorder()
-    (y, _), backward = mha.forward(x, x, x, attn_mask=mask, recorder=recorder)
+    with nn.Recorder() as recorder:
+        (y, _), backward = mha.forward(x, x, x, attn_mask=mask)
     dy = array(*y.shape)
     backward(dy)
     dscores = recorder.maps[""].dscores

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.compare import planned
 
 import pellucid
-from pellucid import kernels, nn, ops
+from pellucid import nn, ops
 
 
 class Tied(nn.Module):
@@ -81,7 +82,7 @@ def test_a_transposed_array_is_loaded_as_the_kernels_take_it() -> None:
     layer, x = nn.Linear(5, 7, bias=False), np.ones((17, 5), np.float32)
     layer.load_state_dict({"weight": np.arange(35.0).reshape(5, 7).T})
     np.testing.assert_array_equal(layer.weight.data[:, 0], np.arange(7))
-    assert kernels.plan(ops.linear, (x, layer.weight.data), {}) is not None
+    assert planned(ops.linear, x, layer.weight.data)
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
@@ -290,7 +291,7 @@ def test_first_values_depend_on_the_name_alone() -> None:
 def test_a_pickled_module_is_small_and_computes_the_same(module: nn.Module) -> None:
     pickled = pickle.dumps(module)
     weights = sum(value.nbytes for value in module.state_dict().values())
-    assert len(pickled) < weights + 400 * (len(list(module.modules())) + 2)
+    assert len(pickled) < weights + 500 * (len(list(module.modules())) + 2)
     copied = pickle.loads(pickled)
     for name, value in module.state_dict().items():
         np.testing.assert_array_equal(copied.state_dict()[name], value)

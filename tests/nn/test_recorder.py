@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 
-import pellucid.nn.attention
-import pellucid.ops.packed_attention
 from pellucid import Rng, nn, ops
-from pellucid.core.vjp import dispatch
+from pellucid.core.vjp import Call, Result, Run, observing
 
 N, L, S, E, H = 2, 3, 5, 6, 2
-packed_attention = sys.modules["pellucid.ops.packed_attention"]  # the page, not its function
+packed_attention = import_module("pellucid.ops.packed_attention")  # the page, not its function
 NAMES = [
     "encoder.layers.0.self_attn",
     "encoder.layers.1.self_attn",
@@ -36,8 +34,8 @@ def inputs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def recorded(m: nn.Transformer) -> dict[str, nn.AttentionMap]:
     src, tgt, dy = inputs()
-    recorder = nn.Recorder()
-    _, backward = m.forward(src, tgt, tgt_is_causal=True, rng=Rng(3), recorder=recorder)
+    with nn.Recorder() as recorder:
+        _, backward = m.forward(src, tgt, tgt_is_causal=True, rng=Rng(3))
     backward(dy)
     return recorder.maps
 
@@ -81,7 +79,8 @@ def test_gradients_by_moving_the_map_itself(
         for step in (1e-6, -1e-6):
             with monkeypatch.context() as patch:
                 patch.setattr(packed_attention, "attention", moving(name, where, place, step))
-                y, _ = m.forward(src, tgt, tgt_is_causal=True, rng=Rng(3), recorder=nn.Recorder())
+                with nn.Recorder():
+                    y, _ = m.forward(src, tgt, tgt_is_causal=True, rng=Rng(3))
             values.append((y * dy).sum())
         difference = (values[0] - values[1]) / 2e-6
         np.testing.assert_allclose(gradient[place], difference, rtol=1e-5, atol=1e-8)
@@ -122,10 +121,12 @@ def test_packed_rows_record_the_same_maps() -> None:
     cu = np.array([0, S, S + 3])
     rows = np.concatenate([src[0], src[1, :3]])
     packed, padded = nn.Recorder(), nn.Recorder()
-    y, backward = layer.run(rows, nn.Context(cu_seqlens=cu, recorder=packed))
+    with packed:
+        y, backward = layer.run(rows, nn.Context(cu_seqlens=cu))
     backward(np.ones_like(y))
     padding = np.arange(S) >= np.array([[S], [3]])
-    y, backward = layer.forward(src, None, padding, recorder=padded)
+    with padded:
+        y, backward = layer.forward(src, None, padding)
     backward(np.where(padding[..., None], 0.0, np.ones_like(y)))
     one, other = packed.maps["self_attn"], padded.maps["self_attn"]
     for i, length in enumerate((S, 3)):
@@ -135,36 +136,39 @@ def test_packed_rows_record_the_same_maps() -> None:
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-def test_recording_changes_nothing_and_nothing_is_recorded_unasked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Without a recorder every attention goes through `dispatch`; with one, none does."""
-    chosen: list[str] = []
-
-    def spy(f: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        chosen.append(f.__name__)
-        return dispatch(f, *args, **options)
-
-    monkeypatch.setattr(pellucid.nn.attention, "dispatch", spy)
+def test_recording_changes_nothing_and_nothing_is_recorded_unasked() -> None:
     m, (src, tgt, _) = model().eval(), inputs()
     rows, cu = src.reshape(-1, E), np.array([0, S, 2 * S])
     plain = m(src, tgt), m.encoder.run(rows, nn.Context(cu_seqlens=cu))[0]
-    assert chosen.count("packed_attention") == len(NAMES) + 2
-    chosen.clear()
     seen = nn.Recorder()
-    recorded = (
-        m(src, tgt, recorder=seen),
-        m.encoder.run(rows, nn.Context(cu_seqlens=cu, recorder=seen))[0],
-    )
-    assert "packed_attention" not in chosen
+    with seen:
+        recorded = m(src, tgt), m.encoder.run(rows, nn.Context(cu_seqlens=cu))[0]
+    kept = len(seen.maps), len(seen.rows)
+    m(src, tgt)
+    assert (len(seen.maps), len(seen.rows)) == kept
     for a, b in zip(plain, recorded, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_recorder_asks_for_the_reference_op_of_attention_alone() -> None:
+    layer = nn.TransformerEncoderLayer(24, 2, 40, batch_first=True).eval()
+    x, taken = np.random.default_rng(0).standard_normal((2, 12, 24)).astype(np.float32), {}
+
+    def watch(call: Call, run: Run) -> Result:
+        result = run(call)
+        taken[call.op.__name__] = call.kernel, call.declined
+        return result
+
+    with observing(watch), nn.Recorder():
+        layer(x)
+    assert taken["packed_attention"] == (None, "an observer asked for what the reference op saves")
+    assert taken["linear"] == ("pellucid.kernels.linear", "")
+
+
 def test_a_map_that_backward_reads_cannot_be_written_to() -> None:
     src, tgt, _ = inputs()
-    recorder = nn.Recorder()
-    model().eval().forward(src, tgt, recorder=recorder)
+    with nn.Recorder() as recorder:
+        model().eval().forward(src, tgt)
     for name in NAMES:
         seen = recorder.maps[name]
         for array in (seen.probabilities, seen.weights, seen.q, seen.k, seen.v):
@@ -176,7 +180,8 @@ def test_layers_keep_nothing() -> None:
     m = model().eval()
     before = {name: sorted(vars(module)) for name, module in m.modules()}
     src, tgt, _ = inputs()
-    m(src, tgt, recorder=nn.Recorder())
+    with nn.Recorder():
+        m(src, tgt)
     assert {name: sorted(vars(module)) for name, module in m.modules()} == before
 
 
@@ -188,8 +193,8 @@ def test_rows_of_every_residual_step_and_their_gradients(norm_first: bool) -> No
     ).eval()
     g = np.random.default_rng(4)
     x, memory, dy = (g.standard_normal((1, n, E)) for n in (S, 3, S))
-    recorder = nn.Recorder()
-    y, backward = layer.forward(x, memory, recorder=recorder)
+    with nn.Recorder() as recorder:
+        y, backward = layer.forward(x, memory)
     assert all(seen.dy is None and seen.dx is None for seen in recorder.rows.values())
     dx, _ = backward(dy)
     rows = recorder.rows
@@ -216,8 +221,8 @@ def test_rows_of_every_residual_step_and_their_gradients(norm_first: bool) -> No
 
 def test_rows_of_a_stack_have_the_full_names_of_its_parts() -> None:
     m, (src, tgt, _) = model().eval(), inputs()
-    recorder = nn.Recorder()
-    m(src, tgt, recorder=recorder)
+    with nn.Recorder() as recorder:
+        m(src, tgt)
     assert {"encoder.layers.0.0.sublayer", "decoder.layers.0.2", "decoder.norm"} <= set(
         recorder.rows
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pellucid import nn, ops
-from pellucid.nn.variant import Variant
+from pellucid.nn.attention import Attention
+from pellucid.nn.config import AttentionConfig
 
 PAPER = {
     8: [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256],
@@ -24,9 +27,9 @@ def test_slopes_are_the_papers(heads: int) -> None:
 
 def test_a_layer_attends_with_them() -> None:
     heads, width, length = 2, 6, 5
-    options = {"dtype": np.float64, "seed": 3}
-    layer = nn.MultiheadAttention(width, heads, variant=Variant(distance_bias=ops.alibi), **options)
-    plain = nn.MultiheadAttention(width, heads, **options)
+    config = AttentionConfig(embed_dim=width, num_heads=heads)
+    variants = (replace(config, distance_bias=ops.alibi), config)
+    layer, plain = (Attention(c, dtype=np.float64, seed=3) for c in variants)
     x, place = np.random.default_rng(1).standard_normal((length, width)), np.arange(length)
     added = -np.abs(place[:, None] - place) * np.array([1 / 16, 1 / 256])[:, None, None]
     cu = np.array([0, length])

@@ -181,18 +181,12 @@ def _packed_attention(
     return torch.cat(parts)
 
 
-def _cross_entropy(
-    logits: Tensor, target: Tensor, *, z_loss: float = 0.0, **options: Any
-) -> Tensor:
+def _cross_entropy(logits: Tensor, target: Tensor, **options: Any) -> Tensor:
     if target.shape == logits.shape:  # torch wants the classes on axis 1
         return functional.cross_entropy(logits.flatten(0, -2), target.flatten(0, -2), **options)
     if logits.ndim == 1:
         return functional.cross_entropy(logits, target, **options)
     loss = functional.cross_entropy(logits.flatten(0, -2), target.flatten(), **options)
-    if z_loss:  # of a mean over weights
-        kept = target != options["ignore_index"]
-        norm = options["weight"][target[kept]].sum()
-        loss = loss + z_loss * logits[kept].logsumexp(-1).square().sum() / norm
     return loss.reshape(target.shape) if loss.ndim else loss
 
 
@@ -202,33 +196,11 @@ def _linear_cross_entropy(
     bias: Tensor | None,
     target: Tensor,
     *,
-    z_loss: float = 0.0,
     ignore_index: int = -100,
     **options: Any,
 ) -> Tensor:
     z = functional.linear(x, weight, bias)
-    log_z = z[target != ignore_index].logsumexp(-1)
-    loss = functional.cross_entropy(z, target, None, None, ignore_index, reduction="sum", **options)
-    return loss + z_loss * log_z.square().sum()
-
-
-def _linear_r_drop(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    *,
-    alpha: float = 1.0,
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    z = functional.linear(x, weight, bias)
-    loss = functional.cross_entropy(
-        z, target.repeat(2), reduction="sum", label_smoothing=label_smoothing
-    )
-    log_p, log_q = functional.log_softmax(z, -1).chunk(2)
-    apart = functional.kl_div(log_q, log_p, reduction="sum", log_target=True)
-    apart = apart + functional.kl_div(log_p, log_q, reduction="sum", log_target=True)
-    return loss / 2 + alpha / 4 * apart
+    return functional.cross_entropy(z, target, None, None, ignore_index, reduction="sum", **options)
 
 
 def _add_dropout_norm(

@@ -4,7 +4,6 @@ import ast
 import dataclasses
 import inspect
 import itertools
-import logging
 import math
 import textwrap
 from pathlib import Path
@@ -15,7 +14,6 @@ import tomli_w
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, read_toml, to_mapping
 from pellucid.training.config import (
-    RENAMED,
     OptimizerConfig,
     RunConfig,
     ScheduleConfig,
@@ -40,8 +38,6 @@ from pellucid.training.config import (
         {"keep": 0},
         {"average": 0},
         {"ema": 1.0},
-        {"z_loss": -1.0},
-        {"r_drop": 1.0, "z_loss": 1e-4},
         {"label_smoothing": 1.0},
         {"label_smoothing": -0.1},
         {"loss_normalisation": "tokens"},
@@ -114,18 +110,6 @@ def test_a_recipe_survives_a_file(name: str, tmp_path: Path) -> None:
 def test_an_unknown_recipe_suggests_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean chat-ko-small"):
         load_recipe("chat-ko-smal")
-
-
-@pytest.mark.parametrize("old", RENAMED)
-def test_a_recipe_s_old_name_is_accepted_and_says_the_new_one(
-    old: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        recipe = load_recipe(old)
-    assert [record.getMessage() for record in caplog.records] == [
-        f"the recipe {old} is now called {RENAMED[old]}"
-    ]
-    assert recipe == load_recipe(RENAMED[old])
 
 
 @pytest.mark.parametrize(

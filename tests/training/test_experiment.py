@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import pellucid
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text
+from pellucid.core.settings import to_mapping
 from pellucid.data.corpora import find_corpus
 from pellucid.data.pairs import Splits, TextPair
 from pellucid.generation import SearchConfig
@@ -28,7 +28,6 @@ from pellucid.training.config import (
 )
 from pellucid.training.experiment import (
     Outcome,
-    _settings,
     card,
     make_tokenizers,
     read_material,
@@ -132,12 +131,6 @@ def test_other_tokenizers_are_another_run(data: Path, tmp_path: Path) -> None:
     assert read_settings(run) == before
 
 
-def forget(run: Path) -> None:
-    """Make a run one of those whose folder did not keep its tokenizers."""
-    for name in tokenizers(run):
-        (run / name).unlink()
-
-
 def test_each_side_may_have_a_tokenizer_of_its_own_kind(caplog: pytest.LogCaptureFixture) -> None:
     config = TokenizerConfig("char", "word", normalise=("nfd",))
     rows = [("값이", "k a ps i"), ("한국", "h a n g u k"), ("é", "e")]
@@ -149,30 +142,6 @@ def test_each_side_may_have_a_tokenizer_of_its_own_kind(caplog: pytest.LogCaptur
     assert not caplog.records
     make_tokenizers(config, Splits(tuple(TextPair(w, (p.replace(" ", ""),)) for w, p in rows)))
     assert "none of 3 texts has a space" in caplog.text
-
-
-def test_a_run_from_before_tokenizers_were_kept_goes_on(data: Path, tmp_path: Path) -> None:
-    for name in ("new", "old"):
-        train_run(settings(data), tmp_path / name)
-    kept = tokenizers(tmp_path / "old")
-    forget(tmp_path / "old")
-    train_run(load_recipe(str(tmp_path / "old")), tmp_path / "old", resume=True)
-    forget(tmp_path / "old")
-    states = [go_on(tmp_path / name).trained.model.state_dict() for name in ("new", "old")]
-    for name, array in states[0].items():
-        np.testing.assert_array_equal(array, states[1][name])
-    assert tokenizers(tmp_path / "old") == kept
-
-
-def test_it_does_not_go_on_with_other_data(data: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    train_run(settings(data), run)
-    forget(run)
-    before = read_settings(run)
-    write_pairs(data, "gfedcba")
-    with pytest.raises(UserError, match=r"tokenizers.*put the data back, or start a new run"):
-        go_on(run)
-    assert read_settings(run) == before
 
 
 def test_another_score_to_monitor_has_another_best(data: Path, tmp_path: Path) -> None:
@@ -255,12 +224,34 @@ def test_the_card_says_whose_work_a_corpus_is(tmp_path: Path) -> None:
     assert find_corpus("multi30k-de-en").citation in written
 
 
-def test_settings_that_came_later_are_left_out_at_the_value_of_before() -> None:
-    """A run begun before they existed must be resumable."""
-    config = RunConfig()
-    assert "norm_type" not in _settings(config)["model"]
-    changed = replace(config, model=replace(config.model, norm_type="rms_norm"))
-    assert _settings(changed)["model"]["norm_type"] == "rms_norm"
+def test_a_run_that_wrote_fewer_settings_had_their_defaults(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.1.0 left out some settings that had their default."""
+
+    def fewer(config: RunConfig) -> dict[str, Any]:
+        written = to_mapping(config)
+        for name in ("model_type", "norm_type", "qk_norm"):
+            del written["model"][name]
+        return written
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as before:
+        before.setattr("pellucid.training.experiment._settings", fewer)
+        train_run(settings(data), run)
+    assert "norm_type" not in (read_settings(run) or {})["model"]
+    other = replace(settings(data).model, norm_type="rms_norm")
+    with pytest.raises(UserError, match=r"model\.norm_type: layer_norm -> rms_norm\n"):
+        train_run(replace(load_recipe(str(run)), model=other), run, resume=True)
+    train_run(load_recipe(str(run)), run, resume=True)
+
+
+def test_a_run_without_its_tokenizers_is_not_resumed(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_run(settings(data), run)
+    (run / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"tokenizer\.json"):
+        train_run(load_recipe(str(run)), run, resume=True)
 
 
 def test_more_pairs_and_a_file_of_texts_do_not_go_together(tmp_path: Path) -> None:

@@ -140,9 +140,7 @@ SCORED = {"training": {"lr": 1e-3}, "held_out": "pairs"}
         (SCORED, {**SCORED, "held_out": "other pairs"}, True),
         (SCORED, {**SCORED, "training": {"lr": 2e-3}}, True),
         (None, None, False),
-        (None, SCORED, False),  # a checkpoint from before it was noted: its settings tell
-        (None, {"training": {"lr": 2e-3}}, True),
-        (None, {"model": {"heads": (2, 3)}}, False),
+        (None, SCORED, False),
         ({"x": float("inf")}, {"x": float("inf")}, False),
     ],
 )

@@ -23,7 +23,7 @@ def batch() -> Batch:
 
 
 def double() -> Seq2Seq:
-    config = replace(model().config, encoder_layers=3, word_dropout=0.2, layer_drop=0.5)
+    config = replace(model().config, encoder_layers=3, dropout=0.2)
     learner = Seq2Seq(config, seed=3, dtype=np.float64)
     return learner.train()
 
@@ -36,12 +36,10 @@ def stepped(config: TrainingConfig) -> tuple[dict[str, np.ndarray], float]:
     return {k: p.grad for k, p in learner.named_parameters() if p.grad is not None}, norm
 
 
-@pytest.mark.parametrize("term", [{"r_drop": 3.0}, {"z_loss": 0.1}], ids=str)
 @pytest.mark.parametrize("parts", [2, 3, 13, 50])
-def test_parts_equal_the_whole_with_the_same_dropout(parts: int, term: dict[str, float]) -> None:
-    free = replace(FREE, **term)
-    whole, norm = stepped(free)
-    inparts, norm_in_parts = stepped(replace(free, accumulate=parts))
+def test_parts_equal_the_whole_with_the_same_dropout(parts: int) -> None:
+    whole, norm = stepped(FREE)
+    inparts, norm_in_parts = stepped(replace(FREE, accumulate=parts))
     assert norm_in_parts == pytest.approx(norm, rel=1e-12)
     scale = max(np.abs(g).max() for g in whole.values())
     for name, gradient in whole.items():

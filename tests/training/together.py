@@ -18,10 +18,7 @@ from pellucid.training.torch_workers import TorchWorkers
 from pellucid.training.trainer import Trainer
 from pellucid.training.workers import Workers
 
-LAYERS = {
-    "d_model": 12, "num_attention_heads": 3, "num_hidden_layers": 2, "ffn_dim": 17,
-    "word_dropout": 0.1, "layer_drop": 0.2,
-}  # fmt: skip
+LAYERS = {"d_model": 12, "num_attention_heads": 3, "num_hidden_layers": 2, "ffn_dim": 17}
 FAMILIES: dict[str, Callable[[], Any]] = {
     "seq2seq": lambda: Seq2Seq(replace(MODEL, dropout=0.1), seed=3),
     "causal_lm": lambda: CausalLM(

@@ -9,12 +9,14 @@ from xml.etree import ElementTree
 import pytest
 from formulas import clauses, mathml
 
-from pellucid.apps.teach.topics import TOPICS
+from pellucid.apps.teach.topic import TOPICS, read
 
 FORMULAS = [
     pytest.param(text, id=f"{name}: {text}")
-    for name, topic in TOPICS.items()
-    for text in [*topic.equations, *(s.formula for s in (*topic.forward, *topic.backward))]
+    for name in TOPICS
+    for block in read(name, "en")
+    if block.kind in ("formula", "step")
+    for text in block.text.split("\n")
 ]
 
 

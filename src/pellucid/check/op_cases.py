@@ -142,10 +142,6 @@ def _losses() -> list[OpCase]:
         _case("cross_entropy", "one row", logits=logits[0, 0], target=np.array(2)),
         _case("cross_entropy", "probabilities", logits=logits, held={"target": soft}),
         _case(
-            "cross_entropy", "z-loss", logits=logits, target=target, ignore_index=6, z_loss=0.3,
-            held={"weight": weight}, **smooth,
-        ),
-        _case(
             "cross_entropy", "probabilities, weights", logits=logits,
             held={"target": soft, "weight": weight}, **smooth,
         ),
@@ -153,15 +149,6 @@ def _losses() -> list[OpCase]:
         _case(
             "linear_cross_entropy", "no bias, smoothed", x=x, weight=table, bias=None,
             target=target[1], ignore_index=int(target[1, 1]), **smooth,
-        ),
-        _case(
-            "linear_cross_entropy", "z-loss", x=x, weight=table, bias=bias, target=target[0],
-            ignore_index=int(target[0, 1]), z_loss=0.3, **smooth,
-        ),
-        _case("linear_r_drop", x=normal(2 * L, E), weight=table, bias=bias, target=target[0]),
-        _case(
-            "linear_r_drop", "no bias, smoothed", x=normal(2 * L, E), weight=table, bias=None,
-            target=target[1], alpha=3.0, **smooth,
         ),
     ]  # fmt: skip
 

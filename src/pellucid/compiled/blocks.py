@@ -12,7 +12,7 @@ one piece of compiled code, and it runs on one thread: other sentences are on th
     and no key is ever copied when a beam changes its order.
 
 Heads are padded to whole vectors with zeros, which add nothing to a score. Norms, activations and
-what attention varies (`nn.variant`) are numbers in a stack's record: one compiled function computes
+what attention varies (`nn.config`) are numbers in a stack's record: one compiled function computes
 them all, but for the function of the activation.
 """
 
@@ -32,9 +32,8 @@ from pellucid.kernels.backend.tile import padded
 
 SELF, MEMORY, FEED_FORWARD = range(3)
 # The columns of a program: the kind of block, where its arrays begin in w (the norm's weight, its
-# bias a row further, or −1 to read what the block before read; the first product and its bias; the
-# last product and its bias), the layer whose keys it attends to, and where the norms of the heads
-# of queries and keys begin, or −1.
+# bias a row further; the first product and its bias; the last product and its bias), the layer
+# whose keys it attends to, and where the norms of the heads of queries and keys begin, or −1.
 KIND, NORM, IN, IN_BIAS, OUT, OUT_BIAS, LAYER, HEAD_NORM = range(8)
 
 _f = np.float32
@@ -240,8 +239,7 @@ def run_blocks_with(value: Any, products: Products) -> Any:
             line = stack.program[b]
             kind, norm = line[KIND], line[NORM]
             if pre:
-                if norm >= 0:
-                    norm_rows(x, e, w.floats, norm, stack, y)
+                norm_rows(x, e, w.floats, norm, stack, y)
             else:
                 for i in range(m):
                     for j in range(0, row, LANES):

@@ -7,7 +7,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,6 @@ READER = Reader(
         Norm: {"kind": CENTRED, "of": None},
         Attention: EVERY_ATTENTION,
         FeedForward: {"activation": [n for n, x in ACTIVATIONS.items() if x.kernel is not None]},
-        Residual: {"beside": None},
     },
 )
 
@@ -166,14 +165,14 @@ class _Weights:
     def stack(self, stack: Stack) -> PackedStack:
         """Pack a stack's blocks, in order, its final norm, and what its attention varies."""
         blocks = stack.blocks
-        subs = [sub for b in blocks for sub in (b.sublayer, b.beside)]
+        subs = [b.sublayer for b in blocks]
         networks = [each for each in subs if isinstance(each, FeedForward)]
         attentions = [each for each in subs if isinstance(each, Attention)]
         own = [each for each in attentions if each.over == "self"]
         norms = [b.norm for b in blocks] + ([] if stack.norm is None else [stack.norm])
         norms += [] if stack.embedding_norm is None else [stack.embedding_norm]
         head_norms = [n for each in attentions for n in (each.q_norm, each.k_norm) if n is not None]
-        lines = [line for block in blocks for line in self._block(block)]
+        lines = [self._block(block) for block in blocks]
         causal = {each.causal for each in own}
         if causal - {stack.tokens.stack == "decoder"}:
             raise UnsupportedError(
@@ -240,21 +239,18 @@ class _Weights:
         found = distance_table(stack.positions, attentions[0], self.state) if attentions else None
         return (-1, 0) if found is None else (self._floats.add(found[0]), found[1])
 
-    def _block(self, block: Residual) -> Iterator[list[int]]:
-        """Yield a block's lines of the program."""
+    def _block(self, block: Residual) -> list[int]:
+        """Return a block's line of the program."""
         norm = self._norm(block.norm)
         if isinstance(block.sublayer, FeedForward):
-            yield self._network(block.sublayer, norm, block.layer)
-        else:
-            attention = block.sublayer
-            each = [self._heads(attention, *p) for p in projections(attention, self.state)]
-            kind, which = {"self": (SELF, "qk"), "memory": (MEMORY, "q")}[attention.over]
-            weight, bias = zip(*(each if kind == SELF else each[:1]), strict=True)
-            into = self.product(np.concatenate(weight), np.concatenate(bias))
-            head_norm = self._head_norms(attention, which)
-            yield [kind, norm, *into, *self._out(attention), block.layer, head_norm]
-        if block.beside is not None:
-            yield self._network(block.beside, -1, block.layer)
+            return self._network(block.sublayer, norm, block.layer)
+        attention = block.sublayer
+        each = [self._heads(attention, *p) for p in projections(attention, self.state)]
+        kind, which = {"self": (SELF, "qk"), "memory": (MEMORY, "q")}[attention.over]
+        weight, bias = zip(*(each if kind == SELF else each[:1]), strict=True)
+        into = self.product(np.concatenate(weight), np.concatenate(bias))
+        head_norm = self._head_norms(attention, which)
+        return [kind, norm, *into, *self._out(attention), block.layer, head_norm]
 
     def _network(self, network: FeedForward, norm: int, layer: int) -> list[int]:
         """Return a feed-forward network's line; of a gated one each half is padded."""

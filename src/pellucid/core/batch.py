@@ -16,9 +16,6 @@ import numpy as np
 from pellucid.core.array import Array, like, namespace
 from pellucid.core.rng import row_keys
 
-SECOND = 1 << 31
-"""Added to the number of an example that is read a second time; no batch has so many."""
-
 
 @dataclass(frozen=True)
 class Packed:
@@ -109,21 +106,6 @@ class Packed:
         tokens = np.concatenate([self.tokens, other.tokens])[rows]
         return Packed(tokens, self.cu_seqlens + other.cu_seqlens, self.examples)
 
-    def twice(self) -> Packed:
-        """Return every sequence twice, the second time as another example.
-
-        Dropout draws other bits for it, and the same ones whatever else is in the batch.
-
-        >>> Packed.of([[5, 6]]).twice().tokens
-        array([5, 6, 5, 6])
-        """
-        again = self.cu_seqlens[1:] + len(self.tokens)
-        return Packed(
-            np.tile(self.tokens, 2),
-            np.concatenate([self.cu_seqlens, again]),
-            np.concatenate([self.examples, self.examples + SECOND]),
-        )
-
     def select(self, index: np.ndarray | Sequence[int]) -> Packed:
         """Return the sequences `index`, in that order; they keep their example numbers.
 
@@ -144,10 +126,6 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.source)
-
-    def twice(self) -> Batch:
-        """Return every pair twice, for R-Drop; see `Packed.twice`."""
-        return Batch(self.source.twice(), self.target.twice())
 
     @property
     def useful_tokens(self) -> int:

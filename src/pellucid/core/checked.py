@@ -8,18 +8,14 @@ digest of its arrays and each backward compares.
 from __future__ import annotations
 
 import hashlib
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pellucid.core.array import Array, to_host
-
-_names: ContextVar[Mapping[int, str] | None] = ContextVar("pellucid_checked", default=None)
+from pellucid.core.vjp import Call, Result, Run, observing
 
 
 class ChangedError(RuntimeError):
@@ -54,51 +50,34 @@ def checked(module: Any = None) -> Iterator[None]:
     pellucid.core.checked.ChangedError: weight (the weight of linear) was changed between...
     """
     state = {} if module is None else module.state_dict()
-    token = _names.set({id(array): name for name, array in state.items()})
-    try:
+    names = {id(array): name for name, array in state.items()}
+
+    def compare(call: Call, run: Run) -> Result:
+        seen = list(_seen(call, names))
+        y, backward = run(call)
+
+        def compared(*gradients: Any, **named: Any) -> Any:
+            for array, name, digest in seen:
+                if _digest(array) != digest:
+                    raise ChangedError(
+                        f"{name} was changed between forward and backward, so the gradient would "
+                        "be wrong; change it after the backward, or give forward a copy"
+                    )
+            return backward(*gradients, **named)
+
+        return y, compared
+
+    with observing(compare):
         yield
-    finally:
-        _names.reset(token)
 
 
-def checking() -> bool:
-    """Return whether this is inside a `checked()` block."""
-    return _names.get() is not None
-
-
-def watched(
-    f: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any], backward: Any
-) -> Callable[..., Any]:
-    """Return the backward of an op's call, which first compares the arrays of the call."""
-    seen = list(_seen(f, args, options))
-
-    def compared(*gradients: Any, **named: Any) -> Any:
-        for array, name, digest in seen:
-            if _digest(array) != digest:
-                raise ChangedError(
-                    f"{name} was changed between forward and backward, so the gradient would be "
-                    "wrong; change it after the backward, or give forward a copy"
-                )
-        return backward(*gradients, **named)
-
-    return compared
-
-
-def _seen(
-    f: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]
-) -> Iterator[_Seen]:
-    names = _names.get() or {}
-    for argument, value in [*zip(_arguments(f), args, strict=False), *options.items()]:
+def _seen(call: Call, names: Mapping[int, str]) -> Iterator[_Seen]:
+    for argument, value in call.arguments.items():
         if value is None or not hasattr(value, "dtype") or not hasattr(value, "shape"):
             continue
         known = names.get(id(value)) or names.get(id(getattr(value, "base", None)))
-        place = f"the {argument} of {f.__name__}"
+        place = f"the {argument} of {call.op.__name__}"
         yield _Seen(value, f"{known} ({place})" if known else place, _digest(value))
-
-
-@cache
-def _arguments(f: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(inspect.signature(f).parameters)
 
 
 def _digest(array: Array) -> bytes:

@@ -1,23 +1,24 @@
-"""An op and its VJP (vector-Jacobian product), and `dispatch`, which runs the fastest pair.
+"""An op, its VJP (vector-Jacobian product), and a call of it.
 
 A page of `ops` holds `f(x, …) -> (y, saved)` and, right under it, `f_backward(dy, saved) -> dx, …`.
-A kernel family (`kernels`, for NumPy float32) may replace both halves of a pair, never its meaning.
+`kernels.dispatch` runs a call of it: by a kernel, or by the page itself, the reference op.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.core.array import locked
-from pellucid.core.checked import checking, watched
-
 Backward = Callable[..., Any]
-Run = Callable[[], tuple[Any, Backward]]
-"""A planned call: runs once and returns (y, backward)."""
+Result = tuple[Any, Backward]
+"""y and backward, where backward(dy) gives the inputs' gradients."""
 
 
 class Pair(NamedTuple):
@@ -44,51 +45,137 @@ def pair_of(f: Callable[..., tuple[Any, Any]]) -> Pair:
     return Pair(f, getattr(sys.modules[f.__module__], f"{f.__name__}_backward"))
 
 
-Planner = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Run | None]
-_planners: list[Planner] = []
+class Declined(NamedTuple):
+    """What a kernel returns for a call that it does not take; the reference op runs then."""
+
+    reason: str
 
 
-def register_kernels(planner: Planner) -> Planner:
-    """Let a kernel family plan the calls of `dispatch`; it returns None for what it declines."""
-    _planners.append(planner)
-    return planner
+class Call:
+    """One call of an op: its arguments by name (`call.x`, `call.weight`), and who computed it.
 
-
-def dispatch(f: Callable[..., tuple[Any, Any]], *args: Any, **options: Any) -> tuple[Any, Backward]:
-    """Run an ops function; return (y, backward), where backward(dy) gives the inputs' gradients.
-
-    A y that backward reads again is read-only. The first kernel family whose plan is not None runs;
-    otherwise the page of `ops` itself.
+    An observer reads `op` (the function), `path` (the full name of the layer that called),
+    `kernel` (the module of the kernel that took the call, None for the reference op) and `declined`
+    (why no kernel took it). An observer that sets `keep` before the call runs gets the reference
+    op, and its `saved`.
 
     >>> from pellucid import ops
-    >>> y, backward = dispatch(ops.relu, np.array([-1.0, 2.0]))
-    >>> backward(np.ones(2))
-    array([0., 1.])
+    >>> call = Call(ops.linear, (np.ones((2, 3)), np.ones((5, 3))), {})
+    >>> call.weight.shape, call.bias
+    ((5, 3), None)
     """
-    if checking():
-        y, backward = _run(f, args, options)
-        return y, watched(f, args, options, backward)
-    return _run(f, args, options)
+
+    __slots__ = ("__dict__", "declined", "keep", "kernel", "op", "path", "saved")
+
+    def __init__(
+        self,
+        op: Callable[..., tuple[Any, Any]],
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        path: str = "",
+    ) -> None:
+        names, defaults = _signature(op)
+        arguments = self.__dict__
+        arguments.update(zip(names, args, strict=False))
+        arguments.update(options)
+        fits = len(arguments) == len(args) + len(options)
+        if len(arguments) < len(names):
+            arguments.update({name: defaults[name] for name in defaults.keys() - arguments})
+        if not fits or len(arguments) != len(names):
+            op(*args, **options)  # Python's own TypeError
+        self.op, self.path = op, path
+        self.kernel: str | None = None
+        self.declined = ""
+        self.keep = False
+        self.saved: Any = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by name, defaults too."""
+        return self.__dict__
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self.op.__name__} has no argument {name}")
 
 
-def _run(
-    f: Callable[..., tuple[Any, Any]], args: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[Any, Backward]:
-    for plan in _planners:
-        run = plan(f, args, options)
-        if run is not None:
-            return run()
-    forward, f_backward = pair_of(f)
-    y, saved = forward(*args, **options)
-    y = locked(y) if _is_among(saved, y, getattr(y, "base", None)) else y
-    return y, lambda *gradients: f_backward(gradients[0], saved, *gradients[1:])
+@lru_cache(maxsize=256)
+def _signature(op: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the names of an op's arguments, and the defaults of those that have one."""
+    parameters = inspect.signature(op).parameters
+    defaults = {p.name: p.default for p in parameters.values() if p.default is not p.empty}
+    return tuple(parameters), defaults
 
 
-def _is_among(saved: Any, y: Any, base: Any) -> bool:
-    """Whether y, or the array that it is a view of, was saved."""
-    if isinstance(saved, tuple):
-        return any(_is_among(part, y, base) for part in saved)
-    return saved is not None and (saved is y or saved is base)
+Run = Callable[[Call], Result]
+Observer = Callable[[Call, Run], Result]
+"""observer(call, run) -> run(call), perhaps with a backward around its own."""
+_observers: ContextVar[tuple[Observer, ...]] = ContextVar("pellucid_observers", default=())
+_prefix: ContextVar[str] = ContextVar("pellucid_prefix", default="")
+
+
+@contextmanager
+def observing(observer: Observer) -> Iterator[None]:
+    """Pass every call of an op inside this block, in this thread, through the observer.
+
+    A backward is observed where its forward was, also after the block.
+
+    >>> from pellucid import nn
+    >>> def log(call, run):
+    ...     y, backward = run(call)
+    ...     print(call.op.__name__, call.kernel or "reference")
+    ...     return y, backward
+    >>> with observing(log):
+    ...     y = nn.Linear(3, 2)(np.ones((5, 3)))
+    linear reference
+    """
+    token = _observers.set((*_observers.get(), observer))
+    try:
+        yield
+    finally:
+        _observers.reset(token)
+
+
+@contextmanager
+def inside(name: str) -> Iterator[None]:
+    """Put a part's name before the paths of the calls inside this block."""
+    token = _prefix.set(joined(_prefix.get(), name))
+    try:
+        yield
+    finally:
+        _prefix.reset(token)
+
+
+def joined(*names: str) -> str:
+    """Return the path of a part of a part.
+
+    >>> joined("encoder", "layers.0", "")
+    'encoder.layers.0'
+    """
+    return ".".join(filter(None, names))
+
+
+def observed(call: Call, run: Run) -> Result:
+    """Run a call through the observers of this thread, if there are any."""
+    observers = _observers.get()
+    if observers:
+        call.path = joined(_prefix.get(), call.path)
+        for observer in reversed(observers):
+            run = _around(observer, run)
+    return run(call)
+
+
+def _around(observer: Observer, run: Run) -> Run:
+    return lambda call: observer(call, run)
+
+
+def part(f: Callable[..., Result], *args: Any, path: str) -> Result:
+    """Run f(*args) -> (y, backward), a part made of several ops, where observers see it.
+
+    To them it is a call without a kernel that none declined.
+    """
+    if not _observers.get():
+        return f(*args)
+    return observed(Call(f, args, {}, path), lambda call: f(*args))
 
 
 def check_gradient(dy: Any, shape: tuple[int, ...], of: str = "the output") -> None:

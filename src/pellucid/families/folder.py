@@ -21,7 +21,7 @@ import numpy as np
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
-from pellucid.core.settings import from_mapping, nearest
+from pellucid.core.settings import from_mapping, nearest, without_removed
 from pellucid.core.weights import check_weights, read_weights, to_safetensors
 from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer
 from pellucid.families import FAMILIES, family_of
@@ -136,8 +136,8 @@ def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:
             f"{folder / CONFIG}: model format {made_by}, this Pellucid reads {FORMAT}; read it "
             "with the version that wrote it"
         )
-    made_with = settings.pop("vocabularies", None) or [None, None]  # older folders lack them
-    config: Any = _from_json(family.config, settings, folder / CONFIG)
+    made_with = settings.pop("vocabularies", None)
+    config: Any = _from_json(family.config, settings, folder / CONFIG, "model")
     if error := token_error(config):
         raise UserError(f"{folder / CONFIG}: {error}")
     sizes = family.tokens(config)
@@ -277,9 +277,9 @@ def find_model(folder: Path) -> Path:
     raise UserError(f"{folder}: neither a model (no {CONFIG}) nor a run (no config.toml)")
 
 
-def _from_json(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
+def _from_json(kind: type[T], values: Mapping[str, Any], path: Path, table: str = "") -> T:
     try:
-        return from_mapping(kind, values, str(path))
+        return from_mapping(kind, without_removed(values, table, str(path)), str(path))
     except UsageError as error:  # the error is in the file, not in the command
         raise UserError(str(error)) from None
 

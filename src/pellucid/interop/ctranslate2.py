@@ -57,7 +57,6 @@ READER = Reader(
         Norm: {"kind": RMS_NORM, "of": None},
         Attention: {**EVERY_ATTENTION, "softcap": (None,), "window": (None,)},
         FeedForward: {"activation": [name for name, row in ACTIVATIONS.items() if row.ctranslate2]},
-        Residual: {"beside": None},
     },
 )
 
@@ -112,7 +111,7 @@ def write_ctranslate2(
             (made / name).write_bytes(content)
 
 
-_ORDERS = [["self", "network"], ["self", "memory", "network"], ["self and network"]]
+_ORDERS = [["self", "network"], ["self", "memory", "network"]]
 """The sublayers that a layer may have."""
 
 
@@ -152,8 +151,6 @@ def _check(records: Description) -> None:
 
 
 def _kind(block: Residual) -> str:
-    if block.beside is not None:
-        return "self and network"
     return block.sublayer.over if isinstance(block.sublayer, Attention) else "network"
 
 
@@ -174,8 +171,6 @@ class _Spec:
         made = self.specs.transformer_spec
         target = made.TransformerDecoderSpec(
             with_encoder_attention=encoder is not None,
-            parallel_residual=(parallel := decoder.blocks[0].beside is not None),
-            shared_layer_norm=parallel,
             alibi=decoder.positions.kind == "alibi",
             **self._options(decoder),
         )
@@ -191,7 +186,7 @@ class _Spec:
     def _options(self, stack: Stack) -> dict[str, Any]:
         """Return what a stack's specification is built with."""
         first = stack.blocks[0]
-        network = first.beside or stack.blocks[-1].sublayer
+        network = stack.blocks[-1].sublayer
         attention = first.sublayer
         assert isinstance(attention, Attention)
         assert isinstance(network, FeedForward)
@@ -245,18 +240,13 @@ class _Spec:
             case Attention(over="self"):
                 self._attention(to.self_attention, block.sublayer)
                 self._distances(to.self_attention, block.sublayer, stack)
-                self._norm(*self._place(block, to, to.self_attention), block.norm)
+                self._norm(to.self_attention, "layer_norm", block.norm)
             case Attention(over="memory"):
                 self._attention(to.attention, block.sublayer)
                 self._norm(to.attention, "layer_norm", block.norm)
             case FeedForward():
                 self._network(to.ffn, block.sublayer)
                 self._norm(to.ffn, "layer_norm", block.norm)
-        if block.beside is not None:
-            self._network(to.ffn, block.beside)
-
-    def _place(self, block: Residual, layer: Any, attention: Any) -> tuple[Any, str]:
-        return (attention, "layer_norm") if block.beside is None else (layer, "shared_layer_norm")
 
     def _network(self, to: Any, network: FeedForward) -> None:
         gates = ACTIVATIONS[network.activation].gates

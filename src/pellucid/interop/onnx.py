@@ -78,7 +78,6 @@ READER = Reader(
         Norm: {"kind": [name for name, row in NORMS.items() if row.onnx], "of": None},
         Attention: EVERY_ATTENTION,
         FeedForward: {"activation": [name for name, row in ACTIVATIONS.items() if row.onnx]},
-        Residual: {"beside": None},
         Transform: {"activation": [name for name, row in ACTIVATIONS.items() if row.onnx]},
         Pooler: {},
     },

@@ -241,8 +241,6 @@ class Graph:
                 y = self._network(read, block.sublayer)
             else:
                 y = attend(block, read)
-            if block.beside is not None:
-                y = self("Add", y, self._network(read, block.beside))
             x = self("Add", x, y)
             x = self.norm(x, block.norm) if block.placement == "post" else x
         return x if stack.norm is None else self.norm(x, stack.norm)

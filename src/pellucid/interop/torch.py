@@ -17,6 +17,8 @@ from pellucid import nn
 from pellucid.core.device import import_torch
 from pellucid.core.errors import UserError
 from pellucid.models.layers import DecoderLayer, EncoderLayer
+from pellucid.nn.attention import Attention
+from pellucid.nn.config import AttentionConfig
 from pellucid.nn.layers import Norm
 
 Arguments = Callable[[Any], dict[str, Any]]
@@ -39,17 +41,21 @@ LEAVES: dict[str, Arguments] = {
         "padding_idx": m.padding_idx,
         "scale_grad_by_freq": m.scale_grad_by_freq,
     },
-    "MultiheadAttention": lambda m: {
-        "embed_dim": m.embed_dim,
-        "num_heads": m.num_heads,
-        "dropout": m.dropout,
-        "bias": m.in_proj_bias is not None,
-        "add_bias_kv": m.bias_k is not None,
-        "add_zero_attn": m.add_zero_attn,
-        "kdim": m.kdim,
-        "vdim": m.vdim,
-        "batch_first": m.batch_first,
-    },
+    "MultiheadAttention": lambda m: (
+        _attention_of_ours(m)
+        if type(m) is Attention
+        else {
+            "embed_dim": m.embed_dim,
+            "num_heads": m.num_heads,
+            "dropout": m.dropout,
+            "bias": m.in_proj_bias is not None,
+            "add_bias_kv": m.bias_k is not None,
+            "add_zero_attn": m.add_zero_attn,
+            "kdim": m.kdim,
+            "vdim": m.vdim,
+            "batch_first": m.batch_first,
+        }
+    ),
     "Dropout": lambda m: {"p": m.p},
     "ReLU": lambda m: {},
     "LeakyReLU": lambda m: {"negative_slope": m.negative_slope},
@@ -151,9 +157,9 @@ class _Converter(ABC):
         """Return the twin of a layer: built alike, then given the twins of its parts."""
         twin = getattr(self.there, kind)(
             module.linear1.in_features,
-            module.self_attn.num_heads,
+            1,  # its attention gives way to the twin of this one's
             module.linear1.out_features,
-            batch_first=module.self_attn.batch_first,
+            batch_first=self.batch_first(module),
             norm_first=module.norm_first,
             bias=module.linear1.bias is not None,
             activation=self.activation(module.activation),
@@ -167,8 +173,6 @@ class _Converter(ABC):
         """Return the twin of a stack."""
         if not len(module.layers):
             raise UserError("a stack of 0 layers has no twin: PyTorch's cannot be run")
-        if getattr(module, "layer_drop", None) is not None:
-            raise UserError("a stack with layer_drop has no twin: PyTorch's runs every layer")
         layers = [self.convert(layer) for layer in module.layers]
         norm = None if module.norm is None else self.convert(module.norm)
         # torch's encoder would warn of a fast path that it cannot take with these layers.
@@ -176,6 +180,11 @@ class _Converter(ABC):
         twin = getattr(self.there, kind)(layers[0], len(layers), norm, **options)
         twin.layers = self.there.ModuleList(layers)  # those it holds are copies of the first
         return twin
+
+    def batch_first(self, layer: Any) -> bool:
+        """Return a layer's argument; PyTorch's keeps it in its attention."""
+        holder = layer if hasattr(layer, "batch_first") else layer.self_attn
+        return bool(holder.batch_first)
 
     @abstractmethod
     def dtype(self, parameter: Any) -> Any:
@@ -199,10 +208,10 @@ class _ToTorch(_Converter):
         known = {EncoderLayer: LAYERS[0], DecoderLayer: LAYERS[1]}.get(type(module))
         if known is not None and not len(module.before) + len(module.after):
             return known
-        return super().kind(module)
+        return "MultiheadAttention" if type(module) is Attention else super().kind(module)
 
     def leaf(self, kind: str, module: Any) -> Any:
-        if kind == "MultiheadAttention" and (own := _own_scale(module)):
+        if kind == "MultiheadAttention" and (own := _own_scale(module.config)):
             raise UserError(
                 f"PyTorch's MultiheadAttention scales scores by 1/√D, this one by {own}; "
                 "it has no twin"
@@ -291,10 +300,22 @@ def _array(tensor: Any) -> np.ndarray:
         ) from None
 
 
-def _own_scale(attention: nn.MultiheadAttention) -> str:
+def _attention_of_ours(attention: Attention) -> dict[str, Any]:
+    """Return the arguments of torch's class for the attention of our models."""
+    config = attention.config
+    return {
+        "embed_dim": config.embed_dim,
+        "num_heads": config.num_heads,
+        "dropout": attention.dropout,
+        "bias": attention.in_proj_bias is not None,
+        "batch_first": True,
+    }
+
+
+def _own_scale(attention: AttentionConfig) -> str:
     """Say what multiplies the scores, if it is not 1/√D."""
     scale = attention.scale
-    if attention.head_scale is not None:
+    if isinstance(scale, str):
         return "what each head has learned"
-    usual = scale is None or math.isclose(scale, attention.head_dim**-0.5, rel_tol=1e-12)
+    usual = scale is None or math.isclose(scale, attention.head_width**-0.5, rel_tol=1e-12)
     return "" if usual else str(scale)

@@ -1,10 +1,11 @@
-"""Fused implementations of pages of `ops`, for NumPy's float32 on a CPU; `torch` has torch's own.
+"""`dispatch`, the one door of every op, and the fused kernels that may take a call.
 
-`kernels/<name>.py` has `plan`, with the signature of the page `ops.<name>`: it checks the arguments
-and returns a function without arguments that computes (y, backward), or None where it declines.
-`core.vjp.dispatch` then runs the page. What backward reads again of y is read-only.
+`kernels/<name>.py` has `kernel(call) -> (y, backward) | Declined` for the page `ops.<name>`, for
+NumPy's float32 on a CPU; `kernels/torch/<name>.py` is for tensors of torch. It reads the arguments
+off the call (`call.x`, `call.weight`), and what it declines the page computes. What backward reads
+again of y is read-only.
 
-Importing this package imports no compiler; a kernel's file is imported when it is first planned.
+Importing this package imports no compiler; a kernel's file is imported when it is first called.
 """
 
 from __future__ import annotations
@@ -15,41 +16,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from types import ModuleType
+from importlib.util import find_spec
 from typing import Any
 
 import array_api_compat
 import numpy as np
 
-from pellucid.core.vjp import Run, register_kernels
+from pellucid.core.array import locked
+from pellucid.core.vjp import Call, Declined, Result, observed, pair_of
 from pellucid.kernels.backend.compiling import compiling
-
-FUSED = frozenset(
-    {
-        "add_dropout_norm",
-        "attention",
-        "bias_act_dropout",
-        "dropout",
-        "embedding",
-        "layer_norm",
-        "linear",
-        "linear_cross_entropy",
-        "linear_r_drop",
-        "packed_attention",
-        "rms_norm",
-        "rotary",
-    }
-)
-"""The pages that have a kernel, in either family."""
-NUMPY_ONLY = frozenset({"linear_r_drop", "rms_norm", "rotary"})
-"""Those without one in torch's."""
 
 _enabled = ContextVar("pellucid_kernels", default=os.environ.get("PELLUCID_KERNELS") != "off")
 
 
 @contextmanager
 def reference() -> Iterator[None]:
-    """Run only the pages of `ops` inside this block, no kernels.
+    """Run only the reference ops inside this block, no kernels.
 
     >>> with reference():
     ...     enabled()
@@ -67,16 +49,58 @@ def enabled() -> bool:
     return _enabled.get()
 
 
-@register_kernels
-def plan(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Run | None:
-    """Plan a call of an ops function by the family of kernels that its first array is for."""
-    if f.__name__ not in FUSED or not _enabled.get():
-        return None
-    family = family_of(args[0])
-    if family is None or (family != __name__ and f.__name__ in NUMPY_ONLY):
-        return None
-    planned: Run | None = _load(f"{family}.{f.__name__}").plan(*args, **options)
-    return planned
+def dispatch(op: Callable[..., Any], *args: Any, path: str = "", **options: Any) -> Result:
+    """Run an ops function; return (y, backward), where backward(dy) gives the inputs' gradients.
+
+    A kernel runs if there is one for the arrays' kind and it takes the call; otherwise the page of
+    `ops` itself. A y that backward reads again is read-only. `path` is the name of the layer that
+    calls, for observers.
+
+    >>> from pellucid import ops
+    >>> y, backward = dispatch(ops.relu, np.array([-1.0, 2.0]))
+    >>> backward(np.ones(2))
+    array([0., 1.])
+    """
+    return observed(Call(op, args, options, path), _run)
+
+
+def fused(call: Call) -> Result | Declined:
+    """Run the call by the kernel for its arrays, or say why none takes it."""
+    if call.keep:
+        return Declined("an observer asked for what the reference op saves")
+    if not _enabled.get():
+        return Declined("kernels are off")
+    first = next(iter(call.arguments.values()))
+    family = family_of(first)
+    if family is None:
+        return Declined(f"there are no kernels for {type(first).__module__} arrays")
+    kernel = kernel_of(call.op.__name__, family)
+    if kernel is None:
+        return Declined("this op has no kernel")
+    result: Result | Declined = kernel(call)
+    if not isinstance(result, Declined):
+        call.kernel = kernel.__module__
+    return result
+
+
+def _run(call: Call) -> Result:
+    result = fused(call)
+    if not isinstance(result, Declined):
+        return result
+    call.declined = result.reason
+    forward, f_backward = pair_of(call.op)
+    y, saved = forward(**call.arguments)
+    y = locked(y) if _is_among(saved, y, getattr(y, "base", None)) else y
+    if call.keep:
+        call.saved = saved
+    return y, lambda *gradients: f_backward(gradients[0], saved, *gradients[1:])
+
+
+def _is_among(saved: Any, y: Any, base: Any) -> bool:
+    """Whether y, or the array that it is a view of, was saved."""
+    if isinstance(saved, tuple):
+        return any(_is_among(part, y, base) for part in saved)
+    return saved is not None and (saved is y or saved is base)
 
 
 def family_of(x: Any) -> str | None:
@@ -91,6 +115,16 @@ def family_of(x: Any) -> str | None:
 
 
 @cache
-def _load(module: str) -> ModuleType:
+def kernel_of(op: str, family: str = __name__) -> Callable[[Call], Result | Declined] | None:
+    """Return a family's kernel for the op of this name, or None.
+
+    >>> kernel_of("softmax") is None
+    True
+    """
+    if find_spec(f"{family}.{op}") is None:
+        return None
     with compiling:
-        return importlib.import_module(module)
+        kernel: Callable[[Call], Result | Declined] = importlib.import_module(
+            f"{family}.{op}"
+        ).kernel
+    return kernel

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from pellucid.core.array import LEAST_NORMAL
-from pellucid.core.rng import Rng
-from pellucid.core.vjp import Backward, Run
+from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.math import channel_bits, inverse_root
 from pellucid.kernels.backend.rows import (
+    NO_BITS,
     Bits,
     as_rows,
     as_vector,
@@ -45,30 +45,26 @@ CENTRED = {"layer_norm": True, "rms_norm": False}
 """The norms computed here, and whether they subtract the row's mean."""
 
 
-def plan(
-    x: Array,
-    residual: Array,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    *,
-    norm: str = "layer_norm",
-    eps: float = 1e-5,
-    dropout: float = 0.0,
-    rng: Rng | None = None,
-) -> Run | None:
-    """Plan `ops.add_dropout_norm` for float32 rows in one piece of memory, x and residual alike."""
+NOT_NORMAL = (
+    f"expects float32 rows of at least two numbers, one piece of memory, eps ≥ {LEAST_NORMAL:.2g}"
+)
+
+
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.add_dropout_norm` for float32 rows, x and residual alike."""
+    x, residual, weight, bias, eps = call.x, call.residual, call.weight, call.bias, call.eps
     if not (
-        norm in CENTRED
+        call.norm in CENTRED
         and is_rows(x)
         and is_rows(residual)
         and x.shape == residual.shape
         and is_affine(weight, bias, x.shape[-1], eps)
     ):
-        return None
-    bits = dropout_bits(dropout, rng, x.shape[:-1])
+        return Declined(NOT_NORMAL)
+    bits = dropout_bits(call.dropout, call.rng, x.shape[:-1])
     if bits is None:
-        return None
-    return lambda: normalise(as_rows(x), residual, weight, bias, eps, bits, CENTRED[norm])
+        return Declined(NO_BITS)
+    return normalise(as_rows(x), residual, weight, bias, eps, bits, CENTRED[call.norm])
 
 
 def is_affine(weight: Array | None, bias: Array | None, width: int, eps: float) -> bool:
@@ -88,7 +84,7 @@ def normalise(
     eps: float,
     bits: Bits,
     centred: bool,
-) -> tuple[Array, Backward]:
+) -> Result:
     """Return norm(residual + dropout(x)) and its backward; x: rows (T, E), or (0, E) for none.
 
     `backward(dy)` gives dx, dresidual (one array if nothing was dropped), dweight, dbias.

@@ -6,34 +6,24 @@ sequence's span of keys shorter. Other masks are declined.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import Run, check_gradient
-from pellucid.kernels.flash import Spans, attend, is_heads, plan_dropout
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
+from pellucid.kernels.flash import NO_BITS, Spans, attend, dropout_bits, is_heads
 
 Array = np.ndarray
 
 
-def plan(
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    mask: Array | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-    dropout: float = 0.0,
-    rng: Rng | None = None,
-    softcap: float | None = None,
-) -> Run | None:
-    """Plan `ops.attention` for float32 (…, H, L, D), no mask or one of key padding.
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.attention` for float32 (…, H, L, D), no mask or one of key padding.
 
     Dropout needs an rng that names rows by query. A soft cap is declined.
     """
-    if softcap is not None or not (
+    q, k, v = call.q, call.k, call.v
+    if call.softcap is not None:
+        return Declined("a soft cap")
+    if not (
         all(
             isinstance(x, np.ndarray) and x.dtype == np.float32 and x.ndim >= 3 and x.size > 0
             for x in (q, k, v)
@@ -42,31 +32,33 @@ def plan(
         and q.shape[-1] == k.shape[-1]
         and k.shape[-2] == v.shape[-2]
     ):
-        return None
-    sources, bits = _sources(mask, k), plan_dropout(dropout, rng, _names(rng, q))
-    if sources is None or bits is None:
-        return None
+        return Declined("expects float32 (…, H, L, D)")
+    sources, bits = (
+        _sources(call.mask, k),
+        dropout_bits(call.dropout, call.rng, _names(call.rng, q)),
+    )
+    if sources is None:
+        return Declined("a mask other than one of key padding")
+    if bits is None:
+        return Declined(NO_BITS)
     n, length, source = len(sources), q.shape[-2], k.shape[-2]
     steps = np.arange(n)
     spans = Spans(steps * length, np.full(n, length), steps * source, sources)
     q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
 
-    def run() -> tuple[Array, Any]:
-        rows = (_rows(q), _rows(k), _rows(v))
-        out, attend_backward = attend(*rows, spans, causal, scale, bits)
-        q_rows, k_rows, v_rows = (x.shape for x in rows)
+    rows = (_rows(q), _rows(k), _rows(v))
+    out, attend_backward = attend(*rows, spans, call.causal, call.scale, bits)
+    q_rows, k_rows, v_rows = (x.shape for x in rows)
 
-        def backward(dout: Array) -> tuple[Array, Array, Array]:
-            """Return dq, dk, dv; keys in the padding get zeros."""
-            check_gradient(dout, (*q_shape[:-1], v_shape[-1]))
-            dq = np.empty(q_rows, np.float32)
-            dk, dv = np.zeros(k_rows, np.float32), np.zeros(v_rows, np.float32)
-            attend_backward(_rows(dout), dq, dk, dv)
-            return _heads(dq, q_shape), _heads(dk, k_shape), _heads(dv, v_shape)
+    def backward(dout: Array) -> tuple[Array, Array, Array]:
+        """Return dq, dk, dv; keys in the padding get zeros."""
+        check_gradient(dout, (*q_shape[:-1], v_shape[-1]))
+        dq = np.empty(q_rows, np.float32)
+        dk, dv = np.zeros(k_rows, np.float32), np.zeros(v_rows, np.float32)
+        attend_backward(_rows(dout), dq, dk, dv)
+        return _heads(dq, q_shape), _heads(dk, k_shape), _heads(dv, v_shape)
 
-        return _heads(out, q_shape), backward
-
-    return run
+    return _heads(out, q_shape), backward
 
 
 def _rows(x: Array) -> Array:

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.core.rng import Rng
-from pellucid.core.vjp import Run
+from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.math import channel_bits
 from pellucid.kernels.backend.rows import (
+    NO_BITS,
     as_rows,
     as_vector,
     dropout_bits,
@@ -37,15 +37,9 @@ Array = np.ndarray
 _f = np.float32
 
 
-def plan(
-    x: Array,
-    bias: Array | None,
-    *,
-    activation: str = "relu",
-    dropout: float = 0.0,
-    rng: Rng | None = None,
-) -> Run | None:
-    """Plan `ops.bias_act_dropout` for float32 rows and an activation with a kernel."""
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.bias_act_dropout` for float32 rows and an activation with a kernel."""
+    x, bias, activation = call.x, call.bias, call.activation
     record = ACTIVATIONS.get(activation)
     if (
         record is None
@@ -54,35 +48,32 @@ def plan(
         or not is_vector(bias, x.shape[-1])
         or x.shape[-1] % record.gates
     ):
-        return None
-    bits = dropout_bits(dropout, rng, x.shape[:-1])
+        return Declined(f"expects float32 rows and an activation with a kernel, got {activation}")
+    bits = dropout_bits(call.dropout, call.rng, x.shape[:-1])
     if bits is None:
-        return None
+        return Declined(NO_BITS)
     rows, b, gated = as_rows(x), as_vector(bias, x.shape[-1], 0.0), record.gates == 2
     shape = (*x.shape[:-1], x.shape[-1] // record.gates)
     from_output = hasattr(_module(activation), "gradient_from_output")
 
-    def run() -> tuple[Array, Any]:
-        y = np.empty((len(rows), shape[-1]), np.float32)
-        compute = (_gated_forward if gated else _forward)(activation)
-        compute(row_tasks(*rows.shape), rows, b, *bits, y)
-        # what backward reads
-        kept = (y, bits.scale) if from_output else (rows, b, *bits)
-        made = _gated_backward if gated else _backward_from_output if from_output else _backward
-        differentiate = made(activation)
+    y = np.empty((len(rows), shape[-1]), np.float32)
+    compute = (_gated_forward if gated else _forward)(activation)
+    compute(row_tasks(*rows.shape), rows, b, *bits, y)
+    # what backward reads
+    kept = (y, bits.scale) if from_output else (rows, b, *bits)
+    made = _gated_backward if gated else _backward_from_output if from_output else _backward
+    differentiate = made(activation)
 
-        def backward(dy: Array) -> tuple[Array, Array | None]:
-            """Return dx and dbias."""
-            dy_rows = gradient_rows(dy, shape)
-            tasks = sum_tasks(*rows.shape)
-            dx, sums = np.empty_like(rows), np.zeros((tasks, x.shape[-1]), np.float32)
-            differentiate(tasks, dy_rows, *kept, dx, sums)
-            return dx.reshape(x.shape), None if bias is None else sums.sum(axis=0)
+    def backward(dy: Array) -> tuple[Array, Array | None]:
+        """Return dx and dbias."""
+        dy_rows = gradient_rows(dy, shape)
+        tasks = sum_tasks(*rows.shape)
+        dx, sums = np.empty_like(rows), np.zeros((tasks, x.shape[-1]), np.float32)
+        differentiate(tasks, dy_rows, *kept, dx, sums)
+        return dx.reshape(x.shape), None if bias is None else sums.sum(axis=0)
 
-        y = y.reshape(shape)
-        return read_only(y) if from_output else y, backward
-
-    return run
+    y = y.reshape(shape)
+    return read_only(y) if from_output else y, backward
 
 
 @cache

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from pellucid.core.rng import Rng
-from pellucid.core.vjp import Run
+from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.math import channel_bits
 from pellucid.kernels.backend.rows import (
@@ -22,11 +19,12 @@ from pellucid.kernels.backend.rows import (
 Array = np.ndarray
 
 
-def plan(x: Array, p: float, rng: Rng | None) -> Run | None:
-    """Plan `ops.dropout` for float32 rows in one piece of memory, of which some are dropped."""
-    bits = dropout_bits(p, rng, x.shape[:-1]) if is_rows(x) else None
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.dropout` for float32 rows in one piece of memory, of which some are dropped."""
+    x = call.x
+    bits = dropout_bits(call.p, call.rng, x.shape[:-1]) if is_rows(x) else None
     if bits is None or not bits.threshold:
-        return None
+        return Declined("expects float32 rows and a probability between 0 and 1, both excluded")
     shape = x.shape
 
     def dropped(rows: Array) -> Array:
@@ -34,11 +32,8 @@ def plan(x: Array, p: float, rng: Rng | None) -> Run | None:
         _rows(row_tasks(*rows.shape), rows, *bits, y)
         return y.reshape(shape)
 
-    def run() -> tuple[Array, Any]:
-        # backward drops the same numbers
-        return dropped(as_rows(x)), lambda dy: dropped(gradient_rows(dy, shape))
-
-    return run
+    # backward drops the same numbers
+    return dropped(as_rows(x)), lambda dy: dropped(gradient_rows(dy, shape))
 
 
 @threads.parallel("f4[:,::1],u4[::1],u4,u4,f4,f4[:,::1]")

@@ -6,11 +6,9 @@ additions to it come in the order of the index.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from pellucid.core.vjp import Run
+from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.rows import gradient_rows, row_tasks, writeable
 from pellucid.ops.embedding import embedding
@@ -19,8 +17,9 @@ Array = np.ndarray
 _COLUMNS = 16  # of a table, for a task: a line of the cache
 
 
-def plan(index: Array, weight: Array, padding_idx: int | None = None) -> Run | None:
-    """Plan `ops.embedding` for 64-bit integers into a float32 table that is not empty."""
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.embedding` for 64-bit integers into a float32 table that is not empty."""
+    index, weight, padding_idx = call.index, call.weight, call.padding_idx
     if not (
         index.dtype == np.int64
         and isinstance(weight, np.ndarray)
@@ -28,27 +27,24 @@ def plan(index: Array, weight: Array, padding_idx: int | None = None) -> Run | N
         and weight.ndim == 2
         and weight.size > 0
     ):
-        return None
+        return Declined("expects int64 indices and a float32 table")
     rows, width = weight.shape
     flat = writeable(index).reshape(-1)
     skipped = -1 if padding_idx is None else padding_idx
 
-    def run() -> tuple[Array, Any]:
-        y, _ = embedding(index, weight, padding_idx)  # NumPy's `take` is as fast as memory
+    y, _ = embedding(index, weight, padding_idx)  # NumPy's `take` is as fast as memory
 
-        def backward(dy: Array) -> Array:
-            """Return dweight."""
-            updates = gradient_rows(dy, (*index.shape, width))
-            dweight = np.empty((rows, width), np.float32)
-            clearing = row_tasks(rows, width)
-            # every task reads the whole index, so that there are no more of them than threads
-            tasks = threads.task_count(width, _COLUMNS, most=max(4, threads.count()))
-            _add(clearing, clearing + tasks, flat, updates, skipped, dweight)
-            return dweight
+    def backward(dy: Array) -> Array:
+        """Return dweight."""
+        updates = gradient_rows(dy, (*index.shape, width))
+        dweight = np.empty((rows, width), np.float32)
+        clearing = row_tasks(rows, width)
+        # every task reads the whole index, so that there are no more of them than threads
+        tasks = threads.task_count(width, _COLUMNS, most=max(4, threads.count()))
+        _add(clearing, clearing + tasks, flat, updates, skipped, dweight)
+        return dweight
 
-        return y, backward
-
-    return run
+    return y, backward
 
 
 @threads.parallel("i8[:],f4[:,::1],i8,f4[:,::1]", stages=2)

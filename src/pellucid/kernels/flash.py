@@ -78,6 +78,10 @@ class Dropout(NamedTuple):
     scale: np.float32
 
 
+NO_BITS = "dropout of 1, or an rng that does not name the queries"
+"""Why attention declines where `dropout_bits` returns None."""
+
+
 def is_heads(x: Array) -> bool:
     """Whether x is (T, H, D) float32 with a head's numbers adjacent; other strides are free."""
     return (
@@ -91,7 +95,7 @@ def is_heads(x: Array) -> bool:
     )
 
 
-def plan_dropout(p: float, rng: Rng | None, names: Array | None) -> Dropout | None:
+def dropout_bits(p: float, rng: Rng | None, names: Array | None) -> Dropout | None:
     """Return what the kernels need, given the names of the rows of q, (T,).
 
     None where the page must draw the bits: p is 1 or no probability, or the rows have no names.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from pellucid.core.vjp import Run
+from pellucid.core.vjp import Call, Declined, Result
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.matmul import (
     NOTHING,
@@ -23,8 +21,9 @@ Array = np.ndarray
 _FEW = 8  # rows for which copying W into panels would cost more than the product
 
 
-def plan(x: Array, weight: Array, bias: Array | None = None) -> Run | None:
-    """Plan `ops.linear` for float32 in one piece of memory, more than a few rows."""
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.linear` for float32 in one piece of memory, more than a few rows."""
+    x, weight, bias = call.x, call.weight, call.bias
     if not (
         is_rows(x)
         and is_rows(weight)
@@ -33,36 +32,33 @@ def plan(x: Array, weight: Array, bias: Array | None = None) -> Run | None:
         and x.size > _FEW * weight.shape[1]
         and is_vector(bias, len(weight))
     ):
-        return None
+        return Declined(f"expects float32 arrays in one piece of memory, more than {_FEW} rows")
     rows, w = as_rows(x), writeable(weight)
     b = NOTHING if bias is None else writeable(bias)
     outputs, inputs = w.shape
     shape = (*x.shape[:-1], outputs)
 
-    def run() -> tuple[Array, Any]:
-        y, packed = np.empty((len(rows), outputs), np.float32), empty_panels(inputs, outputs)
-        copying, (tasks, columns) = copying_tasks(packed), division(len(rows), inputs, outputs)
-        _forward(copying, copying + tasks, columns, rows, w, b, packed, y)
+    y, packed = np.empty((len(rows), outputs), np.float32), empty_panels(inputs, outputs)
+    copying, (tasks, columns) = copying_tasks(packed), division(len(rows), inputs, outputs)
+    _forward(copying, copying + tasks, columns, rows, w, b, packed, y)
 
-        def backward(dy: Array) -> tuple[Array, Array, Array | None]:
-            """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
-            dy_rows = gradient_rows(dy, shape)
-            dx, dweight, dbias = np.empty_like(rows), np.empty_like(w), np.empty_like(b)
-            for_dx, near = empty_panels(outputs, inputs), is_near(*rows.shape)
-            for_dw = rows if near else empty_panels(*rows.shape)
-            first, second = copying_tasks(for_dx), 0 if near else copying_tasks(for_dw)
-            third, columns = division(len(rows), outputs, inputs)
-            fourth, columns_w = division(outputs, len(rows), inputs)
-            copying = first + second
-            _backward(
-                copying, copying + third + fourth, first, third, columns, columns_w,
-                dy_rows, rows, w, for_dx, for_dw, dx, dweight, dbias,
-            )  # fmt: skip
-            return dx.reshape(x.shape), dweight, None if bias is None else dbias
+    def backward(dy: Array) -> tuple[Array, Array, Array | None]:
+        """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
+        dy_rows = gradient_rows(dy, shape)
+        dx, dweight, dbias = np.empty_like(rows), np.empty_like(w), np.empty_like(b)
+        for_dx, near = empty_panels(outputs, inputs), is_near(*rows.shape)
+        for_dw = rows if near else empty_panels(*rows.shape)
+        first, second = copying_tasks(for_dx), 0 if near else copying_tasks(for_dw)
+        third, columns = division(len(rows), outputs, inputs)
+        fourth, columns_w = division(outputs, len(rows), inputs)
+        copying = first + second
+        _backward(
+            copying, copying + third + fourth, first, third, columns, columns_w,
+            dy_rows, rows, w, for_dx, for_dw, dx, dweight, dbias,
+        )  # fmt: skip
+        return dx.reshape(x.shape), dweight, None if bias is None else dbias
 
-        return y.reshape(shape), backward
-
-    return run
+    return y.reshape(shape), backward
 
 
 @threads.parallel("i8,f4[:,::1],f4[:,::1],f4[::1],f4[:,::1],f4[:,::1]", stages=2)

@@ -9,11 +9,9 @@ loss gradient of 1; backward only scales. Nothing as large as the logits is kept
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from pellucid.core.vjp import Run, check_gradient
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
@@ -30,20 +28,13 @@ NOTHING = np.empty(0, np.float32)
 HELD = 7_500_000
 
 
-def plan(
-    x: Array,
-    weight: Array,
-    bias: Array | None,
-    target: Array,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
-) -> Run | None:
-    """Plan `ops.linear_cross_entropy` for float32 rows and targets that exist or are ignored.
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.linear_cross_entropy` for float32 rows and targets that exist or are ignored.
 
     The page names the other targets.
     """
+    x, weight, bias, target = call.x, call.weight, call.bias, call.target
+    ignore_index, label_smoothing = call.ignore_index, call.label_smoothing
     if not (
         is_rows(x)
         and is_rows(weight)
@@ -53,32 +44,28 @@ def plan(
         and target.shape == x.shape[:1]
         and target.dtype == np.int64
         and 0.0 <= label_smoothing <= 1.0
-        and 0.0 <= z_loss < np.inf
     ):
-        return None
+        return Declined("expects float32 rows, float32 weights and int64 targets (T,)")
     kept = target[target != ignore_index]
     if len(kept) and (kept.min() < 0 or kept.max() >= len(weight)):
-        return None
+        return Declined("a target is no row of the weights")
     rows, w, targets = writeable(x), writeable(weight), writeable(target)
     start = NOTHING if bias is None else writeable(bias)
 
-    def run() -> tuple[Array, Any]:
-        loss, dx, dweight, dbias = _with_gradients(
-            rows, w, start, targets, ignore_index, label_smoothing, z_loss
-        )
+    loss, dx, dweight, dbias = _with_gradients(
+        rows, w, start, targets, ignore_index, label_smoothing
+    )
 
-        def backward(dloss: Array) -> tuple[Array, Array, Array | None]:
-            """Return dx, dweight, dbias: those for a loss gradient of 1, times `dloss`."""
-            check_gradient(dloss, ())
-            factor = np.float32(dloss)
-            gradients = (dx, dweight, None if bias is None else dbias)
-            if factor == 1.0:
-                return gradients
-            return tuple(None if d is None else d * factor for d in gradients)  # type: ignore[return-value]
+    def backward(dloss: Array) -> tuple[Array, Array, Array | None]:
+        """Return dx, dweight, dbias: those for a loss gradient of 1, times `dloss`."""
+        check_gradient(dloss, ())
+        factor = np.float32(dloss)
+        gradients = (dx, dweight, None if bias is None else dbias)
+        if factor == 1.0:
+            return gradients
+        return tuple(None if d is None else d * factor for d in gradients)  # type: ignore[return-value]
 
-        return loss, backward
-
-    return run
+    return loss, backward
 
 
 def slices(rows: int) -> int:
@@ -95,7 +82,6 @@ def _with_gradients(
     target: Array,
     ignore_index: int,
     smoothing: float,
-    z_loss: float,
 ) -> tuple[Array, Array, Array, Array]:
     """Return the summed loss, and dx, dweight, dbias for a loss gradient of 1."""
     rows, vocabulary = len(x), len(weight)
@@ -112,14 +98,14 @@ def _with_gradients(
         dlogits = logits[: len(x[chunk])]
         _chunk(
             slices(len(dlogits)), x[chunk], to_logits, to_dx, bias, target[chunk],
-            ignore_index, smoothing, z_loss, dlogits, losses[chunk], dx[chunk],
+            ignore_index, smoothing, dlogits, losses[chunk], dx[chunk],
         )  # fmt: skip
         multiply(dlogits.T, near_or_panels(x[chunk]), dweight, add=begin > 0, sums=sums)
         dbias += sums
     return np.asarray(losses.sum(), np.float32), dx, dweight, dbias
 
 
-@threads.parallel("f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f8,f4[:,::1],f8[:],f4[:,::1]")
+@threads.parallel("f4[:,::1],f4[:,::1],f4[:,::1],f4[::1],i8[:],i8,f8,f4[:,::1],f8[:],f4[:,::1]")
 def _chunk(
     task,
     tasks,
@@ -130,7 +116,6 @@ def _chunk(
     target,
     ignore_index,
     smoothing,
-    z_loss,
     logits,
     losses,
     dx,
@@ -138,12 +123,12 @@ def _chunk(
     begin, end = threads.slice_of(task, tasks, len(x))
     nothing = dx[0, :0]
     multiply_rows(x, to_logits, logits, bias, False, nothing, begin, end, 0, len(to_logits))
-    _to_gradients(logits, target, ignore_index, smoothing, z_loss, losses, begin, end)
+    _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end)
     multiply_rows(logits, to_dx, dx, nothing, False, nothing, begin, end, 0, len(to_dx))
 
 
 @inner()
-def _to_gradients(logits, target, ignore_index, smoothing, z_loss, losses, begin, end):
+def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
     """Compute the losses of rows of logits and, in place of the logits, their gradients."""
     vocabulary = logits.shape[1]
     whole = vocabulary // LANES * LANES  # the rest of a row is done number by number
@@ -186,9 +171,6 @@ def _to_gradients(logits, target, ignore_index, smoothing, z_loss, losses, begin
             losses[i] += smoothing * (right - mean)
 
         factor = _f(1.0) / sum_ if sum_ != _f(0.0) else _f(0.0)
-        if z_loss > 0.0:
-            losses[i] += z_loss * log_sum * log_sum
-            factor *= _f(1.0 + 2.0 * z_loss * log_sum)
         for v in range(0, whole, LANES):
             store(logits, at + v, load(logits, at + v) * factor - off_target)
         for v in range(whole, vocabulary):

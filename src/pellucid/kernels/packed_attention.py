@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import Run
-from pellucid.kernels.flash import Spans, attend, is_heads, plan_dropout
+from pellucid.core.vjp import Call, Declined, Result
+from pellucid.kernels.flash import NO_BITS, Spans, attend, dropout_bits, is_heads
 
 Array = np.ndarray
 
 
-def plan(
-    q: Array,
-    k: Array,
-    v: Array,
-    cu_q: Array,
-    cu_k: Array,
-    *,
-    mask: Array | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-    dropout: float = 0.0,
-    rng: Rng | None = None,
-    softcap: float | None = None,
-) -> Run | None:
-    """Plan `ops.packed_attention` for float32 with a head's numbers adjacent and named rows."""
-    if softcap is not None or not (
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.packed_attention` for float32, a head's numbers adjacent, and named rows."""
+    q, k, v, cu_q, cu_k, mask = call.q, call.k, call.v, call.cu_q, call.cu_k, call.mask
+    if call.softcap is not None:
+        return Declined("a soft cap")
+    if not (
         all(is_heads(x) for x in (q, k, v))
         and q.shape[1:] == k.shape[1:]
         and k.shape[:2] == v.shape[:2]
@@ -37,29 +26,28 @@ def plan(
         and cu_q.dtype == cu_k.dtype == np.int64
         and cu_q.ndim == cu_k.ndim == 1
     ):
-        return None
-    bits = plan_dropout(dropout, rng, _names(rng, len(q)))
+        return Declined("expects float32 heads with adjacent numbers, and int64 boundaries")
+    bits = dropout_bits(call.dropout, call.rng, _names(call.rng, len(q)))
+    if bits is None:
+        return Declined(NO_BITS)
     spans = _spans(cu_q.tobytes(), cu_k.tobytes(), len(q), len(k))
-    if bits is None or spans is None:
-        return None
+    if spans is None:
+        return Declined("the boundaries of the sequences do not go up from 0 to all rows")
     hidden = False
     if mask is not None:
         sources = _visible(mask, spans.sources)
         if sources is None:
-            return None
+            return Declined("a mask other than one of key padding")
         spans, hidden = spans._replace(sources=sources), int(sources.sum()) < len(k)
 
-    def run() -> tuple[Array, Any]:
-        out, attend_backward = attend(q, k, v, spans, causal, scale, bits)
+    out, attend_backward = attend(q, k, v, spans, call.causal, call.scale, bits)
 
-        def backward(dout: Array) -> tuple[Array, Array, Array]:
-            dq, dk, dv = _gradients(q, k, v, hidden)
-            attend_backward(dout, dq, dk, dv)
-            return dq, dk, dv
+    def backward(dout: Array) -> tuple[Array, Array, Array]:
+        dq, dk, dv = _gradients(q, k, v, hidden)
+        attend_backward(dout, dq, dk, dv)
+        return dq, dk, dv
 
-        return out, backward
-
-    return run
+    return out, backward
 
 
 @lru_cache(maxsize=32)

@@ -7,21 +7,21 @@ asks again, for queries and for keys.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from pellucid.core.vjp import Run, check_gradient
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.rows import row_tasks, writeable
 from pellucid.kernels.flash import is_heads
-from pellucid.ops.rotary import PLAIN, Angles, cos_sin
+from pellucid.ops.rotary import Angles, cos_sin
 
 Array = np.ndarray
 
 
-def plan(x: Array, positions: Array, angles: Angles = PLAIN) -> Run | None:
-    """Plan `ops.rotary` for float32 with a head's numbers adjacent."""
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.rotary` for float32 with a head's numbers adjacent."""
+    x, positions = call.x, call.positions
     if not (
         is_heads(x)
         and x.size > 0
@@ -30,19 +30,16 @@ def plan(x: Array, positions: Array, angles: Angles = PLAIN) -> Run | None:
         and positions.dtype == np.int64
         and positions.shape == x.shape[:1]
     ):
-        return None
-    cos, sin, minus = _turns(positions.tobytes(), x.shape[2], angles)
+        return Declined("expects float32 heads of an even width and their int64 positions")
+    cos, sin, minus = _turns(positions.tobytes(), x.shape[2], call.angles)
 
-    def run() -> tuple[Array, Any]:
-        def backward(dy: Array) -> Array:
-            """Return dx."""
-            check_gradient(dy, x.shape)
-            given = dy if is_heads(dy) else np.array(dy, np.float32, order="C")
-            return _turned(given, cos, minus)
+    def backward(dy: Array) -> Array:
+        """Return dx."""
+        check_gradient(dy, x.shape)
+        given = dy if is_heads(dy) else np.array(dy, np.float32, order="C")
+        return _turned(given, cos, minus)
 
-        return _turned(x, cos, sin), backward
-
-    return run
+    return _turned(x, cos, sin), backward
 
 
 @lru_cache(maxsize=8)

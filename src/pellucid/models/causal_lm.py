@@ -12,11 +12,10 @@ from pellucid.core.rng import Rng
 from pellucid.models.config import CausalLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits
-from pellucid.models.layers import EncoderLayer, drop_layers, norm_of, share_relative_bias
+from pellucid.models.layers import EncoderLayer, norm_of, share_relative_bias
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.models.state import State, decode_step
 from pellucid.nn.module import Forward, single_use
-from pellucid.nn.recorder import Recorder
 
 
 class CausalLM(nn.Module):
@@ -43,7 +42,6 @@ class CausalLM(nn.Module):
         )
         self.output = output_layer(config, self.embed.tokens, dtype)
         share_relative_bias(self.decoder)
-        drop_layers(config, self.decoder)
         choose_inits(config, self.decoder)
         self.initialise(seed)
 
@@ -56,7 +54,6 @@ class CausalLM(nn.Module):
         self,
         text: Packed,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
         cache: nn.Cache | None = None,
         inference: bool = False,
     ) -> Forward:
@@ -76,7 +73,6 @@ class CausalLM(nn.Module):
                 cu_seqlens=text.cu_seqlens,
                 causal=True,
                 rng=sites[1],
-                recorder=recorder,
                 cache=cache,
                 inference=inference,
                 path="decoder",
@@ -89,11 +85,9 @@ class CausalLM(nn.Module):
 
         return rows, backward
 
-    def forward(
-        self, text: Packed, *, rng: Rng | None = None, recorder: Recorder | None = None
-    ) -> Forward:
+    def forward(self, text: Packed, *, rng: Rng | None = None) -> Forward:
         """Return (logits (T, V) of the token after each, backward)."""
-        rows, rows_backward = self.rows(text, rng, recorder)
+        rows, rows_backward = self.rows(text, rng)
         logits, output_backward = self.output.forward(rows)
 
         @single_use
@@ -107,27 +101,19 @@ class CausalLM(nn.Module):
         batch: Batch,
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
-        recorder: Recorder | None = None,
-        r_drop: float = 0.0,
-        z_loss: float = 0.0,
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Return the summed cross-entropy of the targets, and its backward.
 
         `backward(scale)` adds the gradients of scale · loss to every parameter. While training
         with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
-        r_drop: α of `ops.linear_r_drop`, for which every pair is read twice; 0: it is read once.
-        z_loss: λ of `ops.cross_entropy`.
         """
-        read = batch.twice() if r_drop else batch
-        text = read.source.followed_by(read.target.without_last())
-        rows, rows_backward = self.rows(text, rng, recorder)
-        sources = host.repeat(read.source.lengths, text.lengths)
+        text = batch.source.followed_by(batch.target.without_last())
+        rows, rows_backward = self.rows(text, rng)
+        sources = host.repeat(batch.source.lengths, text.lengths)
         asked = host.flatnonzero(text.positions >= sources)
         wanted = batch.target.without_first().tokens
         asked_rows = namespace(rows).take(rows, like(asked, rows), axis=0)
-        loss, loss_backward = output_loss(
-            self.output, asked_rows, wanted, label_smoothing, r_drop, z_loss
-        )
+        loss, loss_backward = output_loss(self.output, asked_rows, wanted, label_smoothing)
 
         @single_use
         def backward(scale: float = 1.0) -> None:

@@ -23,29 +23,6 @@ else:
     NormType = Literal[tuple(NORMS)]
     PositionScheme = Literal[tuple(POSITIONS)]
 
-ADDED = {
-    "norm_type": "layer_norm",
-    "num_key_value_heads": None,
-    "head_dim": None,
-    "layer_drop": 0.0,
-    "word_dropout": 0.0,
-    "qk_norm": False,
-    "attention_softcap": None,
-    "sliding_window": None,
-    "linear_bias": True,
-    "qkv_bias": None,
-    "parallel_blocks": False,
-    "embedding_norm": False,
-    "relative_attention_num_buckets": 32,
-    "relative_attention_max_distance": 128,
-    "rope_theta": 10000.0,
-    "rope_factor": 1.0,
-    "rope_low_freq_factor": None,
-    "rope_high_freq_factor": None,
-    "rope_original_positions": None,
-}
-"""Settings that did not always exist, at the value that means "as before"."""
-
 MOST_POSITIONS = 2**20
 """The most positions of any model: a larger number is damaged, and its table would not fit."""
 
@@ -76,8 +53,6 @@ class StackConfig:
     """Biases in attention and in the feed-forward networks."""
     qkv_bias: bool | None = None
     """Biases in the projections to queries, keys and values. None: as linear_bias."""
-    parallel_blocks: bool = False
-    """Attention and feed-forward network read the same norm and are added together."""
     ffn_dim: int = 512
     """Width F inside the feed-forward networks."""
     activation_function: Activation = "relu"
@@ -90,10 +65,6 @@ class StackConfig:
     """Dropout of the attention weights."""
     activation_dropout: float | None = None
     """Dropout inside the feed-forward networks."""
-    word_dropout: float = 0.0
-    """Share of the tokens whose embedding is set to 0 while training; positions stay."""
-    layer_drop: float = 0.0
-    """Probability that a layer is left out of a whole training step (LayerDrop)."""
     norm: Literal["post", "pre"] = "post"
     """The norm after each residual sum (the paper) or before each sublayer."""
     norm_type: NormType = "layer_norm"
@@ -218,11 +189,6 @@ class StackConfig:
                 "rope_low_freq_factor, rope_high_freq_factor and rope_original_positions go "
                 f"together, the first below the second; got {low}, {high} and {original}"
             )
-        if self.parallel_blocks and (self.norm != "pre" or self.ffn_before or self.ffn_after > 1):
-            raise UsageError(
-                'parallel_blocks needs norm = "pre" and one feed-forward network a layer '
-                "(ffn_before = 0, ffn_after = 1)"
-            )
         if self.attention_init == "separate" and not self._packs_as_the_paper:
             raise UsageError(
                 'attention_init = "separate" is article 003\'s, whose attention has biases and as '
@@ -234,10 +200,7 @@ class StackConfig:
                 f"max_position_embeddings must be at most {MOST_POSITIONS}, got "
                 f"{self.max_position_embeddings}"
             )
-        for name in (
-            "dropout", "embedding_dropout", "attention_dropout", "activation_dropout",
-            "word_dropout", "layer_drop",
-        ):  # fmt: skip
+        for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
             p = getattr(self, name)
             if p is not None and not 0.0 <= p < 1.0:
                 raise UsageError(f"{name} must be at least 0 and below 1, got {p}")
@@ -336,8 +299,6 @@ class Seq2SeqConfig(StackConfig):
         self._at_least(
             0, "encoder_layers", "decoder_layers", "source_vocab_size", "target_vocab_size"
         )
-        if self.parallel_blocks:
-            raise UsageError("parallel_blocks is for models of one stack, without cross-attention")
         self._tokens_of("source_vocab_size", "pad_token_id")
         self._tokens_of("target_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
         if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:

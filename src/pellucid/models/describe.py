@@ -154,8 +154,6 @@ class Residual(Record):
     placement: Literal["pre", "post"]
     norm: Norm
     sublayer: Attention | FeedForward
-    beside: FeedForward | None = None
-    """A network that reads the same norm, added to the sublayer."""
     dropout: float = 0.0
     """Dropout of the sublayer's output, in training."""
 
@@ -259,17 +257,6 @@ class _Builder:
         yield from self._embeddings(shape)
         for i in range(getattr(c, shape.layers)):
             layer = f"{shape.name}.layers.{i}"
-            if c.parallel_blocks:
-                yield Residual(
-                    layer=i,
-                    placement=c.norm,
-                    norm=self._norm(shape, f"{layer}.norm1"),
-                    sublayer=self._attention(shape, f"{layer}.self_attn", "self"),
-                    beside=self._network(shape, layer),
-                    dropout=c.dropout,
-                    **at,
-                )
-                continue
             parts: list[tuple[str, Attention | FeedForward]] = []
             for k in range(c.ffn_before):
                 parts.append((f"before.{k}.norm", self._network(shape, f"{layer}.before.{k}")))

@@ -7,7 +7,7 @@ from typing import Any
 from pellucid import nn, ops
 from pellucid.core.array import Array, host, like, namespace
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import dispatch
+from pellucid.kernels import dispatch
 from pellucid.models.config import StackConfig
 from pellucid.models.inits import table_init
 from pellucid.models.layers import norm_of
@@ -19,9 +19,7 @@ from pellucid.nn.module import Forward, single_use
 class Embed(nn.Module):
     """dropout(norm(token · s + position · p)), the norm if the settings ask for it.
 
-    Word dropout replaces tokens, each by itself, by zeros, and divides the others by 1 − p: dropout
-    with one draw for the whole row. Source: Vaswani et al. 2017, 3.4 and 3.5; Sennrich et al. 2016
-    (WMT 16) for word dropout.
+    Source: Vaswani et al. 2017, 3.4 and 3.5.
     """
 
     def __init__(self, config: StackConfig, vocab_size: int, dtype: Any) -> None:
@@ -43,7 +41,6 @@ class Embed(nn.Module):
         self._moved: tuple[Any, Array] | None = None
         p = config.embedding_dropout
         self.dropout = nn.Dropout(config.dropout if p is None else p)
-        self.word_dropout = nn.Dropout(config.word_dropout)
         self.norm: Norm | None = None
         if config.embedding_norm:
             self.norm = norm_of(config, dtype)
@@ -61,8 +58,7 @@ class Embed(nn.Module):
 
         Raises `ValueError` for a position past the last.
         """
-        words = self._words(tokens, rng, inference)
-        x, sum_backward = self.sum(tokens, positions, words=words, **further)
+        x, sum_backward = self.sum(tokens, positions, **further)
         norm_backward = None
         if self.norm is not None:
             x, norm_backward = self.norm.run(x)
@@ -76,28 +72,13 @@ class Embed(nn.Module):
 
         return y, backward
 
-    def _words(self, tokens: Array, rng: Rng | None, inference: bool) -> Array | None:
-        """Return what each token's row is multiplied by (T, 1), or None for 1."""
-        p = 0.0 if inference else self.word_dropout.active(rng)
-        if not p or rng is None:
-            return None
-        weight = self.tokens.weight.data
-        xp = namespace(weight)
-        ones = xp.ones((tokens.shape[0], 1), dtype=weight.dtype, device=weight.device)
-        return dispatch(ops.dropout, ones, p, rng.fold(0))[0]
-
-    def sum(self, tokens: Array, positions: Array, *, words: Array | None = None) -> Forward:
-        """Return (token · s · words + position · p, backward): the rows before norm and dropout.
-
-        words: (T, 1), 1 unless given.
-        """
+    def sum(self, tokens: Array, positions: Array) -> Forward:
+        """Return (token · s + position · p, backward): the rows before norm and dropout."""
         self.check(positions)
         s, p = self.config.token_factor, self.config.position_factor
         weight = self.tokens.weight.data
         x, tokens_backward = self.tokens.forward(like(tokens, weight))
         x, positions_backward = _times(x, s), None
-        if words is not None:
-            x = x * words
         at = like(positions, weight)
         if self.positions is not None:
             rows, positions_backward = self.positions.forward(at)
@@ -107,7 +88,7 @@ class Embed(nn.Module):
 
         @single_use
         def backward(dx: Array) -> None:
-            tokens_backward(_times(dx if words is None else dx * words, s))
+            tokens_backward(_times(dx, s))
             if positions_backward is not None:
                 positions_backward(_times(dx, p))
 

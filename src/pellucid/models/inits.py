@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pellucid import nn
 from pellucid.models.config import StackConfig
+from pellucid.nn.attention import Attention
 from pellucid.nn.init import Init, normal, uniform, xavier_uniform
 
 
@@ -22,15 +23,15 @@ def choose_inits(config: StackConfig, *stacks: nn.Module) -> None:
                 parameter.init = xavier_uniform
         if config.attention_init == "separate":
             for _, module in stack.modules():
-                if isinstance(module, nn.MultiheadAttention):
+                if isinstance(module, Attention):
                     _separate(module)
 
 
-def _separate(attention: nn.MultiheadAttention) -> None:
+def _separate(attention: Attention) -> None:
     """Draw q, k and v apart: each Xavier by itself, biases like a Linear's (article 003)."""
     weight, bias = attention.in_proj_weight, attention.in_proj_bias
     assert weight is not None
-    e = attention.embed_dim
+    e = attention.config.embed_dim
     weight.init = uniform((6.0 / (2 * e)) ** 0.5)
     if bias is not None:
         bias.init = uniform(e**-0.5)

@@ -7,10 +7,10 @@ from typing import Any
 from pellucid import nn
 from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
-from pellucid.nn.blocks import Block, feed_forward, gates_of, parallel
+from pellucid.nn.attention import Attention
+from pellucid.nn.blocks import Block, feed_forward, gates_of
+from pellucid.nn.config import AttentionConfig, Relative
 from pellucid.nn.layers import Norm
-from pellucid.nn.transformer import Stack
-from pellucid.nn.variant import Relative, Variant
 
 
 class FeedForward(nn.Module):
@@ -66,10 +66,15 @@ def _scale(config: StackConfig) -> Any:
     return "learned" if config.attention_scale == "learned" else config.score_factor
 
 
-def variant_of(config: StackConfig) -> Variant:
-    """Return what the settings change in self-attention."""
+def attention_of(config: StackConfig) -> AttentionConfig:
+    """Return what the settings say of self-attention."""
     scheme = POSITIONS[config.positions]
-    return Variant(
+    return AttentionConfig(
+        embed_dim=config.d_model,
+        num_heads=config.num_attention_heads,
+        dropout=_or(config.attention_dropout, config.dropout),
+        bias=config.linear_bias,
+        scale=_scale(config),
         key_value_heads=config.num_key_value_heads,
         head_dim=config.head_dim,
         qkv_bias=config.qkv_bias,
@@ -87,38 +92,16 @@ def variant_of(config: StackConfig) -> Variant:
     )
 
 
-def drop_layers(config: StackConfig, *stacks: Stack) -> None:
-    """Let the stacks leave out layers while training, where the settings ask for it."""
-    for stack in stacks:
-        if config.layer_drop:
-            stack.layer_drop = nn.Dropout(config.layer_drop)
-
-
 def share_relative_bias(*stacks: nn.Module) -> None:
     """Let the layers of each stack use one table of distances, where they have one."""
     for stack in stacks:
         found = [
             module
             for _, module in stack.modules()
-            if isinstance(module, nn.MultiheadAttention) and module.relative_bias is not None
+            if isinstance(module, Attention) and module.relative_bias is not None
         ]
         for attention in found[1:]:
             attention.relative_bias = found[0].relative_bias
-
-
-def attention_of(config: StackConfig, variant: Variant, dtype: Any) -> nn.MultiheadAttention:
-    """Return an attention layer as the settings have it."""
-    return nn.MultiheadAttention(
-        config.d_model,
-        config.num_attention_heads,
-        _or(config.attention_dropout, config.dropout),
-        config.linear_bias,
-        batch_first=True,
-        dtype=dtype,
-        scale=_scale(config),
-        variant=variant,
-        seed=None,
-    )
 
 
 def _extras(config: StackConfig, dtype: Any) -> tuple[nn.ModuleList, nn.ModuleList]:
@@ -133,19 +116,13 @@ class EncoderLayer(nn.TransformerEncoderLayer):
 
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         super().__init__(**_arguments(config, dtype))
-        self.self_attn = attention_of(config, variant_of(config), dtype)
+        self.self_attn = Attention(attention_of(config), dtype=dtype, seed=None)
         self.dropout.p = _or(config.activation_dropout, config.dropout)
         self.norm1, self.norm2 = (norm_of(config, dtype) for _ in range(2))
-        self.parallel = config.parallel_blocks
-        if self.parallel:
-            del self.norm2
         self.before, self.after = _extras(config, dtype)
 
     def blocks(self) -> list[Block]:
         """Return the residual steps in order."""
-        if self.parallel:
-            together = parallel(self.self_attn.run, self.feed_forward())
-            return [Block("self_attn", together, self.norm1, self.dropout1)]
         return [
             *(ffn.block() for ffn in self.before),
             *super().blocks(),
@@ -158,9 +135,9 @@ class DecoderLayer(nn.TransformerDecoderLayer):
 
     def __init__(self, config: StackConfig, dtype: Any) -> None:
         super().__init__(**_arguments(config, dtype))
-        variant = variant_of(config)
-        self.self_attn = attention_of(config, variant, dtype)
-        self.multihead_attn = attention_of(config, variant.of_memory(), dtype)
+        attention = attention_of(config)
+        self.self_attn = Attention(attention, dtype=dtype, seed=None)
+        self.multihead_attn = Attention(attention.of_memory(), dtype=dtype, seed=None)
         self.dropout.p = _or(config.activation_dropout, config.dropout)
         self.norm1, self.norm2, self.norm3 = (norm_of(config, dtype) for _ in range(3))
         self.before, self.after = _extras(config, dtype)

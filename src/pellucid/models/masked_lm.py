@@ -19,16 +19,16 @@ from pellucid.core.array import (
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import dispatch
+from pellucid.core.vjp import part
+from pellucid.kernels import dispatch
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.embed import Embed
 from pellucid.models.inits import choose_inits, table_init
-from pellucid.models.layers import EncoderLayer, drop_layers, norm_of, share_relative_bias
+from pellucid.models.layers import EncoderLayer, norm_of, share_relative_bias
 from pellucid.models.masking import mask_tokens
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.nn.blocks import gates_of
 from pellucid.nn.module import Forward, single_use
-from pellucid.nn.recorder import Recorder
 
 Pooling = Literal["mean", "first", "pooler"]
 
@@ -45,19 +45,12 @@ class SegmentEmbed(Embed):
             )
             self.segments.init_with(table_init(config.token_init, config.d_model))
 
-    def sum(
-        self,
-        tokens: Array,
-        positions: Array,
-        segments: Array | None = None,
-        *,
-        words: Array | None = None,
-    ) -> Forward:
-        """Return (token · s · words + position · p + segment, backward).
+    def sum(self, tokens: Array, positions: Array, segments: Array | None = None) -> Forward:
+        """Return (token · s + position · p + segment, backward).
 
         segments: (T,), 0 if not given.
         """
-        x, sum_backward = super().sum(tokens, positions, words=words)
+        x, sum_backward = super().sum(tokens, positions)
         if self.segments is None:
             if segments is not None:
                 raise ValueError(
@@ -128,7 +121,6 @@ class MaskedLM(nn.Module):
             self.head = MaskedHead(config, dtype)
             self.output = output_layer(config, self.embed.tokens, dtype)
         share_relative_bias(self.encoder)
-        drop_layers(config, self.encoder)
         choose_inits(config, self.encoder, *([self.head] if self.head else []))
         self.initialise(seed)
 
@@ -142,7 +134,6 @@ class MaskedLM(nn.Module):
         text: Packed,
         segments: Array | None = None,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
         inference: bool = False,
     ) -> Forward:
         """Return (the encoder's rows (T, E), backward). segments: (T,), 0 unless given.
@@ -159,7 +150,6 @@ class MaskedLM(nn.Module):
             nn.Context(
                 cu_seqlens=text.cu_seqlens,
                 rng=sites[1],
-                recorder=recorder,
                 inference=inference,
                 path="encoder",
             ),
@@ -177,16 +167,12 @@ class MaskedLM(nn.Module):
         segments: Array | None = None,
         *,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
         inference: bool = False,
     ) -> Forward:
         """Return (logits (T, V) of each token itself, backward). `inference` is as in `rows`."""
         head, output = self._predictor()
-        rows, rows_backward = self.rows(text, segments, rng, recorder, inference)
-        headed = head.forward(rows)
-        if recorder is not None:
-            headed = recorder.watch("head", rows, headed)
-        y, head_backward = headed
+        rows, rows_backward = self.rows(text, segments, rng, inference)
+        y, head_backward = part(head.forward, rows, path="head")
         logits, output_backward = output.forward(y)
 
         @single_use
@@ -200,25 +186,17 @@ class MaskedLM(nn.Module):
         batch: Batch,
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
-        recorder: Recorder | None = None,
-        r_drop: float = 0.0,
-        z_loss: float = 0.0,
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Hide some tokens of the targets; return their summed cross-entropy, and its backward.
 
         What is hidden is keyed by `rng` and the batch's example numbers and positions; without an
         rng it is the same every time. `backward(scale)` adds the gradients of scale · loss.
-        r_drop: α of `ops.linear_r_drop`, for which every text is read twice with the same tokens
-        hidden; 0: it is read once. z_loss: λ of `ops.cross_entropy`.
         """
         head, output = self._predictor()
         text, chosen, wanted = mask_tokens(batch.target, self.config, (rng or Rng(0)).fold(2))
-        if r_drop:
-            chosen = host.concatenate([chosen, chosen + len(text.tokens)])
-            text = text.twice()
-        rows, rows_backward = self.rows(text, None, rng, recorder)
+        rows, rows_backward = self.rows(text, None, rng)
         y, head_backward = head.forward(_take(rows, chosen))
-        loss, loss_backward = output_loss(output, y, wanted, label_smoothing, r_drop, z_loss)
+        loss, loss_backward = output_loss(output, y, wanted, label_smoothing)
 
         @single_use
         def backward(scale: float = 1.0) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pellucid import nn, ops
 from pellucid.core.array import Array, like, namespace
-from pellucid.core.vjp import dispatch
+from pellucid.kernels import dispatch
 from pellucid.models.config import LanguageConfig
 from pellucid.models.inits import table_init
 from pellucid.nn.init import zeros
@@ -39,27 +39,21 @@ def output_loss(
     rows: Array,
     wanted: Array,
     label_smoothing: float,
-    r_drop: float = 0.0,
-    z_loss: float = 0.0,
 ) -> tuple[LossSum, Callable[[float], Array]]:
     """Return the summed cross-entropy of output(rows) with the tokens wanted, and its backward.
 
-    rows: (T, E), wanted: (T,); with `r_drop`, rows: (2T, E), two readings of every token, and the
-    loss is that of `ops.linear_r_drop` with this α. z_loss: λ of `ops.cross_entropy`.
-    `backward(scale)` returns drows of scale · loss and adds the output layer's gradients.
-
-    Raises `ValueError` where r_drop and z_loss are both set.
+    rows: (T, E), wanted: (T,). `backward(scale)` returns drows of scale · loss and adds the output
+    layer's gradients.
     """
     bias = None if output.bias is None else output.bias.data
-    weight = output.weight.data
-    arguments = (rows, weight, bias, like(wanted, rows))
-    smooth = {"label_smoothing": label_smoothing}
-    if r_drop and z_loss:
-        raise ValueError("r_drop has a loss of its own, without z_loss: leave one of them out")
-    if r_drop:
-        total, inner = dispatch(ops.linear_r_drop, *arguments, alpha=r_drop, **smooth)
-    else:
-        total, inner = dispatch(ops.linear_cross_entropy, *arguments, z_loss=z_loss, **smooth)
+    total, inner = dispatch(
+        ops.linear_cross_entropy,
+        rows,
+        output.weight.data,
+        bias,
+        like(wanted, rows),
+        label_smoothing=label_smoothing,
+    )
 
     @single_use
     def backward(scale: float) -> Array:

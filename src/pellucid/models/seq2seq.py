@@ -15,7 +15,6 @@ from pellucid.models.inits import choose_inits
 from pellucid.models.layers import (
     DecoderLayer,
     EncoderLayer,
-    drop_layers,
     norm_of,
     share_relative_bias,
 )
@@ -24,7 +23,6 @@ from pellucid.models.state import State, decode_step
 from pellucid.nn.init import xavier_uniform
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
-from pellucid.nn.recorder import Recorder
 
 
 class Seq2Seq(nn.Module):
@@ -61,7 +59,6 @@ class Seq2Seq(nn.Module):
         if config.tie_embeddings == "all":
             self.source.tokens.weight = self.target.tokens.weight
         share_relative_bias(self.encoder, self.decoder)
-        drop_layers(config, self.encoder, self.decoder)
         choose_inits(config, self.encoder, self.decoder)
         self.initialise(seed)
 
@@ -81,7 +78,6 @@ class Seq2Seq(nn.Module):
         self,
         batch: Batch,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
         inference: bool = False,
     ) -> Forward:
         """Return (rows (T, E) that predict the target, backward).
@@ -101,7 +97,6 @@ class Seq2Seq(nn.Module):
             nn.Context(
                 cu_seqlens=source.cu_seqlens,
                 rng=sites[2],
-                recorder=recorder,
                 inference=inference,
                 path="encoder",
             ),
@@ -116,7 +111,6 @@ class Seq2Seq(nn.Module):
                 causal=True,
                 memory=nn.Memory(memory, source.cu_seqlens),
                 rng=sites[3],
-                recorder=recorder,
                 inference=inference,
                 path="decoder",
             ),
@@ -136,23 +130,15 @@ class Seq2Seq(nn.Module):
         batch: Batch,
         rng: Rng | None = None,
         label_smoothing: float = 0.0,
-        recorder: Recorder | None = None,
-        r_drop: float = 0.0,
-        z_loss: float = 0.0,
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Return the summed cross-entropy of a batch, and its backward.
 
         `backward(scale)` adds the gradients of scale · loss to every parameter. While training
         with dropout an `rng` is needed; it is keyed by the batch's example numbers and positions.
-        r_drop: α of `ops.linear_r_drop`, for which every pair is read twice; 0: it is read once.
-        z_loss: λ of `ops.cross_entropy`.
         """
-        read = batch.twice() if r_drop else batch
-        rows, rows_backward = self.decode_rows(read, rng, recorder)
+        rows, rows_backward = self.decode_rows(batch, rng)
         wanted = batch.target.without_first().tokens
-        loss, loss_backward = output_loss(
-            self.output, rows, wanted, label_smoothing, r_drop, z_loss
-        )
+        loss, loss_backward = output_loss(self.output, rows, wanted, label_smoothing)
 
         @single_use
         def backward(scale: float = 1.0) -> None:

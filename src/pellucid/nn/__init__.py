@@ -1,7 +1,6 @@
 """torch.nn's names and arguments; `layer.forward(x) -> (y, backward)`."""
 
 from pellucid.nn import functional
-from pellucid.nn.attention import MultiheadAttention
 from pellucid.nn.context import Cache, Context, Memory
 from pellucid.nn.explain import explain_mask
 from pellucid.nn.layers import (
@@ -17,6 +16,7 @@ from pellucid.nn.layers import (
 )
 from pellucid.nn.masks import generate_square_subsequent_mask, valid_lens_mask
 from pellucid.nn.module import Buffer, Module, ModuleList, Parameter, StateError, single_use
+from pellucid.nn.multihead_attention import MultiheadAttention
 from pellucid.nn.recorder import AttentionMap, Recorder
 from pellucid.nn.transformer import (
     Transformer,

@@ -12,15 +12,16 @@ from typing import Any, Literal, NamedTuple
 from pellucid import ops
 from pellucid.core.array import Array
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import Pair, check_gradient, dispatch
+from pellucid.core.vjp import Pair, check_gradient, joined, part
+from pellucid.kernels import dispatch
 from pellucid.nn import functional
-from pellucid.nn.attention import MultiheadAttention
+from pellucid.nn.attention import Attention
 from pellucid.nn.context import Context
 from pellucid.nn.differences import rule
 from pellucid.nn.function import Function, active_dropout
 from pellucid.nn.layers import Dropout, Linear, Norm
 from pellucid.nn.module import Forward, Module, single_use
-from pellucid.nn.recorder import Recorder
+from pellucid.nn.multihead_attention import MultiheadAttention
 from pellucid.ops.activations import ACTIVATIONS
 
 Sublayer = Callable[[Array, Context], tuple[Array, Callable[[Array], tuple[Array, Array | None]]]]
@@ -46,13 +47,8 @@ def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, context: Con
     step = _pre_norm if norm_first else _post_norm
     backwards, shape = [], x.shape
     for i, block in enumerate(blocks):
-        part = context.part(block.name, site=i)
-        if context.recorder is None:
-            x, back = step(x, block, part)
-        else:
-            path = context.part(str(i)).path
-            watched = _watched(block, context.recorder, path)
-            x, back = context.recorder.watch(path, x, step(x, watched, part))
+        within, path = context.part(block.name, site=i), joined(context.path, str(i))
+        x, back = part(step, x, block, within, path, path=path)
         backwards.append(back)
 
     @single_use
@@ -61,30 +57,6 @@ def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, context: Con
         return unwind(backwards, dy)
 
     return x, backward
-
-
-def parallel(*sublayers: Sublayer) -> Sublayer:
-    """Return the sum of sublayers that all read the same rows.
-
-    Source: Wang & Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM), 2.
-    """
-
-    def run(x: Array, context: Context) -> Forward:
-        ran = [each(x, context.part("", site=i)) for i, each in enumerate(sublayers)]
-        y = ran[0][0]
-        for more, _ in ran[1:]:
-            y = y + more
-
-        def backward(dy: Array) -> tuple[Array, Array | None]:
-            grads = [back(dy) for _, back in ran]
-            dx = grads[0][0]
-            for more, _ in grads[1:]:
-                dx = dx + more
-            return dx, grads[0][1]
-
-        return y, backward
-
-    return run
 
 
 def unwind(backwards: list[Callable[..., Any]], dy: Array) -> tuple[Array, Array | None]:
@@ -100,23 +72,23 @@ def unwind(backwards: list[Callable[..., Any]], dy: Array) -> tuple[Array, Array
     return dy, dmemory
 
 
-def _watched(block: Block, recorder: Recorder, path: str) -> Block:
-    """Return the block with a sublayer whose rows are recorded."""
-
-    def sublayer(x: Array, context: Context) -> Forward:
-        return recorder.watch(f"{path}.sublayer", x, block.sublayer(x, context))
-
-    return block._replace(sublayer=sublayer)
-
-
-def _post_norm(x: Array, block: Block, context: Context) -> Forward:
-    y, sublayer_backward = block.sublayer(x, context.part("", site=0))  # 1
+def _post_norm(x: Array, block: Block, context: Context, path: str) -> Forward:
+    inner = context.part("", site=0)
+    y, sublayer_backward = part(block.sublayer, x, inner, path=f"{path}.sublayer")  # 1
     norm = block.norm
     p, rng = dropout_of(block.dropout, context)
     if rng is not None:
         rng = rng.fold(1)
     z, add_norm_backward = dispatch(
-        ops.add_dropout_norm, y, x, *norm.arrays(), norm=norm.kind, eps=norm.eps, dropout=p, rng=rng
+        ops.add_dropout_norm,
+        y,
+        x,
+        *norm.arrays(),
+        norm=norm.kind,
+        eps=norm.eps,
+        dropout=p,
+        rng=rng,
+        path=path,
     )  # 2
 
     def backward(dz: Array) -> tuple[Array, Array | None]:
@@ -128,12 +100,13 @@ def _post_norm(x: Array, block: Block, context: Context) -> Forward:
     return z, backward
 
 
-def _pre_norm(x: Array, block: Block, context: Context) -> Forward:
-    n, norm_backward = block.norm.run(x)  # 1
-    y, sublayer_backward = block.sublayer(n, context.part("", site=0))  # 2
+def _pre_norm(x: Array, block: Block, context: Context, path: str) -> Forward:
+    n, norm_backward = block.norm.run(x, path)  # 1
+    inner = context.part("", site=0)
+    y, sublayer_backward = part(block.sublayer, n, inner, path=f"{path}.sublayer")  # 2
     p, rng = dropout_of(block.dropout, context)
     if p and rng is not None:
-        y, drop_backward = dispatch(ops.dropout, y, p, rng.fold(1))  # 3
+        y, drop_backward = dispatch(ops.dropout, y, p, rng.fold(1), path=path)  # 3
     else:
         drop_backward = _unchanged
     z = x + y
@@ -165,13 +138,14 @@ def feed_forward(
     """
 
     def named(x: Array, context: Context) -> Forward:
-        h, linear_backward = dispatch(ops.linear, x, linear1.weight.data)  # 1
+        path = context.path
+        h, linear_backward = dispatch(ops.linear, x, linear1.weight.data, path=path)  # 1
         bias = None if linear1.bias is None else linear1.bias.data
         p, rng = dropout_of(dropout, context)
         a, act_backward = dispatch(
-            ops.bias_act_dropout, h, bias, activation=activation, dropout=p, rng=rng
+            ops.bias_act_dropout, h, bias, activation=activation, dropout=p, rng=rng, path=path
         )  # 2
-        y, out_backward = linear2.run(a)  # 3
+        y, out_backward = linear2.run(a, path)  # 3
 
         def backward(dy: Array) -> tuple[Array, None]:
             dh, dbias = act_backward(out_backward(dy))  # 3, 2
@@ -185,10 +159,10 @@ def feed_forward(
 
     def by_module(x: Array, context: Context) -> Forward:
         assert isinstance(activation, Module)
-        h, in_backward = linear1.run(x)  # 1
+        h, in_backward = linear1.run(x, context.path)  # 1
         a, act_backward = activation.forward(h)  # 2
         d, drop_backward = dispatch(ops.dropout, a, *dropout_of(dropout, context))  # 3
-        y, out_backward = linear2.run(d)  # 4
+        y, out_backward = linear2.run(d, context.path)  # 4
 
         def backward(dy: Array) -> tuple[Array, None]:
             return in_backward(act_backward(drop_backward(out_backward(dy)))), None
@@ -202,6 +176,8 @@ class TransformerLayer(Module):
     """What encoder and decoder layers share: self-attention and a feed-forward network."""
 
     activation: str | Module
+    self_attn: Attention
+    multihead_attn: Attention
 
     def __init__(
         self,

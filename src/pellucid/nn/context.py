@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pellucid.core.array import Array, host, like, namespace
 from pellucid.core.batch import followed, positions_of, selected
 from pellucid.core.rng import Rng
-from pellucid.nn.recorder import Recorder
+from pellucid.core.vjp import joined
 
 
 class Memory(NamedTuple):
@@ -103,10 +103,9 @@ class Context:
     positions (T,): each row's position; its place in its sequence unless given.
     memory: what cross-attention looks at.
     rng: needed by dropout while training; `rng.rows` (T,) names the rows.
-    recorder: collects attention maps.
     cache: keys and values of earlier steps. A run with a cache has no backward.
     inference: dropout is off, whatever mode the layers are in.
-    path: full name of the layer that runs; the recorder and the cache are keyed by it.
+    path: full name of the layer that runs; observers and the cache know it by that.
     """
 
     cu_seqlens: Array
@@ -115,7 +114,6 @@ class Context:
     positions: Array | None = None
     memory: Memory | None = None
     rng: Rng | None = None
-    recorder: Recorder | None = None
     cache: Cache | None = None
     inference: bool = False
     path: str = ""
@@ -125,7 +123,7 @@ class Context:
         made = object.__new__(Context)  # `replace` would take longer than a small kernel
         made.__dict__.update(self.__dict__)
         if name:
-            made.__dict__["path"] = f"{self.path}.{name}" if self.path else name
+            made.__dict__["path"] = joined(self.path, name)
         if self.rng is not None and site is not None:
             made.__dict__["rng"] = self.rng.fold(site)
         return made

@@ -8,7 +8,8 @@ from typing import Any, Generic, ParamSpec
 
 from pellucid.core.array import LARGEST, Array, namespace, unlocked
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import check_gradient, dispatch
+from pellucid.core.vjp import check_gradient
+from pellucid.kernels import dispatch
 from pellucid.nn.differences import rule
 from pellucid.nn.module import Forward, refuse_dtype, single_use
 

@@ -8,7 +8,8 @@ from typing import Any
 from pellucid import ops
 from pellucid.core.array import Array, float32, host, to_host
 from pellucid.core.rng import Rng
-from pellucid.core.vjp import Backward, dispatch
+from pellucid.core.vjp import Backward
+from pellucid.kernels import dispatch
 from pellucid.nn import functional
 from pellucid.nn.differences import rule
 from pellucid.nn.function import (
@@ -51,10 +52,10 @@ class Linear(Module):
         bias = None if self.bias is None else self.bias.data
         return self._learning(*functional.linear.forward(input, self.weight.data, bias))
 
-    def run(self, x: Array) -> Forward:
+    def run(self, x: Array, path: str = "") -> Forward:
         """Return (y, backward) for rows (T, E), without the checks of `forward`."""
         bias = None if self.bias is None else self.bias.data
-        return self._learning(*dispatch(ops.linear, x, self.weight.data, bias))
+        return self._learning(*dispatch(ops.linear, x, self.weight.data, bias, path=path))
 
     def _learning(self, y: Array, back: Backward) -> Forward:
         """Return (y, backward), backward adding to the parameters' gradients."""
@@ -106,9 +107,9 @@ class Norm(Module):
         if self.bias is not None:
             self.bias.accumulate(dbias)
 
-    def run(self, x: Array) -> Forward:
+    def run(self, x: Array, path: str = "") -> Forward:
         """Return (y, backward) for rows (T, E), without the checks of `forward`."""
-        y, back = dispatch(NORMS[self.kind].op.forward, x, *self.arrays(), self.eps)
+        y, back = dispatch(NORMS[self.kind].op.forward, x, *self.arrays(), self.eps, path=path)
 
         @single_use
         def backward(dy: Array) -> Array:

@@ -1,12 +1,15 @@
-"""Looking in: a recorder handed down with a call keeps attention maps, rows, and gradients."""
+"""Looking in: a recorder keeps attention maps, rows, and gradients of the calls it observes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from pellucid.core.array import Array, locked
+from pellucid.core.array import Array, locked, namespace
+from pellucid.core.batch import pad_rows
+from pellucid.core.vjp import Call, Result, Run, observing
 from pellucid.ops.attention import Saved, score_gradient
 from pellucid.ops.dropout import dropout_backward
 
@@ -38,9 +41,10 @@ class AttentionMap:
     """Gradient of `probabilities`."""
     dscores: Array | None = None
     """Gradient of the scaled scores, which is also that of an added mask."""
-    dprojections: tuple[Array, Array, Array] | None = None
-    """Gradients of what the projections to queries, keys and values returned, before any norm,
-    rotation or scale: (T, H, D) and twice (U, G, D), G heads of keys and values. In `run` only."""
+    dprojections: tuple[Array, ...] = ()
+    """Gradients of what the projections returned: (T, (H + 2 G) · D) for queries, keys and values
+    together, or queries (T, H · D) and then keys and values (U, 2 G · D); G heads of keys and
+    values."""
 
     def take_gradients(self, dheads: Array, saved: Saved, dweights: Array | None = None) -> None:
         """Set the gradients from that of the heads' outputs (N, H, L, D)."""
@@ -64,17 +68,18 @@ class Rows:
 class Recorder:
     """Collects one `AttentionMap` per attention layer, by the layer's full name, and `Rows`.
 
-    Pass it to a call; layers keep nothing themselves. Attention that is recorded runs the reference
-    page, whose probabilities exist; without a recorder they never need to. A layer that runs twice
-    under one recorder leaves its last map.
+    Inside `with Recorder() as recorder:` every call is observed, its backward too, whenever that
+    runs; layers keep nothing themselves. Attention runs as the reference op, whose probabilities
+    exist; without a recorder they never need to. A layer that runs twice leaves its last map.
 
     `rows` has every residual step by the layer's name and the step's number, "layers.0.1", its
     sublayer as "layers.0.1.sublayer", and a stack's last norm as "norm".
 
     >>> import numpy as np
     >>> from pellucid import nn
-    >>> layer, recorder = nn.TransformerEncoderLayer(8, 2, 11).eval(), Recorder()
-    >>> y = layer(np.ones((3, 5, 8), np.float32), recorder=recorder)
+    >>> layer = nn.TransformerEncoderLayer(8, 2, 11).eval()
+    >>> with Recorder() as recorder:
+    ...     y = layer(np.ones((3, 5, 8), np.float32))
     >>> recorder.maps["self_attn"].weights.shape
     (5, 2, 3, 3)
     >>> sorted(recorder.rows)
@@ -82,57 +87,74 @@ class Recorder:
     """
 
     maps: dict[str, AttentionMap] = field(default_factory=dict)
-    prefix: str = ""
     rows: dict[str, Rows] = field(default_factory=dict)
+    _unscaled: dict[str, tuple[Array, Array]] = field(default_factory=dict)
+    """By the layer's name, queries before each head's learned scale, and the scales."""
+    _blocks: list[AbstractContextManager[None]] = field(default_factory=list)
 
-    def inside(self, name: str) -> Recorder:
-        """Return a recorder for the part `name`, which writes to the same maps and rows."""
-        return Recorder(self.maps, f"{self.prefix}.{name}" if self.prefix else name, self.rows)
+    def __enter__(self) -> Self:
+        self._blocks.append(observing(self))
+        self._blocks[-1].__enter__()
+        return self
 
-    def map_of(self, path: str) -> AttentionMap:
-        """Return the map of an attention layer that ran under this recorder."""
-        return self.maps[self._named(path)]
+    def __exit__(self, *error: object) -> None:
+        self._blocks.pop().__exit__(None, None, None)
 
-    def _named(self, path: str) -> str:
-        return ".".join(filter(None, (self.prefix, path)))
+    def __call__(self, call: Call, run: Run) -> Result:
+        """Run one call, and keep what it made."""
+        name = call.op.__name__
+        if name == "packed_attention":
+            return self._attend(call, run)
+        if name == "head_scale":
+            self._unscaled[call.path] = call.q, call.scale + 0.0
+        y, backward = run(call)
+        if name == "linear":
+            return y, self._projected(call.path, backward)
+        if call.kernel is None and not call.declined:
+            return self._part(call, y, backward)
+        return y, backward
 
-    def watch(
-        self, path: str, x: Array, forward: tuple[Array, Callable[..., Any]]
-    ) -> tuple[Array, Callable[..., Any]]:
-        """Keep what a part made of rows x; return its (y, backward), which sets the gradients.
+    def _attend(self, call: Call, run: Run) -> Result:
+        call.keep = True
+        y, backward = run(call)
+        saved: Saved = call.saved.attention
+        q, scale = saved.q, saved.scale
+        if call.path in self._unscaled:
+            q, scales = self._unscaled.pop(call.path)
+            q, scale = _padded_heads(q, call.cu_q), scales[:, None, None]
+        probabilities, weights = locked(saved.probabilities), locked(saved.weights)
+        seen = AttentionMap(
+            probabilities, weights, locked(q), locked(saved.k), locked(saved.v), scale, call.causal
+        )
+        self.maps[call.path] = seen
 
-        backward(dy) returns dx, alone or first of a tuple.
-        """
-        y, part_backward = forward
-        seen = Rows(locked(x), locked(y))
-        self.rows[self._named(path)] = seen
+        def recorded(dy: Array, *dweights: Array) -> Any:
+            seen.take_gradients(_padded_heads(dy, call.cu_q), saved, *dweights)
+            return backward(dy, *dweights)
 
-        def backward(dy: Array) -> Any:
-            dx = part_backward(dy)
+        return y, recorded
+
+    def _projected(self, path: str, backward: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(dy: Array) -> Any:
+            if path in self.maps:
+                seen = self.maps[path]
+                seen.dprojections = (*seen.dprojections, locked(dy))
+            return backward(dy)
+
+        return recorded
+
+    def _part(self, call: Call, y: Array, backward: Callable[..., Any]) -> Result:
+        x = next(iter(call.arguments.values()))
+        seen = self.rows[call.path] = Rows(locked(x), locked(y))
+
+        def recorded(dy: Array) -> Any:
+            dx = backward(dy)
             seen.dx, seen.dy = locked(dx[0] if isinstance(dx, tuple) else dx), locked(dy)
             return dx
 
-        return y, backward
+        return y, recorded
 
 
-def record(
-    recorder: Recorder,
-    path: str,
-    saved: Saved,
-    causal: bool,
-    unscaled: tuple[Array, Array] | None = None,
-) -> AttentionMap:
-    """Keep the map of an attention that ran, read-only, and return it.
-
-    unscaled: where each head learns its scale, the queries (N, H, L, D) before it, and it, (H,).
-    """
-    q: Array = saved.q
-    scale: float | Array = saved.scale
-    if unscaled is not None:
-        q, scale = unscaled[0], unscaled[1][:, None, None]
-    probabilities, weights = locked(saved.probabilities), locked(saved.weights)
-    seen = AttentionMap(
-        probabilities, weights, locked(q), locked(saved.k), locked(saved.v), scale, causal
-    )
-    recorder.maps[recorder._named(path)] = seen
-    return seen
+def _padded_heads(x: Array, cu_seqlens: Array) -> Array:
+    """(T, H, D) -> (N, H, L, D)."""
+    return namespace(x).permute_dims(pad_rows(x, cu_seqlens), (0, 2, 1, 3))

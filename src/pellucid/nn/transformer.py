@@ -11,18 +11,17 @@ import operator
 from typing import Any, Literal
 
 from pellucid.core.array import Array, float32, host_dtype, namespace
-from pellucid.core.rng import Rng, keep_mask
-from pellucid.core.vjp import check_gradient
+from pellucid.core.rng import Rng
+from pellucid.core.vjp import check_gradient, inside, joined, part
 from pellucid.nn import functional, masks
 from pellucid.nn.arrange import Arrangement, check_attention_inputs
-from pellucid.nn.attention import MultiheadAttention, like_mask
-from pellucid.nn.blocks import Block, TransformerLayer, as_activation, dropout_of, unwind
+from pellucid.nn.attention import like_mask
+from pellucid.nn.blocks import Block, TransformerLayer, as_activation, unwind
 from pellucid.nn.context import Context, Memory
 from pellucid.nn.differences import rule
 from pellucid.nn.init import xavier_uniform
 from pellucid.nn.layers import Dropout, LayerNorm, Norm
 from pellucid.nn.module import Forward, Module, ModuleList, single_use
-from pellucid.nn.recorder import Recorder
 
 
 class TransformerEncoderLayer(TransformerLayer):
@@ -84,11 +83,10 @@ class TransformerEncoderLayer(TransformerLayer):
         is_causal: bool = False,
         *,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
     ) -> Forward:
         """Return (y, backward); masks as in `MultiheadAttention.forward`."""
         own = src_mask, src_key_padding_mask, is_causal
-        return _run_padded(self, self, src, own, None, None, rng, recorder)
+        return _run_padded(self, self, src, own, None, None, rng)
 
 
 class TransformerDecoderLayer(TransformerLayer):
@@ -157,23 +155,15 @@ class TransformerDecoderLayer(TransformerLayer):
         memory_is_causal: bool = False,
         *,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
     ) -> Forward:
         """Return (y, backward); masks as in `MultiheadAttention.forward`."""
         own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
         other = memory_mask, memory_key_padding_mask, memory_is_causal
-        return _run_padded(self, self, tgt, own, memory, other, rng, recorder)
+        return _run_padded(self, self, tgt, own, memory, other, rng)
 
 
 class Stack(Module):
-    """`num_layers` copies of a layer, one after another, and a norm or none at the end.
-
-    `layer_drop`, if set, is the dropout of whole layers: while training a layer is left out of a
-    call with its probability, drawn from the rng and the layer's number, not from the rows.
-    Source: Fan et al. 2020 (LayerDrop).
-    """
-
-    layer_drop: Dropout | None = None
+    """`num_layers` copies of a layer, one after another, and a norm or none at the end."""
 
     def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
         num_layers = operator.index(num_layers)
@@ -187,16 +177,11 @@ class Stack(Module):
         """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, dmemory or None)."""
         backwards = []
         for i, layer in enumerate(self.layers):
-            if self._left_out(i, context):
-                continue
             x, back = layer.run(x, context.part(f"layers.{i}", site=i))
             backwards.append(back)
         norm_backward = None
         if self.norm is not None:
-            normed = self.norm.forward(x)
-            if context.recorder is not None:
-                normed = context.recorder.watch(context.part("norm").path, x, normed)
-            x, norm_backward = normed
+            x, norm_backward = part(self.norm.forward, x, path=joined(context.path, "norm"))
 
         @single_use
         def backward(dy: Array) -> tuple[Array, Array | None]:
@@ -205,15 +190,6 @@ class Stack(Module):
             return unwind(backwards, dy)
 
         return x, backward
-
-    def _left_out(self, i: int, context: Context) -> bool:
-        if self.layer_drop is None:
-            return False
-        p, rng = dropout_of(self.layer_drop, context)
-        if not p or rng is None:
-            return False
-        site = rng.fold(self.num_layers + i)  # the layers' own sites come before
-        return not keep_mask(Rng(site.seed, site.key), (), p)
 
 
 class TransformerEncoder(Stack):
@@ -246,11 +222,10 @@ class TransformerEncoder(Stack):
         is_causal: bool | None = None,
         *,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
     ) -> Forward:
         """Return (memory, backward). `is_causal` None means False: the mask says it all."""
         own = mask, src_key_padding_mask, bool(is_causal)
-        return _run_padded(self, _first(self), src, own, None, None, rng, recorder)
+        return _run_padded(self, _first(self), src, own, None, None, rng)
 
 
 class TransformerDecoder(Stack):
@@ -282,12 +257,11 @@ class TransformerDecoder(Stack):
         memory_is_causal: bool = False,
         *,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
     ) -> Forward:
         """Return (y, backward). `tgt_is_causal` None means False: the mask says it all."""
         own = tgt_mask, tgt_key_padding_mask, bool(tgt_is_causal)
         other = memory_mask, memory_key_padding_mask, memory_is_causal
-        return _run_padded(self, _first(self), tgt, own, memory, other, rng, recorder)
+        return _run_padded(self, _first(self), tgt, own, memory, other, rng)
 
 
 Masks = tuple[Array | None, Array | None, bool]
@@ -306,7 +280,6 @@ def _run_padded(
     memory: Array | None,
     other: Masks | None,
     rng: Rng | None,
-    recorder: Recorder | None,
 ) -> Forward:
     """Arrange torch's arrays as rows, run the module, arrange the output back.
 
@@ -315,10 +288,9 @@ def _run_padded(
     """
     batch_first = layer is not None and layer.batch_first
     if layer is not None:
-        mha = layer.self_attn
-        _check(mha, x, x)
+        _check(layer, x, x)
         if memory is not None:
-            _check(mha, x, memory)
+            _check(layer, x, memory)
     here = Arrangement.of(x, batch_first)
     there, seen = here, None
     if memory is not None and other is not None:
@@ -331,7 +303,6 @@ def _run_padded(
         mask=_combined(layer, own, here, here, x),
         memory=seen,
         rng=here.rng(rng),
-        recorder=recorder,
     )
     y, run_backward = module.run(here.rows(x), context)
 
@@ -347,9 +318,9 @@ def _run_padded(
     return here.undo(y), backward
 
 
-def _check(mha: MultiheadAttention, query: Array, key: Array) -> None:
-    width = (mha.embed_dim,) * 3
-    check_attention_inputs(query, key, key, width, mha.batch_first)
+def _check(layer: TransformerLayer, query: Array, key: Array) -> None:
+    width = (layer.self_attn.config.embed_dim,) * 3
+    check_attention_inputs(query, key, key, width, layer.batch_first)
 
 
 def _combined(
@@ -357,16 +328,13 @@ def _combined(
 ) -> Array | None:
     if layer is None:
         return None
-    sizes = here.batch, layer.self_attn.num_heads, here.length, there.length
+    sizes = here.batch, layer.self_attn.config.num_heads, here.length, there.length
     return like_mask(masks.combine(given[0], given[1], *sizes, host_dtype(x)), x)
 
 
-def _handed_down(
-    part: str, site: int, rng: Rng | None, recorder: Recorder | None
-) -> dict[str, Any]:
-    """Return a part's own rng and recorder, if there are any: a custom part may know neither."""
-    given: dict[str, Any] = {} if rng is None else {"rng": rng.fold(site)}
-    return given if recorder is None else given | {"recorder": recorder.inside(part)}
+def _own_rng(site: int, rng: Rng | None) -> dict[str, Any]:
+    """Return a part's own rng, if there is one: a custom part may know none."""
+    return {} if rng is None else {"rng": rng.fold(site)}
 
 
 class Transformer(Module):
@@ -403,9 +371,11 @@ class Transformer(Module):
     ) -> None:
         layer = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
                  norm_first, bias)  # fmt: skip
-        for part in (custom_encoder, custom_decoder):
-            if part is not None and not isinstance(part, Module):
-                raise TypeError(f"{part!r} cannot be a part of Transformer. {rule('custom parts')}")
+        for custom in (custom_encoder, custom_decoder):
+            if custom is not None and not isinstance(custom, Module):
+                raise TypeError(
+                    f"{custom!r} cannot be a part of Transformer. {rule('custom parts')}"
+                )
         self.encoder: Module
         self.decoder: Module
         if custom_encoder is not None:
@@ -456,31 +426,32 @@ class Transformer(Module):
         memory_is_causal: bool = False,
         *,
         rng: Rng | None = None,
-        recorder: Recorder | None = None,
     ) -> Forward:
         """Return (y, backward); masks as in `MultiheadAttention.forward`.
 
         Raises `ValueError` when src and tgt differ in batch, or either is not d_model wide.
         """
         self._check(src, tgt)
-        memory, encoder_backward = self.encoder.forward(
-            src,
-            mask=src_mask,
-            src_key_padding_mask=src_key_padding_mask,
-            is_causal=src_is_causal,
-            **_handed_down("encoder", 0, rng, recorder),
-        )
-        y, decoder_backward = self.decoder.forward(
-            tgt,
-            memory,
-            tgt_mask=tgt_mask,
-            memory_mask=memory_mask,
-            tgt_key_padding_mask=tgt_key_padding_mask,
-            memory_key_padding_mask=memory_key_padding_mask,
-            tgt_is_causal=tgt_is_causal,
-            memory_is_causal=memory_is_causal,
-            **_handed_down("decoder", 1, rng, recorder),
-        )
+        with inside("encoder"):
+            memory, encoder_backward = self.encoder.forward(
+                src,
+                mask=src_mask,
+                src_key_padding_mask=src_key_padding_mask,
+                is_causal=src_is_causal,
+                **_own_rng(0, rng),
+            )
+        with inside("decoder"):
+            y, decoder_backward = self.decoder.forward(
+                tgt,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=tgt_is_causal,
+                memory_is_causal=memory_is_causal,
+                **_own_rng(1, rng),
+            )
 
         @single_use
         def backward(dy: Array) -> tuple[Array, Array]:

@@ -17,7 +17,6 @@ class Saved(NamedTuple):
     norm: Array  # what a mean divides by
     reduction: str
     shape: tuple[int, ...]
-    slope: Array | None  # (T, 1): 2 λ log Z, 0 where the row is ignored; None without z_loss
 
 
 def cross_entropy(
@@ -28,26 +27,22 @@ def cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     reduction: str = "mean",
-    z_loss: float = 0.0,
 ) -> tuple[Array, Saved]:
     """Return −Σ_v w_v t_v log softmax(logits)_v over the last axis, V wide.
 
         1.  t = (1 − ε) [v = target] + ε / V
         2.  log p = log softmax(logits)
         3.  loss = −Σ_v w_v t_v log p_v
-        4.  loss ← loss + λ (log Z)²,  Z = Σ_v exp logits_v,  with λ = `z_loss`
 
     logits: (…, V). target: (…) integers in [0, V), or probabilities (…, V) that stand in the place
     of [v = target]; the loss has no gradient for them. Rows whose target is `ignore_index` count
     for nothing. `weight` w: (V,), 1 unless given. `reduction`: "none" gives (…); "sum" a number;
     "mean" the sum divided by the total weight of the targets (without `weight` their number), and
     with probabilities by the number of rows. The mean over no row at all is NaN, its gradient 0.
-    4 keeps Z, which the probabilities do not depend on, near 1, and the logits small.
 
     Raises `IndexError` on a class outside [0, V), `TypeError` on logits of integers, `ValueError`
     on anything else that does not fit.
-    Source: Szegedy et al. 2016, 7 (label smoothing); Chowdhery et al. 2022 (PaLM), 5 (z-loss);
-    torch.nn.functional.cross_entropy, which has no z_loss.
+    Source: Szegedy et al. 2016, 7 (label smoothing); torch.nn.functional.cross_entropy.
 
     >>> loss, _ = cross_entropy(np.zeros((2, 4)), np.array([1, 3]))
     >>> bool(np.isclose(loss, np.log(4)))
@@ -57,8 +52,6 @@ def cross_entropy(
         raise ValueError(f'reduction must be "none", "sum" or "mean", got {reduction!r}')
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}")
-    if not 0.0 <= z_loss < float("inf"):
-        raise ValueError(f"z_loss must be at least 0 and finite, got {z_loss}")
     xp = namespace(logits, target, weight)
     if not xp.isdtype(logits.dtype, "real floating"):
         raise TypeError(
@@ -80,12 +73,7 @@ def cross_entropy(
     log_p, saved_log_p = log_softmax(rows)  # 2
     # a class that is not wanted adds 0, even where its log-probability is −inf
     losses = -xp.sum(wanted * xp.where(wanted == 0, xp.zeros_like(log_p), log_p), axis=-1)  # 3
-    slope = None
-    if z_loss:  # 4
-        log_z = kept * _log_z(rows, log_p)
-        losses = losses + own_number(z_loss) * log_z[:, 0] ** 2
-        slope = 2.0 * own_number(z_loss) * log_z
-    saved = Saved(saved_log_p, wanted, norm, reduction, logits.shape, slope)
+    saved = Saved(saved_log_p, wanted, norm, reduction, logits.shape)
     if reduction == "none":
         return xp.reshape(losses, logits.shape[:-1]), saved
     total = xp.sum(losses)
@@ -93,11 +81,8 @@ def cross_entropy(
 
 
 def cross_entropy_backward(dloss: Array, saved: Saved) -> Array:
-    """Return dlogits; for one row and weight 1 that is dloss (softmax(logits) − t).
-
-    d log Z = softmax(logits), so z_loss adds dloss 2 λ log Z softmax(logits).
-    """
-    log_p, wanted, norm, reduction, shape, slope = saved
+    """Return dlogits; for one row and weight 1 that is dloss (softmax(logits) − t)."""
+    log_p, wanted, norm, reduction, shape = saved
     xp = namespace(wanted)
     per_row = dloss
     if reduction == "none":
@@ -105,10 +90,7 @@ def cross_entropy_backward(dloss: Array, saved: Saved) -> Array:
     elif reduction == "mean":
         per_row = _divided(dloss, norm, 0.0)
     dlog_p = -per_row * wanted  # 3
-    dlogits = log_softmax_backward(dlog_p, log_p)  # 2
-    if slope is not None:
-        dlogits = dlogits + per_row * slope * xp.exp(log_p.log_p)  # 4
-    return xp.reshape(dlogits, shape)
+    return xp.reshape(log_softmax_backward(dlog_p, log_p), shape)  # 2
 
 
 def _chosen(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array, Array]:
@@ -136,14 +118,6 @@ def _chosen(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Arr
     hit = (column == numbers) & counts
     chosen, kept = xp.astype(hit, logits.dtype), xp.astype(counts, logits.dtype)
     return chosen, kept, xp.sum(kept)
-
-
-def _log_z(logits: Array, log_p: Array) -> Array:
-    """Return log Σ_v exp logits_v (T, 1), given log softmax; 0 where all are −inf."""
-    xp = namespace(logits)
-    top = xp.max(logits, axis=-1, keepdims=True)
-    found = top - xp.max(log_p, axis=-1, keepdims=True)
-    return xp.where(top == -float("inf"), xp.zeros_like(top), found)
 
 
 def _divided(total: Array, norm: Array, otherwise: float) -> Array:

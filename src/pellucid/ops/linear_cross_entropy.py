@@ -18,7 +18,6 @@ class Saved(NamedTuple):
     target: Array
     ignore_index: int
     label_smoothing: float
-    z_loss: float
 
 
 def linear_cross_entropy(
@@ -29,7 +28,6 @@ def linear_cross_entropy(
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
 ) -> tuple[Array, Saved]:
     """Return Σ over rows of cross_entropy(x Wᵀ + b, target), in nats.
 
@@ -50,15 +48,14 @@ def linear_cross_entropy(
             ignore_index=ignore_index,
             label_smoothing=label_smoothing,
             reduction="sum",
-            z_loss=z_loss,
         )
         total = total + loss
-    return total, Saved(x, weight, bias, target, ignore_index, label_smoothing, z_loss)
+    return total, Saved(x, weight, bias, target, ignore_index, label_smoothing)
 
 
 def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Array, Array | None]:
     """Return dx, dweight, dbias; each chunk's logits are computed a second time."""
-    x, weight, bias, target, ignore_index, label_smoothing, z_loss = saved
+    x, weight, bias, target, ignore_index, label_smoothing = saved
     xp = namespace(x, weight)
     dx = []
     dweight = xp.zeros_like(weight)
@@ -71,7 +68,6 @@ def linear_cross_entropy_backward(dloss: Array, saved: Saved) -> tuple[Array, Ar
             ignore_index=ignore_index,
             label_smoothing=label_smoothing,
             reduction="sum",
-            z_loss=z_loss,
         )
         dlogits = cross_entropy_backward(dloss, loss_saved)
         dx_rows, dweight_rows, dbias_rows = linear_backward(dlogits, linear_saved)

@@ -103,9 +103,10 @@ class CausalLMPipeline(GenerationPipeline):
 
         `weights` are those of the last layer, mean of heads, on the text's own tokens.
         """
-        opening, recorder = self.opening(source), Recorder()
+        opening = self.opening(source)
         text = Packed.of([[*opening, *answer]])
-        rows, _ = self.model.rows(text, recorder=recorder, inference=True)
+        with Recorder() as recorder:
+            rows, _ = self.model.rows(text, inference=True)
         asked = slice(len(opening) - 1, None)
         log_p, _ = ops.log_softmax(to_host(self.model.output(rows[asked])))
         weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)

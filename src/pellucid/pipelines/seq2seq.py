@@ -49,9 +49,9 @@ class Seq2SeqPipeline(GenerationPipeline):
     def read(self, source: Sequence[int], answer: Sequence[int]) -> Reading:
         """Teacher-force an answer; return its log-probabilities and attention."""
         bos, eos = self.model.config.bos_token_id, self.model.config.eos_token_id
-        recorder = Recorder()
         batch = Batch(Packed.of([source]), Packed.of([[bos, *answer, eos]]))
-        rows, _ = self.model.decode_rows(batch, recorder=recorder, inference=True)
+        with Recorder() as recorder:
+            rows, _ = self.model.decode_rows(batch, inference=True)
         log_p, _ = ops.log_softmax(to_host(self.model.output(rows)))
         layers = [name for name in recorder.maps if name.endswith("multihead_attn")]
         weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)

@@ -6,7 +6,6 @@ train RECIPE --help`. The model's settings are in `models.config`, the search's 
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -28,11 +27,6 @@ from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.schedules import SCHEDULES
 
 BETAS = (0.9, 0.999)
-ADDED: dict[str, dict[str, Any]] = {
-    "training": {"r_drop": 0.0, "ema": 0.999, "z_loss": 0.0},
-    "tokenizer": {"dropout": 0.0},
-}
-"""Settings that came later, by section, at the value that means "as before"."""
 PARTS = 8  # of a step, where there are several workers and the settings say nothing
 # The choices are the registries' own.
 if TYPE_CHECKING:
@@ -47,8 +41,6 @@ else:
     TokenizerName = Literal[tuple(KINDS)]
     OptimizerName = Literal[tuple(OPTIMIZERS)]
     ScheduleName = Literal[tuple(SCHEDULES)]
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -114,9 +106,6 @@ class TokenizerConfig:
     normalise: tuple[str, ...] = ()
     """Applied to every text first, in order: nfc, nfd (Hangul into letters, accents off their
     letters; answers are composed again), lowercase, punctuation, whitespace."""
-    dropout: float = 0.0
-    """BPE-dropout: share of the merges left out while training, drawn anew for every batch; 0.1 is
-    usual. Batches then have more tokens than batch_tokens says."""
 
     def __post_init__(self) -> None:
         normaliser(self.normalise)  # refuses a name it does not know
@@ -127,14 +116,6 @@ class TokenizerConfig:
                 f'target_kind = "{self.target_kind}" needs a vocabulary for each side: leave out '
                 "shared = true"
             )
-        if not 0 <= self.dropout <= 1:
-            raise UsageError(f"tokenizer.dropout must be from 0 to 1, got {self.dropout}")
-        for kind in (self.kind, self.target_kind or self.kind):
-            if self.dropout and kind != "bpe":
-                raise UsageError(
-                    f'tokenizer.dropout leaves out merges, and kind = "{kind}" has none; leave it '
-                    'out, or set kind = "bpe"'
-                )
 
 
 @dataclass(frozen=True)
@@ -282,12 +263,6 @@ class TrainingConfig:
     """What a step's summed loss is divided by: its target tokens, its sentences, or nothing."""
     label_smoothing: float = 0.0
     """Share of the target's probability that is spread over the whole vocabulary."""
-    r_drop: float = 0.0
-    """R-Drop's alpha: every pair is read twice, under two draws of dropout, and the loss grows with
-    the distance between both answers. A step takes twice as long. 0: off; 3 to 5 is usual."""
-    z_loss: float = 0.0
-    """λ of λ (log Z)² for each target token, Z being what softmax divides by: it keeps the logits
-    small; 0.0001 is usual. The training loss that is reported has it, a held-out loss has not."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     log_every: int = 50
@@ -327,12 +302,6 @@ class TrainingConfig:
             raise UsageError(f"seed must be at least 0, got {self.seed}")
         if not 0 <= self.label_smoothing < 1:
             raise UsageError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
-        if not 0 <= self.r_drop < math.inf:
-            raise UsageError(f"r_drop must be at least 0 and finite, got {self.r_drop}")
-        if not 0 <= self.z_loss < math.inf:
-            raise UsageError(f"z_loss must be at least 0 and finite, got {self.z_loss}")
-        if self.r_drop and self.z_loss:
-            raise UsageError("r_drop has a loss of its own, without z_loss: leave one of them out")
         if not 0 <= self.ema < 1:
             raise UsageError(f"ema must be in [0, 1), got {self.ema}")
         if self.parts is not None:
@@ -403,11 +372,6 @@ class RunConfig:
                 f"model.max_position_embeddings must hold data.max_tokens, begin and end: "
                 f"{self.data.max_tokens} + 2 is more than {self.model.max_position_embeddings}"
             )
-        if self.training.r_drop and not self.model.dropout:
-            raise UsageError(
-                "training.r_drop compares two draws of dropout, and model.dropout is 0; set it, or "
-                "leave training.r_drop out"
-            )
         family = family_of(self.model)
         if family.validation is None and self.evaluation.metric != "none":
             raise UsageError(
@@ -415,10 +379,6 @@ class RunConfig:
                 "model is scored by its loss: leave it out"
             )
         family.check_tokenizers(self.model, self.tokenizer.shared)
-
-
-RENAMED = {"chatbot-ko-seed": "chatbot-ko-article"}
-"""Recipes that had another name."""
 
 
 def recipe_names() -> list[str]:
@@ -443,9 +403,6 @@ def recipe_values(name: str) -> tuple[dict[str, Any], str, bool]:
     if path.is_dir():
         path = path / "config.toml"
     elif path.suffix != ".toml" and not path.is_file():
-        if name in RENAMED:
-            _log.warning("the recipe %s is now called %s", name, RENAMED[name])
-            name = RENAMED[name]
         if name not in recipe_names():
             raise UsageError(
                 f"no recipe or TOML file {name!r}{nearest(name, recipe_names())}; recipes: "

@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text
 from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
-from pellucid.data.bpe_dropout import bpe_dropout
 from pellucid.data.corpora import find_corpus, load_corpus
 from pellucid.data.files import read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, report_shared
@@ -43,11 +42,10 @@ from pellucid.families.folder import (
     tokenizer_files,
 )
 from pellucid.interop.huggingface import write_pretrained
-from pellucid.models import config as models
 from pellucid.models.quantize import WeightFormat
 from pellucid.pipelines import Pipeline
 from pellucid.training.card import model_card, note_quantized
-from pellucid.training.config import ADDED, PARTS, DataConfig, RunConfig, TokenizerConfig
+from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import START, RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.start import opened
@@ -202,7 +200,8 @@ def _train_run(
     if resumed is not None:  # checked before a model is made of them
         # The model has learnt what its tokens mean, so a tokenizer's change cannot be accepted.
         fixed = {"tokenizer": _settings(config)["tokenizer"]}
-        check_resumed(folder, resumed, fixed if accept_changes else {"model": _chosen(config)})
+        fixed = fixed if accept_changes else {"model": _chosen(config)}
+        check_resumed(folder, resumed, fixed, _defaults(config))
     start = None
     if config.start is not None:
         start = opened(config.start, folder if resume else None, accept_changes)
@@ -220,18 +219,12 @@ def _train_run(
         config, pairs, untaught, check_data=resume and not accept_changes
     )
     digest = config.data.sha256
-    if resumed is not None and not (kept or start) and resumed["data"]["sha256"] != digest:
-        raise UserError(
-            f"{folder}: the training data is not what this run was started with, and it began "
-            "before runs kept their tokenizers, so that what its tokens mean is no longer known; "
-            "put the data back, or start a new run in another folder"
-        )
     judged = scoring(config, pairs.valid)
     compared = {"training data": digest[:12], "validation data": judged["held_out"][:12]}
     if start is not None:
         compared["model to begin with"] = start.config.sha256[:12]
     workers.agree("data", compared)
-    batches_of(examples, config, trained)  # raises for wrong sizes before there is a folder
+    batches_of(examples, config)  # raises for wrong sizes before there is a folder
     place(trained.model, device, precision)
     if first:
         say(_account(pairs, examples, trained))
@@ -239,6 +232,7 @@ def _train_run(
         RunFolder(
             folder,
             _settings(config),
+            defaults=_defaults(config),
             resume=resume,
             accept_changes=accept_changes,
             further={} if start is not None else tokenizer_files(trained),
@@ -333,7 +327,7 @@ def prepare(
             "it back, or start a new run in another folder"
         )
     # refuses a batch that is too small, before there is a folder
-    batches_of(examples, config, trained)
+    batches_of(examples, config)
     data = replace(config.data, sha256=examples.digest)
     return trained, examples, replace(config, model=trained.model.config, data=data)
 
@@ -356,13 +350,13 @@ def _learn_tokenizers(config: RunConfig, pairs: Splits) -> Sequence[Tokenizer]:
 
 
 def _kept_tokenizers(folder: Path, config: RunConfig) -> Sequence[Tokenizer]:
-    """Read the tokenizers that a run began with; old runs did not keep them: then none.
+    """Read the tokenizers that a run began with.
 
-    Raises `UserError` naming a file that is damaged.
+    Raises `UserError` naming a file that is missing or damaged.
     """
     one = config.tokenizer.shared or len(family_of(config.model).vocabularies) == 1
     paths = [folder / name for name in ((TOKENIZER,) if one else (TOKENIZER, TARGET_TOKENIZER))]
-    return [Tokenizer.load(path) for path in paths] if all(p.exists() for p in paths) else []
+    return [Tokenizer.load(path) for path in paths]
 
 
 def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Pipeline:
@@ -423,23 +417,17 @@ def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Return a run's settings as its folder keeps them.
-
-    What runs begun earlier did not have is left out, so that they can be resumed: an
-    encoder-decoder's model_type, and settings that came later at the value that means "as before".
-    """
+    """Return a run's settings as its folder keeps them."""
     settings = to_mapping(config)
-    model = settings["model"]
-    if config.model.model_type == next(iter(FAMILIES)):
-        del model["model_type"]
-    for part, added in {"model": models.ADDED, **ADDED}.items():
-        defaults = {setting.name: setting.default for setting in fields(getattr(config, part))}
-        for name, before in added.items():
-            if settings[part].get(name) == before == defaults[name]:
-                settings[part].pop(name, None)  # None is not in it
     if config.start is not None and config.start.model_type:
         settings["tokenizer"] = {"shared": True}  # another program's, of which no more is known
     return settings
+
+
+def _defaults(config: RunConfig) -> dict[str, Any]:
+    """Return the default of every setting of a run; of a model without a type, the first type."""
+    model = to_mapping(type(config.model)())
+    return {**to_mapping(RunConfig()), "model": {**model, "model_type": next(iter(FAMILIES))}}
 
 
 def _chosen(config: RunConfig) -> dict[str, Any]:
@@ -448,19 +436,15 @@ def _chosen(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if not name.endswith("vocab_size")}
 
 
-def batches_of(examples: Examples, config: RunConfig, trained: Pipeline) -> Batches:
+def batches_of(examples: Examples, config: RunConfig) -> Batches:
     """Return the batches that a run trains on: of batch_size pairs, or else of batch_tokens."""
-    size, dropout = config.data.batch_size, config.tokenizer.dropout
-    tokenizers = family_of(trained).tokenizers(trained)
+    size = config.data.batch_size
     return Batches(
         examples,
         seed=config.seed,
         batch_tokens=config.data.batch_tokens if size is None else None,
         batch_size=size,
         bucketed=config.data.bucketed,
-        redraw=bpe_dropout(tokenizers[0], tokenizers[-1], dropout, config.data.max_tokens)
-        if dropout
-        else None,
     )
 
 
@@ -480,7 +464,7 @@ def trainer_of(
     held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
     return Trainer(
         trained.model,
-        batches_of(examples, config, trained),
+        batches_of(examples, config),
         config.training,
         validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
         metric=metric,

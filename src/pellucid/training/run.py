@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -73,6 +74,15 @@ def _as_text(settings: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in flat(settings).items()}
 
 
+def _changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> list[str]:
+    """List how settings differ. Those that `before` lacks, and `now` has, had their defaults."""
+    old, new = flat(before), flat(now)
+    usual = {name: value for name, value in flat(defaults).items() if name in new}
+    return changes(usual | old, new, "unset")
+
+
 class MetricsFile:
     """A listener that appends each recorded event as one line of JSON."""
 
@@ -108,6 +118,7 @@ class RunFolder:
     """The folder of one run, held by one process; a context manager.
 
     path: made if absent. settings: everything that the run depends on, as TOML can hold it.
+    defaults: theirs; 0.1.0 left out some settings that had their default.
     resume: continue from the newest checkpoint, or from the start when there is none yet.
     accept_changes: resume although settings differ; the run is then no longer one that could be
         repeated from its config.toml.
@@ -130,6 +141,7 @@ class RunFolder:
         path: Path,
         settings: Mapping[str, Any],
         *,
+        defaults: Mapping[str, Any] = MappingProxyType({}),
         resume: bool = False,
         accept_changes: bool = False,
         further: Mapping[str, bytes] | None = None,
@@ -152,7 +164,7 @@ class RunFolder:
         self._lock = Lock(path / LOCK)
         try:
             if resume:
-                self._resume(accept_changes)
+                self._resume(accept_changes, defaults)
             if not (resume and _holds_run(path)):
                 self._check_free()
         except BaseException:
@@ -226,21 +238,20 @@ class RunFolder:
         """Delete the checkpoints of all other steps."""
         keep_checkpoints(self.checkpoints, steps)
 
-    def _resume(self, accept_changes: bool) -> None:
+    def _resume(self, accept_changes: bool, defaults: Mapping[str, Any]) -> None:
         self.checkpoint = newest_checkpoint(self.checkpoints)
         if self.checkpoint is not None:
             before: Mapping[str, Any] | None = self.checkpoint.settings
         else:
             before = read_settings(self.path)
-        if before is not None and (found := changes(flat(before), flat(self.settings), "unset")):
+        if before is not None and (found := _changes(before, self.settings, defaults)):
             listed = "\n  ".join(found)
             if not accept_changes:
                 raise _other_settings(self.path, listed)
             self.changed = True
             logger.warning("%s is resumed with other settings:\n  %s", self.path, listed)
         if self.checkpoint is not None:
-            settings = _as_text(self.checkpoint.settings)
-            before_scoring = self.checkpoint.state.get("judged_by", settings)  # older ones lack it
+            before_scoring = self.checkpoint.state.get("judged_by", {})
             now = self._scoring
             self.rescored = any(before_scoring.get(key, now[key]) != now[key] for key in now)
             self._lines = self.checkpoint.state["metrics_lines"]
@@ -312,14 +323,20 @@ def checkpoint_settings(path: Path) -> dict[str, Any] | None:
     return read_settings(made[-1]) if made else None
 
 
-def check_resumed(path: Path, made_with: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def check_resumed(
+    path: Path,
+    made_with: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Raise `UserError` for settings that are not those of a run's checkpoint.
 
     Only those given are compared: this is for before a model is built of them. `RunFolder`
     compares all settings.
     """
     before, now = flat(made_with), flat(settings)
-    if found := changes({key: before[key] for key in now if key in before}, now, "unset"):
+    given = {key: before[key] for key in now if key in before}
+    if found := _changes(given, settings, defaults):
         raise _other_settings(path, "\n  ".join(found))
 
 

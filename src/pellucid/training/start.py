@@ -35,11 +35,9 @@ FREE = {
         "embedding_dropout",
         "attention_dropout",
         "activation_dropout",
-        "word_dropout",
-        "layer_drop",
         "masked_share",
     ),
-    "tokenizer": ("vocab_size", "dropout"),
+    "tokenizer": ("vocab_size",),
 }
 """Settings that may differ from the model's: neither its tensors nor its answers depend on them."""
 

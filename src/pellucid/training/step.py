@@ -45,13 +45,7 @@ class Trainable(Protocol):
     """The paper's schedule asks for `config.d_model`."""
 
     def loss(
-        self,
-        batch: Batch,
-        rng: Rng | None = None,
-        label_smoothing: float = 0.0,
-        *,
-        r_drop: float = 0.0,
-        z_loss: float = 0.0,
+        self, batch: Batch, rng: Rng | None = None, label_smoothing: float = 0.0
     ) -> tuple[LossSum, Callable[[float], None]]:
         """Return the summed loss, and what adds the gradients of scale · sum to the parameters."""
 
@@ -123,9 +117,7 @@ def _add_gradients(
     """
     nats, tokens = 0.0, 0
     for piece in pieces:
-        loss, backward = model.loss(
-            piece, rng, config.label_smoothing, r_drop=config.r_drop, z_loss=config.z_loss
-        )
+        loss, backward = model.loss(piece, rng, config.label_smoothing)
         nats += loss.nats
         tokens += loss.tokens
         if not math.isfinite(nats):

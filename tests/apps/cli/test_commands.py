@@ -8,7 +8,7 @@ import pkgutil
 import pytest
 
 from pellucid.apps import cli
-from pellucid.apps.cli.commands import COMMANDS, RENAMED, UNFINISHED, listed
+from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed
 
 
 def test_every_module_that_runs_is_a_command_and_the_reverse() -> None:
@@ -21,9 +21,7 @@ def test_every_module_that_runs_is_a_command_and_the_reverse() -> None:
     assert all(name == command.name for name, command in COMMANDS.items())
 
 
-def test_old_names_and_unfinished_work_are_of_commands() -> None:
-    assert set(RENAMED.values()) <= COMMANDS.keys()
-    assert not RENAMED.keys() & COMMANDS.keys()
+def test_unfinished_work_is_of_commands() -> None:
     assert {start[0] for start in UNFINISHED} <= COMMANDS.keys()
 
 

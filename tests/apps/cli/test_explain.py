@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pellucid.apps.cli.explain import page
 from pellucid.apps.cli.main import main
-from pellucid.apps.teach.topic import Check
-from pellucid.apps.teach.topics import TOPICS
-from pellucid.core.language import Text
+from pellucid.apps.teach.checks import CHECKS, Check
+from pellucid.apps.teach.topic import TOPICS, read
 
 
 @pytest.mark.parametrize("name", TOPICS)
 def test_languages_share_equations_code_and_values(name: str) -> None:
-    english, korean = (list(page(TOPICS[name], language)) for language in ("en", "ko"))
+    english, korean = (list(page(name, language)) for language in ("en", "ko"))
     assert len(english) == len(korean)
     kept = [[line for line in lines if line.startswith("       ")] for lines in (english, korean)]
     assert kept[0] == kept[1]
     assert kept[0]
-    for equation in TOPICS[name].equations:
-        assert f"    {equation}" in english
-        assert f"    {equation}" in korean
+    formulas = [block.text for block in read(name, "en") if block.kind == "formula"]
+    assert formulas
+    for formula in "\n".join(formulas).split("\n"):
+        assert f"    {formula}" in english
+        assert f"    {formula}" in korean
+
+
+def test_links_are_printed_as_the_names_of_topics() -> None:
+    lines = list(page("softmax", "ko"))
+    assert lines[-2:] == ["함께 보기", "  attention, cross_entropy"]
 
 
 def test_topics_are_listed_without_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,10 +50,9 @@ def test_the_locale_selects_the_language(
 def test_a_failed_check_gives_exit_code_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = replace(TOPICS["softmax"], checks=(Check(Text("off", "차이"), lambda: 1.0, 0.5),))
-    monkeypatch.setitem(TOPICS, "softmax", wrong)
+    monkeypatch.setitem(CHECKS, "softmax_jacobian", Check(lambda: 1.0, 0.5))
     assert main(["explain", "softmax", "--lang", "en"]) == 1
-    assert "WRONG 1.0e+00 (limit 5e-01)  off" in capsys.readouterr().out
+    assert "WRONG 1.0e+00 (limit 5e-01)  against diag(p) − p pᵀ" in capsys.readouterr().out
 
 
 def test_an_unknown_topic_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,23 +151,15 @@ def test_a_results_file_that_cannot_be_read_is_marked_in_its_row(
     bad.parent.mkdir(parents=True)
     bad.write_text("{\n")
     trial = load_study("article-003").trials()[0]
-    good = tmp_path / "lab" / "seed-003" / "results.jsonl"
+    good = tmp_path / "lab" / "article-003" / "results.jsonl"
     append_result(good, failure(trial, "out of luck", 0.1))
     assert main(["lab", "list"]) == 1
     shown = capsys.readouterr()
     rows = {line.split()[0]: line.split() for line in shown.out.splitlines() if line[:1].isalpha()}
     planned = {name: str(len(load_study(name).trials())) for name in ("exponent", "article-003")}
     assert rows["exponent"][1:3] == [planned["exponent"], "unreadable"]
-    assert rows["article-003"][1:3] == [
-        planned["article-003"],
-        "0",
-    ]  # in the folder of its old name
+    assert rows["article-003"][1:3] == [planned["article-003"], "0"]
     assert "results.jsonl, line 1: is damaged" in shown.err
-
-
-def test_a_study_may_be_named_by_its_old_name(caplog: pytest.LogCaptureFixture) -> None:
-    assert load_study("seed-003") == load_study("article-003")
-    assert "the study seed-003 is now called article-003" in caplog.text
 
 
 def test_the_runs_are_done_by_an_executor_of_the_users_own(

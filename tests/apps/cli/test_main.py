@@ -158,12 +158,6 @@ def test_a_bug_is_one_message_and_a_traceback_on_request(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_an_old_command_works_and_says_its_new_name(place: Path, tmp_path: Path) -> None:
-    done = pellucid("store", "runs/tiny", tmp_path / "small", "--store", "int8", cwd=place)
-    failed(done, 0, "store is now quantize", "--store is now --weights")
-    assert "weights stored as int8" in done.stdout
-
-
 def test_it_runs_as_a_module() -> None:
     done = process("trian", stdin=subprocess.DEVNULL, capture_output=True)
     assert done.returncode == 2

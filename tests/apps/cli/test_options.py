@@ -1,4 +1,4 @@
-"""Options: old names, repeated lists, None, and help that fits the terminal."""
+"""Options: repeated lists, None, and help that fits the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from pellucid.apps.cli.commands import COMMANDS
 from pellucid.apps.cli.main import main
-from pellucid.apps.cli.options import SamplingOptions, parse, rename
+from pellucid.apps.cli.options import SamplingOptions, parse
 from pellucid.core.errors import UsageError
 from pellucid.generation import SearchConfig
 
@@ -82,17 +82,8 @@ class Calls:
             self.calls.append((first, number, pair, output, inner))
             return 7
 
-        typed = rename(arguments, {"--old-number": "--number"})
-        assert parse(command, "test", typed, lists=["--output"]) == 7
+        assert parse(command, "test", arguments, lists=["--output"]) == 7
         return self.calls[-1]
-
-
-def test_an_old_name_works_and_is_reported(capsys: Capture) -> None:
-    for typed in (["--old-number", "5"], ["--old_number=5"]):
-        assert Calls().run(*typed)[1] == 5
-        assert "is now --number; the old name still works" in capsys.readouterr().err
-    assert Calls().run("--", "--old-number")[0] == "--old-number"
-    assert capsys.readouterr().err == ""
 
 
 def test_none_is_a_value_of_what_may_be_unset() -> None:

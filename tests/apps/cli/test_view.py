@@ -169,5 +169,5 @@ def test_the_page_is_opened_where_and_in_the_language_asked_for(
     assert opened == [page.as_uri()]
     html = page.read_text(encoding="utf-8")
     assert '"language":"ko","opens":{"kind":"encoder","layer":0,"head":2,' in html
-    assert main(["view", model, "가나", "--open", "--save", "a.txt"]) != 0
+    assert main(["view", model, "가나", "--open", "--output", "a.txt"]) != 0
     assert len(opened) == 1

@@ -44,8 +44,6 @@ def test_a_study_that_names_no_measures_has_all(tmp_path: Path) -> None:
     assert study.plan.measures == study.trials()[0].measures == tuple(MEASURES)
     none = STUDY.replace(PROBES, "measures = []")
     assert read_study(write_study(tmp_path, none)).plan.measures == ()
-    retired = STUDY.replace(PROBES, 'measures = ["attention", "softmax"]')
-    assert read_study(write_study(tmp_path, retired)).plan.measures == ("attention",)
 
 
 def test_any_prefix_of_a_shipped_study_is_balanced() -> None:

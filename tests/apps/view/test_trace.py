@@ -46,10 +46,8 @@ def test_queries_keys_and_scale_give_the_probabilities_again(scale: float) -> No
 def test_gradients_are_those_of_the_loss() -> None:
     model = shaken(dtype=np.float64)
     record = view.attention(model, SOURCE, TARGET).record
-    recorder = Recorder()
-    loss, backward = model.loss(
-        Batch(Packed.of([SOURCE]), Packed.of([[1, *TARGET, 2]])), recorder=recorder
-    )
+    with Recorder() as recorder:
+        loss, backward = model.loss(Batch(Packed.of([SOURCE]), Packed.of([[1, *TARGET, 2]])))
     backward(1.0)
     assert record.loss == pytest.approx(loss.nats)
     for m in record.maps:

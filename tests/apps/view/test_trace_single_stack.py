@@ -132,8 +132,8 @@ def test_an_encoder_that_predicts_nothing_has_maps_and_no_gradient() -> None:
     assert record.steps == ()
     assert not record.maps[0].doutputs.any()
     assert "no loss and no gradient" in record.notes[0].en
-    expected = Recorder()
-    trained.model.rows(Packed.of([[1, *trained.encode("a가"), 2]]), recorder=expected)
+    with Recorder() as expected:
+        trained.model.rows(Packed.of([[1, *trained.encode("a가"), 2]]))
     seen = expected.maps["encoder.layers.0.self_attn"].probabilities[0]
     np.testing.assert_allclose(record.maps[0].probabilities, seen)
 

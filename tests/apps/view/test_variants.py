@@ -11,9 +11,8 @@ from tests.models.whole_model import shake
 
 from pellucid.apps.view.capture import capture_pair
 from pellucid.apps.view.page import as_json
-from pellucid.apps.view.trace import trace_causal_lm, trace_seq2seq, undisturbed
-from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
-from pellucid.models.describe import UnsupportedError
+from pellucid.apps.view.trace import trace_seq2seq, undisturbed
+from pellucid.models import Seq2Seq, Seq2SeqConfig
 
 CONFIG = Seq2SeqConfig(
     17, 19, d_model=12, num_attention_heads=6, ffn_dim=7, encoder_layers=1, decoder_layers=1
@@ -36,12 +35,6 @@ DISTANCES: dict[str, Any] = {
     "relative_attention_num_buckets": 6,
     "relative_attention_max_distance": 5,
 }
-
-
-def test_what_the_page_has_no_place_for_is_refused() -> None:
-    model = CausalLM(CausalLMConfig(vocab_size=17, parallel_blocks=True, norm="pre"))
-    with pytest.raises(UnsupportedError, match=r"the page of attention .* beside = a FeedForward"):
-        trace_causal_lm(model, None, [5, 6], [4], None)
 
 
 @pytest.mark.parametrize(

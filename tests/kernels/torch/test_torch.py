@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.compare import ULP
+from tests.kernels.compare import FUSED, ULP, watching
 from tests.ops.libraries import ON_A_GPU, ON_THE_HOST, to
 from tests.oracles import installed, oracle
 
@@ -15,10 +15,10 @@ from pellucid import kernels, nn, ops
 from pellucid.check.cases import OpCase
 from pellucid.check.gradient import listed
 from pellucid.check.op_cases import D, H, S, normal, off_the_kink, op_cases
-from pellucid.core import vjp
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
+from pellucid.core.vjp import Call, Declined
 from pellucid.models import MaskedLM, MaskedLMConfig
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.training.optimizers.adam import adam
@@ -47,7 +47,7 @@ MORE = [  # what the common table has only with dropout, which the CPU leaves to
              {"x": off_the_kink(3, 5, 6), "bias": 0.1 * np.tanh(normal(6))}, {"activation": name})
       for name in ACTIVATIONS),
 ]  # fmt: skip
-ALL = [case for case in (*op_cases(), *MORE) if case.op in kernels.FUSED - kernels.NUMPY_ONLY]
+ALL = [case for case in (*op_cases(), *MORE) if case.op in FUSED]
 
 
 def arguments(case: OpCase, dtype: Any, library: str = "torch") -> tuple[list[Any], dict[str, Any]]:
@@ -66,9 +66,14 @@ def on_numpy(case: OpCase, dtype: Any, dy: np.ndarray) -> list[Any]:
     return [y, *listed(case.pair.backward(dy.astype(dtype), saved))]
 
 
-def planned(case: OpCase, dtype: Any) -> vjp.Run | None:
-    positional, options = arguments(case, dtype)
-    return kernels.plan(getattr(ops, case.op), tuple(positional), options)
+def result_of(op: str, positional: Any, options: Any) -> Any:
+    """Return (y, backward) of torch's kernel for an op, or None where it declines."""
+    result = kernels.fused(Call(getattr(ops, op), tuple(positional), options))
+    return None if isinstance(result, Declined) else result
+
+
+def planned(case: OpCase, dtype: Any) -> Any:
+    return result_of(case.op, *arguments(case, dtype))
 
 
 def gradient_for(case: OpCase) -> np.ndarray:
@@ -86,7 +91,9 @@ FUSED_HERE = [case for case in ALL if is_fused(case)]
 
 def test_every_fused_page_has_a_case_that_is_fused() -> None:
     """Dropout is drawn as on NumPy's arrays, by the page, unless there is a GPU."""
-    assert {case.op for case in FUSED_HERE} == kernels.FUSED - kernels.NUMPY_ONLY - {"dropout"}
+    family = "pellucid.kernels.torch"
+    named = {name for name in ops.__all__ if kernels.kernel_of(name, family)}
+    assert {case.op for case in FUSED_HERE} == named - {"dropout"}
 
 
 @pytest.mark.parametrize("case", FUSED_HERE, ids=lambda case: case.name)
@@ -95,9 +102,7 @@ def test_forward_and_backward_equal_the_page(case: OpCase) -> None:
     exact = on_numpy(case, np.float64, dy)
     for dtype, plain in ((np.float64, exact), (np.float32, on_numpy(case, np.float32, dy))):
         positional, _ = arguments(case, dtype)
-        run = planned(case, dtype)
-        assert run is not None
-        y, backward = run()
+        y, backward = planned(case, dtype)
         found = [y, *listed(backward(to("torch", dy.astype(dtype))))]
         assert not any(x.requires_grad for x in found if x is not None)
         for i, (a, p, b) in enumerate(zip(found, plain, exact, strict=True)):
@@ -122,9 +127,7 @@ def test_bfloat16_is_right_to_its_rounding(case: OpCase) -> None:
     dy = gradient_for(case)
     positional, options = arguments(case, np.float32)
     narrow = [x.bfloat16() if _is_float(x) else x for x in positional]
-    run = kernels.plan(getattr(ops, case.op), tuple(narrow), options)
-    assert run is not None
-    y, backward = run()
+    y, backward = result_of(case.op, narrow, options)
     gradient = to("torch", dy.astype(np.float32))
     found = [y, *listed(backward(gradient.to(y.dtype)))]
     for a, b in zip(found, on_numpy(case, np.float64, dy), strict=True):
@@ -142,7 +145,7 @@ def _is_float(x: Any) -> bool:
 def test_what_is_declined_runs_the_page(case: OpCase) -> None:
     dy = gradient_for(case)
     positional, options = arguments(case, np.float64)
-    y, backward = vjp.dispatch(getattr(ops, case.op), *positional, **options)
+    y, backward = kernels.dispatch(getattr(ops, case.op), *positional, **options)
     found = [y, *listed(backward(to("torch", dy)))]
     for a, b in zip(found, on_numpy(case, np.float64, dy), strict=True):
         if b is not None:
@@ -164,27 +167,20 @@ def test_what_is_declined_runs_the_page(case: OpCase) -> None:
 def test_arguments_that_do_not_fit_are_the_pages_to_report(call: Any) -> None:
     f, *given = call(torch.ones(4, 3))
     with pytest.raises((ValueError, IndexError, RuntimeError)):
-        vjp.dispatch(f, *given)
+        kernels.dispatch(f, *given)
 
 
-def test_inside_a_model_everything_runs_fused(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: dict[str, bool] = {}
-
-    def watched(f: Any, args: tuple[Any, ...], options: dict[str, Any]) -> vjp.Run | None:
-        run = kernels.plan(f, args, options)
-        chosen[f.__name__] = chosen.get(f.__name__, True) and run is not None
-        return run
-
-    monkeypatch.setattr(vjp, "_planners", [watched])
+def test_inside_a_model_everything_runs_fused() -> None:
     config = MaskedLMConfig(
         vocab_size=53, d_model=24, num_attention_heads=3, ffn_dim=41, masked_share=1.0, dropout=0.0
     )
     text = Packed.of([list(range(3, 29)), [7] * 31])
     model = MaskedLM(config).to(torch.zeros(1))
-    _, backward = model.loss(Batch(Packed.of([[], []]), text))
+    with watching() as chosen:
+        _, backward = model.loss(Batch(Packed.of([[], []]), text))
     backward(1.0)
     named = {name for name, fused in chosen.items() if fused} | {"dropout"}  # nothing to drop
-    assert chosen.keys() & kernels.FUSED == named & chosen.keys() & kernels.FUSED
+    assert chosen.keys() & FUSED == named & chosen.keys() & FUSED
     assert {"packed_attention", "linear_cross_entropy", "add_dropout_norm"} <= chosen.keys()
 
 
@@ -282,14 +278,6 @@ def test_a_layer_on_a_gpu_asks_for_fused_functions_only(
         monkeypatch.setattr(f"pellucid.kernels.torch.{module}.keep_mask", keep)
     monkeypatch.setattr(torch.cuda, "default_generators", [Generator()])
     monkeypatch.setattr(draws, "keep_mask", keep)
-    declined: list[str] = []
-
-    def watched(f: Any, args: tuple[Any, ...], options: dict[str, Any]) -> vjp.Run | None:
-        run = kernels.plan(f, args, options)
-        declined.extend([f.__name__] if run is None else [])
-        return run
-
-    monkeypatch.setattr(vjp, "_planners", [watched])
     layer = nn.TransformerDecoderLayer(32, 2, 24, dropout=0.1, batch_first=True)
     kind = getattr(torch, dtype)
     for parameter in layer.parameters():
@@ -298,9 +286,10 @@ def test_a_layer_on_a_gpu_asks_for_fused_functions_only(
     memory = nn.Memory(torch.empty(9, 32, device="meta", dtype=kind), CU_K)
     rng = Rng(1).at(np.arange(8, dtype=np.uint32))
     context = nn.Context(cu_seqlens=CU_Q, causal=True, memory=memory, rng=rng)
-    y, backward = layer.run(x, context)
+    with watching() as taken:
+        y, backward = layer.run(x, context)
     dx, dmemory = backward(torch.empty_like(y))
-    assert not declined
+    assert all(taken.values())
     assert (y.shape, y.dtype, y.device) == (x.shape, kind, x.device)
     assert (dx.shape, dmemory.shape, dmemory.dtype) == (x.shape, memory.rows.shape, kind)
     for parameter in layer.parameters():
@@ -317,7 +306,7 @@ def test_on_a_gpu_forward_and_backward_equal_the_page(case: OpCase) -> None:
     dy = gradient_for(case)
     exact = on_numpy(case, np.float64, dy)
     positional, options = arguments(case, np.float32, "torch-cuda")
-    y, backward = vjp.dispatch(getattr(ops, case.op), *positional, **options)
+    y, backward = kernels.dispatch(getattr(ops, case.op), *positional, **options)
     found = [y, *listed(backward(to("torch-cuda", dy.astype(np.float32))))]
     for a, b in zip(found, exact, strict=True):
         if b is not None:
@@ -336,9 +325,7 @@ def test_on_a_gpu_attention_of_an_even_width_equals_the_page(
     positional, options = arguments(case, np.float32, "torch-cuda")
     narrow = dtype == "bfloat16"
     positional = [x.bfloat16() if narrow and _is_float(x) else x for x in positional]
-    run = kernels.plan(ops.packed_attention, tuple(positional), options)
-    assert run is not None
-    y, backward = run()
+    y, backward = result_of("packed_attention", positional, options)
     gradient = to("torch-cuda", dy.astype(np.float32)).to(y.dtype)
     for a, b in zip([y, *backward(gradient)], on_numpy(case, np.float64, dy), strict=True):
         tolerance = (0.04 if narrow else 2e-5) * np.abs(b).max()

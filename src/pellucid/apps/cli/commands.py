@@ -19,21 +19,17 @@ class Command(NamedTuple):
 
     name: str
     summary: str
-    renamed: Mapping[str, str] = {}
-    """Old names of its options, which still work, and their new ones."""
 
     def run(self, arguments: list[str]) -> int:
         """Run it with the arguments after its name; return the exit code."""
         module = importlib.import_module(f"pellucid.apps.cli.{self.name}")
-        from pellucid.apps.cli.options import parse, rename
+        from pellucid.apps.cli.options import parse
 
-        arguments = rename(arguments, self.renamed)
         if hasattr(module, "run"):
             return int(module.run(arguments))
         return parse(getattr(module, self.name), self.name, arguments)
 
 
-STORED = {"--store": "--weights"}
 COMMANDS = {
     command.name: command
     for command in (
@@ -41,20 +37,12 @@ COMMANDS = {
             "demo", "train two small models on real data and show what they learnt (5 minutes)"
         ),
         Command("chat", "train the Korean chatbot (5 minutes) and talk to it"),
-        Command("train", "train a recipe by name, or your own settings and data", STORED),
-        Command(
-            "evaluate",
-            "score a trained model on data held out of training",
-            {"--as-json": "--json"},
-        ),
+        Command("train", "train a recipe by name, or your own settings and data"),
+        Command("evaluate", "score a trained model on data held out of training"),
         Command("generate", "answer texts: arguments, a file, standard input or a prompt"),
-        Command("quantize", "write a smaller copy of a model: float16 or int8", STORED),
+        Command("quantize", "write a smaller copy of a model: float16 or int8"),
         Command("export", "write a model for another engine: CTranslate2, ONNX or transformers"),
-        Command(
-            "view",
-            "draw a model's attention: in the terminal, as a figure, as a web page",
-            {"--save": "--output"},
-        ),
+        Command("view", "draw a model's attention: in the terminal, as a figure, as a web page"),
         Command("serve", "answer requests over HTTP: the OpenAI and LibreTranslate conventions"),
         Command("lab", "run a study: change one thing, repeat over random seeds, report intervals"),
         Command("recipes", "list the recipes that `train` knows by name"),
@@ -64,9 +52,6 @@ COMMANDS = {
         Command("plot", "draw what the articles draw: softmax, activations, positions, variance"),
     )
 }
-
-RENAMED = {"store": "quantize"}
-"""Old names of commands, which still work."""
 
 UNFINISHED = (["demo"], ["chat"], ["train"], ["lab", "run"])
 """Commands that stop before their work is done when their output is closed."""

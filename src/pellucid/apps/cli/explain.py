@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from typing import Literal
 
@@ -10,23 +11,12 @@ from rich.text import Text as Prose
 
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import printed_language
-from pellucid.apps.teach.topic import Edge, Step, Topic
-from pellucid.apps.teach.topics import TOPICS
+from pellucid.apps.teach.topic import TOPIC_LINK, TOPICS, Block, measured, quoted, read, value
 from pellucid.core.errors import UsageError
 from pellucid.core.language import Language, Text
 from pellucid.core.settings import nearest
 
-HEADS = {
-    "source": Text("Source", "출처"),
-    "article": Text("article", "글"),
-    "forward": Text("Forward", "순전파"),
-    "backward": Text("Backward", "역전파"),
-    "why": Text("Properties", "성질"),
-    "edges": Text("Edge cases", "경계 사례"),
-    "checks": Text("Checked here and now", "지금 이 컴퓨터에서 검증"),
-    "related": Text("See also", "함께 보기"),
-    "limit": Text("limit", "허용"),
-}
+LIMIT = Text("limit", "허용")
 LIST = Text("pellucid explain TOPIC, one of:", "pellucid explain 주제. 주제 목록:")
 WRONG = "WRONG"
 CODE = 7
@@ -47,7 +37,7 @@ def explain(topic: str = "", /, *, lang: Literal["auto", "en", "ko"] = "auto") -
     console = Output()
     if not topic:
         width = max(map(len, TOPICS))
-        lines = [f"  {name:<{width}}  {TOPICS[name].title.to(language)}" for name in TOPICS]
+        lines = [f"  {name:<{width}}  {read(name, language)[0].text}" for name in TOPICS]
         console.print("\n".join([LIST.to(language), *lines]), markup=False, soft_wrap=True)
         return 0
     name = topic.lower().replace("-", "_")
@@ -56,7 +46,7 @@ def explain(topic: str = "", /, *, lang: Literal["auto", "en", "ko"] = "auto") -
             f"no topic {topic!r}{nearest(name, TOPICS)}; there are: {', '.join(TOPICS)}"
         )
     failed = False
-    for line in page(TOPICS[name], language):
+    for line in page(name, language):
         failed |= line.startswith(f"  {WRONG}")
         _print(console, line)
     return 1 if failed else 0
@@ -71,43 +61,43 @@ def _print(console: Output, line: str) -> None:
         console.print(text, markup=False, soft_wrap=True, style="" if indent else "bold")
 
 
-def page(topic: Topic, language: Language) -> Iterator[str]:
-    """Yield the page of a topic line by line; its checks run as they are reached."""
-    yield topic.title.to(language)
-    yield f"  {topic.summary.to(language)}"
-    yield from ("", *(f"    {equation}" for equation in topic.equations), "")
-    articles = ", ".join(f"{HEADS['article'].to(language)} {number}" for number in topic.articles)
-    yield f"  {HEADS['source'].to(language)}: {topic.source}; {articles}"
-    for head, steps in (("forward", topic.forward), ("backward", topic.backward)):
-        if steps:
-            has_code = any(step.code for step in steps)
-            yield from ("", HEADS[head if has_code else "why"].to(language))
-            for number, step in enumerate(steps, start=1):
-                yield from _step(number, step, language)
-    yield from ("", HEADS["edges"].to(language))
-    for edge in topic.edges:
-        yield from _edge(edge, language)
-    yield from ("", HEADS["checks"].to(language))
-    for check in topic.checks:
-        error = check.error()
-        verdict = "ok" if error <= check.limit else WRONG
-        limit = f"{HEADS['limit'].to(language)} {check.limit:.0e}"
-        yield f"  {verdict:<5} {error:.1e} ({limit})  {check.text.to(language)}"
-    if topic.related:
-        yield ""
-        yield f"{HEADS['related'].to(language)}: {', '.join(topic.related)}"
+def page(name: str, language: Language) -> Iterator[str]:
+    """Yield the page of a topic line by line; what it computes is computed as it is reached."""
+    previous = Block("title")
+    for block in read(name, language):
+        if _apart(previous, block):
+            yield ""
+        yield from _lines(block, language)
+        previous = block
 
 
-def _step(number: int, step: Step, language: Language) -> Iterator[str]:
-    yield f"  {number}. {step.formula}"
-    yield f"     {step.text.to(language)}"
-    for line in step.code.lines() if step.code else ():
-        yield f"       {line.file}:{line.number:<4} {line.text}"
+def _apart(previous: Block, block: Block) -> bool:
+    """Return whether a blank line separates two blocks."""
+    kinds = (previous.kind, block.kind)
+    return block.kind == "section" or "formula" in kinds or kinds == ("text", "text")
 
 
-def _edge(edge: Edge, language: Language) -> Iterator[str]:
-    yield f"  {edge.text.to(language)}"
-    yield f"       >>> {edge.expression}"
-    with np.printoptions(linewidth=88):
-        for line in repr(edge.value()).splitlines():
-            yield f"       {line}"
+def _lines(block: Block, language: Language) -> Iterator[str]:
+    """Yield the lines of one block; what belongs to a step is below its formula."""
+    match block.kind:
+        case "title" | "section":
+            yield block.text
+        case "step":
+            yield f"  {block.step}. {block.text}"
+        case "text":
+            yield " " * (5 if block.step else 2) + TOPIC_LINK.sub(r"\2", block.text)
+        case "formula":
+            yield from textwrap.indent(block.text, " " * (CODE if block.step else 4)).split("\n")
+        case "code":
+            for line in quoted(block.of):
+                yield f"       {line.file}:{line.number:<4} {line.text}"
+        case "example":
+            yield f"       >>> {block.text}"
+            with np.printoptions(linewidth=88):
+                yield from (f"       {line}" for line in repr(value(block.text)).splitlines())
+        case "picture":
+            yield f"  pellucid plot {block.of}"
+        case _:
+            error, limit = measured(block)
+            verdict = "ok" if error <= limit else WRONG
+            yield f"  {verdict:<5} {error:.1e} ({LIMIT.to(language)} {limit:.0e})  {block.text}"

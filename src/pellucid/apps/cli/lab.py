@@ -21,7 +21,7 @@ from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.runner import run_study
 from pellucid.apps.lab.statistics import too_few_seeds
 from pellucid.apps.lab.study import select_trials
-from pellucid.apps.lab.study_file import RENAMED, load_study, study_names
+from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.core.errors import UsageError, UserError, optional, pip_install
 from pellucid.core.settings import nearest
 
@@ -62,7 +62,7 @@ def run_verb(
     found = load_study(study)
     trials = select_trials(found.trials(), only, seeds)
     own = _executor(executor) if executor is not None else None if dask is None else _dask(dask)
-    home = folder or _home(HOME, found.name)
+    home = folder or HOME / found.name
     file = results or home / "results.jsonl"
     if own is None:  # another engine's workers read the data where they are
         check_ready(found, trials, file)
@@ -118,7 +118,7 @@ def report_verb(
         output: The folder to write to; unset: the folder of the runs.
     """
     found = load_study(study)
-    home = folder or _home(HOME, found.name)
+    home = folder or HOME / found.name
     file = results or home / "results.jsonl"
     if not file.exists():
         raise UserError(
@@ -146,7 +146,7 @@ def list_verb(*, folder: Path = HOME) -> int:
         study = load_study(name)
         trials = study.trials()
         try:
-            lines = read_results(_home(folder, name) / "results.jsonl")
+            lines = read_results(folder / name / "results.jsonl")
             done = str(sum(t.id in lines and lines[t.id]["status"] == "done" for t in trials))
         except UserError as error:
             errors.append(str(error))
@@ -157,13 +157,6 @@ def list_verb(*, folder: Path = HOME) -> int:
     if errors:
         raise UserError("\n".join(errors))
     return 0
-
-
-def _home(folder: Path, name: str) -> Path:
-    """Return a study's folder, under an earlier name of the study where only that exists."""
-    earlier = [folder / old for old, new in RENAMED.items() if new == name]
-    places = [folder / name, *earlier]
-    return next((place for place in places if place.exists()), places[0])
 
 
 def _dask(address: str) -> Executor:

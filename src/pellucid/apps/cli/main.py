@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pellucid import __version__
-from pellucid.apps.cli.commands import COMMANDS, RENAMED, UNFINISHED, listed
+from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed
 from pellucid.apps.cli.language import speaking, take_language, tr, wrapped
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
@@ -100,9 +100,6 @@ def _run(arguments: list[str]) -> int:
         print(f"pellucid {__version__}")
         return 0
     name, *rest = arguments
-    if (new := RENAMED.get(name)) is not None:
-        print(f"pellucid: {name} is now {new}; the old name still works", file=sys.stderr)
-        name = new
     if name not in COMMANDS:
         raise UsageError(
             f"no command {name!r}{nearest(name, COMMANDS)}; there are: {', '.join(COMMANDS)}"

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass, replace
 from functools import reduce
@@ -131,17 +131,6 @@ def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     """
     named = bool(arguments) and not arguments[0].startswith("-")
     return (arguments[0], list(arguments[1:])) if named else (None, list(arguments))
-
-
-def rename(arguments: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
-    """Replace old names of options by their new ones, and say so on stderr."""
-    typed, options = list(arguments), len(before_text(arguments))
-    for i, word in enumerate(typed[:options]):
-        name, joined, value = word.partition("=")
-        if (new := renamed.get(name.replace("_", "-"))) is not None:
-            print(f"pellucid: {name} is now {new}; the old name still works", file=sys.stderr)
-            typed[i] = f"{new}{joined}{value}"
-    return typed
 
 
 def refuse_repeated(arguments: Sequence[str], *options: str) -> None:

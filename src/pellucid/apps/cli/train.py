@@ -10,6 +10,7 @@ import logging
 import math
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -22,8 +23,10 @@ from pellucid.apps.cli.options import accepts_changes, asks_help, parse, split_n
 from pellucid.core.device import CPU, Precision
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, to_mapping
+from pellucid.kernels.choices import Choices
 from pellucid.models.quantize import WeightFormat
 from pellucid.training.config import PARTS, DataConfig, RunConfig, load_recipe, recipe_names
+from pellucid.training.events import Event, Stepped
 from pellucid.training.experiment import train_run
 from pellucid.training.launch import RESTARTS, launch
 from pellucid.training.start import load_recipe_from, open_start
@@ -79,6 +82,7 @@ def _run(arguments: list[str], joined: Workers) -> int:
         workers: int = 1,
         restarts: int = RESTARTS,
         timeout: float = TIMEOUT,
+        explain_kernels: bool = False,
     ) -> int:
         """Train a recipe or a TOML file of settings, or resume a run that was stopped.
 
@@ -102,6 +106,8 @@ def _run(arguments: list[str], joined: Workers) -> int:
             restarts: How often workers of which one died are started again, from the newest
                 checkpoint.
             timeout: Seconds that workers wait for one that does not answer, before all end.
+            explain_kernels: After the first step list which kernel computed each op, or why none
+                did.
         """
         _refuse_idle(config.data, base.data)
         config = replace(config, start=begin)
@@ -128,7 +134,10 @@ def _run(arguments: list[str], joined: Workers) -> int:
         going_on = resume or (joined.begun and (run / "config.toml").exists())
         values = (to_mapping(config), str(run), going_on, accept_changes, weights)
         joined.share(values)
-        return _train(config, run, going_on, accept_changes, weights, device, precision, joined)
+        with Choices() if explain_kernels else nullcontext() as choices:
+            return _train(
+                config, run, going_on, accept_changes, weights, device, precision, joined, choices
+            )
 
     return parse(
         train,
@@ -218,8 +227,16 @@ def _train(
     device: str,
     precision: Precision,
     workers: Workers,
+    choices: Choices | None,
 ) -> int:
     console = Output()
+
+    def explain(event: Event) -> None:
+        nonlocal choices
+        if choices is not None and isinstance(event, Stepped):
+            console.print(str(choices), markup=False, soft_wrap=True)
+            choices = None
+
     with Progress(console, folder.resolve().name) as progress:
         result = train_run(
             config,
@@ -229,7 +246,7 @@ def _train(
             weights=weights,
             device=device,
             precision=precision,
-            listeners=[progress],
+            listeners=[progress, explain],
             say=progress.say,
             workers=workers,
         )

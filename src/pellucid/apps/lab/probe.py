@@ -54,7 +54,8 @@ def probe(
     training, recorder = model.training, Recorder()
     model.eval()
     model.zero_grad()
-    loss, backward = model.loss(batch, recorder=recorder)
+    with recorder:
+        loss, backward = model.loss(batch)
     backward(1.0 / max(loss.tokens, 1))
     seen = Pass(model, batch, recorder.maps)
     found: dict[str, Any] = {}

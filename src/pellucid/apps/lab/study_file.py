@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.resources import files
@@ -18,13 +17,6 @@ from pellucid.core.files import MOST_BYTES, check_file
 from pellucid.core.settings import from_mapping, nearest, read_toml
 from pellucid.training.config import RunConfig, load_recipe
 
-RENAMED = {"seed-003": "article-003"}
-"""Earlier names of studies, which still work."""
-RETIRED = "softmax"
-"""A measure of earlier studies: a picture without a model, now `pellucid plot variance`."""
-
-logger = logging.getLogger(__name__)
-
 
 def study_names() -> list[str]:
     """Return the names of the studies that come with Pellucid."""
@@ -39,9 +31,6 @@ def load_study(name: str) -> Study:
     """
     path = Path(name)
     if path.suffix != ".toml":
-        if name in RENAMED:
-            logger.warning("the study %s is now called %s", name, RENAMED[name])
-            name = RENAMED[name]
         if name not in study_names():
             raise UsageError(
                 f"no study or TOML file {name!r}{nearest(name, study_names())}; studies: "
@@ -63,7 +52,6 @@ def read_study(path: Path) -> Study:
         )
     values.setdefault("measures", list(MEASURES))
     plan = from_mapping(Plan, values, str(path), beside=("settings", "changes"))
-    plan = replace(plan, measures=tuple(name for name in plan.measures if name != RETIRED))
     check_name(plan.base, f"{path}, base")
     _check_table(
         tables, f"{path}, changes", '[changes.NAME] with set.model.attention_scale = "d_k"'

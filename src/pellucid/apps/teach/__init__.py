@@ -1,1 +1,1 @@
-"""Teaching: topics explained next to our own code, the articles' pictures, lessons that run."""
+"""Teaching: topics explained next to our own code, the articles' pictures."""

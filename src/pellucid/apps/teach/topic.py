@@ -1,102 +1,149 @@
-"""A topic as data: equation, steps in two languages, the code of each step, checks that run."""
+"""The topics of `pellucid explain`: Markdown in topics/, and what is computed as it is printed.
+
+A topic is topics/NAME.md in English, topics/NAME.ko.md in Korean, and its name in `TOPICS`. Blank
+lines separate its blocks. The first block is the title; the second says what the topic is about.
+
+    title      # Title
+    section    ## Section; any number of them, with any blocks
+    step       ### `formula`; numbered within its section, text and code below belong to it
+    formula    indented by four: one formula on each line
+    example    indented by four, beginning with >>>: an expression, printed with its value
+    code       {code: ops.softmax e total}: quotes the lines of a function that assign these names,
+               or `return`
+    picture    {picture: softmax}: a picture of `pellucid plot`
+    gradients  {gradients: softmax} what it is: the largest error of these rows of `pellucid check`
+    check      {check: softmax_jacobian} what it is: a number that checks.py computes
+    text       everything else is a paragraph; it may link to a topic: [Softmax](softmax.md)
+
+Both languages have the same blocks, formulas, examples and {…} in the same order.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import reduce
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pellucid import Rng, nn, ops
+from pellucid.apps.teach.checks import CHECKS
 from pellucid.apps.view.backward import CodeLine, statements
-from pellucid.check import TOLERANCE, gradient_check
-from pellucid.core.language import Text
+from pellucid.check import TOLERANCE, cases, gradient_check
+from pellucid.core.language import Language
+from pellucid.training.optimizers.adam import Moments, adam
+
+TOPICS = (
+    "attention", "multi_head", "softmax", "scaling", "masks", "layer_norm", "residual", "gelu",
+    "relu", "linear", "embedding", "positions", "cross_entropy", "dropout", "adam",
+)  # fmt: skip
+"""In the order in which they are listed."""
+
+NAMES: dict[str, Any] = {
+    "np": np, "inf": math.inf, "ops": ops, "nn": nn, "Rng": Rng, "adam": adam, "Moments": Moments,
+}  # fmt: skip
+"""What `>>>` and `{code: …}` may name."""
+
+TOPIC_LINK = re.compile(r"\[([^\]]+)\]\((\w+)(?:\.ko)?\.md\)")
+"""A link to a topic: its title and its name."""
+
+PROSE = r"(?P<text>(?:(?!\n[\s#{]).)+)"
+"""Lines of text; a line that begins another block needs a blank line before it."""
+
+SHAPES = {
+    kind: re.compile(shape, re.DOTALL)
+    for kind, shape in {
+        "title": r"# (?P<text>[^\n]+)",
+        "section": r"## (?P<text>[^\n]+)",
+        "step": r"### `(?P<text>[^\n]+)`",
+        "example": r" {4}>>> (?P<text>[^\n]+)",
+        "formula": r"(?P<text>(?: {4}(?!>>>)[^\n]+\n?)+)",
+        "code": r"\{code: (?P<of>[^}]+)\}",
+        "picture": r"\{picture: (?P<of>\w+)\}",
+        "gradients": r"\{gradients: (?P<of>[^}]+)\} " + PROSE,
+        "check": r"\{check: (?P<of>\w+)\} " + PROSE,
+        "text": r"(?!\s|```|[#{>|*-])" + PROSE,
+    }.items()
+}
+"""How each kind of block is written."""
 
 
-class Code:
-    """The statements of a function that assign certain names; "return" names its returns."""
+class Block(NamedTuple):
+    """One block of a topic."""
 
-    def __init__(self, function: Callable[..., Any], *names: str) -> None:
-        self.function, self.names = function, names
-
-    def lines(self) -> list[CodeLine]:
-        """Return the statements in the order of the file; `LookupError` where one is missing.
-
-        >>> [line.text for line in Code(ops.linear_backward, "dweight").lines()]
-        ['dweight = dy_rows.T @ x_rows']
-        """
-        lines = [line for each in statements(self.function, *self.names) for line in each]
-        texts = textwrap.dedent("\n".join(line.text for line in lines)).split("\n")
-        return [line._replace(text=text) for line, text in zip(lines, texts, strict=True)]
+    kind: str
+    """A key of `SHAPES`."""
+    text: str = ""
+    of: str = ""
+    """What {…} names."""
+    step: int = 0
+    """Number of the step that it is, or is part of; 0 outside of steps."""
 
 
-class Step(NamedTuple):
-    """One line of the derivation: a formula, what it says, and the code that computes it."""
+def read(name: str, language: Language) -> list[Block]:
+    """Return the blocks of a topic.
 
-    formula: str
-    text: Text
-    code: Code | None = None
-
-
-class Edge(NamedTuple):
-    """A case at the edge: what happens there, and an expression that shows it."""
-
-    text: Text
-    expression: str
-    names: Mapping[str, Any] = {}
-    """What the expression needs besides `np`, `inf`, `ops`, `nn` and `Rng`."""
-
-    def value(self) -> Any:
-        """Evaluate the expression."""
-        names = {"np": np, "inf": math.inf, "ops": ops, "nn": nn, "Rng": Rng, **self.names}
-        with np.errstate(all="ignore"):
-            return eval(self.expression, names)
+    Raises `ValueError` for a block of another shape.
+    """
+    file = f"{name}.md" if language == "en" else f"{name}.{language}.md"
+    text = (files("pellucid.apps.teach") / "topics" / file).read_text(encoding="utf-8")
+    blocks, step = [], 0
+    for chunk in re.split(r"\n{2,}", text.strip("\n")):
+        block = _block(chunk, file)
+        step = 0 if block.kind == "section" else step + (block.kind == "step")
+        blocks.append(block._replace(step=step))
+    return blocks
 
 
-class Check(NamedTuple):
-    """A number computed on this machine that must not exceed a limit."""
-
-    text: Text
-    error: Callable[[], float]
-    limit: float
-
-
-@dataclass(frozen=True)
-class Topic:
-    """Everything `pellucid explain` prints of one topic."""
-
-    title: Text
-    summary: Text
-    equations: tuple[str, ...]
-    source: str
-    articles: tuple[str, ...]
-    """Numbers of the articles that treat it."""
-    forward: tuple[Step, ...]
-    backward: tuple[Step, ...]
-    edges: tuple[Edge, ...]
-    checks: tuple[Check, ...]
-    related: tuple[str, ...] = ()
+def _block(chunk: str, file: str) -> Block:
+    for kind, shape in SHAPES.items():
+        if found := shape.fullmatch(chunk):
+            parts = found.groupdict()
+            text = parts.get("text", "")
+            text = textwrap.dedent(text) if kind == "formula" else text.replace("\n", " ")
+            return Block(kind, text, parts.get("of", ""))
+    raise ValueError(
+        f"topics/{file}: {chunk!r} is none of {', '.join(SHAPES)}; "
+        "pellucid/apps/teach/topic.py shows how each is written"
+    )
 
 
-DIFFERENCES = Text(
-    "gradients against finite differences in float64, largest relative error",
-    "float64 유한 차분과 비교한 기울기의 최대 상대 오차",
-)
+def quoted(of: str) -> list[CodeLine]:
+    """Return the lines that `{code: FUNCTION NAME…}` quotes, in the order of the file.
+
+    Raises `LookupError` when the function assigns no such name.
+
+    >>> [line.text for line in quoted("ops.linear_backward dweight")]
+    ['dweight = dy_rows.T @ x_rows']
+    """
+    path, *names = of.split()
+    first, *attributes = path.split(".")
+    function = reduce(getattr, attributes, NAMES[first])
+    lines = [line for each in statements(function, *names) for line in each]
+    texts = textwrap.dedent("\n".join(line.text for line in lines)).split("\n")
+    return [line._replace(text=text) for line, text in zip(lines, texts, strict=True)]
 
 
-def gradients_of(
-    f: Callable[..., tuple[Any, Any]],
-    f_backward: Callable[..., Any],
-    arrays: Sequence[np.ndarray],
-    **options: Any,
-) -> Check:
-    """Return the check of an op's backward against central differences."""
+def value(expression: str) -> Any:
+    """Evaluate the expression of an example."""
+    with np.errstate(all="ignore"):
+        return eval(expression, dict(NAMES))
 
-    def forward(*inputs: np.ndarray) -> tuple[Any, Callable[..., Any]]:
-        y, saved = f(*inputs, **options)
-        return y, lambda dy: f_backward(dy, saved)
 
-    return Check(DIFFERENCES, lambda: max(gradient_check(forward, arrays)), TOLERANCE)
+def measured(block: Block) -> tuple[float, float]:
+    """Return the number that a "check" or "gradients" computes, and its limit.
+
+    Raises `LookupError` when no row of `pellucid check` has the name.
+    """
+    if block.kind == "check":
+        error, limit = CHECKS[block.of]
+        return error(), limit
+    names = set(block.of.split())
+    rows = [case for case in cases() if case.name.partition(" (")[0] in names]
+    if missing := names - {case.name.partition(" (")[0] for case in rows}:
+        raise LookupError(f"pellucid check has no row {', '.join(sorted(missing))}")
+    errors = [error for case in rows for error in gradient_check(case.forward, case.inputs)]
+    return float(np.max(errors)), TOLERANCE  # not max(), which may lose a NaN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,9 +67,9 @@ def capture_pair(
     """
     # A batch's target ends in a token that is not read.
     batch = Batch(Packed.of([source]), Packed.of([[*target, model.config.eos_token_id]]))
-    recorder = Recorder() if maps else None
-    with kernels.reference():
-        rows, rows_backward = model.decode_rows(batch, recorder=recorder)
+    recorder = Recorder()
+    with kernels.reference(), recorder if maps else nullcontext():
+        rows, rows_backward = model.decode_rows(batch)
         logits, output_backward = model.output.forward(rows)
         loss = _loss(
             logits,
@@ -93,19 +93,18 @@ def capture_text(
     The loss is that of the `expected` tokens at these places; a model without a head has none.
     Without `maps` it runs forward only.
     """
-    recorder = Recorder() if maps else None
-    with kernels.reference():
+    recorder = Recorder()
+    with kernels.reference(), recorder if maps else nullcontext():
         if isinstance(model, MaskedLM) and model.head is None:
-            rows, _ = model.rows(Packed.of([text]), recorder=recorder)
+            rows, _ = model.rows(Packed.of([text]))
             return _captured(recorder, model, 0.0, rows)
-        logits, backward = model.forward(Packed.of([text]), recorder=recorder)
+        logits, backward = model.forward(Packed.of([text]))
         loss = _loss(logits, places, expected, backward if maps else None)
     return _captured(recorder, model, loss, logits)
 
 
-def _captured(recorder: Recorder | None, model: nn.Module, loss: float, logits: Array) -> Captured:
-    rows = {} if recorder is None else recorder.rows
-    return Captured(maps_of(recorder, model), loss, logits, rows)
+def _captured(recorder: Recorder, model: nn.Module, loss: float, logits: Array) -> Captured:
+    return Captured(maps_of(recorder, model), loss, logits, recorder.rows)
 
 
 def _loss(
@@ -124,10 +123,8 @@ def _loss(
     return float(loss)
 
 
-def maps_of(recorder: Recorder | None, model: nn.Module) -> tuple[Map, ...]:
+def maps_of(recorder: Recorder, model: nn.Module) -> tuple[Map, ...]:
     """Return the maps of one sentence (N = 1) after its backward pass, by kind and layer."""
-    if recorder is None:
-        return ()
     state, records = model.state_dict(), d.describe(model)
     places = {record.stack: record for record in records if isinstance(record, d.Positions)}
     made = [
@@ -184,13 +181,12 @@ def _input_gradients(
 
     They are dQ, dK and dV, each times the transposed projection.
     """
-    if seen.dprojections is None:
+    if not seen.dprojections:
         return None, None
-    rows = [heads.reshape(len(heads), -1) for heads in seen.dprojections]
-    ends = np.cumsum([each.shape[1] for each in rows])[:-1]
-    projections = np.split(state[attention.in_proj.weight.name], ends)
-    dqueries, dkeys, dvalues = (d @ w for d, w in zip(rows, projections, strict=True))
-    return dqueries, dkeys + dvalues
+    weight = state[attention.in_proj.weight.name]
+    queries = seen.q.shape[1] * seen.q.shape[3]  # the first rows of the packed matrix
+    dq, dkv = seen.dprojections[0][:, :queries], seen.dprojections[-1][:, queries - len(weight) :]
+    return dq @ weight[:queries], dkv @ weight[queries:]
 
 
 def steps_of(

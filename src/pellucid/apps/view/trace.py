@@ -88,7 +88,6 @@ SHOWN = d.Reader(
         d.Pooler: {},
     },
 )
-"""The page computes the weights again; it has no place for blocks beside each other."""
 
 
 def trace_seq2seq(

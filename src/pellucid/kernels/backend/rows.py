@@ -27,6 +27,8 @@ class Bits(NamedTuple):
     scale: np.float32  # 1 / (1 − p)
 
 
+NO_BITS = "dropout of 1, or an rng that names other rows than these"
+"""Why a kernel with dropout declines where `dropout_bits` returns None."""
 KEEP_ALL = Bits(np.empty(0, np.uint32), np.uint32(0), np.uint32(0), np.float32(1.0))
 
 

@@ -3,65 +3,50 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from torch import Tensor
 
 from pellucid.core.batch import one_length
-from pellucid.core.rng import Rng
-from pellucid.core.vjp import Run, check_gradient
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.torch.flash import attend_packed, attend_padded, fits
 
 
-def plan(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-    dropout: float = 0.0,
-    rng: Rng | None = None,
-    softcap: float | None = None,
-) -> Run | None:
-    """Plan `ops.attention` for (…, H, L, D) without a mask and without dropout."""
-    if softcap is not None or not (
-        mask is None
-        and (dropout == 0.0 or rng is None)
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.attention` for (…, H, L, D) without a mask and without dropout."""
+    q, k, v = call.q, call.k, call.v
+    if call.softcap is not None or not (
+        call.mask is None
+        and (call.dropout == 0.0 or call.rng is None)
         and fits(q, k, v)
         and q.ndim >= 3
         and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
         and k.shape[-2] == v.shape[-2]
     ):
-        return None
-    factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
+        return Declined("expects tensors (…, H, L, D) without mask, soft cap and dropout")
+    factor = q.shape[-1] ** -0.5 if call.scale is None else float(call.scale)
     lead, length, source = q.shape[:-3], q.shape[-2], k.shape[-2]
     n = prod(lead)
 
-    def run() -> tuple[Tensor, Any]:
-        qs, ks, vs = (x.reshape(n, *x.shape[-3:]) for x in (q, k, v))
+    qs, ks, vs = (x.reshape(n, *x.shape[-3:]) for x in (q, k, v))
+    if q.device.type == "cpu":
+        out, attend_backward = attend_padded(qs, ks, vs, None, call.causal, factor)
+        z = out
+    else:
+        spans = one_length(n, length), one_length(n, source)
+        rows = _rows(qs), _rows(ks), _rows(vs)
+        out, attend_backward = attend_packed(*rows, *spans, call.causal, factor, 0.0, None)
+        z = _heads(out, n)
+
+    def backward(dout: Tensor) -> tuple[Tensor, ...]:
+        check_gradient(dout, (*q.shape[:-1], v.shape[-1]))
+        dz = dout.reshape(n, *dout.shape[-3:])
         if q.device.type == "cpu":
-            out, attend_backward = attend_padded(qs, ks, vs, None, causal, factor)
-            z = out
+            gradients = attend_backward(dz)
         else:
-            spans = one_length(n, length), one_length(n, source)
-            rows = _rows(qs), _rows(ks), _rows(vs)
-            out, attend_backward = attend_packed(*rows, *spans, causal, factor, 0.0, None)
-            z = _heads(out, n)
+            gradients = [_heads(x, n) for x in attend_backward(_rows(dz))]
+        return tuple(x.reshape(*lead, *x.shape[-3:]) for x in gradients)
 
-        def backward(dout: Tensor) -> tuple[Tensor, ...]:
-            check_gradient(dout, (*q.shape[:-1], v.shape[-1]))
-            dz = dout.reshape(n, *dout.shape[-3:])
-            if q.device.type == "cpu":
-                gradients = attend_backward(dz)
-            else:
-                gradients = [_heads(x, n) for x in attend_backward(_rows(dz))]
-            return tuple(x.reshape(*lead, *x.shape[-3:]) for x in gradients)
-
-        return z.reshape(*lead, *z.shape[-3:]), backward
-
-    return run
+    return z.reshape(*lead, *z.shape[-3:]), backward
 
 
 def _rows(x: Tensor) -> Tensor:

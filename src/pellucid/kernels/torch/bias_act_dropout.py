@@ -6,16 +6,15 @@ ReLU keeps its output, which the next product keeps anyway; the others keep x + 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.core.rng import Rng
-from pellucid.core.vjp import Run, check_gradient
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.torch.draws import draws_on, mask_of, masked
-from pellucid.kernels.torch.tensors import are_numbers, sum_of_rows
+from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers, sum_of_rows
 
 _aten = torch.ops.aten
 
@@ -45,35 +44,26 @@ NATIVE = {
 """The activations of `ops.activations` that torch has."""
 
 
-def plan(
-    x: Tensor,
-    bias: Tensor | None,
-    *,
-    activation: str = "relu",
-    dropout: float = 0.0,
-    rng: Rng | None = None,
-) -> Run | None:
-    """Plan `ops.bias_act_dropout` for an activation that torch has."""
-    native = NATIVE.get(activation)
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.bias_act_dropout` for an activation that torch has."""
+    x, bias = call.x, call.bias
+    native = NATIVE.get(call.activation)
     if native is None or not (
         are_numbers(x, bias)
         and (bias is None or bias.shape == x.shape[-1:])
-        and draws_on(x.device, dropout, rng)
+        and draws_on(x.device, call.dropout, call.rng)
     ):
-        return None
+        return Declined(NOT_TENSORS)
 
-    def run() -> tuple[Tensor, Any]:
-        shifted = x if bias is None else x + bias
-        keep = mask_of(x, dropout, rng)
-        y = masked(native.value(shifted), keep, dropout)
-        kept = y if native.of_output else shifted
+    shifted = x if bias is None else x + bias
+    keep = mask_of(x, call.dropout, call.rng)
+    y = masked(native.value(shifted), keep, call.dropout)
+    kept = y if native.of_output else shifted
 
-        def backward(dy: Tensor) -> tuple[Tensor, Tensor | None]:
-            """Return dx and dbias."""
-            check_gradient(dy, tuple(x.shape))
-            dx = native.slope(masked(dy, keep, dropout), kept)
-            return dx, None if bias is None else sum_of_rows(dx.reshape(-1, dx.shape[-1]))
+    def backward(dy: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return dx and dbias."""
+        check_gradient(dy, tuple(x.shape))
+        dx = native.slope(masked(dy, keep, call.dropout), kept)
+        return dx, None if bias is None else sum_of_rows(dx.reshape(-1, dx.shape[-1]))
 
-        return y, backward
-
-    return run
+    return y, backward

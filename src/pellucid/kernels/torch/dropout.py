@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
-from pellucid.core.rng import Rng
-from pellucid.core.vjp import Run, check_gradient
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.torch.draws import draws_on, keep_mask, masked
-from pellucid.kernels.torch.tensors import are_numbers
+from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
-def plan(x: Tensor, p: float, rng: Rng | None) -> Run | None:
-    """Plan `ops.dropout` on a GPU, where some numbers are dropped."""
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.dropout` on a GPU, where some numbers are dropped."""
+    x, p, rng = call.x, call.p, call.rng
     if p == 0.0 or rng is None or not are_numbers(x) or not draws_on(x.device, p, rng):
-        return None
-    source: Rng = rng
+        return Declined(NOT_TENSORS)
+    keep = keep_mask(x, p, rng)
 
-    def run() -> tuple[Tensor, Any]:
-        keep = keep_mask(x, p, source)
+    def backward(dy: Tensor) -> Tensor:
+        check_gradient(dy, tuple(x.shape))
+        return masked(dy, keep, p)
 
-        def backward(dy: Tensor) -> Tensor:
-            check_gradient(dy, tuple(x.shape))
-            return masked(dy, keep, p)
-
-        return masked(x, keep, p), backward
-
-    return run
+    return masked(x, keep, p), backward

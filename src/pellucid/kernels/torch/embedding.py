@@ -5,19 +5,18 @@ On a GPU an index outside the table is torch's to report, which it does for the 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.core.vjp import Run, check_gradient
-from pellucid.kernels.torch.tensors import are_numbers, wide
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
+from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers, wide
 from pellucid.ops.embedding import embedding
 
 
-def plan(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Run | None:
-    """Plan `ops.embedding` for 64-bit integers into a table of the same device."""
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.embedding` for 64-bit integers into a table of the same device."""
+    index, weight = call.index, call.weight
     if not (
         isinstance(weight, torch.Tensor)
         and index.dtype == torch.int64
@@ -25,26 +24,23 @@ def plan(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Run |
         and are_numbers(weight)
         and weight.ndim == 2
     ):
-        return None
+        return Declined(NOT_TENSORS)
     rows, width = weight.shape
     shape = (*index.shape, width)
-    skipped = -1 if padding_idx is None else padding_idx
+    skipped = -1 if call.padding_idx is None else call.padding_idx
 
-    def run() -> tuple[Tensor, Any]:
-        if index.device.type == "cpu":
-            y, _ = embedding(index, weight, padding_idx)  # it checks the index
-        else:
-            y = functional.embedding(index, weight)
+    if index.device.type == "cpu":
+        y, _ = embedding(index, weight, call.padding_idx)  # it checks the index
+    else:
+        y = functional.embedding(index, weight)
 
-        def backward(dy: Tensor) -> Tensor:
-            """Return dweight."""
-            check_gradient(dy, shape)
-            updates = dy.to(wide(dy.dtype))
-            dweight: Tensor = torch.ops.aten.embedding_dense_backward(
-                updates, index, rows, skipped, False
-            )
-            return dweight
+    def backward(dy: Tensor) -> Tensor:
+        """Return dweight."""
+        check_gradient(dy, shape)
+        updates = dy.to(wide(dy.dtype))
+        dweight: Tensor = torch.ops.aten.embedding_dense_backward(
+            updates, index, rows, skipped, False
+        )
+        return dweight
 
-        return y, backward
-
-    return run
+    return y, backward

@@ -11,17 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.core.vjp import Run, check_gradient
-from pellucid.kernels.torch.tensors import are_numbers
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
+from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
-def plan(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Run | None:
-    """Plan `ops.layer_norm` over rows of at least one number."""
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.layer_norm` over rows of at least one number."""
+    x, weight, bias = call.x, call.weight, call.bias
     if not is_affine(x, weight, bias):
-        return None
-    return lambda: normalise(x, weight, bias, eps)
+        return Declined(NOT_TENSORS)
+    return normalise(x, weight, bias, call.eps)
 
 
 def is_affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.core.vjp import Run, check_gradient
-from pellucid.kernels.torch.tensors import are_numbers, sum_of_rows
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
+from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers, sum_of_rows
 
 
-def plan(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Run | None:
-    """Plan `ops.linear`; shapes that do not fit are the page's to report."""
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.linear`; shapes that do not fit are the page's to report."""
+    x, weight, bias = call.x, call.weight, call.bias
     if not (
         are_numbers(x, weight, bias)
         and x.ndim >= 2
@@ -20,19 +19,16 @@ def plan(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Run | None:
         and x.shape[-1] == weight.shape[1]
         and (bias is None or bias.shape == weight.shape[:1])
     ):
-        return None
+        return Declined(NOT_TENSORS)
     shape = (*x.shape[:-1], len(weight))
 
-    def run() -> tuple[Tensor, Any]:
-        rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(-1, x.shape[-1])
 
-        def backward(dy: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-            """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
-            check_gradient(dy, shape)
-            dy_rows = dy.reshape(-1, shape[-1])
-            dx = (dy_rows @ weight).reshape(x.shape)
-            return dx, dy_rows.T @ rows, None if bias is None else sum_of_rows(dy_rows)
+    def backward(dy: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return dx = dy W, dW = dyᵀ x and db = Σ dy."""
+        check_gradient(dy, shape)
+        dy_rows = dy.reshape(-1, shape[-1])
+        dx = (dy_rows @ weight).reshape(x.shape)
+        return dx, dy_rows.T @ rows, None if bias is None else sum_of_rows(dy_rows)
 
-        return functional.linear(rows, weight, bias).reshape(shape), backward
-
-    return run
+    return functional.linear(rows, weight, bias).reshape(shape), backward

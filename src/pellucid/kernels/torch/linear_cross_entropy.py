@@ -6,30 +6,20 @@ scales. So logits are computed once, and nothing as large as they are is kept.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.core.vjp import Run, check_gradient
-from pellucid.kernels.torch.tensors import are_numbers, sum_of_rows, wide
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
+from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers, sum_of_rows, wide
 
 _HELD = 1 << 26
 """Logits held at a time: 256 MB in float32."""
 
 
-def plan(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
-) -> Run | None:
-    """Plan `ops.linear_cross_entropy`; on the CPU the page names targets that do not exist."""
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.linear_cross_entropy`; on the CPU the page names targets that do not exist."""
+    x, weight, bias, target = call.x, call.weight, call.bias, call.target
     if not (
         are_numbers(x, weight, bias)
         and x.ndim == weight.ndim == 2
@@ -38,28 +28,24 @@ def plan(
         and target.shape == x.shape[:1]
         and target.dtype == torch.int64
         and target.device == x.device
-        and 0.0 <= label_smoothing <= 1.0
-        and 0.0 <= z_loss < float("inf")
+        and 0.0 <= call.label_smoothing <= 1.0
     ):
-        return None
+        return Declined(NOT_TENSORS)
     if target.device.type == "cpu":
-        kept = target[target != ignore_index]
+        kept = target[target != call.ignore_index]
         if len(kept) and not 0 <= int(kept.min()) <= int(kept.max()) < len(weight):
-            return None
+            return Declined(NOT_TENSORS)
 
-    def run() -> tuple[Tensor, Any]:
-        loss, dx, dweight, dbias = _with_gradients(
-            x, weight, bias, target, ignore_index, label_smoothing, z_loss
-        )
+    loss, dx, dweight, dbias = _with_gradients(
+        x, weight, bias, target, call.ignore_index, call.label_smoothing
+    )
 
-        def backward(dloss: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-            """Return dx, dweight, dbias: those for a loss gradient of 1, times `dloss`."""
-            check_gradient(dloss, ())
-            return dx * dloss, dweight * dloss, None if bias is None else dbias * dloss
+    def backward(dloss: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return dx, dweight, dbias: those for a loss gradient of 1, times `dloss`."""
+        check_gradient(dloss, ())
+        return dx * dloss, dweight * dloss, None if bias is None else dbias * dloss
 
-        return loss, backward
-
-    return run
+    return loss, backward
 
 
 def _with_gradients(
@@ -69,7 +55,6 @@ def _with_gradients(
     target: Tensor,
     ignored: int,
     smoothing: float,
-    z_loss: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the summed loss, and dx, dweight, dbias for a loss gradient of 1."""
     rows, vocabulary, dtype = len(x), len(weight), wide(x.dtype)
@@ -94,10 +79,6 @@ def _with_gradients(
         loss = loss - torch.where(kept, right, 0).sum()
 
         dlogits = log_p.exp_()
-        if z_loss:
-            log_z = torch.logsumexp(logits, -1)
-            loss = loss + z_loss * torch.where(kept, log_z * log_z, 0).sum()
-            dlogits.mul_(1.0 + 2.0 * z_loss * log_z[:, None])
         if smoothing:
             dlogits.sub_(smoothing / vocabulary)
         dlogits.scatter_add_(1, chosen, torch.full_like(counts, smoothing - 1.0))

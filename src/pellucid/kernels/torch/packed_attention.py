@@ -12,29 +12,16 @@ import torch
 from torch import Tensor
 
 from pellucid.core.batch import pack_rows, pad_rows
-from pellucid.core.rng import Rng
-from pellucid.core.vjp import Run, check_gradient
+from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.torch.draws import draws_on
 from pellucid.kernels.torch.flash import attend_packed, attend_padded, fits
 
 
-def plan(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_q: np.ndarray,
-    cu_k: np.ndarray,
-    *,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-    dropout: float = 0.0,
-    rng: Rng | None = None,
-    softcap: float | None = None,
-) -> Run | None:
-    """Plan `ops.packed_attention` without a mask, where every sequence has keys."""
-    if softcap is not None or not (
-        mask is None
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.packed_attention` without a mask, where every sequence has keys."""
+    q, k, v, cu_q, cu_k = call.q, call.k, call.v, call.cu_q, call.cu_k
+    if call.softcap is not None or not (
+        call.mask is None
         and fits(q, k, v)
         and q.ndim == k.ndim == v.ndim == 3
         and q.shape[1] == k.shape[1] == v.shape[1]
@@ -42,25 +29,24 @@ def plan(
         and len(cu_q) == len(cu_k)
         and (len(q), len(k)) == (cu_q[-1], cu_k[-1])
         and bool(np.diff(cu_k).all())
-        and draws_on(q.device, dropout, rng)
+        and draws_on(q.device, call.dropout, call.rng)
     ):
-        return None
-    factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
+        return Declined("expects heads without a mask or soft cap, keys in every sequence")
+    factor = q.shape[-1] ** -0.5 if call.scale is None else float(call.scale)
     shape = (*q.shape[:2], v.shape[2])
 
-    def run() -> tuple[Tensor, Any]:
-        if q.device.type == "cpu":
-            out, attend_backward = _padded(q, k, v, cu_q, cu_k, causal, factor)
-        else:
-            out, attend_backward = attend_packed(q, k, v, cu_q, cu_k, causal, factor, dropout, rng)
+    if q.device.type == "cpu":
+        out, attend_backward = _padded(q, k, v, cu_q, cu_k, call.causal, factor)
+    else:
+        out, attend_backward = attend_packed(
+            q, k, v, cu_q, cu_k, call.causal, factor, call.dropout, call.rng
+        )
 
-        def backward(dout: Tensor) -> Any:
-            check_gradient(dout, shape)
-            return attend_backward(dout)
+    def backward(dout: Tensor) -> Any:
+        check_gradient(dout, shape)
+        return attend_backward(dout)
 
-        return out, backward
-
-    return run
+    return out, backward
 
 
 def _padded(

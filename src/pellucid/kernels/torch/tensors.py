@@ -10,6 +10,8 @@ from torch import Tensor
 
 _NARROW = (torch.bfloat16,)
 _KNOWN = (torch.float32, torch.float64, *_NARROW)
+NOT_TENSORS = "expects tensors of one floating-point dtype on one device, shapes that fit"
+"""Why a kernel declines."""
 
 
 def are_numbers(*tensors: Tensor | None) -> bool:

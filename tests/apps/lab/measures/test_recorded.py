@@ -40,7 +40,8 @@ def test_jacobian_is_that_of_the_matrix() -> None:
 def by_hand(name: str, head: int) -> dict[str, float]:
     """One head of one layer, example by example, from q and k."""
     model, recorder = Seq2Seq(CONFIG, seed=3).eval(), Recorder()
-    model.loss(BATCH, recorder=recorder)
+    with recorder:
+        model.loss(BATCH)
     seen = recorder.maps[name]
     sources, targets = [3, 5], [4, 3]
     queries = sources if name.startswith("encoder") else targets

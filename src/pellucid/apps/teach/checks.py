@@ -1,0 +1,192 @@
+"""The numbers that a topic compares with a limit: `{check: NAME}` in its Markdown is NAME here.
+
+Each function returns how far two ways of computing the same thing are apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid import Rng, nn, ops
+from pellucid.check.op_cases import normal
+from pellucid.training.optimizers.adam import Moments, adam
+
+
+class Check(NamedTuple):
+    """A number computed on this machine that must not exceed a limit."""
+
+    error: Callable[[], float]
+    limit: float
+
+
+CHECKS: dict[str, Check] = {}
+
+
+def at_most(limit: float) -> Callable[[Callable[[], float]], Callable[[], float]]:
+    """Add a function to the table, with its limit."""
+
+    def add(error: Callable[[], float]) -> Callable[[], float]:
+        CHECKS[error.__name__] = Check(error, limit)
+        return error
+
+    return add
+
+
+LR, BETA1, BETA2 = 0.1, 0.9, 0.999
+
+
+def _adam(gradients: np.ndarray) -> tuple[np.ndarray, Moments]:
+    """Step from 0 along each gradient in turn."""
+    theta = np.zeros(gradients.shape[1:])
+    moments = Moments(np.zeros_like(theta), np.zeros_like(theta))
+    for step, gradient in enumerate(gradients, start=1):
+        theta, moments = adam(theta, gradient, moments, step=step, lr=LR, eps=0.0)
+    return theta, moments
+
+
+@at_most(1e-14)
+def adam_sums() -> float:
+    """Compare m and v after 7 steps with their weighted sums."""
+    gradients = normal(7, 5)
+    _, (m, v) = _adam(gradients)
+    ages = np.arange(7)[::-1, None]
+    return float(
+        max(
+            np.abs(m - ((1 - BETA1) * BETA1**ages * gradients).sum(axis=0)).max(),
+            np.abs(v - ((1 - BETA2) * BETA2**ages * gradients**2).sum(axis=0)).max(),
+        )
+    )
+
+
+@at_most(1e-14)
+def adam_first_step() -> float:
+    """Compare the first step with lr times the gradient's sign."""
+    gradient = normal(1, 5) * np.array([1e-6, 1e-3, 1.0, 1e3, 1e6])
+    return float(np.abs(_adam(gradient)[0] + LR * np.sign(gradient[0])).max())
+
+
+@at_most(1e-14)
+def cross_entropy_p_minus_t() -> float:
+    """Compare the gradient of the sum with softmax(logits) − one-hot."""
+    logits, target = normal(4, 7), np.array([1, 0, 6, 3])
+    _, saved = ops.cross_entropy(logits, target, reduction="sum")
+    difference = ops.cross_entropy_backward(np.ones(()), saved)
+    return float(np.abs(difference - (ops.softmax(logits)[0] - np.eye(7)[target])).max())
+
+
+@at_most(3e-3)
+def dropout_mean() -> float:
+    """Compare the mean of a million ones after dropout with 1."""
+    return abs(float(ops.dropout(np.ones((1000, 1000)), 0.3, Rng(0))[0].mean()) - 1.0)
+
+
+@at_most(1e-14)
+def embedding_one_hot() -> float:
+    """Compare the gradient with that of a product with one-hot rows."""
+    index, weight, dy = np.array([[1, 4, 1], [0, 2, 4]]), normal(5, 7), normal(2, 3, 7)
+    _, saved = ops.embedding(index, weight)
+    _, one_hot_saved = ops.linear(np.eye(5)[index], weight.T)
+    _, dweight, _ = ops.linear_backward(dy, one_hot_saved)
+    return float(np.abs(dweight.T - ops.embedding_backward(dy, saved)).max())
+
+
+@at_most(5e-4)
+def gelu_tanh() -> float:
+    """Compare the two forms on [−6, 6]."""
+    x = np.linspace(-6.0, 6.0, 120_001)
+    return float(np.abs(ops.gelu(x)[0] - ops.gelu(x, "tanh")[0]).max())
+
+
+@at_most(1e-14)
+def layer_norm_removed() -> float:
+    """Return how much of dx is along 1 and x̂, the directions that LayerNorm removes."""
+    _, saved = ops.layer_norm(normal(5, 11), eps=0.0)
+    dx, _, _ = ops.layer_norm_backward(normal(11, 5).T, saved)
+    return float(max(abs(dx.mean(axis=-1)).max(), abs((dx * saved.x_hat).mean(axis=-1)).max()))
+
+
+@at_most(0.0)
+def masks_future() -> float:
+    """Return how much the first outputs change when later keys and values do."""
+    q, k, v = normal(3, 5, 7)
+    first, _ = ops.attention(q, k, v, causal=True)
+    k[3:], v[3:] = 9.0, -9.0
+    second, _ = ops.attention(q, k, v, causal=True)
+    return float(np.abs(first - second)[:3].max())
+
+
+@at_most(1e-14)
+def multi_head_loop() -> float:
+    """Compare the layer with a loop over its heads, each with its own matrices."""
+    E, H = 6, 2
+    layer = nn.MultiheadAttention(E, H, bias=False, batch_first=True, dtype=np.float64)
+    x, heads = normal(5, E), []
+    for h in range(H):
+        rows = slice(h * E // H, (h + 1) * E // H)
+        q, k, v = (x @ p.weight[rows].T for p in layer.projections())
+        heads.append(ops.attention(q, k, v)[0])
+    y = np.concatenate(heads, axis=-1) @ layer.out_proj.weight.data.T
+    return float(np.abs(y - layer(x, x, x)[0]).max())
+
+
+@at_most(1e-12)
+def positions_rotated() -> float:
+    """Compare P[t + 5] with P[t] whose (sin, cos) pairs are turned, each by its own angle."""
+    width, shift = 64, 5
+    table = ops.sinusoidal(100, width)
+    angle = shift / 10000.0 ** (np.arange(0, width, 2) / width)
+    sin, cos = table[:-shift, 0::2], table[:-shift, 1::2]
+    turned = np.empty_like(table[shift:])
+    turned[:, 0::2] = sin * np.cos(angle) + cos * np.sin(angle)
+    turned[:, 1::2] = cos * np.cos(angle) - sin * np.sin(angle)
+    return float(np.abs(turned - table[shift:]).max())
+
+
+@at_most(1e-12)
+def positions_distance() -> float:
+    """Return how much P[t]·P[t + 5] varies over t; it must depend on the distance alone."""
+    table = ops.sinusoidal(100, 64)
+    return float(np.ptp((table[:-5] * table[5:]).sum(axis=-1)))
+
+
+@at_most(1e-14)
+def residual_sum() -> float:
+    """Compare the gradient at the residual with that of the normalised sum."""
+    y, x = normal(2, 5, 11)
+    dz = normal(5, 11)
+    _, saved = ops.add_dropout_norm(y, x)
+    _, dx, _, _ = ops.add_dropout_norm_backward(dz, saved)
+    _, norm_saved = ops.layer_norm(x + y)
+    return float(np.abs(dx - ops.layer_norm_backward(dz, norm_saved)[0]).max())
+
+
+@cache
+def _products() -> np.ndarray:
+    """Return many q·k of independent standard normal vectors of width 64."""
+    q, k = np.random.default_rng(0).standard_normal((2, 200_000, 64))
+    products: np.ndarray = (q * k).sum(axis=-1)
+    return products
+
+
+@at_most(0.1)
+def scaling_mean() -> float:
+    """Compare the mean of q·k with 0."""
+    return float(abs(_products().mean()))
+
+
+@at_most(0.02)
+def scaling_variance() -> float:
+    """Compare the variance of q·k at width 64 with 64, relatively."""
+    return float(abs(_products().var() / 64 - 1))
+
+
+@at_most(1e-14)
+def softmax_jacobian() -> float:
+    """Compare `softmax_backward` with dp times the full Jacobian."""
+    p, saved = ops.softmax(normal(7))
+    dp = normal(7, 1)[:, 0]
+    return float(np.abs((np.diag(p) - np.outer(p, p)) @ dp - ops.softmax_backward(dp, saved)).max())

@@ -1,0 +1,64 @@
+"""Which kernel took a call, or why none did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+from pellucid.core.vjp import Call, Result, Run, observing
+
+
+class Choice(NamedTuple):
+    """Who computed an op, and if no kernel did, why."""
+
+    op: str
+    kernel: str | None
+    """The module of the kernel, None for the reference op."""
+    reason: str
+    """Why no kernel took the call."""
+
+
+@dataclass
+class Choices:
+    """Who computed each op inside `with Choices() as choices:`; `print(choices)` shows a table.
+
+    `calls` counts, for every choice, the paths of the layers that called. Observing changes no
+    choice.
+
+    >>> import numpy as np
+    >>> from pellucid import nn
+    >>> with Choices() as choices:
+    ...     y = nn.Linear(3, 2)(np.ones((5, 3)))
+    >>> print(choices)
+    op      calls  computed by
+    linear      1  reference op: expects float32 arrays in one piece of memory, more than 8 rows
+    """
+
+    calls: dict[Choice, Counter[str]] = field(default_factory=dict)
+    _blocks: list[AbstractContextManager[None]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self._blocks.append(observing(self))
+        self._blocks[-1].__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._blocks.pop().__exit__(None, None, None)
+
+    def __call__(self, call: Call, run: Run) -> Result:
+        """Run one call and note who took it."""
+        result = run(call)
+        if call.kernel is not None or call.declined:  # otherwise it is a part made of ops
+            choice = Choice(call.op.__name__, call.kernel, call.declined)
+            self.calls.setdefault(choice, Counter())[call.path] += 1
+        return result
+
+    def __str__(self) -> str:
+        rows = [("op", "calls", "computed by")]
+        for choice, paths in sorted(self.calls.items(), key=str):
+            who = choice.kernel or f"reference op: {choice.reason}"
+            rows.append((choice.op, str(paths.total()), who))
+        first, second = (max(len(row[i]) for row in rows) for i in range(2))
+        return "\n".join(f"{op:{first}}  {calls:>{second}}  {who}" for op, calls, who in rows)

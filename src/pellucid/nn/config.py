@@ -1,0 +1,160 @@
+"""What a body is built from: frozen settings, the defaults the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from pellucid.core.array import Array, host
+from pellucid.nn.function import check_finite, check_probability
+from pellucid.ops.rotary import PLAIN, Angles
+
+Rotate = Callable[..., tuple[Any, Any]]
+"""An op (x (T, H, D), positions (T,), angles) -> y (T, H, D)."""
+DistanceBias = Callable[[Array, int], Array]
+"""(query position − key position (…, L, S), H) -> what is added to the scores (…, H, L, S)."""
+
+
+class Relative(NamedTuple):
+    """How distances share the rows of a table: `ops.relative_buckets`."""
+
+    buckets: int = 32
+    longest: int = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionConfig:
+    """What an attention layer is: sizes, and where it differs from the paper's.
+
+    Raises `ValueError` for sizes that are not positive or do not divide, and numbers that are not
+    finite.
+
+    >>> config = AttentionConfig(embed_dim=8, num_heads=2, window=2)
+    >>> config.head_width, config.groups, config.of_memory().window
+    (4, 2, None)
+    """
+
+    embed_dim: int
+    """Width E of the rows."""
+    num_heads: int
+    """Heads H of queries."""
+    kdim: int | None = None
+    """Width of the rows that keys are made from. None: E."""
+    vdim: int | None = None
+    """Width of the rows that values are made from. None: E."""
+    bias: bool = True
+    """Whether the four products have biases."""
+    qkv_bias: bool | None = None
+    """Whether the projections to q, k and v have biases. None: as `bias`."""
+    dropout: float = 0.0
+    """Of the weights, while training."""
+    scale: float | Literal["learned"] | None = None
+    """What multiplies the scores. None: 1/√D. "learned": one number for each head, which begins at
+    1/√D."""
+    key_value_heads: int | None = None
+    """Heads of keys and values; each is shared by as many neighbouring query heads (Ainslie et al.
+    2023). None: as many as query heads."""
+    head_dim: int | None = None
+    """Width D of a head. None: E / H."""
+    qk_norm: float | None = None
+    """The epsilon of an RMSNorm over every query and key, head by head, before any rotation
+    (Henry et al. 2020; here as in Qwen 3). None: no norm."""
+    softcap: float | None = None
+    """Scores are kept within (−c, c) (Gemma 2)."""
+    window: int | None = None
+    """A query sees keys less than so many positions away (Mistral)."""
+    distance_bias: DistanceBias | None = None
+    """Added to the scores by distance: ALiBi."""
+    relative: Relative | None = None
+    """A learned number for every head and distance is added to the scores (T5)."""
+    rotate: Rotate | None = None
+    """Queries and keys are turned by their positions."""
+    angles: Angles = PLAIN
+    """How far `rotate` turns."""
+
+    def __post_init__(self) -> None:
+        e, h = self.embed_dim, self.num_heads
+        if e <= 0 or h <= 0:
+            raise ValueError(f"embed_dim and num_heads must be positive, got {e} and {h}")
+        if self.head_dim is None and e % h:
+            raise ValueError(f"num_heads must divide embed_dim: {e} is not a multiple of {h}")
+        for name in ("key_value_heads", "head_dim", "window"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if h % self.groups:
+            raise ValueError(
+                f"the heads of keys and values must divide num_heads: {h} is not a multiple of "
+                f"{self.groups}"
+            )
+        check_probability(self.dropout)
+        if isinstance(self.scale, str) and self.scale != "learned":
+            raise ValueError(f'scale must be a number, None or "learned", got {self.scale!r}')
+        if isinstance(self.scale, float | int):
+            check_finite(self.scale, "scale")
+        for name in ("qk_norm", "softcap"):
+            value = getattr(self, name)
+            if value is not None:
+                check_finite(value, name)
+                if value <= 0:
+                    raise ValueError(f"{name} must be positive, got {value}")
+
+    @property
+    def head_width(self) -> int:
+        """Width D of a head."""
+        return self.head_dim or self.embed_dim // self.num_heads
+
+    @property
+    def groups(self) -> int:
+        """Heads G of keys and values."""
+        return self.key_value_heads or self.num_heads
+
+    @property
+    def width(self) -> int:
+        """H · D, the width of all queries: E but for a `head_dim` of its own."""
+        return self.num_heads * self.head_width
+
+    def of_memory(self) -> AttentionConfig:
+        """Return that of cross-attention, whose keys have no distance from the queries."""
+        return replace(self, window=None, distance_bias=None, relative=None, rotate=None)
+
+    def score_mask(self, cu_q: Array, cu_k: Array, dtype: Any) -> Array | None:
+        """Return what window and distances do to the scores: (N or 1, H or 1, L, S), or None.
+
+        bool, True = not allowed, or float in `dtype`, added. The queries of a sequence are the last
+        of its keys.
+
+        >>> import numpy as np
+        >>> cu = np.array([0, 3])
+        >>> AttentionConfig(embed_dim=2, num_heads=1, window=2).score_mask(cu, cu, None)[0, 0]
+        array([[False, False,  True],
+               [False, False, False],
+               [ True, False, False]])
+        """
+        if self.window is None and self.distance_bias is None:
+            return None
+        distance, bias = distances(cu_q, cu_k), None
+        if self.distance_bias is not None:
+            bias = self.distance_bias(distance, self.num_heads).astype(dtype)
+        if self.window is None:
+            return bias
+        far: Array = (host.abs(distance) >= self.window)[:, None]
+        return far if bias is None else host.where(far, -host.inf, bias).astype(dtype)
+
+
+def distances(cu_q: Array, cu_k: Array) -> Array:
+    """Return query position − key position, (N, L, S), or (1, L, S) where all sequences agree.
+
+    The queries of a sequence are the last of its keys.
+
+    >>> import numpy as np
+    >>> distances(np.array([0, 1]), np.array([0, 3]))
+    array([[[2, 1, 0]]])
+    """
+    queries, keys = host.diff(cu_q), host.diff(cu_k)
+    earlier = host.unique(keys - queries) if len(queries) else host.zeros(1, int)
+    earlier = earlier if len(earlier) == 1 else keys - queries
+    query = earlier[:, None] + host.arange(int(queries.max(initial=0)))
+    found: Array = query[:, :, None] - host.arange(int(keys.max(initial=0)))
+    return found

@@ -1,0 +1,99 @@
+"""What happens to the heads between the projections and attention; each step with its backward.
+
+A step that a layer does not have returns what it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pellucid import ops
+from pellucid.core.array import Array, like, namespace
+from pellucid.kernels import dispatch
+from pellucid.nn.config import AttentionConfig
+from pellucid.nn.context import Context
+from pellucid.nn.layers import Norm
+from pellucid.nn.module import Parameter
+
+Backward = Callable[..., Any]
+Heads = tuple[Array, Array, Array]
+"""q (T, H, D), k and v (U, G, D), G heads of keys and values."""
+
+
+def normalise(
+    q: Array, k: Array, q_norm: Norm | None, k_norm: Norm | None, path: str
+) -> tuple[Array, Array, Backward]:
+    """Normalise every query and key, head by head."""
+    if q_norm is None or k_norm is None:
+        return q, k, _unchanged
+    (q, q_backward), (k, k_backward) = q_norm.run(q, path), k_norm.run(k, path)
+    return q, k, lambda dq, dk: (q_backward(dq), k_backward(dk))
+
+
+def rotate(
+    q: Array, k: Array, config: AttentionConfig, context: Context
+) -> tuple[Array, Array, Backward]:
+    """Rotate queries and keys by their positions."""
+    op = config.rotate
+    if op is None:
+        return q, k, _unchanged
+    positions = like(context.row_positions(), q)
+    (q, q_backward), (k, k_backward) = (
+        dispatch(op, x, positions, config.angles, path=context.path) for x in (q, k)
+    )
+    return q, k, lambda dq, dk: (q_backward(dq), k_backward(dk))
+
+
+def share(k: Array, v: Array, times: int, path: str) -> tuple[Array, Array, Backward]:
+    """Give every query head its keys and values, where `times` of them share one head."""
+    if times == 1:
+        return k, v, _unchanged
+    (k, k_backward), (v, v_backward) = (
+        dispatch(ops.share_heads, x, times, path=path) for x in (k, v)
+    )
+    return k, v, lambda dk, dv: (k_backward(dk), v_backward(dv))
+
+
+def scale(q: Array, factors: Parameter | None, path: str) -> tuple[Array, Backward]:
+    """Put a learned scale (H,) into the queries (T, H, D)."""
+    if factors is None:
+        return q, lambda dq: dq
+    parameter = factors
+    y, back = dispatch(ops.head_scale, q, parameter.data, path=path)
+
+    def backward(dy: Array) -> Array:
+        dq, dscale = back(dy)
+        parameter.accumulate(dscale)
+        return dq
+
+    return y, backward
+
+
+def _unchanged(dq: Array, dk: Array) -> tuple[Array, Array]:
+    return dq, dk
+
+
+def split(y: Array, widths: Sequence[int], d: int) -> list[Array]:
+    """Return the columns of y (T, Σ widths) apart, as heads (T, width / d, d)."""
+    xp, heads, begin = namespace(y), [], 0
+    for width in widths:
+        heads.append(xp.reshape(y[:, begin : begin + width], (y.shape[0], width // d, d)))
+        begin += width
+    return heads
+
+
+def side_by_side(*parts: Array) -> Array:
+    """Return (T, H, D) arrays as one (T, Σ H·D); no copy when a kernel laid them out so."""
+    t, heads, width = parts[0].shape
+    n, xp = len(parts), namespace(*parts)
+    if n == 1:
+        return xp.reshape(parts[0], (t, heads * width))
+    base = getattr(parts[0], "base", None)  # NumPy's name for the array that a view is of
+    if (
+        base is not None
+        and getattr(base, "shape", None) == (t, n, heads, width)
+        and all(part.base is base for part in parts)
+    ):
+        return xp.reshape(base, (t, n * heads * width))
+    return xp.concat([xp.reshape(part, (t, part.shape[1] * width)) for part in parts], axis=1)

@@ -1,0 +1,188 @@
+"""torch.nn.MultiheadAttention: its arguments over `Attention`, which works on rows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pellucid.core.array import Array, float32, host, host_dtype, like, locked, namespace
+from pellucid.core.batch import followed, one_length
+from pellucid.core.rng import Rng
+from pellucid.core.vjp import check_gradient
+from pellucid.nn.arrange import Arrangement, check_attention_inputs
+from pellucid.nn.attention import Attention, like_mask
+from pellucid.nn.config import AttentionConfig
+from pellucid.nn.context import Context
+from pellucid.nn.heads import Backward, Heads
+from pellucid.nn.init import xavier_normal
+from pellucid.nn.masks import combine, with_free_keys
+from pellucid.nn.module import Forward, Parameter, single_use
+
+
+class MultiheadAttention(Attention):
+    """`Attention` with torch.nn.MultiheadAttention's arguments, and one of ours, `scale`.
+
+    `scale` multiplies the scores (default 1/√D); "learned" makes it a parameter, `head_scale` (H,),
+    one number for each head, which begins at 1/√D and is put into the queries (`ops.head_scale`).
+    `forward`, torch's call, returns `((output, weights or None), backward)` and
+    `backward(doutput, dweights=None)` returns the gradients of query, key and value.
+    A query with every key forbidden gets out_proj.bias and gives zero gradient.
+    Raises `ValueError` when num_heads does not divide embed_dim, and for a scale of another word or
+    one that is not finite.
+    Source: Vaswani et al. 2017, 3.2.2; articles 000 and 004.
+
+    >>> import numpy as np
+    >>> mha = MultiheadAttention(8, 2, batch_first=True)
+    >>> x = np.ones((3, 5, 8), np.float32)
+    >>> out, weights = mha(x, x, x)
+    >>> out.shape, weights.shape
+    ((3, 5, 8), (3, 5, 5))
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        *,
+        dtype: Any = float32,
+        scale: float | Literal["learned"] | None = None,
+        seed: int | None = 0,
+    ) -> None:
+        config = AttentionConfig(
+            embed_dim=embed_dim, num_heads=num_heads, kdim=kdim, vdim=vdim, bias=bias,
+            dropout=dropout, scale=scale,
+        )  # fmt: skip
+        super().__init__(config, dtype=dtype, seed=None)
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, config.head_width
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self.add_zero_attn, self.batch_first = add_zero_attn, batch_first
+        self.bias_k = Parameter((1, 1, embed_dim), xavier_normal, dtype) if add_bias_kv else None
+        self.bias_v = Parameter((1, 1, embed_dim), xavier_normal, dtype) if add_bias_kv else None
+        self.initialise(seed)
+
+    def attend(
+        self,
+        heads: Heads,
+        cu_k: Array,
+        mask: Array | None,
+        causal: bool,
+        context: Context,
+        **options: Any,
+    ) -> Forward:
+        """Attend as `Attention` does, to the keys of `add_bias_kv` and `add_zero_attn` too."""
+        extra = self._extra_keys
+        if not extra:
+            return super().attend(heads, cu_k, mask, causal, context, **options)
+        q, k, v = heads
+        lengths = host.diff(context.cu_seqlens), host.diff(cu_k)
+        k, v, cu_k, extend_backward = self._extend(k, v, cu_k)
+        mask = like_mask(with_free_keys(mask, causal, *lengths, extra), q)
+        attended, attend_backward = super().attend((q, k, v), cu_k, mask, False, context, **options)
+
+        def backward(*gradients: Array | None) -> Heads:
+            dq, dk, dv = attend_backward(*gradients)
+            return dq, *extend_backward(dk, dv)
+
+        return attended, backward
+
+    @property
+    def _extra_keys(self) -> int:
+        """How many keys `_extend` appends to every sequence."""
+        return (self.bias_k is not None) + self.add_zero_attn
+
+    def _extend(self, k: Array, v: Array, cu_k: Array) -> tuple[Array, Array, Array, Backward]:
+        """Append to the keys and values of every sequence the learnt ones, then zeros.
+
+        `add_bias_kv` adds `bias_k` and `bias_v`, `add_zero_attn` a row of zeros.
+        """
+        xp, rows = namespace(k), k.shape[0]
+        learnt = [] if self.bias_k is None or self.bias_v is None else [(self.bias_k, self.bias_v)]
+        extra = self._extra_keys
+        new = xp.zeros((int(self.add_zero_attn), *k.shape[1:]), dtype=k.dtype, device=k.device)
+        one = (1, *k.shape[1:])
+        own = [[xp.reshape(b.data, one) for b in side] for side in zip(*learnt, strict=True)]
+        keys, values = own or ([], [])
+        order = followed(cu_k, one_length(len(cu_k) - 1, extra))
+        order = host.where(order < rows, order, rows + (order - rows) % extra)
+        index = like(order, k)
+        k, v = (
+            xp.take(xp.concat([x, *added, new]), index, axis=0)
+            for x, added in ((k, keys), (v, values))
+        )
+        kept, biased = (like(host.flatnonzero(at), k) for at in (order < rows, order == rows))
+
+        def backward(dk: Array, dv: Array) -> tuple[Array, Array]:
+            for pair in learnt:
+                for bias, d in zip(pair, (dk, dv), strict=True):
+                    total = xp.sum(xp.take(d, biased, axis=0), axis=0)
+                    bias.accumulate(xp.reshape(total, bias.shape))
+            return xp.take(dk, kept, axis=0), xp.take(dv, kept, axis=0)
+
+        return k, v, cu_k + one_length(len(cu_k) - 1, extra), backward
+
+    def forward(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        key_padding_mask: Array | None = None,
+        need_weights: bool = True,
+        attn_mask: Array | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        rng: Rng | None = None,
+    ) -> Forward:
+        """Attend. query (L, N, E), key (S, N, kdim), value (S, N, vdim); batch first if so built;
+        without N for one sequence alone.
+
+        key_padding_mask (N, S) and attn_mask (L, S) or (N·H, L, S): bool, True = not allowed, or
+        float, added. `is_causal` forbids s > l by itself and applies together with `attn_mask`.
+        Weights are those after dropout, (N, L, S), or (N, H, L, S) if not averaged.
+        Raises `ValueError` and `TypeError` on shapes and dtypes that do not conform.
+        """
+        widths = (self.embed_dim, self.kdim, self.vdim)
+        check_attention_inputs(query, key, value, widths, self.batch_first)
+        here, there = (Arrangement.of(x, self.batch_first) for x in (query, key))
+        sizes = here.batch, self.num_heads, here.length, there.length
+        mask = combine(attn_mask, key_padding_mask, *sizes, host_dtype(query))
+        rng = here.rng(rng) if self.training and self.dropout else None
+        context = Context(cu_seqlens=here.cu_seqlens, rng=rng)
+        rows = here.rows(query), there.rows(key), there.rows(value)
+        heads, heads_backward = self.heads(context, *((x, i, i + 1) for i, x in enumerate(rows)))
+        attended = heads, there.cu_seqlens, like_mask(mask, query), is_causal
+        (y, kept), attend_backward = self.attend(*attended, context, need_weights=need_weights)
+        weights: Array | None = None
+        if need_weights:
+            assert kept is not None
+            sizes_of = (here.n, self.num_heads, here.length, there.length + self._extra_keys)
+            kept = namespace(kept).reshape(kept, sizes_of)  # of 0 sequences, rows know no lengths
+            # backward reads the weights of every head too
+            weights = namespace(kept).mean(kept, axis=1) if average_attn_weights else locked(kept)
+            weights = weights[0, ...] if here.unbatched else weights
+        shape = query.shape
+
+        @single_use
+        def backward(dout: Array, dweights: Array | None = None) -> tuple[Array, ...]:
+            check_gradient(dout, shape)
+            if dweights is not None:
+                if weights is None:
+                    raise ValueError(
+                        "dweights was given, but need_weights=False handed out no weights"
+                    )
+                check_gradient(dweights, weights.shape)
+                dweights = dweights[None, ...] if here.unbatched else dweights
+                if average_attn_weights:
+                    each = (dweights / self.num_heads)[:, None, ...]
+                    dweights = namespace(each).repeat(each, self.num_heads, axis=1)
+            dquery, dkey, dvalue = heads_backward(*attend_backward(here.rows(dout), dweights))
+            return here.undo(dquery), there.undo(dkey), there.undo(dvalue)
+
+        return (here.undo(y), weights), backward

@@ -1,0 +1,73 @@
+"""What the examples share: their options, the settings they train with, stored results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from lesson import Lesson, final_loss, stored_runs
+from pellucid.apps.cli.main import main
+from pellucid.apps.teach import pictures
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "attention-scale", "embedding-scale", "position-scale", "attention-init",
+        "num-attention-heads", "ffn-before", "ffn-after", "ffn-dim",
+    ],
+)  # fmt: skip
+def test_the_articles_settings_are_options_of_train(
+    setting: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["train", "chat-ko-small", "--help"])
+    assert f"--model.{setting} " in capsys.readouterr().out
+
+
+def test_fewer_steps_than_an_epoch_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["article.py", "--steps", "9"])
+    with pytest.raises(SystemExit):
+        Lesson("About")
+    assert "--steps must be at least 10, one epoch; got 9" in capsys.readouterr().err
+
+
+def test_a_notebook_takes_no_options_and_displays_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    fake = SimpleNamespace(Image=lambda path: path, display=shown.append)
+    monkeypatch.setitem(sys.modules, "IPython.display", fake)
+    monkeypatch.setattr("sys.argv", ["kernel", "-f", "connection.json"])
+    monkeypatch.chdir(tmp_path)
+    lesson = Lesson("About")
+    lesson.show("softmax", pictures.softmax)
+    assert shown == [str(lesson.output / "softmax.png")]
+    assert Path(shown[0]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_final_loss_is_that_of_the_last_epoch(tmp_path: Path) -> None:
+    events = [("epoch_ended", 3.0), ("checkpoint", 1.0), ("epoch_ended", 2.0), ("ended", 0.0)]
+    lines = [json.dumps({"event": event, "loss": loss}) for event, loss in events]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert final_loss(tmp_path) == 2.0
+
+
+def test_stored_runs_are_found_from_below_and_missing_ones_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert stored_runs("-003") == []
+    assert "results/studies/*-003.jsonl is not here" in capsys.readouterr().out
+    (tmp_path / "results" / "studies").mkdir(parents=True)
+    path = tmp_path / "results" / "studies" / "article-003.jsonl"
+    path.write_text('{"status": "done", "seed": 1}\n{"status": "failed"}\n', encoding="utf-8")
+    (tmp_path / "examples").mkdir()
+    monkeypatch.chdir(tmp_path / "examples")
+    assert stored_runs("-003") == [{"status": "done", "seed": 1}]
