@@ -9,7 +9,7 @@ trained models answer, so that only the code that answers differs. Items that ne
 is not installed are skipped.
 
 Arrays made without kernels must have equal bits, on one machine; others may differ by 1e-5 of their
-largest value, int8 answers by 1e-3. Texts and files must be equal. `compare` exits with 1 if an
+largest value, int8 answers by 1e-4. Texts and files must be equal. `compare` exits with 1 if an
 item differs; items that only one record has are named, and do not count.
 """
 
