@@ -33,8 +33,8 @@ from benchmarks.decoding_peers import (
 from benchmarks.machine import machine, quartiles, report
 
 from pellucid.data.tokenizers import Tokenizer
-from pellucid.evaluation.bleu import bleu
-from pellucid.families.folder import load_model
+from pellucid.tasks.bleu import bleu
+from pellucid.tasks.folder import load_model
 
 WAYS = ((1, 2), (2, 1))  # CTranslate2's workers, and threads of each
 

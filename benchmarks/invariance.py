@@ -26,10 +26,10 @@ from benchmarks.machine import machine, report
 from pellucid import ops, reference
 from pellucid.compiled.engine import Engine
 from pellucid.core.batch import Batch, Packed
-from pellucid.families.folder import load_model
 from pellucid.generation import Hypothesis, SearchConfig
 from pellucid.generation.search import MARGIN, search_once
 from pellucid.models import Seq2Seq
+from pellucid.tasks.folder import load_model
 
 Rows = list[list[int]]
 Answers = list[list[Hypothesis]]

@@ -29,7 +29,7 @@ def main() -> None:
     pairs = load_corpus(options.corpus, None).test
     trained = pellucid.load(options.model)
     trained = replace(trained, search=replace(trained.search, beam=options.beam))
-    answers = [best[0].text for best in trained.answers([pair.source for pair in pairs])]
+    answers = [best[0].text for best in trained.generate_answers([pair.source for pair in pairs])]
     references = [pair.targets[0] for pair in pairs]
     language = options.corpus.rpartition("-")[2]
     normalise, tokenize = (

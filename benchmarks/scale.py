@@ -8,8 +8,7 @@ Speed: article 003's model on one batch of 64 pairs. One process with two thread
 one thread each, and PyTorch in both ways (DistributedDataParallel over gloo) take turns, a step at
 a time. Networks: the two workers are in network namespaces of their own, and `tc` slows the link
 between them: tbf, and netem for delays; without netem in the kernel the packets to delay pass
-through this process. It needs root and Linux, and is left out elsewhere. A step is measured with
-its exchange begun during backward and with all of it after: what the first waits less is hidden.
+through this process. It needs root and Linux, and is left out elsewhere.
 
 Kills: a small run on two workers, of which one at random is killed at random moments; the end must
 have the bits of a run on one process that nobody disturbed.
@@ -67,10 +66,10 @@ ENDS = ("10.77.0.1", "10.77.0.2")
 def pellucid_side(parts: int | None, length: int) -> Iterator[dict[str, float]]:
     """Train, a step for each `next`, on one process or as one of several workers."""
     from pellucid.training.config import TrainingConfig
-    from pellucid.training.optimizers.sharded import ShardedOptimizer
+    from pellucid.training.optimizers.model import ModelOptimizer
+    from pellucid.training.parts import PartSum
     from pellucid.training.step import train_step
     from pellucid.training.torch_workers import join, started_as_worker
-    from pellucid.training.trainer import optimizer_of
     from pellucid.training.workers import Workers
 
     source, target = random_ids(length)
@@ -78,17 +77,16 @@ def pellucid_side(parts: int | None, length: int) -> Iterator[dict[str, float]]:
     config = TrainingConfig(steps=1, parts=parts)
     workers = join(300.0) if started_as_worker() else Workers()
     model = Seq2Seq(article_config()).train()
-    optimizer = optimizer_of(model, config, workers)
+    optimizer = ModelOptimizer(model.named_parameters(), config.optimizer)
+    part_sum = PartSum(model.named_parameters(), parts, workers) if parts else None
     numbers = sum(p.data.size for p in model.parameters())
-    early, step = True, 0
+    step = 0
     while True:
-        early = (yield {}) != "late"  # type: ignore[misc]
-        if isinstance(optimizer, ShardedOptimizer):
-            optimizer.early = early
+        yield {}
         step += 1
         sent, waited, began = workers.sent, workers.waited, time.perf_counter()
         cpu = time.process_time()
-        train_step(model, optimizer, batch, config, step=step, lr=5e-4)
+        train_step(model, optimizer, batch, config, step=step, lr=5e-4, part_sum=part_sum)
         yield {
             "seconds": time.perf_counter() - began,
             "cpu": time.process_time() - cpu,
@@ -131,8 +129,8 @@ def serve(side: str, parts: int, length: int) -> None:
     steps = torch_side(length) if side == "torch" else pellucid_side(parts or None, length)
     next(steps)
     print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps(steps.send(line.strip())), flush=True)  # type: ignore[attr-defined]
+    for _ in sys.stdin:
+        print(json.dumps(next(steps)), flush=True)
         next(steps)
 
 
@@ -169,11 +167,11 @@ class Side:
             if process.stdout.readline() != "ready\n":
                 raise SystemExit(f"{side} with {workers} workers did not start")
 
-    def step(self, how: str = "early") -> list[dict[str, float]]:
+    def step(self) -> list[dict[str, float]]:
         """Do one step; return what each worker measured."""
         for process in self.processes:
             assert process.stdin is not None
-            process.stdin.write(f"{how}\n")
+            process.stdin.write("\n")
             process.stdin.flush()
         return [json.loads(p.stdout.readline()) for p in self.processes]  # type: ignore[union-attr]
 
@@ -364,14 +362,14 @@ def networks(rounds: int, length: int) -> dict[str, Any]:
 # The cost model of docs/scale.md
 
 
-def exchange(numbers: float, workers: int, rate: float, delay: float) -> tuple[float, float]:
-    """Return the seconds of the slices' all-to-all, and those of what comes after it.
+def exchange(numbers: float, workers: int, rate: float, delay: float) -> float:
+    """Return the seconds of a step's exchanges, which begin when backward has ended.
 
     rate: bits a second; delay: seconds, one way. An exchange of gloo begins with a request, so it
-    takes two delays; an all-gather is a ring of n − 1 of them: losses and norm, then parameters.
+    takes two delays; an all-gather is a ring of n − 1 of them. There are three exchanges: losses,
+    the all-to-all of slices, and the all-gather of the sum.
     """
-    half = 32 * numbers * (workers - 1) / workers / rate
-    return half + 2 * delay, half + 2 * (workers - 1) * 2 * delay
+    return 2 * 32 * numbers * (workers - 1) / workers / rate + (2 + 4 * (workers - 1)) * delay
 
 
 def predicted(
@@ -379,11 +377,10 @@ def predicted(
 ) -> tuple[float, float]:
     """Return the seconds of a step of `cpu` processor seconds, and the workers' efficiency.
 
-    Every worker has one part, and backward, two thirds of it, hides the all-to-all.
+    Every worker has one part.
     """
     alone = cpu / workers / threads
-    slices, rest = exchange(numbers, workers, rate, delay)
-    seconds = alone + max(0.0, slices - alone * 2 / 3) + rest
+    seconds = alone + exchange(numbers, workers, rate, delay)
     return seconds, alone / seconds
 
 
@@ -411,28 +408,25 @@ def prediction(cpu: float, numbers: float, threads: int) -> str:
 def one_network(
     side: Side, prefix: Sequence[str], rounds: int, rate: float | None, delay: float
 ) -> dict[str, Any]:
-    """Measure steps whose exchange begins during backward, and others, in turn."""
+    """Measure steps over one link."""
     side.step()
     found: dict[str, list[float]] = {}
     before = transmitted(prefix)
     for _ in range(rounds):
-        for how in ("early", "late"):
-            workers = side.step(how)
-            for key, choose in (("seconds", max), ("waited", min)):
-                # Who waits least waits for the network, and not for the other worker.
-                value = choose(worker[key] for worker in workers)
-                found.setdefault(f"{how} {key}", []).append(value)
-    sent = (transmitted(prefix) - before) / (2 * rounds)
-    early, late = (np.array(found[f"{how} waited"]) for how in ("early", "late"))
-    model = sum(exchange(workers[0]["parameters"], 2, rate, delay)) if rate else None
+        workers = side.step()
+        for key, choose in (("seconds", max), ("waited", min)):
+            # The worker that waits least waits for the network, and not for the other one.
+            value = choose(worker[key] for worker in workers)
+            found.setdefault(key, []).append(value)
+    sent = (transmitted(prefix) - before) / rounds
+    model = exchange(workers[0]["parameters"], 2, rate, delay) if rate else None
     return {
         **{f"{key} (ms)": quartiles(np.array(value) * 1e3) for key, value in found.items()},
-        "share hidden": quartiles(1 - early / late, 3),
         "bytes that left the first worker, a step": round(sent),
         **(
             {
-                "model, late (ms)": round(model * 1e3, 1),
-                "model's error": quartiles(model / late - 1, 3),
+                "model (ms)": round(model * 1e3, 1),
+                "model's error": quartiles(model / np.array(found["waited"]) - 1, 3),
             }
             if model
             else {}

@@ -40,7 +40,7 @@ import numpy as np
 import psutil
 from benchmarks.machine import machine, report
 
-from pellucid.families.folder import load_model
+from pellucid.tasks.folder import load_model
 
 
 def read_lines(path: Path) -> list[str]:
@@ -172,14 +172,14 @@ def cpu(process: psutil.Process) -> float:
 def offline_answers(model: Path, texts: list[str]) -> tuple[dict[str, str], float]:
     """Return the pipeline's answers, and how many it gives a second in batches of 64."""
     trained: Any = load_model(model)
-    speaker = cache(trained.speaker)
-    trained.answers(texts[:2], speaker=speaker)  # what is compiled is not measured
+    speaker = cache(trained.decoder)
+    trained.generate_answers(texts[:2], decoder=speaker)  # what is compiled is not measured
     right: dict[str, str] = {}
     began, taken, times = time.perf_counter(), 0.0, 0
     while taken < 2.0:
         for start in range(0, len(texts), 64):
             batch = texts[start : start + 64]
-            answers = trained.answers(batch, speaker=speaker)
+            answers = trained.generate_answers(batch, decoder=speaker)
             right.update(zip(batch, (best[0].text for best in answers), strict=True))
         taken, times = time.perf_counter() - began, times + 1
     return right, times * len(texts) / taken
@@ -188,7 +188,9 @@ def offline_answers(model: Path, texts: list[str]) -> tuple[dict[str, str], floa
 def readable(model: Path, texts: list[str]) -> list[str]:
     """Return the texts that the model can read."""
     trained: Any = load_model(model)
-    return [text for text in texts if 0 < len(trained.source.encode(text)) <= trained.longest]
+    return [
+        text for text in texts if 0 < len(trained.source.encode(text)) <= trained.max_source_length
+    ]
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:

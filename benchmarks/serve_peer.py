@@ -25,9 +25,9 @@ from pellucid.apps.serve.models import serve_model
 from pellucid.apps.serve.server import address, listen, serve
 from pellucid.apps.serve.service import Service
 from pellucid.apps.serve.worker import Worker
-from pellucid.families.folder import load_model
 from pellucid.generation import SearchConfig
 from pellucid.interop.ctranslate2 import write_ctranslate2
+from pellucid.tasks.folder import load_model
 
 
 class PeerBatcher:

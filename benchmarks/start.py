@@ -47,25 +47,25 @@ SAVE_MODEL = """
 import sys
 from pathlib import Path
 from pellucid.data.tokenizers import train_tokenizer
-from pellucid.families.folder import save_model
+from pellucid.tasks.folder import save_model
 from pellucid.generation import SearchConfig
 from pellucid.models import (Seq2Seq, Seq2SeqConfig)
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
 
 tokens = train_tokenizer(["hello there"], "char", None, ())
 config = Seq2SeqConfig(tokens.vocab_size, tokens.vocab_size, d_model=64, num_attention_heads=4,
                        encoder_layers=2, decoder_layers=2, ffn_dim=128)
 model, search = Seq2Seq(config).eval(), SearchConfig(max_length=9)
-save_model(Path(sys.argv[1]), Seq2SeqPipeline(model, tokens, tokens, search), "")
+save_model(Path(sys.argv[1]), Seq2SeqTask(model, tokens, tokens, search), "")
 """
 
 FIRST_ANSWER = """
 import sys, time
 from pathlib import Path
-from pellucid.families.folder import load_model
+from pellucid.tasks.folder import load_model
 
 began = time.perf_counter()
-load_model(Path(sys.argv[1])).best(["hello"])
+load_model(Path(sys.argv[1])).generate(["hello"])
 print(time.perf_counter() - began)
 """
 

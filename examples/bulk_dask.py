@@ -13,4 +13,4 @@ if __name__ == "__main__":
     texts = Path(sys.argv[2]).read_text(encoding="utf-8").splitlines()
     with Client(*sys.argv[3:]):  # without an address: one on this machine
         bag = dask.bag.from_sequence(texts, partition_size=256)
-        print(*bag.map_partitions(lambda part: model.best(list(part))), sep="\n")
+        print(*bag.map_partitions(lambda part: model.generate(list(part))), sep="\n")

@@ -13,5 +13,5 @@ if __name__ == "__main__":
     texts = Path(sys.argv[2]).read_text(encoding="utf-8").splitlines()
     parts = [texts[i : i + 256] for i in range(0, len(texts), 256)]
     with ProcessPoolExecutor() as processes:
-        for answers in processes.map(model.best, parts):
+        for answers in processes.map(model.generate, parts):
             print(*answers, sep="\n")

@@ -11,6 +11,6 @@ if __name__ == "__main__":
     model = ray.put(pellucid.load(sys.argv[1]))
     texts = Path(sys.argv[2]).read_text(encoding="utf-8").splitlines()
     parts = [texts[i : i + 256] for i in range(0, len(texts), 256)]
-    best = ray.remote(lambda model, part: model.best(part))
+    best = ray.remote(lambda model, part: model.generate(part))
     for answers in ray.get([best.remote(model, part) for part in parts]):
         print(*answers, sep="\n")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from pellucid.data.tokenizers import train_tokenizer
-from pellucid.families.folder import save_model
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks.folder import save_model
 
 
 def write_model(folder: Path) -> Path:
@@ -16,5 +16,5 @@ def write_model(folder: Path) -> Path:
     tokens = train_tokenizer(["hello there"], "char", None, ())
     config = Seq2SeqConfig(tokens.vocab_size, tokens.vocab_size, d_model=12, ffn_dim=7,
                            num_attention_heads=3, encoder_layers=1, decoder_layers=1)  # fmt: skip
-    save_model(folder, Seq2SeqPipeline(Seq2Seq(config).eval(), tokens, tokens, SearchConfig()), "")
+    save_model(folder, Seq2SeqTask(Seq2Seq(config).eval(), tokens, tokens, SearchConfig()), "")
     return folder

@@ -18,10 +18,10 @@ from safetensors.numpy import load_file, save_file
 import pellucid
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import train_tokenizer
-from pellucid.families.folder import save_model
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks.folder import save_model
 
 TEXTS = ["hello", "there he", "oh", "tree or three"]
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -39,7 +39,7 @@ def write(folder: Path) -> None:
     for parameter in model.parameters():
         parameter.data += np.float32(0.3) * draw.standard_normal(parameter.shape, np.float32)
     search = SearchConfig(beam=3, max_length=19)
-    save_model(folder, Seq2SeqPipeline(model, tokens, tokens, search), "")
+    save_model(folder, Seq2SeqTask(model, tokens, tokens, search), "")
 
 
 def flipped_bit(folder: Path, draw: np.random.Generator) -> None:
@@ -123,7 +123,7 @@ class Models:
     def __init__(self, place: Path) -> None:
         self.folder, self.place = place / "model", place
         write(self.folder)
-        self.expected = pellucid.load(self.folder).best(TEXTS)
+        self.expected = pellucid.load(self.folder).generate(TEXTS)
 
     def __call__(self, number: int) -> Case:
         """Run one case."""
@@ -135,7 +135,7 @@ class Models:
 
         def ask() -> int:
             try:
-                print(json.dumps(pellucid.load(copy).best(TEXTS)))
+                print(json.dumps(pellucid.load(copy).generate(TEXTS)))
             except UserError as error:
                 print(error, file=sys.stderr)
                 return 1

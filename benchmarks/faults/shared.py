@@ -34,7 +34,7 @@ class Shared:
     def __init__(self, place: Path, seconds: float) -> None:
         models.write(place / "shared")
         self.trained, self.seconds = pellucid.load(place / "shared"), seconds
-        self.expected = self.trained.best(models.TEXTS)
+        self.expected = self.trained.generate(models.TEXTS)
 
     def __call__(self, number: int) -> Case:
         """Run one case."""
@@ -48,7 +48,7 @@ class Shared:
         def answer(i: int) -> None:
             while time.monotonic() < ends:
                 counts[i] += 1
-                wrong[i] += self.trained.best(models.TEXTS) != self.expected
+                wrong[i] += self.trained.generate(models.TEXTS) != self.expected
 
         workers = [threading.Thread(target=answer, args=(i,)) for i in range(len(counts))]
         for worker in workers:
@@ -70,7 +70,7 @@ class Shared:
 
     def processes(self, way: str) -> Case:
         """Answer from 4 processes."""
-        ask = partial(type(self.trained).best, self.trained)
+        ask = partial(type(self.trained).generate, self.trained)
         jobs = [models.TEXTS] * ROUNDS
         if way == "loky":
             loky = optional("loky", "this campaign needs loky", extra="lab")

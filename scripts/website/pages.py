@@ -344,8 +344,8 @@ SECTIONS = {
     "training": ("training.config.TrainingConfig",),
     "training.optimizer": ("training.config.OptimizerConfig",),
     "training.schedule": ("training.config.ScheduleConfig",),
-    "search": ("generation.search.SearchConfig",),
-    "search.constraints": ("generation.constraints.Constraints",),
+    "search": ("models.decoding.SearchConfig",),
+    "search.constraints": ("models.decoding.Constraints",),
     "evaluation": ("training.config.EvaluationConfig",),
 }
 """The dataclasses that a section of a recipe is made of."""

@@ -32,14 +32,20 @@ def __getattr__(name: str) -> Any:
 def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
     """Read a trained model, or weights.
 
-    A folder gives a model in eval mode with its tokenizers, as `.model` and the methods that take
-    texts: a model folder or a run folder of Pellucid's, or one of Hugging Face's (GPT-2, BERT,
-    RoBERTa: config.json, model.safetensors, tokenizer.json). A .safetensors file gives its arrays
-    by name, for `load_state_dict`; torch's names for a module of `pellucid.nn` fit as they are.
+    A folder gives a task, a model in eval mode with its tokenizers: a model folder or a run folder
+    of Pellucid's, or one of Hugging Face's (config.json, model.safetensors, tokenizer.json).
+    `generate` takes texts and returns the list of their answers; a decoder alone continues them.
+    `stream` yields one answer as it is generated. An encoder alone has `guesses` for the [MASK]s of
+    a text, and `embeddings` of texts. `.model` is the model itself.
+
+    A .safetensors file gives its arrays by name, for `load_state_dict`; torch's names for a module
+    of `pellucid.nn` fit as they are.
 
     A model folder whose files were changed after it was saved is refused, unless `accept_changes`.
     Raises `UserError` naming the file that is missing, damaged or does not fit the others.
 
+    >>> load("runs/g2p-demo").generate(["attention"])  # doctest: +SKIP
+    ['ə t ˈɛ n ʃ ə n']
     >>> layer = nn.Linear(3, 2)
     >>> layer.load_state_dict(load("linear.safetensors"))  # doctest: +SKIP
     """
@@ -49,6 +55,6 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
         from pellucid.core.weights import read_weights
 
         return read_weights(Path(path))
-    from pellucid.families.folder import load_model
+    from pellucid.tasks.folder import load_model
 
     return load_model(Path(path), accept_changes)

@@ -30,7 +30,7 @@ def test_answers_equal_those_of_one_process(engine: str, tmp_path: Path) -> None
     (tmp_path / "texts.txt").write_text("\n".join(LINES), encoding="utf-8")
     example = EXAMPLES / f"bulk_{engine}.py"
     assert len(example.read_text(encoding="utf-8").partition("__main__")[2].splitlines()) <= 10
-    assert printed(example, tmp_path, "model", "texts.txt") == model.best(LINES)
+    assert printed(example, tmp_path, "model", "texts.txt") == model.generate(LINES)
 
 
 def printed(example: Path, folder: Path, *arguments: str) -> list[str]:

@@ -12,8 +12,8 @@ from pellucid import ops
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError
 from pellucid.generation import Constraints, SearchConfig, search
-from pellucid.generation.search import penalty
 from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.models.decoding import penalty
 
 BOS, EOS, V = 1, 2, 5
 

@@ -15,9 +15,8 @@ from pellucid import reference
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.data.pairs import TextPair
-from pellucid.families import family_of
 from pellucid.generation import search
-from pellucid.pipelines import CausalLMPipeline, Seq2SeqPipeline
+from pellucid.tasks import CausalLMTask, Seq2SeqTask
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
 TEXTS = ["the cat sat on the mat", "a dog ran to the cat", "오늘은 날씨가 좋다"] * 4
@@ -46,14 +45,14 @@ def marian(tmp_path: Path) -> Path:
 @pytest.mark.oracle("sentencepiece")
 def test_marians_source_ends_and_its_target_does_not(marian: Path) -> None:
     translator = pellucid.load(marian)
-    assert isinstance(translator, Seq2SeqPipeline)
+    assert isinstance(translator, Seq2SeqTask)
     for text in TEXTS[:3]:
         source, target = translator.source.encode(text), translator.target.encode(text)
         assert source == [*target, translator.model.config.eos_token_id]
         assert translator.target.decode(target) == text
         assert translator.source.decode(source) == text
     assert translator.source.unknown(["cat?", "cat"]) == {"?": 1}
-    assert len(translator.answers(TEXTS[:2])) == 2
+    assert len(translator.generate_answers(TEXTS[:2])) == 2
 
 
 @pytest.mark.filterwarnings("ignore:Recommended")
@@ -63,7 +62,7 @@ def test_marians_ids_are_those_of_transformers(marian: Path) -> None:
 
     theirs = transformers.MarianTokenizer.from_pretrained(marian)
     ours = pellucid.load(marian)
-    assert isinstance(ours, Seq2SeqPipeline)
+    assert isinstance(ours, Seq2SeqTask)
     for text in TEXTS[:3]:
         assert ours.source.encode(text) == theirs(text)["input_ids"]
 
@@ -81,7 +80,7 @@ def test_a_tokenizer_json_frames_the_source_only(tmp_path: Path) -> None:
     )
     core.save(str(folder / "tokenizer.json"))
     pipeline = pellucid.load(folder)
-    assert isinstance(pipeline, Seq2SeqPipeline)
+    assert isinstance(pipeline, Seq2SeqTask)
     assert pipeline.source.encode("the cat") == [0, 4, 5, 2]
     assert pipeline.target.encode("the cat") == [4, 5]
     assert pipeline.search.beam == 1
@@ -95,7 +94,7 @@ def test_generation_settings_are_read_and_checked(tmp_path: Path) -> None:
     }  # fmt: skip
     (folder / "generation_config.json").write_text(json.dumps(settings))
     pipeline = pellucid.load(folder)
-    assert isinstance(pipeline, Seq2SeqPipeline)
+    assert isinstance(pipeline, Seq2SeqTask)
     found = pipeline.search
     assert (found.beam, found.max_length, found.length_penalty) == (4, 20, 0.5)
     with reference():
@@ -123,16 +122,15 @@ def test_a_decoder_reads_and_learns_texts_as_its_tokenizer_frames_them(
     write_tokenizer(folder, ["<unk>", "<s>", "</s>"], frame)
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     pipeline = pellucid.load(folder)
-    assert isinstance(pipeline, CausalLMPipeline)
-    ids = pipeline.tokenizer.encode("ab")
-    assert pipeline.opening(ids) == [1] * begins + ids
-    encode = family_of(pipeline).encode
-    learned = encode(pipeline, [TextPair("", ("ab",))], max_tokens=9, first_target_only=True)
+    assert isinstance(pipeline, CausalLMTask)
+    ids = pipeline.source.encode("ab")
+    assert pipeline.prompt_ids(ids) == [1] * begins + ids
+    learned = pipeline.encode([TextPair("", ("ab",))], max_tokens=9, first_target_only=True)
     assert learned.target.tokens.tolist() == [1] * begins + ids + [2]
 
 
 def test_without_tokenizers_texts_are_refused(tmp_path: Path) -> None:
     pipeline = pellucid.load(FIXTURES / "bart")
-    assert isinstance(pipeline, Seq2SeqPipeline)
+    assert isinstance(pipeline, Seq2SeqTask)
     with pytest.raises(UserError, match=r"has no tokenizer\.json"):
-        pipeline.answers(["a text"])
+        pipeline.generate_answers(["a text"])

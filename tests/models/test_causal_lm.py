@@ -32,7 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "output untied": {"tie_word_embeddings": False, "output_bias": True},
     "sinusoidal": {"positions": "sinusoidal", "embedding_scale": "sqrt_d_model"},
     "learned scales": {"attention_scale": "learned"},
-    "tanh, seed 004": {"activation_function": "gelu_tanh", "ffn_before": 1, "ffn_after": 2},
+    "tanh, article 004": {"activation_function": "gelu_tanh", "ffn_before": 1, "ffn_after": 2},
 }
 
 

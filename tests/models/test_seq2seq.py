@@ -30,7 +30,7 @@ TARGETS = [[1, 4, 4, 12, 2], [1, 5, 6, 7, 8, 9, 2], [1, 2]]
 BATCH = Batch(Packed.of(SOURCES), Packed.of(TARGETS))
 VARIANTS: dict[str, dict[str, Any]] = {
     "the paper": {},
-    "seed 003": {"positions": "learned", "final_norm": False, "attention_init": "separate"},
+    "article 003": {"positions": "learned", "final_norm": False, "attention_init": "separate"},
     "pre-norm": {"norm": "pre"},
     "d_k, no embedding scale": {"attention_scale": "d_k", "embedding_scale": 1.0},
     "d_k^2, positions scaled": {
@@ -41,7 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "unscaled scores": {"attention_scale": "none"},
     "learned scales": {"attention_scale": "learned"},
     "gelu": {"activation_function": "gelu"},
-    "seed 004": {"ffn_before": 2, "ffn_after": 2},
+    "article 004": {"ffn_before": 2, "ffn_after": 2},
     "all tied": {"tie_embeddings": "all", "source_vocab_size": 13},
     "output tied": {"tie_embeddings": "output", "output_bias": False},
     "dropout placed": {
@@ -145,7 +145,7 @@ def test_packed_rows_and_torchs_padded_road_are_equal(variant: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "variant", ["the paper", "seed 003", "pre-norm", "learned scales", "seed 004", "all tied"]
+    "variant", ["the paper", "article 003", "pre-norm", "learned scales", "article 004", "all tied"]
 )
 def test_one_token_at_a_time_equals_all_at_once(variant: str) -> None:
     model = shaken(replace(BASE, **VARIANTS[variant])).eval()

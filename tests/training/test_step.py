@@ -8,8 +8,8 @@ from tests.training.copying import TRAIN, Reversals, held_out, model
 
 from pellucid.core.batch import Batch
 from pellucid.core.rng import Rng
-from pellucid.evaluation.loss import held_out_loss
 from pellucid.models import Seq2Seq
+from pellucid.tasks.scores import held_out_loss
 from pellucid.training.config import OptimizerConfig, TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.parts import split

@@ -15,8 +15,8 @@ from tests.training.copying import TRAIN, Reversals, held_out, model, settings
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, read_weights
-from pellucid.evaluation.loss import held_out_loss
 from pellucid.models import Seq2Seq
+from pellucid.tasks.scores import held_out_loss
 from pellucid.training.config import ScheduleConfig, TrainingConfig
 from pellucid.training.events import (
     RECORDED,

@@ -33,29 +33,25 @@ STEPS = {"steps": 12, "checkpoint_every": 4, "validate_every": 100}
 def test_exchanges_of_three() -> None:
     def work(workers: Workers) -> dict[str, Any]:
         rank = workers.rank
-        dealt, whole = np.zeros(6, np.float32), np.zeros(6, np.float32)
-        workers.deal(np.arange(6, dtype=np.float32) + 10 * rank, [2] * 3, dealt, [2] * 3)()
-        workers.collect(whole, np.full(2, rank, np.float32))()
-        given = np.full(2, 7.0 - rank)
-        workers.broadcast(given)
+        slices = np.arange(3 * (rank + 1), dtype=np.float32) + 10 * rank
+        given, count = np.full(2, 7.0 - rank), np.array([5 - rank])
+        workers.broadcast([given, count])
         return {
-            "dealt": dealt.tolist(),
-            "whole": whole.tolist(),
-            "rows": workers.rows(np.array([rank, 0.5])).tolist(),
-            "given": given.tolist(),
-            "share": workers.share({"from": rank}),
-            "gather": workers.gather("x" * rank),
+            "slices": workers.all_to_all(slices, [1, 2, 3]).tolist(),
+            "rows": workers.all_gather(np.array([rank, 0.5])).tolist(),
+            "given": [*given.tolist(), *count.tolist()],
+            "json": workers.broadcast_json({"from": rank}),
+            "gathered": workers.gather_json("x" * rank),
             "sent": workers.sent > 0,
         }
 
     for rank, found in enumerate(together(3, work)):
         assert found == {
-            "dealt": [10.0 * r + 2 * rank + i for r in range(3) for i in range(2)],
-            "whole": [0, 0, 1, 1, 2, 2],
+            "slices": [10.0 * r + (r + 1) * rank + i for r in range(3) for i in range(r + 1)],
             "rows": [[0, 0.5], [1, 0.5], [2, 0.5]],
-            "given": [7, 7],
-            "share": {"from": 0},
-            "gather": ["", "x", "xx"],
+            "given": [7, 7, 5],
+            "json": {"from": 0},
+            "gathered": ["", "x", "xx"],
             "sent": True,
         }
 
@@ -65,7 +61,7 @@ def test_one_error_is_reported_once_and_ends_all() -> None:
     def work(workers: Workers) -> None:
         if workers.rank == 1:
             raise UserError("the disk is full")
-        workers.rows(np.zeros(1))
+        workers.all_gather(np.zeros(1))
 
     first, *others = together(3, work, failing=True)
     assert str(first) == "worker 1: the disk is full"
@@ -77,7 +73,7 @@ def test_an_error_of_the_first_worker_is_its_own() -> None:
     def work(workers: Workers) -> None:
         if workers.rank == 0:
             raise UserError("the disk is full")
-        workers.rows(np.zeros(1))
+        workers.all_gather(np.zeros(1))
 
     first, second = together(2, work, failing=True)
     assert str(first) == "the disk is full"
@@ -87,7 +83,9 @@ def test_an_error_of_the_first_worker_is_its_own() -> None:
 @pytest.mark.oracle("torch")
 def test_a_worker_that_ends_as_it_should_takes_the_others_along() -> None:
     """As the first one does after printing help."""
-    first, second = together(2, lambda w: "done" if w.rank == 0 else w.share(None), failing=True)
+    first, second = together(
+        2, lambda w: "done" if w.rank == 0 else w.broadcast_json(None), failing=True
+    )
     assert first == "done"
     assert isinstance(second, SilentExit)
     assert second.code == 0
@@ -99,8 +97,8 @@ def test_a_worker_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def work(workers: Workers) -> None:
         if workers.rank == 0:
-            workers.rows(np.zeros(1))
-        while not workers._store.check(["said"]):  # type: ignore[attr-defined]
+            workers.all_gather(np.zeros(1))
+        while not workers._store.check(["reported"]):  # type: ignore[attr-defined]
             time.sleep(0.01)
 
     first, _ = together(2, work, timeout=1.0, failing=True)

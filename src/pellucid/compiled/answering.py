@@ -10,7 +10,7 @@ import numpy as np
 from pellucid.compiled.decode import ENDS, READ, ROUNDS, ROWS_LEFT, STEPS, SWAPPED, USED
 from pellucid.compiled.records import Answers, Beam, Hypotheses, Inputs, Memory, Source
 from pellucid.core.batch import Packed
-from pellucid.generation.search import Hypothesis, SearchConfig, penalty
+from pellucid.models.decoding import Hypothesis, SearchConfig, penalty
 
 if TYPE_CHECKING:
     from pellucid.compiled.engine import Engine
@@ -122,12 +122,12 @@ class Answering:
             if rank < self.config.best and answers.scores[place, rank] > -np.inf
         ]
 
-    def said(self) -> dict[int, list[int]]:
+    def generated(self) -> dict[int, list[int]]:
         """Return the tokens so far of the likeliest hypothesis of every input, by its place."""
         owners = self._now.owners[: self.rows].tolist()
-        lengths, said = self._inputs.lengths, self._now.said
+        lengths, generated = self._inputs.lengths, self._now.generated
         rows = {owner: row for row, owner in reversed([*enumerate(owners)])}
-        return {owner: said[row, : lengths[owner]].tolist() for owner, row in rows.items()}
+        return {owner: generated[row, : lengths[owner]].tolist() for owner, row in rows.items()}
 
     def drop(self, places: Collection[int]) -> None:
         """Give inputs up, and free their places."""
@@ -151,12 +151,13 @@ class Answering:
             -1 if forced is None else forced,
         )  # fmt: skip
 
-    def _grow(self, inputs: int, names: int, said: int) -> None:
+    def _grow(self, inputs: int, names: int, generated: int) -> None:
         """Make room for so many inputs, names and tokens of a hypothesis; more stays as it is."""
         before, size = self._answers.scores.shape
         n = max(inputs, before)
-        wide, long = max(names, self._now.names.shape[1]), max(said, self._now.said.shape[1])
-        if (n, wide, long) == (before, self._now.names.shape[1], self._now.said.shape[1]):
+        old = self._now.names.shape[1], self._now.generated.shape[1]
+        wide, long = max(names, old[0]), max(generated, old[1])
+        if (n, wide, long) == (before, *old):
             return
         most = n * size
         self._free += range(before, n)

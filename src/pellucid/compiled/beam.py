@@ -79,8 +79,8 @@ def likeliest(log_p, i, vocabulary, values, tokens):
 
 
 @inner()
-def constrain(log_p, i, said, row, length, beam):
-    """Apply the constraints to row i of log p, after the first `length` tokens of a row of `said`.
+def constrain(log_p, i, generated, row, length, beam):
+    """Apply the constraints to row i of log p, after `length` tokens of a row of `generated`.
 
     It is `generation.constraints` for one hypothesis.
     """
@@ -90,9 +90,9 @@ def constrain(log_p, i, said, row, length, beam):
         log_p[i, beam.forced] = _ZERO
     if beam.repetition != _ONE:
         for j in range(length):
-            token = said[row, j]
+            token = generated[row, j]
             before = 0
-            while said[row, before] != token:
+            while generated[row, before] != token:
                 before += 1
             if before == j:  # once, however often it was generated
                 log_p[i, token] *= beam.repetition
@@ -100,10 +100,11 @@ def constrain(log_p, i, said, row, length, beam):
     if n > 0:
         for j in range(length - n + 1):
             same = 0
-            while same < n - 1 and said[row, j + same] == said[row, length - n + 1 + same]:
+            last = length - n + 1
+            while same < n - 1 and generated[row, j + same] == generated[row, last + same]:
                 same += 1
             if same == n - 1:
-                log_p[i, said[row, j + n - 1]] = -np.inf
+                log_p[i, generated[row, j + n - 1]] = -np.inf
 
 
 @inner(
@@ -112,7 +113,7 @@ def constrain(log_p, i, said, row, length, beam):
         types.int64, types.boolean,
     )
 )  # fmt: skip
-def keep(answers, i, log_p, score, length, said, row, ended):
+def keep(answers, i, log_p, score, length, generated, row, ended):
     """Keep an answer of input i if it is among its best, behind those of the same score."""
     scores, log_ps, ends, tokens = answers.scores, answers.log_p, answers.ends, answers.tokens
     last = scores.shape[1]
@@ -128,7 +129,7 @@ def keep(answers, i, log_p, score, length, said, row, ended):
         scores[i, place], log_ps[i, place] = score, log_p
         ends[i, place, 0], ends[i, place, 1] = length, ended
         for j in range(length):
-            tokens[i, place, j] = said[row, j]
+            tokens[i, place, j] = generated[row, j]
 
 
 @inner()
@@ -167,7 +168,7 @@ def advance(m, current, candidates, beam, inputs, answers, following):
             if token == beam.eos:
                 if rank < beam.size:
                     score = reached / beam.penalties[length + 1]
-                    keep(answers, i, reached, score, length, current.said, at, True)
+                    keep(answers, i, reached, score, length, current.generated, at, True)
                     answers.finished[i] += 1
             else:
                 following.owners[rows], following.totals[rows] = i, reached
@@ -177,10 +178,10 @@ def advance(m, current, candidates, beam, inputs, answers, following):
             if beam.size == 1:
                 rows = first
             else:
-                # log p only falls; the kindest penalty is that of the longest answer it can become
+                # log p only falls; the largest penalty is that of the longest answer it can become
                 longest = limit + 1 if beam.longer_is_kinder else length + 2
-                kindest = beam.penalties[longest]
-                if following.totals[first] / kindest <= answers.scores[i, beam.best - 1]:
+                largest = beam.penalties[longest]
+                if following.totals[first] / largest <= answers.scores[i, beam.best - 1]:
                     rows = first
         begin = end
     return rows

@@ -113,7 +113,7 @@ def turn_heads(x, at, heads, row, turns, i, half):
 
 
 @inner()
-def bend(scores, count, softcap, w, at, reach, distance):
+def bias_and_softcap(scores, count, softcap, w, at, reach, distance):
     """Keep one head's scores within ± softcap, add what distances add, and return the highest.
 
     `at` is where the number of distance 0 is; the first key is `distance` positions back.
@@ -152,7 +152,7 @@ def attend(q, q_at, keys, where, apart, count, stack, w, distances, distance, sc
             top = max(top, s)
         if distances >= 0 or stack.softcap > _ZERO:
             middle = distances + head * wide + stack.reach if distances >= 0 else distances
-            top = bend(scores, count, stack.softcap, w, middle, stack.reach, distance)
+            top = bias_and_softcap(scores, count, stack.softcap, w, middle, stack.reach, distance)
         for j in range(count, end):
             scores[0, j] = _NEVER
         weights = full(_ZERO)

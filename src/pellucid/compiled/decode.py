@@ -173,13 +173,13 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
                     length = inputs.lengths[owner]
                     if length < inputs.limits[owner]:
                         if constrained:
-                            constrain(some, i - first, current.said, i, length, beam)
+                            constrain(some, i - first, current.generated, i, length, beam)
                         likeliest(some, i - first, model.output.vocabulary, candidates.log_p[i],
                                   candidates.tokens[i])  # fmt: skip
                     else:  # at the maximum length each is ranked as if it ended here
                         whole = total + np.float64(some[i - first, beam.eos])
                         score = whole / beam.penalties[length + 1]
-                        keep(answers, owner, total, score, length, current.said, i, False)
+                        keep(answers, owner, total, score, length, current.generated, i, False)
             going = advance(m, current, candidates, beam, inputs, answers, following)
             progress[STEPS] += m
             progress[ROUNDS] -= 1
@@ -192,8 +192,8 @@ def kernels_of(activation: str, arithmetic: Arithmetic) -> Kernels:
                 for j in range(counts[parent]):
                     following.names[i, j] = current.names[parent, j]
                 for j in range(length):
-                    following.said[i, j] = current.said[parent, j]
-                following.said[i, length] = following.tokens[i]
+                    following.generated[i, j] = current.generated[parent, j]
+                following.generated[i, length] = following.tokens[i]
             for i in range(going):
                 if i == 0 or following.owners[i] != following.owners[i - 1]:
                     inputs.lengths[following.owners[i]] += 1

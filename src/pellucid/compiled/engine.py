@@ -16,9 +16,8 @@ from pellucid.compiled.decode import kernels_of
 from pellucid.compiled.pack import pack
 from pellucid.compiled.records import Keys, Memory, Source, Visible
 from pellucid.core.batch import Packed
-from pellucid.generation.model import Decodes, limits_of
-from pellucid.generation.search import Hypothesis, SearchConfig
 from pellucid.kernels.backend import threads
+from pellucid.models.decoding import Decodes, Hypothesis, SearchConfig, limits_of
 from pellucid.models.quantize import Arithmetic
 
 Array = np.ndarray
@@ -165,11 +164,6 @@ class Engine:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, kernels=kernels_of(*state["_made_for"]))
 
-    @property
-    def dtype(self) -> Any:
-        """float32."""
-        return self.model.dtype
-
     def room(self, source: Packed) -> Array:
         """Return the most tokens that the answer to each of these can have: (N,)."""
         return self.model.room(source)
@@ -204,7 +198,11 @@ class Engine:
         return log_p[:, : output.vocabulary], after
 
     def search(
-        self, source: Packed, config: SearchConfig, batch_size: int = BATCH_SIZE
+        self,
+        source: Packed,
+        config: SearchConfig,
+        first: Array | None = None,
+        batch_size: int = BATCH_SIZE,
     ) -> list[list[Hypothesis]]:
         """Return each input's best answers; `generation.search` without prefixes.
 
@@ -212,14 +210,15 @@ class Engine:
         """
         found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
         limits = limits_of(self, source, config.max_length)
+        if first is None:
+            first = np.full(len(source), self.config.bos_token_id)
         order = np.argsort(-source.lengths, kind="stable")
         size = max(1, min(batch_size, -(-len(order) // threads.available())))
         chunks = [order[at : at + size] for at in range(0, len(order), size)]
 
         def answer(chunk: Array) -> None:
             answering = Answering(self, config, len(chunk))
-            first = np.full(len(chunk), self.config.bos_token_id)
-            places = answering.join(source.select(chunk), limits[chunk], first)
+            places = answering.join(source.select(chunk), limits[chunk], first[chunk])
             answering.run()
             for i, place in zip(chunk, places, strict=True):
                 found[i] = answering.take(place)

@@ -189,7 +189,7 @@ class Hypotheses(NamedTuple):
     """(most,): the row that it extends."""
     names: Array
     """(most, longest): the numbers of its rows among `Keys`."""
-    said: Array
+    generated: Array
     """(most, longest limit): its tokens."""
 
 

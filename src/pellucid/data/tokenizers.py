@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class TokenizerLike(Protocol):
-    """What a pipeline needs of a tokenizer, ours or another program's."""
+    """What a task needs of a tokenizer, ours or another program's."""
 
     vocab_size: int
     unit: str

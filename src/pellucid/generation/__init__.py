@@ -1,11 +1,12 @@
 """From a trained model to sentences."""
 
-from pellucid.generation.constraints import Constraints
-from pellucid.generation.model import Decodes, compile_model
+from pellucid.generation.model import compile_model
 from pellucid.generation.sampling import SampleConfig, sample, sample_stream
-from pellucid.generation.search import Hypothesis, SearchConfig, search
+from pellucid.generation.search import search
+from pellucid.models.decoding import GREEDY, Constraints, Decodes, Hypothesis, SearchConfig
 
 __all__ = [
+    "GREEDY",
     "Constraints",
     "Decodes",
     "Hypothesis",

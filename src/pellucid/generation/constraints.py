@@ -2,53 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from pellucid.core.errors import UsageError
+from pellucid.models.decoding import Constraints
 
 Array = np.ndarray
-
-
-@dataclass(frozen=True)
-class Constraints:
-    """Constraints of every answer."""
-
-    repetition_penalty: float = 1.0
-    """A token generated before has its log-probability multiplied by this; 1 changes nothing."""
-    no_repeat_ngram: int = 0
-    """No sequence of this many tokens is generated twice; 0 allows it."""
-    forced_bos_token_id: int | None = None
-    """Every answer begins with this token, at no cost; BART has one. None: with any."""
-
-    def __post_init__(self) -> None:
-        """Raise `UsageError` for a value out of range."""
-        if not 1.0 <= self.repetition_penalty < math.inf:
-            p = self.repetition_penalty
-            raise UsageError(f"repetition_penalty must be at least 1 and finite, got {p}")
-        if self.no_repeat_ngram < 0:
-            raise UsageError(f"no_repeat_ngram must be at least 0, got {self.no_repeat_ngram}")
-        if self.forced_bos_token_id is not None and self.forced_bos_token_id < 0:
-            forced = self.forced_bos_token_id
-            raise UsageError(f"forced_bos_token_id must be at least 0, got {forced}")
-
-    @property
-    def active(self) -> bool:
-        """Whether any constraint does anything."""
-        forced = self.forced_bos_token_id is not None
-        return forced or self.repetition_penalty != 1.0 or self.no_repeat_ngram > 0
-
-    def forced(self, entries: int) -> int | None:
-        """Return the forced token. Raises `UsageError` for one beyond a vocabulary's entries."""
-        if self.forced_bos_token_id is not None and self.forced_bos_token_id >= entries:
-            raise UsageError(
-                f"forced_bos_token_id must be a token of the vocabulary, below {entries}, got "
-                f"{self.forced_bos_token_id}"
-            )
-        return self.forced_bos_token_id
 
 
 def constrain(

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
 from pellucid.core.rng import Rng, random_bits
-from pellucid.generation.constraints import Constraints, constrain
-from pellucid.generation.model import Decodes, compile_model, limits_of
+from pellucid.generation.constraints import constrain
+from pellucid.generation.model import compile_model
+from pellucid.models.decoding import Constraints, Decodes, limits_of
 
 Array = np.ndarray
 
@@ -110,10 +112,11 @@ def sample_stream(
     source: Packed,
     config: SampleConfig = SampleConfig(),
     prefixes: Sequence[Sequence[int]] = (),
+    first: Array | None = None,
 ) -> Iterator[list[tuple[int, int]]]:
     """Yield, step by step, the (input, token) pairs just generated, end tokens left out.
 
-    `source.examples` are the inputs' numbers that key the draws.
+    `source.examples` are the inputs' numbers that key the draws. first: as in `search`.
     """
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
     model = compile_model(model)
@@ -122,12 +125,13 @@ def sample_stream(
     active = np.flatnonzero(limits > 0)
     if not len(active):
         return
-    state, tokens = model.start(source.select(active)), np.full(len(active), bos)
+    state = model.start(source.select(active))
+    tokens = np.full(len(active), bos) if first is None else first[active]
     for step in range(int(limits.max())):
         log_p, state = model.step(state, tokens)
         draws = uniform_draws(config.seed, step, source.examples[active])
         chosen = []
-        for row, i, u in zip(log_p, active, draws, strict=True):
+        for row, i, u in zip(to_host(log_p), active, draws, strict=True):
             prefix = prefixes[int(i)] if prefixes else ()
             allowed = constrain(row, generated[i], config.constraints, prefix, eos)
             chosen.append(choose(allowed, config, u))
@@ -148,10 +152,11 @@ def sample(
     source: Packed,
     config: SampleConfig = SampleConfig(),
     prefixes: Sequence[Sequence[int]] = (),
+    first: Array | None = None,
 ) -> list[tuple[int, ...]]:
     """Return one sampled answer for each input, in order."""
     generated: list[list[int]] = [[] for _ in range(len(source))]
-    for kept in sample_stream(model, source, config, prefixes):
+    for kept in sample_stream(model, source, config, prefixes, first):
         for i, token in kept:
             generated[i].append(token)
     return [tuple(tokens) for tokens in generated]

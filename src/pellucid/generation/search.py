@@ -10,88 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
-from pellucid.core.errors import UsageError
-from pellucid.generation.constraints import Constraints, constrain
-from pellucid.generation.model import Decodes, compile_model, limits_of
+from pellucid.generation.constraints import constrain
+from pellucid.generation.model import compile_model
+from pellucid.models.decoding import GREEDY, Decodes, Hypothesis, SearchConfig, limits_of, penalty
 
 Array = np.ndarray
-
-MOST_PENALTY = 10
-"""Length penalties beyond it rank by length alone, and can overflow float64."""
-
-
-class Hypothesis(NamedTuple):
-    """One answer: its tokens without begin and end, and its probability under the model."""
-
-    tokens: tuple[int, ...]
-    log_p: float
-    """Σ log p of the tokens, the end token included if it was generated."""
-    score: float
-    """What answers are ranked by: log p of the tokens and of the end, generated or not, divided by
-    the length penalty."""
-    finished: bool
-    """Whether the end token was generated; False at the maximum length."""
-
-
-WIDEST = 4096
-"""Largest beam: a wider one only fills the memory."""
-
-
-@dataclass(frozen=True)
-class SearchConfig:
-    """How an answer is searched for."""
-
-    beam: int = 1
-    """Hypotheses kept for each input; 1 is greedy search."""
-    max_length: int = 128
-    """Longest answer, in tokens, the end token not counted."""
-    length_penalty: float = 1.0
-    """α, from -10 to 10: an answer of n tokens, its end counted, is ranked by
-    log p / ((5 + n) / 6)^α; 0 ranks by log p alone."""
-    best: int = 1
-    """Answers returned for each input, at most `beam`."""
-    constraints: Constraints = field(default_factory=Constraints)
-
-    def __post_init__(self) -> None:
-        """Raise `UsageError` for a value out of range."""
-        if self.beam < 1 or self.max_length < 1:
-            raise UsageError(
-                f"beam and max_length must be at least 1, got {self.beam} and {self.max_length}"
-            )
-        if not abs(self.length_penalty) <= MOST_PENALTY:
-            raise UsageError(
-                f"length_penalty must lie between -{MOST_PENALTY} and {MOST_PENALTY}, got "
-                f"{self.length_penalty}"
-            )
-        if self.beam > WIDEST:
-            raise UsageError(f"beam must be at most {WIDEST}, got {self.beam}")
-        if not 1 <= self.best <= self.beam:
-            raise UsageError(f"best must lie between 1 and beam = {self.beam}, got {self.best}")
-
-
-def penalty(length: int, alpha: float) -> float:
-    """Return ((5 + length) / 6)^α. Source: Wu et al. 2016 (GNMT), 7.
-
-    >>> penalty(1, 0.6)
-    1.0
-    """
-    return float(((5 + length) / 6) ** alpha)
 
 
 @runtime_checkable
 class Searches(Protocol):
     """A model whose rows keep their bits in any batch, and which searches by itself."""
 
-    def search(self, source: Packed, config: SearchConfig) -> list[list[Hypothesis]]:
-        """Return, for each input in order, its best answers, best first."""
-
-
-_GREEDY = SearchConfig()
+    def search(
+        self, source: Packed, config: SearchConfig, first: Array | None = None
+    ) -> list[list[Hypothesis]]:
+        """Return, for each input in order, its best answers, best first; `first` as in `search`."""
 
 
 # How close two sums of log-probabilities may come before rounding could have swapped them: over ten
@@ -108,6 +47,13 @@ class Search:
     beams: list[tuple[tuple[int, ...], float]] = field(default_factory=lambda: [((), 0.0)])
     done: list[Hypothesis] = field(default_factory=list)
     margin: float = float("inf")
+    dtype: Any = None
+    """That of its log-probabilities, once it has begun."""
+
+    @property
+    def close(self) -> bool:
+        """Whether rounding could have swapped a decision."""
+        return self.margin < MARGIN[self.dtype]
 
     def decided(self, values: Sequence[float] | Array) -> None:
         """Note that the order of these sums, best first, was relied on."""
@@ -119,8 +65,9 @@ class Search:
 def search(
     model: Decodes,
     source: Packed,
-    config: SearchConfig = _GREEDY,
+    config: SearchConfig = GREEDY,
     prefixes: Sequence[Sequence[int]] = (),
+    first: Array | None = None,
 ) -> list[list[Hypothesis]]:
     """Return, for each input in order, its best answers, best first.
 
@@ -130,18 +77,22 @@ def search(
     go to the hypothesis that came first and to the lower token. Answers begin with `prefixes`, one
     for each input.
 
+    first: (N,) the token that is fed before each answer; None: the begin token.
+
     The model is compiled first (`compile_model`); the owner of one that answers many batches
     compiles it once.
     """
     model = compile_model(model)
     if isinstance(model, Searches) and not any(prefixes):
-        return model.search(source, config)
-    searches = search_once(model, source, config, prefixes)
+        return model.search(source, config, first)
+    searches = search_once(model, source, config, prefixes, first)
     answers = [ranked(one.done)[: config.best] for one in searches]
     if len(source) > 1 and not isinstance(model, Searches):
         for i, one in enumerate(searches):
-            if one.margin < MARGIN[model.dtype]:
-                answers[i] = search(model, source.select([i]), config, prefixes[i : i + 1])[0]
+            if one.close:
+                one_first = None if first is None else first[i : i + 1]
+                again = search(model, source.select([i]), config, prefixes[i : i + 1], one_first)
+                answers[i] = again[0]
     return answers
 
 
@@ -150,6 +101,7 @@ def search_once(
     source: Packed,
     config: SearchConfig,
     prefixes: Sequence[Sequence[int]] = (),
+    first: Array | None = None,
 ) -> list[Search]:
     """Search step by step; return every input's search with its margin."""
     bos, eos = model.config.bos_token_id, model.config.eos_token_id
@@ -161,9 +113,10 @@ def search_once(
         return []
     state = model.start(source)
     active = list(range(len(source)))  # the input each row of the state belongs to
-    tokens = np.full(len(source), bos)
+    tokens = np.full(len(source), bos) if first is None else first
     for length in range(1, int(limits.max()) + 2):
         log_p, state = model.step(state, tokens)
+        log_p = to_host(log_p)
         rows_kept: list[int] = []
         next_tokens: list[int] = []
         next_active: list[int] = []
@@ -189,6 +142,7 @@ def extend(
 
     log_p: (rows, V), of the token after each hypothesis. Nothing is returned once it is answered.
     """
+    one.dtype = log_p.dtype
     survivors = _advance(one, log_p, eos, config, last=length > one.limit)
     return survivors if survivors and not _answered(one, config) else []
 
@@ -268,10 +222,11 @@ def _answered(one: Search, config: SearchConfig) -> bool:
         return bool(finished)
     if len(finished) < config.beam:
         return False
-    # log p only falls; the kindest penalty a longer answer can meet is that of the longest
+    # log p only falls; the largest penalty a longer answer can meet is that of the longest
     longest = max(len(tokens) for tokens, _ in one.beams) + 1
     alpha = config.length_penalty
-    kindest = penalty(one.limit + 1 if alpha > 0 else longest, alpha)
-    hope, worst = max(total for _, total in one.beams) / kindest, finished[config.best - 1].score
-    one.decided(sorted([hope, worst], reverse=True))
-    return hope <= worst
+    largest = penalty(one.limit + 1 if alpha > 0 else longest, alpha)
+    reachable = max(total for _, total in one.beams) / largest
+    worst = finished[config.best - 1].score
+    one.decided(sorted([reachable, worst], reverse=True))
+    return reachable <= worst

@@ -140,8 +140,8 @@ def _begins(folder: Path) -> bool | None:
     """Return what tokenizer_config.json says of begin tokens: it comes before tokenizer.json."""
     if not (folder / TOKENIZER_CONFIG).is_file():
         return None
-    said = read_json(folder / TOKENIZER_CONFIG).get("add_bos_token")
-    return said if isinstance(said, bool) else None
+    adds_bos = read_json(folder / TOKENIZER_CONFIG).get("add_bos_token")
+    return adds_bos if isinstance(adds_bos, bool) else None
 
 
 def read_arithmetic(folder: Path) -> Arithmetic:

@@ -288,11 +288,6 @@ class OnnxModel:
             raise UserError(f"{folder}: not a model written as ONNX ({error})") from None
         self._names = [value.name for value in self._decoder.get_outputs()]
 
-    @property
-    def dtype(self) -> Any:
-        """float32."""
-        return np.dtype(np.float32)
-
     def room(self, source: Packed) -> Array:
         """Return the most tokens that the answer to each of these can have: (N,)."""
         longest = self.config.max_position_embeddings - 1

@@ -5,41 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from pellucid import ops
-from pellucid.core.array import Array, float32, host_dtype, like, namespace, to_host
+from pellucid.core.array import Array, float32, like, namespace
 from pellucid.core.batch import pad_rows
 from pellucid.core.vjp import Call, Result, Run, check_gradient, joined, observing
 from pellucid.kernels import dispatch
 from pellucid.nn import heads as steps
-from pellucid.nn.config import AttentionConfig, distances
+from pellucid.nn.config import AttentionConfig
 from pellucid.nn.context import Context, KeysValues, cached_mask
+from pellucid.nn.distances import with_distances
 from pellucid.nn.function import active_dropout
 from pellucid.nn.heads import Backward, Heads
-from pellucid.nn.init import constant, normal, xavier_uniform, zeros
+from pellucid.nn.init import constant, normal, zeros
 from pellucid.nn.layers import Linear, Norm
-from pellucid.nn.masks import both
-from pellucid.nn.module import Forward, Module, Parameter, single_use
+from pellucid.nn.module import Forward, Parameter, single_use
+from pellucid.nn.projections import Projected
 from pellucid.ops.attention import score_gradient
 
 
-class Projection(NamedTuple):
-    """One of the three projections before the heads, as views of the layer's own arrays."""
-
-    weight: Array
-    bias: Array | None
-
-
-class Projections(NamedTuple):
-    """The maps of query, key and value."""
-
-    q: Projection
-    k: Projection
-    v: Projection
-
-
-class Attention(Module):
+class Attention(Projected):
     """Concat(head₁, …, head_H) Wᴼ with head_i = Attention(Q Wᵢ^Q, K Wᵢ^K, V Wᵢ^V), on rows.
 
     `run` attends from rows to themselves, `run_cross` to a memory; both return (y, backward). The
@@ -52,25 +38,11 @@ class Attention(Module):
     ) -> None:
         self.config = c = config
         self.dropout = c.dropout  # of the weights; may be changed, as a Dropout's p
-        q, kv, e = c.width, c.groups * c.head_width, c.embed_dim
-        self._widths = q, kv, kv  # of q, k and v, one above the other in the packed matrix
-        self.in_proj_weight: Parameter | None = None
-        self.q_proj_weight: Parameter | None = None
-        self.k_proj_weight: Parameter | None = None
-        self.v_proj_weight: Parameter | None = None
-        if c.kdim in (None, e) and c.vdim in (None, e):
-            self.in_proj_weight = Parameter((q + 2 * kv, e), xavier_uniform, dtype)
-            self.in_proj_weight.packed = self._widths
-        else:
-            self.q_proj_weight = Parameter((q, e), xavier_uniform, dtype)
-            self.k_proj_weight = Parameter((kv, c.kdim or e), xavier_uniform, dtype)
-            self.v_proj_weight = Parameter((kv, c.vdim or e), xavier_uniform, dtype)
-        has_bias = c.bias if c.qkv_bias is None else c.qkv_bias
-        self.in_proj_bias = Parameter((q + 2 * kv,), zeros, dtype) if has_bias else None
+        super().__init__(c, dtype)
         self.relative_bias: Parameter | None = None
         if c.relative is not None:
             table = (c.relative.buckets, c.num_heads)
-            self.relative_bias = Parameter(table, normal(e**-0.5), dtype)
+            self.relative_bias = Parameter(table, normal(c.embed_dim**-0.5), dtype)
         self.head_scale: Parameter | None = None
         if c.scale == "learned":
             self.head_scale = Parameter((c.num_heads,), constant(c.head_width**-0.5), dtype)
@@ -80,40 +52,10 @@ class Attention(Module):
             self.q_norm, self.k_norm = (
                 Norm("rms_norm", c.head_width, c.qk_norm, dtype=dtype) for _ in range(2)
             )
-        self.out_proj = Linear(q, e, c.bias, dtype=dtype, seed=None)
+        self.out_proj = Linear(c.width, c.embed_dim, c.bias, dtype=dtype, seed=None)
         if self.out_proj.bias is not None:
             self.out_proj.bias.init = zeros
         self.initialise(seed)
-
-    def projections(self) -> Projections:
-        """Return (weight, bias) of q, k and v apart, as article 000 has them: views, not copies.
-
-        >>> import numpy as np
-        >>> attention = Attention(AttentionConfig(embed_dim=8, num_heads=2))
-        >>> np.shares_memory(attention.projections().k.weight, attention.in_proj_weight.data)
-        True
-        """
-        return Projections(*(self._rows_of(i, i + 1) for i in range(3)))
-
-    def _rows_of(self, first: int, end: int) -> Projection:
-        """Return the projections number `first` to `end` (0 q, 1 k, 2 v), as one."""
-        rows = slice(sum(self._widths[:first]), sum(self._widths[:end]))
-        if self.in_proj_weight is not None:
-            weight = self.in_proj_weight.data[rows, :]
-        elif end - first == 1:
-            weight = self._separate()[first].data
-        else:
-            raise ValueError(
-                "rows are projected by one matrix, which needs kdim = vdim = embed_dim; use "
-                "forward(query, key, value) for other widths"
-            )
-        bias = None if self.in_proj_bias is None else self.in_proj_bias.data[rows]
-        return Projection(weight, bias)
-
-    def _separate(self) -> list[Parameter]:
-        """The weights of q, k and v where kdim or vdim keeps them apart, else none."""
-        apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        return [p for p in apart if p is not None]
 
     def run(self, x: Array, context: Context) -> Forward:
         """Attend from rows x (T, E) to the rows of the same sequence; backward(dy) -> (dx, None).
@@ -126,7 +68,9 @@ class Attention(Module):
             k, v, cu_k = cache.append(context.path, KeysValues(k, v, cu_k))
             if causal and cu_k[-1] > context.cu_seqlens[-1]:
                 mask, causal = like_mask(cached_mask(context.cu_seqlens, cu_k), x), False
-        mask, mask_backward = self._with_distances(mask, cu_k, context, q)
+        mask, mask_backward = with_distances(
+            mask, q, cu_k, self.config, self.relative_bias, context
+        )
         (y, _), attend_backward = self.attend(
             (q, k, v), cu_k, mask, causal, context, mask_backward=mask_backward
         )
@@ -166,33 +110,13 @@ class Attention(Module):
         return y, backward
 
     def heads(self, context: Context, *inputs: tuple[Array, int, int]) -> tuple[Heads, Backward]:
-        """Return q, k and v as attention takes them; `backward(dq, dk, dv)` the inputs' gradients.
-
-        inputs: rows, and the numbers of the projections (0 q, 1 k, 2 v) that read them, first and
-        end. One product makes all that one input gives.
-        """
-        d, parts, backwards = self.config.head_width, [], []
-        for x, first, end in inputs:
-            y, back = dispatch(ops.linear, x, *self._rows_of(first, end), path=context.path)
-            made = steps.split(y, self._widths[first:end], d)
-            parts += made
-            backwards.append(back)
-        q, k, v = parts
+        """Return the projections of the inputs (`project`), q and k normalised and rotated."""
+        (q, k, v), project_backward = self.project(context.path, *inputs)
         q, k, norm_backward = steps.normalise(q, k, self.q_norm, self.k_norm, context.path)
         q, k, rotate_backward = steps.rotate(q, k, self.config, context)
 
-        def backward(dq: Array, dk: Array, dv: Array) -> tuple[Array, ...]:
-            dheads = (*norm_backward(*rotate_backward(dq, dk)), dv)
-            given = (steps.side_by_side(*dheads[first:end]) for _, first, end in inputs)
-            grads = [back(dy) for back, dy in zip(backwards, given, strict=True)]
-            dinputs, dweights, dbiases = (list(part) for part in zip(*grads, strict=True))
-            if self.in_proj_weight is not None:
-                self.in_proj_weight.accumulate(_joined(dweights))
-            for parameter, dweight in zip(self._separate(), dweights, strict=False):
-                parameter.accumulate(dweight)
-            if self.in_proj_bias is not None:
-                self.in_proj_bias.accumulate(_joined(dbiases))
-            return tuple(dinputs)
+        def backward(dq: Array, dk: Array, dv: Array) -> Any:
+            return project_backward(*norm_backward(*rotate_backward(dq, dk)), dv)
 
         return (q, k, v), backward
 
@@ -222,20 +146,10 @@ class Attention(Module):
         looking = need_weights or mask_backward is not None
         with observing(partial(_keep, kept)) if looking else nullcontext():
             z, z_backward = dispatch(
-                ops.packed_attention,
-                q,
-                k,
-                v,
-                cu_q,
-                cu_k,
-                mask=mask,
-                causal=causal,
-                scale=1.0 if isinstance(c.scale, str) else c.scale,
-                dropout=dropout,
-                rng=context.rng if dropout else None,
-                softcap=c.softcap,
-                path=path,
-            )
+                ops.packed_attention, q, k, v, cu_q, cu_k, mask=mask, causal=causal,
+                scale=1.0 if isinstance(c.scale, str) else c.scale, dropout=dropout,
+                rng=context.rng if dropout else None, softcap=c.softcap, path=path,
+            )  # fmt: skip
         xp, weights = namespace(z), kept[0].weights if kept else None
         y, out_backward = self.out_proj.run(
             xp.reshape(z, (z.shape[0], c.width)), joined(path, "out_proj")
@@ -253,35 +167,6 @@ class Attention(Module):
 
         return (y, weights), backward
 
-    def _with_distances(
-        self, mask: Array | None, cu_k: Array, context: Context, q: Array
-    ) -> tuple[Array | None, Callable[[Array], None] | None]:
-        """Add to a mask what distances do to the scores; return it and its backward."""
-        c, xp, cu_q = self.config, namespace(q), context.cu_seqlens
-        added = c.score_mask(cu_q, cu_k, host_dtype(q))
-        if added is not None:
-            mask = like(added if mask is None else both(added, to_host(mask)), q)
-        if self.relative_bias is None or c.relative is None:
-            return mask, None
-        table = self.relative_bias
-        buckets = ops.relative_buckets(distances(cu_q, cu_k), *c.relative, not context.causal)
-        rows, table_backward = dispatch(ops.embedding, like(buckets, q), table.data)
-        bias = xp.permute_dims(rows, (0, 3, 1, 2))
-        if mask is None:
-            mask = bias
-        elif mask.dtype == xp.bool:
-            mask = xp.where(mask, xp.asarray(-float("inf"), dtype=bias.dtype), bias)
-        else:
-            mask = mask + bias
-
-        def backward(dscores: Array) -> None:
-            each = xp.permute_dims(dscores, (0, 2, 3, 1))
-            if each.shape[0] != buckets.shape[0]:
-                each = xp.sum(each, axis=0, keepdims=True)
-            table.accumulate(table_backward(each))
-
-        return mask, backward
-
 
 def _keep(kept: list[Any], call: Call, run: Run) -> Result:
     """Observe an attention: keep what the reference op saves."""
@@ -294,7 +179,3 @@ def _keep(kept: list[Any], call: Call, run: Run) -> Result:
 def like_mask(mask: Array | None, x: Array) -> Array | None:
     """Return a host mask where `x` is; None stays None."""
     return None if mask is None else like(mask, x)
-
-
-def _joined(parts: list[Array]) -> Array:
-    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)

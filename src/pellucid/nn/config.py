@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from pellucid.core.array import Array, host
+from pellucid.core.array import Array
 from pellucid.nn.function import check_finite, check_probability
 from pellucid.ops.rotary import PLAIN, Angles
 
@@ -118,43 +118,3 @@ class AttentionConfig:
     def of_memory(self) -> AttentionConfig:
         """Return that of cross-attention, whose keys have no distance from the queries."""
         return replace(self, window=None, distance_bias=None, relative=None, rotate=None)
-
-    def score_mask(self, cu_q: Array, cu_k: Array, dtype: Any) -> Array | None:
-        """Return what window and distances do to the scores: (N or 1, H or 1, L, S), or None.
-
-        bool, True = not allowed, or float in `dtype`, added. The queries of a sequence are the last
-        of its keys.
-
-        >>> import numpy as np
-        >>> cu = np.array([0, 3])
-        >>> AttentionConfig(embed_dim=2, num_heads=1, window=2).score_mask(cu, cu, None)[0, 0]
-        array([[False, False,  True],
-               [False, False, False],
-               [ True, False, False]])
-        """
-        if self.window is None and self.distance_bias is None:
-            return None
-        distance, bias = distances(cu_q, cu_k), None
-        if self.distance_bias is not None:
-            bias = self.distance_bias(distance, self.num_heads).astype(dtype)
-        if self.window is None:
-            return bias
-        far: Array = (host.abs(distance) >= self.window)[:, None]
-        return far if bias is None else host.where(far, -host.inf, bias).astype(dtype)
-
-
-def distances(cu_q: Array, cu_k: Array) -> Array:
-    """Return query position − key position, (N, L, S), or (1, L, S) where all sequences agree.
-
-    The queries of a sequence are the last of its keys.
-
-    >>> import numpy as np
-    >>> distances(np.array([0, 1]), np.array([0, 3]))
-    array([[[2, 1, 0]]])
-    """
-    queries, keys = host.diff(cu_q), host.diff(cu_k)
-    earlier = host.unique(keys - queries) if len(queries) else host.zeros(1, int)
-    earlier = earlier if len(earlier) == 1 else keys - queries
-    query = earlier[:, None] + host.arange(int(queries.max(initial=0)))
-    found: Array = query[:, :, None] - host.arange(int(keys.max(initial=0)))
-    return found

@@ -36,8 +36,8 @@ def explain_mask(
     """Return a text that shows, for every example and head, who may look at whom and why not.
 
     Takes the masks of `MultiheadAttention.forward` (True = not allowed, floats are added), those
-    without a batch too, and seed 004's `valid_lens`, in any combination, for `length` queries over
-    `source_length` keys (as many as queries unless given). Examples and heads with the same
+    without a batch too, and article 004's `valid_lens`, in any combination, for `length` queries
+    over `source_length` keys (as many as queries unless given). Examples and heads with the same
     picture share one. `queries` and `keys` are labels. Raises `ValueError` and `TypeError` as the
     attention would.
 
@@ -145,13 +145,13 @@ def _seen(open_keys: Array, names: list[str], runs: bool) -> str:
         if runs
         else [open_keys]
     )
-    said = [
+    shown = [
         f"{names[part[0]]}-{names[part[-1]]}"
         if runs and len(part) > 1
         else ", ".join(names[key] for key in part)
         for part in parts
     ]
-    return f"sees {len(open_keys)}: {'key' if len(open_keys) == 1 else 'keys'} {', '.join(said)}"
+    return f"sees {len(open_keys)}: {'key' if len(open_keys) == 1 else 'keys'} {', '.join(shown)}"
 
 
 def _where(places: list[tuple[int, int]], n: int, heads: int) -> str:
@@ -159,9 +159,9 @@ def _where(places: list[tuple[int, int]], n: int, heads: int) -> str:
     inside = sorted({head for _, head in places})
     if len(places) < len(examples) * len(inside):
         return "; ".join(f"example {example} head {head}" for example, head in places) + ":"
-    said = [f"{_plural('example', examples)}"] if n > 1 else []
-    said += [f"{_plural('head', inside)}"] if len(inside) < heads else []
-    return ", ".join(said) + ":"
+    parts = [f"{_plural('example', examples)}"] if n > 1 else []
+    parts += [f"{_plural('head', inside)}"] if len(inside) < heads else []
+    return ", ".join(parts) + ":"
 
 
 def _plural(word: str, numbers: list[int]) -> str:

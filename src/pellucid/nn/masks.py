@@ -24,7 +24,7 @@ def generate_square_subsequent_mask(sz: int, *, dtype: Any = float32) -> Array:
 
 
 def valid_lens_mask(valid_lens: Array, length: int, num_heads: int = 1) -> Array:
-    """Return the mask that leaves only the first valid_lens keys of `length`. Seed 004.
+    """Return the mask that leaves only the first valid_lens keys of `length`. Article 004.
 
     valid_lens (N,) gives a key_padding_mask, (N, length). valid_lens (N, L), one for every query,
     gives an attn_mask, (N · num_heads, L, length). True = not allowed. A length of 0 forbids every

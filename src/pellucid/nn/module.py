@@ -78,8 +78,6 @@ class Parameter(Buffer):
         self.requires_grad = True
         self.fixed_row: int | None = None
         self.packed: tuple[int, ...] = ()
-        self.reached: Callable[[Parameter], None] | None = None
-        """Called after each gradient that was added, with this parameter."""
 
     @property
     def learnt(self) -> Array:
@@ -109,8 +107,6 @@ class Parameter(Buffer):
             gradient = namespace(gradient).astype(gradient, self.master.dtype, copy=False)
         with _accumulating:
             self.grad = gradient if self.grad is None else self.grad + gradient
-        if self.reached is not None:
-            self.reached(self)
 
 
 class single_use:  # noqa: N801 - reads as what it marks: `@single_use def backward(dy)`

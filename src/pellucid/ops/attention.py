@@ -54,7 +54,8 @@ def attention(
     Dropout draws for each query, key and head: `rng.rows`, if set, names the queries (it broadcasts
     to (…, L)), and a head's name is its place on the third axis from the end.
 
-    Raises `ValueError` on shapes that do not conform. Source: Vaswani et al. 2017, 3.2.1; seed 000.
+    Raises `ValueError` on shapes that do not conform.
+    Source: Vaswani et al. 2017, 3.2.1; article 000.
 
     >>> import numpy as np
     >>> q = k = v = np.eye(3)[None]

@@ -27,7 +27,7 @@ def layer_norm(
 
     x: (…, E); weight γ and bias β: (E,) or None. Shape and dtype of `x`; float16 is computed in
     float32. A row whose σ² is beyond the dtype (float32 from about 1e19 on) gives NaN.
-    Source: Ba, Kiros, Hinton 2016; seed 000.
+    Source: Ba, Kiros, Hinton 2016; article 000.
 
     >>> import numpy as np
     >>> layer_norm(np.array([1.0, 3.0]), eps=0.0)[0]

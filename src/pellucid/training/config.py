@@ -13,16 +13,16 @@ from functools import reduce
 from importlib.resources import as_file, files
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, nearest, read_toml
 from pellucid.data.corpora import find_corpus
 from pellucid.data.tokenizers import KINDS, normaliser
-from pellucid.evaluation.metrics import HIGHER_IS_BETTER, METRICS, SCORES
-from pellucid.families import FAMILIES, family_of
 from pellucid.generation import SearchConfig
 from pellucid.models.config import Seq2SeqConfig
+from pellucid.tasks import TASKS, task_of
+from pellucid.tasks.metrics import HIGHER_IS_BETTER, METRICS, SCORES
 from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.schedules import SCHEDULES
 
@@ -36,11 +36,19 @@ if TYPE_CHECKING:
     TokenizerName = str
     ScheduleName = str
 else:
-    ModelConfig = reduce(or_, (family.config for family in FAMILIES.values()))
+    ModelConfig = reduce(or_, (task.config_class for task in TASKS.values()))
     MetricName = Literal["none", *METRICS]
     TokenizerName = Literal[tuple(KINDS)]
     OptimizerName = Literal[tuple(OPTIMIZERS)]
     ScheduleName = Literal[tuple(SCHEDULES)]
+
+
+def _at_least(least: int, settings: Any, *names: str) -> None:
+    """Raise `UsageError` for a setting that is set and below `least`."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value < least:
+            raise UsageError(f"{name} must be at least {least}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -84,10 +92,7 @@ class DataConfig:
             find_corpus(self.corpus)
         if not 0 <= self.held_out < 1:
             raise UsageError(f"held_out must be at least 0 and below 1, got {self.held_out}")
-        for name in ("batch_tokens", "batch_size", "max_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} must be at least 1, got {value}")
+        _at_least(1, self, "batch_tokens", "batch_size", "max_tokens")
 
 
 @dataclass(frozen=True)
@@ -142,8 +147,7 @@ class EvaluationConfig:
     """Held-out pairs decoded at each validation during training; the final score takes all."""
 
     def __post_init__(self) -> None:
-        if self.pairs < 1:
-            raise UsageError(f"pairs must be at least 1, got {self.pairs}")
+        _at_least(1, self, "pairs")
 
 
 @dataclass(frozen=True)
@@ -217,8 +221,7 @@ class ScheduleConfig:
             raise UsageError(f"schedule must be one of {', '.join(SCHEDULES)}; got {self.name!r}")
         if not 0 < self.lr < math.inf:
             raise UsageError(f"lr must be above 0 and finite, got {self.lr}")
-        if self.warmup < 0:
-            raise UsageError(f"warmup must be at least 0, got {self.warmup}")
+        _at_least(0, self, "warmup")
         if self.warmup < (least := SCHEDULES[self.name].least_warmup):
             raise UsageError(
                 f"the {self.name} schedule needs a warmup of at least {least} step; the paper's "
@@ -295,23 +298,15 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"{name} must be above 0 or unset, got {value}")
-        for name in ("accumulate", "log_every", "validate_every", "keep", "average"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.seed < 0:
-            raise UsageError(f"seed must be at least 0, got {self.seed}")
+        _at_least(1, self, "accumulate", "log_every", "validate_every", "keep", "average")
+        _at_least(0, self, "seed")
         if not 0 <= self.label_smoothing < 1:
             raise UsageError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
         if not 0 <= self.ema < 1:
             raise UsageError(f"ema must be in [0, 1), got {self.ema}")
-        if self.parts is not None:
-            OPTIMIZERS[self.optimizer.name].check_slices()
-        for name, known in (
-            ("loss_normalisation", ("token", "sentence", "sum")),
-            ("validate_unit", ("epochs", "steps")),
-            ("use", ("best", "last", "average", "ema")),
-        ):
-            if getattr(self, name) not in known:
+        hints = get_type_hints(type(self))
+        for name in ("loss_normalisation", "validate_unit", "use"):
+            if getattr(self, name) not in (known := get_args(hints[name])):
                 raise UsageError(
                     f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
                 )
@@ -365,20 +360,19 @@ class RunConfig:
     """The model to begin with; unset: a new one."""
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise UsageError(f"seed must be at least 0, got {self.seed}")
+        _at_least(0, self, "seed")
         if self.data.max_tokens + 2 > self.model.max_position_embeddings:
             raise UsageError(
                 f"model.max_position_embeddings must hold data.max_tokens, begin and end: "
                 f"{self.data.max_tokens} + 2 is more than {self.model.max_position_embeddings}"
             )
-        family = family_of(self.model)
-        if family.validation is None and self.evaluation.metric != "none":
+        task = task_of(self.model)
+        if not task.scores_answers and self.evaluation.metric != "none":
             raise UsageError(
                 f'evaluation.metric = "{self.evaluation.metric}" is for encoder-decoders; this '
                 "model is scored by its loss: leave it out"
             )
-        family.check_tokenizers(self.model, self.tokenizer.shared)
+        task.check_tokenizers(self.model, self.tokenizer.shared)
 
 
 def recipe_names() -> list[str]:

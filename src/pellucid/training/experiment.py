@@ -8,12 +8,11 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -28,28 +27,25 @@ from pellucid.data.files import read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, report_shared
 from pellucid.data.texts import as_texts, is_text_file, read_texts
 from pellucid.data.tokenizers import Tokenizer, normaliser, train_tokenizer
-from pellucid.evaluation.evaluate import HeldOut, Scores
-from pellucid.evaluation.loss import held_out_loss
-from pellucid.evaluation.metrics import METRICS
-from pellucid.families import FAMILIES, family_of
-from pellucid.families.folder import (
+from pellucid.interop.huggingface import write_pretrained
+from pellucid.models.quantize import WeightFormat
+from pellucid.tasks import TASKS, Task, task_of
+from pellucid.tasks.folder import (
     CARD,
     TARGET_TOKENIZER,
     TOKENIZER,
     folder_size,
     save_model,
-    token_error,
     tokenizer_files,
 )
-from pellucid.interop.huggingface import write_pretrained
-from pellucid.models.quantize import WeightFormat
-from pellucid.pipelines import Pipeline
+from pellucid.tasks.metrics import METRICS
+from pellucid.tasks.scores import Scores
 from pellucid.training.card import model_card, note_quantized
 from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import START, RunFolder, check_resumed, checkpoint_settings
-from pellucid.training.start import opened
-from pellucid.training.trainer import Trainer, ValidationMetric
+from pellucid.training.start import Start, opened
+from pellucid.training.trainer import Result, Trainer, ValidationMetric
 from pellucid.training.workers import Workers
 
 Say = Callable[[Text], None]
@@ -61,7 +57,7 @@ _log = logging.getLogger(__name__)
 class Outcome:
     """The result of a run."""
 
-    trained: Pipeline
+    trained: Task
     pairs: Splits
     scores: Scores | None
     """On all held-out pairs; None when there are none, or when training was interrupted."""
@@ -98,7 +94,7 @@ def read_material(config: RunConfig) -> Splits:
     pair with an empty source. Raises `UserError` naming file and line.
     """
     data, same = config.data, normaliser(config.tokenizer.normalise)
-    if family_of(config.model).data == "pairs":
+    if task_of(config.model).data == "pairs":
         pairs = read_data(data, same)
         report_shared(pairs, same)
         return pairs
@@ -169,34 +165,68 @@ def train_run(
     workers = workers or Workers()
     if workers.size > 1 and config.training.parts is None:
         config = replace(config, training=replace(config.training, parts=PARTS))
-    run = partial(
-        _train_run, config, folder, resume, accept_changes, weights, device, precision, listeners,
-        say, workers,
-    )  # fmt: skip
-    if config.training.parts is None:
-        return run()
     # BLAS changes the last bits with its number of threads; what is threaded here are the kernels.
-    with threadpool_limits(1, "blas"):
-        return run()
+    with nullcontext() if config.training.parts is None else threadpool_limits(1, "blas"):
+        prepared = _prepare(config, folder, resume, accept_changes, workers)
+        config, pairs, trained, _, start = prepared
+        place(trained.model, device, precision)
+        if workers.rank > 0:
+            return Outcome(trained, pairs, None, _fit(prepared, None, (), workers).interrupted)
+        say(_account(prepared))
+        with RunFolder(
+            folder,
+            _settings(config),
+            defaults=_defaults(config),
+            resume=resume,
+            accept_changes=accept_changes,
+            further=tokenizer_files(trained) if start is None else {},
+            scoring=scoring(config, pairs.valid),
+            device=described(device, precision),
+        ) as run:
+            if start is not None:
+                run.begin()
+                start.keep(folder / START)
+            result = _fit(prepared, run, listeners, workers)
+            if result.interrupted == "SIGPIPE":
+                _log.warning(
+                    "the output is no longer read; step %d is saved, resume from it: %s",
+                    result.step,
+                    run.resume_command,
+                )
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+            scores = None if result.interrupted else final_scores(trained, pairs, config)
+            place(trained.model, CPU)
+            if result.interrupted is None:
+                _write_model(prepared, folder, scores, weights)
+                for line in _result_lines(folder, scores, weights):
+                    say(line)
+    return Outcome(trained, pairs, scores, result.interrupted)
 
 
-def _train_run(
-    config: RunConfig,
-    folder: Path,
-    resume: bool,
-    accept_changes: bool,
-    weights: WeightFormat,
-    device: str,
-    precision: Precision,
-    listeners: Iterable[Listener],
-    say: Say,
-    workers: Workers,
-) -> Outcome:
+class Prepared(NamedTuple):
+    """All that follows from a run's settings before its first step."""
+
+    config: RunConfig
+    """The settings, completed from the data."""
+    pairs: Splits
+    trained: Task
+    examples: Examples
+    """The training pairs, tokenized."""
+    start: Start | None
+    """The model that the run begins with, if not a new one."""
+
+
+def _prepare(
+    config: RunConfig, folder: Path, resume: bool, accept_changes: bool, workers: Workers
+) -> Prepared:
+    """Read the data, tokenize it and build the model, on every worker alike.
+
+    Raises, before anything is written, for settings, data or a model that do not fit the run.
+    """
     metric = METRICS.get(config.evaluation.metric)
     if metric:
         metric.check()  # now, rather than after the training
-    first = workers.rank == 0
-    resumed = checkpoint_settings(folder) if resume and first else None
+    resumed = checkpoint_settings(folder) if resume and workers.rank == 0 else None
     if resumed is not None:  # checked before a model is made of them
         # The model has learnt what its tokens mean, so a tokenizer's change cannot be accepted.
         fixed = {"tokenizer": _settings(config)["tokenizer"]}
@@ -208,128 +238,93 @@ def _train_run(
         config = replace(config, start=replace(config.start, sha256=start.config.sha256))
     pairs = read_material(config)
     config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
-    kept = _kept_tokenizers(folder, config) if resumed is not None and start is None else []
     if start is not None:
-        untaught = start.pipeline(config)
-    elif workers.size == 1:
-        untaught = untrained(config, kept or _learn_tokenizers(config, pairs))
+        trained = start.task(config)
     else:
-        untaught = untrained(config, _shared_tokenizers(config, pairs, kept, workers))
-    trained, examples, config = prepare(
-        config, pairs, untaught, check_data=resume and not accept_changes
-    )
-    digest = config.data.sha256
-    judged = scoring(config, pairs.valid)
-    compared = {"training data": digest[:12], "validation data": judged["held_out"][:12]}
-    if start is not None:
-        compared["model to begin with"] = start.config.sha256[:12]
-    workers.agree("data", compared)
-    batches_of(examples, config)  # raises for wrong sizes before there is a folder
-    place(trained.model, device, precision)
-    if first:
-        say(_account(pairs, examples, trained))
-    folder_of_run = (
-        RunFolder(
-            folder,
-            _settings(config),
-            defaults=_defaults(config),
-            resume=resume,
-            accept_changes=accept_changes,
-            further={} if start is not None else tokenizer_files(trained),
-            scoring=judged,
-            device=described(device, precision),
-        )
-        if first
-        else nullcontext()
-    )
-    with folder_of_run as run:
-        if run is not None and start is not None:
-            run.begin()
-            start.keep(folder / START)
-        workers.begin()
-        trainer = trainer_of(
-            trained,
-            pairs,
-            examples,
-            config,
-            run,
-            listeners,
-            metric=_validation_metric(trained, pairs.valid, config),
-            stopping=_announce_stop if first else str,
-            workers=workers,
-        )
-        with np.errstate(over="ignore", invalid="ignore"):  # the trainer reports it, with the step
-            result = trainer.fit()
-        if run is None:
-            return Outcome(trained, pairs, None, result.interrupted)
-        if result.interrupted == "SIGPIPE":
-            _log.warning(
-                "the output is no longer read; step %d is saved, resume from it: %s",
-                result.step,
-                run.resume_command,
-            )
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-        scores = None if result.interrupted else final_scores(trained, pairs, config)
-        place(trained.model, CPU)
-        if result.interrupted is not None:
-            return Outcome(trained, pairs, None, result.interrupted)
-        made = note_quantized(card(folder, config, scores), weights)
-        if config.start is not None and config.start.model_type:
-            write_pretrained(trained.model, folder / START, folder / "model", {CARD: made.encode()})
-        else:
-            save_model(folder / "model", trained, made, weights)
-        if scores is not None:
-            written = ", ".join(f"{k} {v}" for k, v in scores.written().items())
-            held_out = Text(f"held out: {written}", f"평가용 데이터: {written}")
-            if weights != "float32":
-                before = f"; scored before the weights were stored as {weights}"
-                held_out = Text(
-                    held_out.en + before, f"{held_out.ko}({weights}로 저장하기 전의 점수)"
-                )
-            say(held_out)
-        size = folder_size(folder / "model")
-        say(
-            Text(
-                f"model folder: {size}, weights stored as {weights}",
-                f"모델 폴더: {size}, 가중치는 {weights}로 저장",
-            )
-        )
-    return Outcome(trained, pairs, scores, None)
-
-
-def _shared_tokenizers(
-    config: RunConfig, pairs: Splits, kept: Sequence[Tokenizer], workers: Workers
-) -> Sequence[Tokenizer]:
-    """Return the first worker's tokenizers, which it keeps from before or learns, on every one."""
-    texts: list[str] = []
-    if workers.rank == 0:
-        texts = [tokenizer.to_json() for tokenizer in kept or _learn_tokenizers(config, pairs)]
-    return [Tokenizer.of_json(text) for text in workers.share(texts, patient=True)]
-
-
-def prepare(
-    config: RunConfig,
-    pairs: Splits,
-    trained: Pipeline | None = None,
-    *,
-    check_data: bool = False,
-) -> tuple[Pipeline, Examples, RunConfig]:
-    """Return a model to train, its training data, and the settings completed from the data.
-
-    trained: the model; None: a new one, with tokenizers learnt from the training side. check_data:
-    raise `UserError` where data.sha256 is set and is not that of the data.
-    """
-    trained = trained or untrained(config, _learn_tokenizers(config, pairs))
+        kept = None if resumed is None else folder
+        trained = untrained(config, _tokenizers(config, pairs, kept, workers))
     examples = encode(trained, pairs.train, config, pairs.first_target_only)
-    if check_data and config.data.sha256 not in ("", examples.digest):
+    if resume and not accept_changes and config.data.sha256 not in ("", examples.digest):
         raise UserError(
             "the training data is not what this run was started with (data.sha256 differs); put "
             "it back, or start a new run in another folder"
         )
-    # refuses a batch that is too small, before there is a folder
-    batches_of(examples, config)
     data = replace(config.data, sha256=examples.digest)
-    return trained, examples, replace(config, model=trained.model.config, data=data)
+    config = replace(config, model=trained.model.config, data=data)
+    batches_of(examples, config)  # raises for wrong sizes before there is a folder
+    held_out = scoring(config, pairs.valid)["held_out"]
+    compared = {"training data": examples.digest[:12], "validation data": held_out[:12]}
+    if start is not None:
+        compared["model to begin with"] = start.config.sha256[:12]
+    workers.agree("data", compared)
+    return Prepared(config, pairs, trained, examples, start)
+
+
+def _tokenizers(
+    config: RunConfig, pairs: Splits, kept: Path | None, workers: Workers
+) -> Sequence[Tokenizer]:
+    """Return a tokenizer for each vocabulary of the model: the first worker's, on every worker.
+
+    kept: the folder of a run that goes on with its tokenizers; None: they are learnt. Raises
+    `UserError` naming a file that is missing or damaged.
+    """
+    texts: list[str] = []
+    if workers.rank == 0:
+        shared = config.tokenizer.shared or len(task_of(config.model).vocabularies) == 1
+        if kept is not None:
+            names = (TOKENIZER,) if shared else (TOKENIZER, TARGET_TOKENIZER)
+            made: Sequence[Tokenizer] = [Tokenizer.load(kept / name) for name in names]
+        else:
+            made = make_tokenizers(replace(config.tokenizer, shared=shared), pairs)
+        texts = [tokenizer.to_json() for tokenizer in dict.fromkeys(made)]
+    return [Tokenizer.of_json(text) for text in workers.broadcast_json(texts, patient=True)]
+
+
+def _fit(
+    prepared: Prepared, run: RunFolder | None, listeners: Iterable[Listener], workers: Workers
+) -> Result:
+    """Train; `run` is the first worker's."""
+    config, pairs, trained, examples, _ = prepared
+    workers.begin()
+    trainer = trainer_of(
+        trained,
+        pairs,
+        examples,
+        config,
+        run,
+        listeners,
+        metric=trained.validation(pairs.valid, config.evaluation.metric, config.evaluation.pairs),
+        stopping=str if run is None else _announce_stop,
+        workers=workers,
+    )
+    with np.errstate(over="ignore", invalid="ignore"):  # the trainer reports it, with the step
+        return trainer.fit()
+
+
+def _write_model(
+    prepared: Prepared, folder: Path, scores: Scores | None, weights: WeightFormat
+) -> None:
+    config, trained = prepared.config, prepared.trained
+    made = note_quantized(card(folder, config, scores), weights)
+    if config.start is not None and config.start.model_type:
+        write_pretrained(trained.model, folder / START, folder / "model", {CARD: made.encode()})
+    else:
+        save_model(folder / "model", trained, made, weights)
+
+
+def _result_lines(folder: Path, scores: Scores | None, weights: WeightFormat) -> Iterable[Text]:
+    if scores is not None:
+        written = ", ".join(f"{k} {v}" for k, v in scores.written().items())
+        held_out = Text(f"held out: {written}", f"평가용 데이터: {written}")
+        if weights != "float32":
+            before = f"; scored before the weights were stored as {weights}"
+            held_out = Text(held_out.en + before, f"{held_out.ko}({weights}로 저장하기 전의 점수)")
+        yield held_out
+    size = folder_size(folder / "model")
+    yield Text(
+        f"model folder: {size}, weights stored as {weights}",
+        f"모델 폴더: {size}, 가중치는 {weights}로 저장",
+    )
 
 
 def _announce_stop(name: str) -> None:
@@ -343,61 +338,32 @@ def _announce_stop(name: str) -> None:
         os.write(2, (f"\n{line}" if os.isatty(2) else line).encode())
 
 
-def _learn_tokenizers(config: RunConfig, pairs: Splits) -> Sequence[Tokenizer]:
-    """Learn a tokenizer for each vocabulary of the model."""
-    one = len(family_of(config.model).vocabularies) == 1
-    return make_tokenizers(replace(config.tokenizer, shared=config.tokenizer.shared or one), pairs)
-
-
-def _kept_tokenizers(folder: Path, config: RunConfig) -> Sequence[Tokenizer]:
-    """Read the tokenizers that a run began with.
-
-    Raises `UserError` naming a file that is missing or damaged.
-    """
-    one = config.tokenizer.shared or len(family_of(config.model).vocabularies) == 1
-    paths = [folder / name for name in ((TOKENIZER,) if one else (TOKENIZER, TARGET_TOKENIZER))]
-    return [Tokenizer.load(path) for path in paths]
-
-
-def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Pipeline:
+def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Task:
     """Return the model that a run begins with, its vocabularies as large as the tokenizers.
 
     tokenizers: the source's and the target's; they may be one. Raises `UsageError` for special
     tokens other than the tokenizers'.
     """
-    if error := token_error(config.model):
-        raise UsageError(f"model.{error}")
-    family = family_of(config.model)
-    model = family.build(family.sized(config.model, tokenizers), seed=config.seed)
-    trained: Pipeline = family.assemble(model, tokenizers, config.search)
-    return trained
+    return task_of(config.model).build(config.model, tokenizers, config.search, config.seed)
 
 
 def encode(
-    trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig, first_target_only: bool
+    trained: Task, pairs: Sequence[TextPair], config: RunConfig, first_target_only: bool
 ) -> Examples:
     """Tokenize pairs as the model reads them; a model of one text reads their targets."""
-    return family_of(trained).encode(
-        trained, pairs, max_tokens=config.data.max_tokens, first_target_only=first_target_only
+    return trained.encode(
+        pairs, max_tokens=config.data.max_tokens, first_target_only=first_target_only
     )
 
 
-def score(trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig) -> Scores:
-    """Score a model on pairs: the loss of each pair's first target, and what its family adds."""
-    examples = encode(trained, pairs, config, first_target_only=True)
-    batches = held_out_batches(examples, config.data.batch_tokens)
-    held_out = HeldOut(pairs, examples, batches, held_out_loss(trained.model, batches))
-    return family_of(trained).evaluate(trained, held_out, config.evaluation.metric)
-
-
-def _validation_metric(
-    trained: Pipeline, pairs: Sequence[TextPair], config: RunConfig
-) -> Callable[[Any], Mapping[str, float]] | None:
-    metric = config.evaluation.metric
-    validation = family_of(trained).validation
-    if metric == "none" or validation is None or not pairs:
-        return None
-    return validation(trained, pairs, metric, config.evaluation.pairs)
+def score(trained: Task, pairs: Sequence[TextPair], config: RunConfig) -> Scores:
+    """Score a model on pairs: the loss of each pair's first target, and what its task adds."""
+    return trained.evaluate(
+        pairs,
+        config.evaluation.metric,
+        max_tokens=config.data.max_tokens,
+        batch_tokens=config.data.batch_tokens,
+    )
 
 
 def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
@@ -427,7 +393,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 def _defaults(config: RunConfig) -> dict[str, Any]:
     """Return the default of every setting of a run; of a model without a type, the first type."""
     model = to_mapping(type(config.model)())
-    return {**to_mapping(RunConfig()), "model": {**model, "model_type": next(iter(FAMILIES))}}
+    return {**to_mapping(RunConfig()), "model": {**model, "model_type": next(iter(TASKS))}}
 
 
 def _chosen(config: RunConfig) -> dict[str, Any]:
@@ -449,7 +415,7 @@ def batches_of(examples: Examples, config: RunConfig) -> Batches:
 
 
 def trainer_of(
-    trained: Pipeline,
+    trained: Task,
     pairs: Splits,
     examples: Examples,
     config: RunConfig,
@@ -475,35 +441,30 @@ def trainer_of(
     )
 
 
-def final_scores(trained: Pipeline, pairs: Splits, config: RunConfig) -> Scores | None:
+def final_scores(trained: Task, pairs: Splits, config: RunConfig) -> Scores | None:
     """Return the scores on the test pairs, else on the validation pairs; None without either."""
     held_out = pairs.test or pairs.valid
     return score(trained, held_out, config) if held_out else None
 
 
-def _account(pairs: Splits, examples: Examples, trained: Pipeline) -> Text:
-    family = family_of(trained)
-    unit = Text("pairs", "쌍") if family.data == "pairs" else Text("texts", "텍스트")
-    aside = [
-        Text(f"{len(side):,} for {use.en}", f"{use.ko} {len(side):,}개")
-        for side, use in (
-            (pairs.valid, Text("validation", "검증용")),
-            (pairs.test, Text("the final score", "최종 평가용")),
-        )
-        if side
-    ]
-    sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in family.tokenizers(trained)]
+def _account(prepared: Prepared) -> Text:
+    """Return a line on how much data there is, and for what."""
+    trained, pairs = prepared.trained, prepared.pairs
+    unit = Text("pairs", "쌍") if trained.data == "pairs" else Text("texts", "텍스트")
+    uses = {"validation": ("검증용", pairs.valid), "the final score": ("최종 평가용", pairs.test)}
+    en = " and ".join(f"{len(side):,} for {use}" for use, (_, side) in uses.items() if side)
+    ko = ", ".join(f"{use} {len(side):,}개" for use, side in uses.values() if side)
+    sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in trained.tokenizers]
     if len(sizes) == 1:
         tokens = Text(sizes[0], sizes[0])
     else:
         tokens = Text("{} source and {} target".format(*sizes), "입력 {}, 출력 {}".format(*sizes))
+    count = f"{len(prepared.examples):,}"
     return Text(
-        f"{len(examples):,} {unit.en} to learn from"
-        + (f", held out {' and '.join(each.en for each in aside)}" if aside else "")
-        + f"; {tokens.en} tokens in the vocabulary",
-        f"학습할 {unit.ko} {len(examples):,}개"
-        + (f", 따로 둔 {unit.ko}: {', '.join(each.ko for each in aside)}" if aside else "")
-        + f"; 어휘의 토큰 수: {tokens.ko}",
+        f"{count} {unit.en} to learn from{en and f', held out {en}'}; {tokens.en} tokens in the "
+        "vocabulary",
+        f"학습할 {unit.ko} {count}개{ko and f', 따로 둔 {unit.ko}: {ko}'}; 어휘의 토큰 수: "
+        f"{tokens.ko}",
     )
 
 
@@ -526,7 +487,7 @@ def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
         )
     return model_card(
         folder.resolve().name,
-        about=f"{family_of(config.model).about} {config.description}".strip(),
+        about=f"{task_of(config.model).about} {config.description}".strip(),
         data=data,
         scores=scores.written() if scores else {},
         settings=_settings(config),

@@ -41,7 +41,7 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = RESTARTS) -> 
         rdzv_endpoint="localhost:0",  # a free port
         max_restarts=restarts,
     )
-    logging.disable(logging.CRITICAL)  # what happened is said once, by a worker or below
+    logging.disable(logging.CRITICAL)  # a worker or the code below reports what happened
     try:
         command = ("-m", "pellucid", "train", *without_workers(arguments))
         elastic_launch(config, sys.executable)(*command)
@@ -62,7 +62,7 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = RESTARTS) -> 
 
 
 def without_workers(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments without what is said to this process and not to the workers.
+    """Return the arguments without those for this process, which starts the workers.
 
     >>> without_workers(["g2p", "--workers", "4", "--restarts=9", "--seed", "1"])
     ['g2p', '--seed', '1']

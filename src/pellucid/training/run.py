@@ -13,7 +13,7 @@ import logging
 import os
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 CONFIG, METRICS, CHECKPOINTS, MODEL = "config.toml", "metrics.jsonl", "checkpoints", "model"
 START = "start"  # a setting, and the folder of the model that it names
 LOCK = ".lock"
+SCORING = "judged_by"  # in a checkpoint's state: what its best score depends on
 
 
 def size_of_lines(path: Path, lines: int) -> int:
@@ -68,10 +69,6 @@ def size_of_lines(path: Path, lines: int) -> int:
             "written; put the file back, or start a new run"
         )
     return sum(map(len, kept))
-
-
-def _as_text(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(value) for key, value in flat(settings).items()}
 
 
 def _changes(
@@ -156,7 +153,8 @@ class RunFolder:
         self.checkpoint: Checkpoint | None = None
         self.changed = False
         self.rescored = False
-        self._scoring = _as_text(tomllib.loads(tomli_w.dumps(scoring or {})))
+        plain = flat(tomllib.loads(tomli_w.dumps(scoring or {})))
+        self._scoring = {key: str(value) for key, value in plain.items()}
         self._begun, self._lines, self._size = False, 0, 0
         self._check_before(resume)
         with saving(path, "nothing was changed"):
@@ -227,7 +225,7 @@ class RunFolder:
             "trainer": trainer,
             "metrics_lines": self.metrics.lines,
             "environment": self.environment,
-            **({"judged_by": self._scoring} if self._scoring else {}),
+            **({SCORING: self._scoring} if self._scoring else {}),
         }
         written = Checkpoint(step, weights, optimizer, state, self.settings, average)
         path = write_checkpoint(self.checkpoints, written)
@@ -240,29 +238,26 @@ class RunFolder:
 
     def _resume(self, accept_changes: bool, defaults: Mapping[str, Any]) -> None:
         self.checkpoint = newest_checkpoint(self.checkpoints)
-        if self.checkpoint is not None:
-            before: Mapping[str, Any] | None = self.checkpoint.settings
-        else:
-            before = read_settings(self.path)
+        before = read_settings(self.path) if self.checkpoint is None else self.checkpoint.settings
         if before is not None and (found := _changes(before, self.settings, defaults)):
-            listed = "\n  ".join(found)
             if not accept_changes:
-                raise _other_settings(self.path, listed)
+                raise _other_settings(self.path, found)
             self.changed = True
+            listed = "\n  ".join(found)
             logger.warning("%s is resumed with other settings:\n  %s", self.path, listed)
-        if self.checkpoint is not None:
-            before_scoring = self.checkpoint.state.get("judged_by", {})
-            now = self._scoring
-            self.rescored = any(before_scoring.get(key, now[key]) != now[key] for key in now)
-            self._lines = self.checkpoint.state["metrics_lines"]
-            self._size = size_of_lines(self.path / METRICS, self._lines)
-            moved = changes(self.checkpoint.state["environment"], self.environment)
-            if moved:
-                logger.warning(
-                    "the environment changed since the checkpoint was written (%s): results will "
-                    "agree to rounding, no longer bit for bit",
-                    "; ".join(moved),
-                )
+        if self.checkpoint is None:
+            return
+        state = self.checkpoint.state
+        scoring = self._scoring | state.get(SCORING, {})
+        self.rescored = any(scoring[key] != now for key, now in self._scoring.items())
+        self._lines = state["metrics_lines"]
+        self._size = size_of_lines(self.path / METRICS, self._lines)
+        if moved := changes(state["environment"], self.environment):
+            logger.warning(
+                "the environment changed since the checkpoint was written (%s): results will "
+                "agree to rounding, no longer bit for bit",
+                "; ".join(moved),
+            )
 
     def _others(self) -> list[str]:
         return [METRICS, *self.further, *([START] if START in self.settings else [])]
@@ -337,10 +332,11 @@ def check_resumed(
     before, now = flat(made_with), flat(settings)
     given = {key: before[key] for key in now if key in before}
     if found := _changes(given, settings, defaults):
-        raise _other_settings(path, "\n  ".join(found))
+        raise _other_settings(path, found)
 
 
-def _other_settings(path: Path, listed: str) -> UserError:
+def _other_settings(path: Path, found: Sequence[str]) -> UserError:
+    listed = "\n  ".join(found)
     return UserError(
         f"{path}: these settings are not those of the run:\n  {listed}\n"
         "Restore them, or start a new run in another folder"

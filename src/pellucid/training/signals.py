@@ -36,11 +36,11 @@ def handling(note: Callable[[int], object]) -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals(
-    tell: Callable[[str], object] = lambda name: None,
+    notify: Callable[[str], object] = lambda name: None,
 ) -> Iterator[StopRequest]:
     """Note SIGINT and SIGTERM instead of dying of them; a later SIGINT: `KeyboardInterrupt`.
 
-    tell: called at once with the first signal's name, in the middle of other work: it must not
+    notify: called at once with the first signal's name, in the middle of other work: it must not
     print through a stream, which may be printing already.
 
     A second SIGTERM changes nothing: what stops a group of processes often sends one to each and
@@ -55,7 +55,7 @@ def stop_on_signals(
             raise KeyboardInterrupt
         if request.signal is None:
             request.signal = signal.Signals(number).name
-            tell(request.signal)
+            notify(request.signal)
 
     with handling(note):
         yield request

@@ -17,9 +17,8 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import folder_atomically
 from pellucid.core.settings import from_mapping, to_mapping
 from pellucid.data.tokenizers import Tokenizer
-from pellucid.families import FAMILIES, family_of
-from pellucid.families.folder import find_model, load_model, model_files
-from pellucid.pipelines import Pipeline
+from pellucid.tasks import TASKS, GenerationTask, Task
+from pellucid.tasks.folder import find_model, load_model, model_files
 from pellucid.training.config import (
     DataConfig,
     RunConfig,
@@ -45,7 +44,7 @@ FREE = {
 class Start(NamedTuple):
     """A model to begin with."""
 
-    trained: Pipeline
+    trained: Task
     config: StartConfig
     files: Mapping[str, Path]
     """What its folder holds, by name."""
@@ -53,7 +52,7 @@ class Start(NamedTuple):
     @property
     def tokenizer(self) -> TokenizerConfig:
         """How it tokenizes; of another program's tokenizer only that both sides share it."""
-        made = family_of(self.trained).tokenizers(self.trained)
+        made = self.trained.tokenizers
         source, target = made[0], made[-1]
         if not isinstance(source, Tokenizer):
             return TokenizerConfig(shared=True)
@@ -65,21 +64,21 @@ class Start(NamedTuple):
             normalise=source.normalisers,
         )
 
-    def pipeline(self, config: RunConfig) -> Any:
+    def task(self, config: RunConfig) -> Task:
         """Return the model to train, with the dropouts and the search of the settings.
 
         Raises `UsageError` naming a setting that is not the model's, or that would change it.
         """
         here = self.config.folder
         model = self.trained.model
-        for name, theirs, ours in (
+        for name, own, wanted in (
             ("model", model.config, config.model),
             ("tokenizer", self.tokenizer, config.tokenizer),
         ):
-            if type(theirs) is not type(ours):
+            if type(own) is not type(wanted):
                 raise _another_family(config.model.model_type, self)
-            for setting in fields(cast(Any, theirs)):
-                kept, given = getattr(theirs, setting.name), getattr(ours, setting.name)
+            for setting in fields(cast(Any, own)):
+                kept, given = getattr(own, setting.name), getattr(wanted, setting.name)
                 foreign = name == "tokenizer" and self.config.model_type
                 if given != kept and (foreign or setting.name not in FREE[name]):
                     known = "" if foreign else f", {kept!r}"
@@ -87,10 +86,10 @@ class Start(NamedTuple):
                         f"{name}.{setting.name} = {given!r}: {here} has its own{known}, which "
                         "training keeps; leave the setting out"
                     )
-        built = family_of(model).build(config.model)
+        built = type(model)(config.model)
         built.load_state_dict(model.state_dict())
-        trained = replace(cast(Any, self.trained), model=built.eval())
-        if family_of(model).generates:
+        trained = replace(self.trained, model=built.eval())
+        if isinstance(trained, GenerationTask):
             trained = replace(trained, search=config.search)
         return trained
 
@@ -111,8 +110,8 @@ def open_start(folder: Path, accept_changes: bool = False) -> Start:
     """
     folder = find_model(folder)
     trained = load_model(folder, accept_changes)
-    model, family = trained.model, family_of(trained)
-    for tokenizer, vocabulary in zip(family.tokenizers(trained), family.vocabularies, strict=True):
+    model = trained.model
+    for tokenizer, vocabulary in zip(trained.tokenizers, trained.vocabularies, strict=True):
         tokenizer.encode("")  # raises where there is none
         entries = getattr(model.config, vocabulary)
         if not isinstance(tokenizer, Tokenizer) and tokenizer.vocab_size > entries:
@@ -154,19 +153,19 @@ def load_recipe_from(name: str, start: Start) -> RunConfig:
     the user's own sets and the model has otherwise.
     """
     values, source, own = recipe_values(name)
-    model, family = start.trained.model.config, family_of(start.trained)
+    model, task = start.trained.model.config, start.trained
 
     def table(key: str) -> Mapping[str, Any]:
         if not isinstance(found := values.get(key, {}), Mapping):
             raise UsageError(f"{source}: {key}: expected a table, got {found!r}")
         return found
 
-    usual = family.name if own else next(iter(FAMILIES))
-    if (wanted := table("model").get("model_type", usual)) != family.name:
+    usual = task.name if own else next(iter(TASKS))
+    if (wanted := table("model").get("model_type", usual)) != task.name:
         raise _another_family(wanted, start)
     held: dict[str, Any] = {"model": to_mapping(model), "tokenizer": to_mapping(start.tokenizer)}
-    if family.generates:
-        held["search"] = to_mapping(cast(Any, start.trained).search)
+    if isinstance(task, GenerationTask):
+        held["search"] = to_mapping(task.search)
     merged = {key: {**kept, **(table(key) if own else {})} for key, kept in held.items()}
     data = dict(table("data"))
     if not own or "max_tokens" not in data:
@@ -174,17 +173,17 @@ def load_recipe_from(name: str, start: Start) -> RunConfig:
         data["max_tokens"] = min(most, model.max_position_embeddings - 2)
     merged |= {"data": data, "start": to_mapping(start.config)}
     config = from_mapping(RunConfig, {**values, **merged}, source)
-    start.pipeline(config)  # raises where they contradict each other
+    start.task(config)  # raises where they contradict each other
     return config
 
 
 def _another_family(wanted: str, start: Start) -> UsageError:
-    family = family_of(start.trained)
+    task = start.trained
     learns = {"pairs": "pairs", "texts": "texts", "masked": "texts with masked tokens"}
-    there = FAMILIES[wanted].data if wanted in FAMILIES else ""
+    there = TASKS[wanted].data if wanted in TASKS else ""
     return UsageError(
         f"the settings are for a {wanted} (it learns from {learns.get(there, 'other data')}), and "
-        f"{start.config.folder} is a {family.name} (it learns from {learns[family.data]}): take a "
+        f"{start.config.folder} is a {task.name} (it learns from {learns[task.data]}): take a "
         "recipe of that family, or a TOML file with [data] and [training] only"
     )
 

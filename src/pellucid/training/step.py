@@ -21,8 +21,7 @@ from pellucid.models.output import LossSum
 from pellucid.nn.module import Parameter
 from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer, clip_factor
-from pellucid.training.optimizers.sharded import ShardedOptimizer
-from pellucid.training.parts import split
+from pellucid.training.parts import PartSum, split
 from pellucid.training.state import Tally
 
 
@@ -67,17 +66,17 @@ class Trainable(Protocol):
 
 def train_step(
     model: Trainable,
-    optimizer: ModelOptimizer | ShardedOptimizer,
+    optimizer: ModelOptimizer,
     batch: Batch,
     config: TrainingConfig,
     *,
     step: int,
     lr: float,
-    note: Sequence[float] = (),
+    part_sum: PartSum | None = None,
 ) -> tuple[Tally, float]:
     """Take one step; return its sums and the gradient's norm before clipping.
 
-    note: what a sharded optimizer tells other workers on the way.
+    part_sum: adds the gradients of the parts of a step, of all workers; None: one part.
 
     Raises `DivergedError`, with the parameters unchanged, when the loss or the gradient is not
     finite.
@@ -85,10 +84,13 @@ def train_step(
     rng = Rng(config.seed).fold(step)
     optimizer.zero_grad()
     tally = Tally(sentences=len(batch), useful_tokens=batch.useful_tokens, steps=1)
-    if isinstance(optimizer, ShardedOptimizer):
-        losses = _losses_of_parts(model, optimizer, batch, config, rng, note)
-    else:
+    if part_sum is None:
         losses = [_add_gradients(model, split(batch, config.accumulate), config, rng)]
+    else:
+        # A small batch has fewer parts than the settings say: the last ones are then empty.
+        parts = [split(part, config.accumulate) for part in split(batch, part_sum.parts)]
+        parts += [[] for _ in range(part_sum.parts - len(parts))]
+        losses = part_sum.run(lambda part: _add_gradients(model, parts[part], config, rng))
     for loss in losses:
         if not math.isfinite(loss.nats):
             raise DivergedError(f"the loss is {loss.nats}", step, lr)
@@ -124,23 +126,3 @@ def _add_gradients(
             break
         backward(1.0)
     return LossSum(nats, tokens)
-
-
-def _losses_of_parts(
-    model: Trainable,
-    optimizer: ShardedOptimizer,
-    batch: Batch,
-    config: TrainingConfig,
-    rng: Rng,
-    note: Sequence[float],
-) -> list[LossSum]:
-    """Add the gradients of this worker's parts; return the losses of all workers' parts.
-
-    A small batch has fewer parts than the settings say: the last ones are then empty.
-    """
-    parts = split(batch, optimizer.tree[1])
-    for number in optimizer.parts:
-        pieces = split(parts[number], config.accumulate) if number < len(parts) else []
-        optimizer.begin(number, max(len(pieces), 1))
-        optimizer.end(number, _add_gradients(model, pieces, config, rng))
-    return optimizer.exchange(note)

@@ -1,7 +1,7 @@
 """Workers that exchange numbers through PyTorch's `torch.distributed`, with gloo; `[scale]`.
 
-`torchrun` (or whatever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT) starts the processes.
-Arrays are NumPy's, and PyTorch sends them from where they are.
+`torchrun`, or anything that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, starts the
+processes. Arrays are NumPy's, and PyTorch sends them from where they are.
 
 When a worker fails, it leaves its error in the store that all of them reach. The others find their
 connections closed, look there, and all end; one of them, the first if it can, says why. Where
@@ -26,15 +26,15 @@ from pellucid.core.attempts import end_all_attempts
 from pellucid.core.device import import_torch
 from pellucid.core.errors import UserError, optional
 from pellucid.core.machine import environment, processor, processors
-from pellucid.training.workers import LostWorkerError, Wait, Workers
+from pellucid.training.workers import LostWorkerError, Workers
 
 Array = np.ndarray
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 RESTARTS, MOST_RESTARTS = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
 RUN = "TORCHELASTIC_RUN_ID"
 TIMEOUT = 600.0
-AGES = timedelta(days=365)  # for what takes as long as it takes: decoding held-out texts
-GRACE = 3.0  # seconds that workers have to say what became of them
+UNLIMITED = timedelta(days=365)  # to wait for work without a limit of time: decoding held-out texts
+GRACE = 3.0  # seconds that workers have to report why they end
 SAME = ("pellucid", "numpy", "numba", "kernels")  # the rest changes results in their last bits only
 
 
@@ -45,7 +45,7 @@ class SilentExit(SystemExit):
 class TorchWorkers(Workers):
     """One of several workers, of a process group that is made in `store`.
 
-    timeout: seconds to wait for another worker's numbers. further: how many restarts of all
+    timeout: seconds to wait for another worker's numbers. restarts: how many restarts of all
     workers there were before.
     """
 
@@ -59,107 +59,75 @@ class TorchWorkers(Workers):
         self._whole = store
         self._store = dist.PrefixStore(f"attempt {restarts}", store)
         self._groups: dict[bool, Any] = {}
-        self._tag = 0  # what belongs together: every worker counts the same
         with self._connecting():
             self.begun = restarts > 0 and store.check(["begun"])
-            for patient, limit in ((False, timedelta(seconds=timeout)), (True, AGES)):
+            for patient, limit in ((False, timedelta(seconds=timeout)), (True, UNLIMITED)):
                 prefixed = dist.PrefixStore(f"patient {patient}", self._store)
                 self._groups[patient] = dist.ProcessGroupGloo(prefixed, rank, size, limit)
 
     # Exchanges
 
-    def deal(self, send: Array, sent: Sequence[int], receive: Array, got: Sequence[int]) -> Wait:
-        """Begin an all-to-all; see `Workers`."""
-        self.sent += (sum(sent) - sent[self.rank]) * send.itemsize
-        return self._begin(
-            lambda group, dist: group.alltoall_base(
-                self._tensor(receive),
+    def all_to_all(self, send: Array, got: Sequence[int]) -> Array:
+        """Send every worker its slice, and receive one of each; see `Workers`."""
+        received, each = np.empty(sum(got), send.dtype), len(send) // self.size
+        self.sent += (self.size - 1) * each * send.itemsize
+        self._exchange(
+            lambda group: group.alltoall_base(
+                self._tensor(received),
                 self._tensor(send),
                 list(got),
-                list(sent),
-                dist.AllToAllOptions(),
-            ),
-            (send, receive),
+                [each] * self.size,
+                self._dist.AllToAllOptions(),
+            )
         )
+        return received
 
-    def collect(self, whole: Array, own: Array) -> Wait:
-        """Begin an all-gather; see `Workers`.
-
-        gloo's own would receive in another vector and copy it; so each worker sends to each.
-        """
-        self.sent += own.nbytes * (self.size - 1)
-        self._tag += 1
-        rows = whole.reshape(self.size, -1)
-        if rows[self.rank].ctypes.data != own.ctypes.data:
-            rows[self.rank] = own
-        works, group = [], self._groups[False]
-        with self._connecting():
-            for other in (*range(self.rank + 1, self.size), *range(self.rank)):
-                works.append(group.recv([self._tensor(rows[other])], other, self._tag))
-            for other in (*range(self.rank + 1, self.size), *range(self.rank)):
-                works.append(group.send([self._tensor(own)], other, self._tag))
-
-        def wait(_: tuple[Array, ...] = (whole, own)) -> None:
-            with self._connecting():
-                for work in works:
-                    work.wait(timedelta(seconds=self.timeout))
-
-        return wait
-
-    def rows(self, own: Array, *, patient: bool = False) -> Array:
+    def all_gather(self, own: Array, *, patient: bool = False) -> Array:
         """Return the vectors of all workers as rows; see `Workers`."""
         whole = np.empty((self.size, *own.shape), own.dtype)
         self.sent += own.nbytes * (self.size - 1)
         tensors = [self._tensor(row) for row in whole]
-        self._begin(
-            lambda group, _: group.allgather([tensors], [self._tensor(own)]), (own,), patient
-        )()
+        self._exchange(lambda group: group.allgather([tensors], [self._tensor(own)]), patient)
         return whole
 
-    def broadcast(self, array: Array) -> None:
-        """Give every worker the first one's numbers, in place."""
-        self._broadcast(array, patient=False)
-
-    def _broadcast(self, array: Array, patient: bool) -> None:
+    def broadcast(self, arrays: Sequence[Array], *, patient: bool = False) -> None:
+        """Give every worker the first one's numbers, in place, in one message."""
         options = self._dist.BroadcastOptions()
         options.rootRank = 0
-        self._begin(
-            lambda group, _: group.broadcast([self._tensor(array)], options), (array,), patient
-        )()
+        whole = np.concatenate([np.ascontiguousarray(a).ravel().view(np.uint8) for a in arrays])
+        self._exchange(lambda group: group.broadcast([self._tensor(whole)], options), patient)
+        end = 0
+        for array in arrays:
+            start, end = end, end + array.nbytes
+            array[...] = whole[start:end].view(array.dtype).reshape(array.shape)
 
-    def share(self, value: Any, *, patient: bool = False) -> Any:
+    def broadcast_json(self, value: Any, *, patient: bool = False) -> Any:
         """Return the first worker's value; see `Workers`."""
         text = np.frombuffer(json.dumps(value).encode() if self.rank == 0 else b"", np.uint8).copy()
         size = np.array([len(text)], np.int64)
-        self._broadcast(size, patient)
+        self.broadcast([size], patient=patient)
         text = text if self.rank == 0 else np.empty(int(size[0]), np.uint8)
-        self._broadcast(text, patient)
+        self.broadcast([text], patient=patient)
         return json.loads(text.tobytes())
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather_json(self, value: Any) -> list[Any]:
         """Return the values of all workers."""
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        sizes = self.rows(np.array([len(text)], np.int64), patient=True)[:, 0]
+        sizes = self.all_gather(np.array([len(text)], np.int64), patient=True)[:, 0]
         padded = np.zeros(int(sizes.max()), np.uint8)
         padded[: len(text)] = text
-        rows = self.rows(padded, patient=True)
+        rows = self.all_gather(padded, patient=True)
         return [json.loads(row[:n].tobytes()) for row, n in zip(rows, sizes, strict=True)]
 
     def _tensor(self, array: Array) -> Any:
         return self._torch.from_numpy(array)
 
-    def _begin(
-        self, call: Callable[[Any, Any], Any], kept: tuple[Array, ...], patient: bool = False
-    ) -> Wait:
-        """Begin an exchange; the arrays it reads and writes are kept until it has ended."""
+    def _exchange(self, begin: Callable[[Any], Any], patient: bool = False) -> None:
+        """Begin an exchange in a process group, and wait for its end."""
+        began = time.perf_counter()
         with self._connecting():
-            work = call(self._groups[patient], self._dist)
-
-        def wait(_: tuple[Array, ...] = kept) -> None:
-            with self._connecting():
-                work.wait()
-
-        return wait
+            begin(self._groups[patient]).wait()
+        self.waited += time.perf_counter() - began
 
     @contextmanager
     def _connecting(self) -> Iterator[None]:
@@ -192,9 +160,9 @@ class TorchWorkers(Workers):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         lost = isinstance(error, LostWorkerError)
         reason = self._reason(str(error)) if lost else self._own_reason(error)
-        if reason is None:  # the others had nothing left to do
+        if reason is None:
             raise SilentExit(0)
-        if not self._speaks():
+        if not self._reports():
             raise SilentExit(reason["code"])
         if lost:
             raise UserError(reason["text"]) from None
@@ -203,14 +171,14 @@ class TorchWorkers(Workers):
         text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         reason = {"text": f"worker {self.rank}: {text}", "code": 1}
         with suppress(RuntimeError):
-            # The first error counts: others may follow from it.
+            # The first error is kept: others may follow from it.
             self._store.compare_set("error", "", json.dumps(reason))
             self._end_all()
         self.close()
         return reason
 
     def _reason(self, found: str) -> dict[str, Any] | None:
-        """Find out why a connection was lost; None: a worker ended as it should."""
+        """Find out why a connection was lost; None: another worker ended without an error."""
         hangs = "imed out" in found
         try:
             self._store.set(f"here {self.rank}", "yes")
@@ -244,15 +212,15 @@ class TorchWorkers(Workers):
         end_all_attempts()  # on this machine, quickly
         self._whole.set("over", "yes")
 
-    def _speaks(self) -> bool:
+    def _reports(self) -> bool:
         """Whether this worker is the one that reports an error: the first, if it is there."""
         with suppress(RuntimeError):
             ends = time.monotonic() + (0 if self.rank == 0 else GRACE + 2 + 0.1 * self.rank)
             while time.monotonic() < ends:
-                if self._store.check(["said"]):
+                if self._store.check(["reported"]):
                     return False
                 time.sleep(0.05)
-            return int(self._store.add("said", 1)) == 1
+            return int(self._store.add("reported", 1)) == 1
         return self.rank < 2
 
 
@@ -323,7 +291,7 @@ def check_alike(workers: Workers, arguments: Sequence[str]) -> list[str]:
     workers.agree("software", {name: found[name] for name in SAME})
     workers.agree("arguments", {"arguments": list(arguments)})
     others = {k: v for k, v in found.items() if k not in (*SAME, "blas threads")}
-    machines = workers.gather(others)
+    machines = workers.gather_json(others)
     return sorted(
         f"{name}: {machines[0].get(name)} and {other.get(name)}"
         for name in others

@@ -17,9 +17,9 @@ from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.weights import average, check_weights
-from pellucid.evaluation.loss import held_out_loss, loss_sum, mean_loss
 from pellucid.nn import StateError
-from pellucid.training.checkpoint import WEIGHTS, checkpoint_path, read_checkpoint
+from pellucid.tasks.scores import loss_sum, mean_loss
+from pellucid.training.checkpoint import WEIGHTS, Checkpoint, checkpoint_path, read_checkpoint
 from pellucid.training.config import PARTS, TrainingConfig
 from pellucid.training.ema import MovingAverage
 from pellucid.training.events import (
@@ -36,7 +36,7 @@ from pellucid.training.events import (
     Validated,
 )
 from pellucid.training.optimizers.model import ModelOptimizer
-from pellucid.training.optimizers.sharded import ShardedOptimizer
+from pellucid.training.parts import PartSum
 from pellucid.training.run import RunFolder
 from pellucid.training.schedules import SCHEDULES
 from pellucid.training.signals import StopRequest, stop_on_signals
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 # diverged. It is a running mean, so that one bad batch does not end a run.
 EXPLODED, EXPLODED_NATS, RUNNING = 3.0, 12.0, 0.9
 STOPS = ("", "SIGINT", "SIGTERM", "SIGPIPE")
-"""What ends training early; workers tell each other the number."""
+"""What ends training early; workers exchange its index."""
 
 
 class TrainingData(Protocol):
@@ -110,26 +110,18 @@ class Trainer:
         self.listeners: list[Listener] = list(listeners)
         self.stopping = stopping
         self.workers = workers or Workers()
-        self._unheard = False
-        checkpoint = None if run is None else run.checkpoint
-        self.state = TrainerState()
-        if checkpoint is not None:
-            self.state = TrainerState.from_json(checkpoint.state["trainer"])
-            try:
-                model.load_state_dict(checkpoint.weights)
-            except StateError as error:
-                raise _other_model(error) from None
-        self.optimizer = optimizer_of(model, config, self.workers)
-        if self.workers.share(checkpoint is not None):
-            self.optimizer.load_state_dict({} if checkpoint is None else checkpoint.optimizer)
+        self.part_sum: PartSum | None = None
+        if config.parts is not None or self.workers.size > 1:
+            self.part_sum = PartSum(model.named_parameters(), config.parts or PARTS, self.workers)
+        self.optimizer = ModelOptimizer(model.named_parameters(), config.optimizer)
         self.average: MovingAverage | None = None
         if config.use == "ema":
             self.average = MovingAverage(model.named_parameters(), config.ema)
-            if checkpoint is not None and checkpoint.average:
-                self.average.load_state_dict(checkpoint.average)
-            for array in self.average.state_dict().values():
-                self.workers.broadcast(array)
-        self.state = TrainerState.from_json(self.workers.share(self.state.as_json()))
+        self.state = TrainerState()
+        if run is not None and run.checkpoint is not None:
+            self._restore(run.checkpoint)
+        self._synchronise()
+        self.state = TrainerState.from_json(self.workers.broadcast_json(self.state.as_json()))
         self._epoch = self.state.epoch
         self._batches = batches.epoch(self._epoch)
         if not len(self._batches):
@@ -140,20 +132,35 @@ class Trainer:
             self._batches = batches.epoch(self._epoch)
         self._began = time.monotonic() - self.state.seconds
         self._resumed_at = self._agreed = self.state.seconds
-        if run is not None and run.changed:  # a run that was over may have been given more to do
-            self.state.stopped = self._end_of_budget()
-        other_weights = checkpoint is not None and bool(checkpoint.average) != (
-            self.average is not None
-        )
-        rescored = run is not None and run.rescored and self.state.stopped is None
-        if rescored or other_weights:
-            logger.warning("evaluation settings changed; resetting the best score")
-            self.state.best_score = self.state.best_step = None
-            self.state.not_improved = 0
-        if run is not None and run.changed and self.state.stopped is None:
-            self.state.stopped = self._out_of_patience()
-        self.state = TrainerState.from_json(self.workers.share(self.state.as_json()))
+        if run is not None:
+            self._apply_changes(run)
+        self.state = TrainerState.from_json(self.workers.broadcast_json(self.state.as_json()))
         self._resumed_share = self._share()
+        self._output_closed = False
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.state = TrainerState.from_json(checkpoint.state["trainer"])
+        try:
+            self.model.load_state_dict(checkpoint.weights)
+        except StateError as error:
+            raise _other_model(error) from None
+        self.optimizer.load_state_dict(checkpoint.optimizer)
+        if self.average is not None:  # where the run kept none, it begins with the weights
+            self.average.load_state_dict(checkpoint.average or checkpoint.weights)
+
+    def _apply_changes(self, run: RunFolder) -> None:
+        """Adapt the state to settings that are not those of the checkpoint."""
+        state, checkpoint = self.state, run.checkpoint
+        if run.changed:  # a run that was over may have been given more to do
+            state.stopped = self._end_of_budget()
+        averaged = self.average is not None
+        other_weights = checkpoint is not None and bool(checkpoint.average) != averaged
+        if (run.rescored and state.stopped is None) or other_weights:
+            logger.warning("evaluation settings changed; resetting the best score")
+            state.best_score = state.best_step = None
+            state.not_improved = 0
+        if run.changed and state.stopped is None:
+            state.stopped = self._out_of_patience()
 
     def fit(self) -> Result:
         """Train to the end, or until SIGINT or SIGTERM: then the step is finished and saved.
@@ -171,21 +178,21 @@ class Trainer:
         if self.run is not None:
             self.run.begin()
         parameters = sum(math.prod(p.shape) for _, p in self.model.named_parameters())
-        self._tell(Started, parameters, config.steps, config.epochs, config.minutes)
+        self._emit(Started, parameters, config.steps, config.epochs, config.minutes)
         self.model.train()
         with _old_objects_kept(), stop_on_signals(self.stopping) as request:
             while state.stopped is None:
-                told = self._step(request)
+                stop = self._step(request)
                 if self.workers.size == 1:
                     # A run that is over needs no reader; but a signal during its last validation
                     # ends it before the scoring.
-                    unheard = self._unheard and state.stopped is None
-                    told = request.signal or unheard * "SIGPIPE"
-                if told:
-                    return self._interrupted(told)
+                    closed = self._output_closed and state.stopped is None
+                    stop = request.signal or closed * "SIGPIPE"
+                if stop:
+                    return self._interrupted(stop)
         if self.run is not None:
             self.run.keep(self._kept())  # a kill after the last was written may have left others
-        self._tell(Ended, state.stopped, self.seconds, state.best_step, state.best_score)
+        self._emit(Ended, state.stopped, self.seconds, state.best_step, state.best_score)
         self._choose_weights()
         self.model.eval()
         return Result(state.step, state.stopped, state.best_step, state.best_score)
@@ -211,14 +218,13 @@ class Trainer:
             config,
             step=state.step + 1,
             lr=lr,
-            note=(began - self._began, STOPS.index(request.signal or self._unheard * "SIGPIPE")),
+            part_sum=self.part_sum,
         )
         if self.average is not None:
             self.average.update(state.step + 1)
-        told = 0
-        if isinstance(self.optimizer, ShardedOptimizer):
-            self._agreed = float(self.optimizer.notes[0, 0])
-            told = int(self.optimizer.notes[:, 1].max())
+        stop = STOPS.index(request.signal or self._output_closed * "SIGPIPE")
+        reports = self.workers.all_gather(np.array([began - self._began, stop]))
+        self._agreed, stop = float(reports[0, 0]), int(reports[:, 1].max())
         tally.seconds = time.monotonic() - began
         self._advance(tally)
         self._check_loss(tally.loss, lr)
@@ -228,7 +234,7 @@ class Trainer:
             self._record(lr, norm)
         if epoch_over:
             done = state.pass_
-            self._tell(EpochEnded, done.loss, done.loss_per_sentence, self.seconds)
+            self._emit(EpochEnded, done.loss, done.loss_per_sentence, self.seconds)
             state.pass_ = Tally()
         due = epoch_over if config.validate_unit == "epochs" else True
         count = state.epoch if config.validate_unit == "epochs" else state.step
@@ -239,7 +245,7 @@ class Trainer:
         if validate or (every is not None and state.step % every == 0):
             state.checkpoints = [*state.checkpoints, state.step][-config.checkpoints_kept :]
             self._save()
-        return STOPS[told]
+        return STOPS[stop]
 
     def _advance(self, tally: Tally) -> None:
         state = self.state
@@ -250,7 +256,7 @@ class Trainer:
         state.useful_tokens += tally.useful_tokens
         state.window.add(tally)
         state.pass_.add(tally)
-        self._tell(Stepped, tally.loss, self._share(), self._seconds_left())
+        self._emit(Stepped, tally.loss, self._share(), self._seconds_left())
 
     def _check_loss(self, loss: float, lr: float) -> None:
         state = self.state
@@ -266,7 +272,7 @@ class Trainer:
 
     def _record(self, lr: float, norm: float) -> None:
         state, window = self.state, self.state.window
-        self._tell(
+        self._emit(
             Trained,
             window.loss,
             window.loss_per_sentence,
@@ -284,7 +290,7 @@ class Trainer:
         state, config = self.state, self.config
         began = time.monotonic()
         with nullcontext() if self.average is None else self.average.in_place():
-            loss, scores = self._score_together()
+            loss, scores = self._score(self.workers)
         offered = {"loss": loss, **scores} if loss is not None else scores
         config.check(offered)
         score = offered[config.monitor]
@@ -295,38 +301,27 @@ class Trainer:
             state.best_score, state.best_step, state.not_improved = score, state.step, 0
         else:
             state.not_improved += 1
-        self._tell(Validated, loss, better, time.monotonic() - began, scores)
+        self._emit(Validated, loss, better, time.monotonic() - began, scores)
         if state.stopped is None:
             state.stopped = self._out_of_patience()
 
-    def _score(self) -> tuple[float | None, dict[str, float]]:
-        """Score the weights the model has now, and return to train mode."""
-        self.model.eval()
-        loss = held_out_loss(self.model, self.validation) if self.validation else None
-        scores = {k: float(v) for k, v in self.metric(self.model).items()} if self.metric else {}
-        return self._finite(loss, scores)
+    def _score(self, workers: Workers) -> tuple[float | None, dict[str, float]]:
+        """Score the weights the model has now, and return to train mode.
 
-    def _score_together(self) -> tuple[float | None, dict[str, float]]:
-        """`_score` by all workers: the loss divided among them, the rest by the first one."""
-        workers = self.workers
+        workers: divide the batches of the loss; the first one computes the other scores.
+        """
         self.model.eval()
         loss = None
         if self.validation:
-            each = -(-len(self.validation) // workers.size)
-            own = np.zeros((each, 2))
+            own = np.zeros((-(-len(self.validation) // workers.size), 2))
             for i, at in enumerate(range(workers.rank, len(self.validation), workers.size)):
                 own[i] = loss_sum(self.model, self.validation[at])
-            rows = workers.rows(own, patient=True).swapaxes(0, 1).reshape(-1, 2)
+            rows = workers.all_gather(own, patient=True).swapaxes(0, 1).reshape(-1, 2)
             loss = mean_loss(rows[: len(self.validation)].tolist())
         scores: dict[str, float] = {}
         if self.metric and workers.rank == 0:
             scores = {k: float(v) for k, v in self.metric(self.model).items()}
-        return self._finite(loss, workers.share(scores, patient=True))
-
-    def _finite(
-        self, loss: float | None, scores: dict[str, float]
-    ) -> tuple[float | None, dict[str, float]]:
-        """Return scores once they are known to be finite, and the model to train mode."""
+        scores = workers.broadcast_json(scores, patient=True)
         self.model.train()
         if not all(map(math.isfinite, [*scores.values(), 0.0 if loss is None else loss])):
             raise DivergedError(
@@ -348,19 +343,33 @@ class Trainer:
         except UserError as error:  # a step may diverge though its loss was finite
             lr = self._learning_rate(max(state.step, 1))
             raise DivergedError(str(error), state.step, lr) from None
-        optimizer = self.optimizer.state_dict()
         state.seconds = self.seconds
+        self._synchronise()
         if self.run is None:
             return
         path = self.run.save(
             state.step,
             weights,
-            optimizer,
+            self.optimizer.state_dict(),
             state.as_json(),
             self._kept(),
             {} if self.average is None else self.average.state_dict(),
         )
-        self._tell(Saved, path)
+        self._emit(Saved, path)
+
+    def _synchronise(self) -> None:
+        """Give every worker the first one's weights, optimizer's states and averages.
+
+        Those of a worker like the first one stay as they are; on another processor the results of
+        the same step may differ in the last bit, and must not drift apart.
+        """
+        if self.workers.size == 1:
+            return
+        optimizer = self.optimizer.state_dict()
+        averages = {} if self.average is None else self.average.state_dict()
+        weights = [parameter.data for _, parameter in self.model.named_parameters()]
+        self.workers.broadcast([*weights, *optimizer.values(), *averages.values()])
+        self.optimizer.load_state_dict(optimizer)
 
     def _kept(self) -> set[int]:
         state = self.state
@@ -372,46 +381,38 @@ class Trainer:
         if state.step not in state.checkpoints:
             self._save()
         if self.run is not None:
-            self._tell(Interrupted, signal, self.run.resume_command)
+            self._emit(Interrupted, signal, self.run.resume_command)
         return Result(state.step, "interrupted", state.best_step, state.best_score, signal)
 
     def _choose_weights(self) -> None:
-        state, config = self.state, self.config
-        use: str = config.use
-        if self.average is not None:
-            self._choose_average(self.average)
-            return
-        if self.run is None or (use == "best" and state.best_step is None):
+        """Give the model the weights that `config.use` asks for."""
+        state, config, use = self.state, self.config, self.config.use
+        steps = [state.step]
+        if self.run is not None and use == "average":
+            steps = state.checkpoints[-config.average :]
+        elif self.run is not None and use in ("best", "ema") and state.best_step is not None:
+            steps = [state.best_step]
+        elif use != "ema":
             use = "last"
-        if use == "last":
-            self._tell(Chosen, use, (state.step,))
-            return
+        if use == "ema" and self.average is not None:
+            if steps != [state.step]:
+                self.average.load_state_dict(self._checkpoints(steps)[0].average)
+            self.average.write()
+        elif use != "last":
+            found = self._checkpoints(steps)
+            self.model.load_state_dict(average([checkpoint.weights for checkpoint in found]))
+        scored = use == "average" and (self.validation or self.metric)
+        self._emit(Chosen, use, tuple(steps), *(self._score(Workers()) if scored else ()))
+
+    def _checkpoints(self, steps: Sequence[int]) -> list[Checkpoint]:
         assert self.run is not None
-        steps = state.checkpoints[-config.average :] if use == "average" else [state.best_step or 0]
-        paths = [checkpoint_path(self.run.checkpoints, step) / WEIGHTS for step in steps]
-        if missing := [str(path) for path in paths if not path.exists()]:
+        paths = [checkpoint_path(self.run.checkpoints, step) for step in steps]
+        if missing := [str(path / WEIGHTS) for path in paths if not (path / WEIGHTS).exists()]:
             raise UserError(
-                f"{', '.join(missing)}: missing, and use = {use!r} needs them; "
+                f"{', '.join(missing)}: missing, and use = {self.config.use!r} needs them; "
                 'the last weights are complete: set use = "last"'
             )
-        self.model.load_state_dict(
-            average([read_checkpoint(path.parent).weights for path in paths])
-        )
-        if use == "average" and (self.validation or self.metric):
-            self._tell(Chosen, use, tuple(steps), *self._score())
-        else:
-            self._tell(Chosen, use, tuple(steps))
-
-    def _choose_average(self, average: MovingAverage) -> None:
-        """Take the averages of the best validation, or else the last ones."""
-        step = self.state.best_step
-        if self.run is None or step is None:
-            step = self.state.step
-        elif step != self.state.step:
-            found = read_checkpoint(checkpoint_path(self.run.checkpoints, step))
-            average.load_state_dict(found.average)
-        average.write()
-        self._tell(Chosen, "ema", (step,))
+        return [read_checkpoint(path) for path in paths]
 
     # How far along
 
@@ -445,7 +446,7 @@ class Trainer:
             return None
         return f"no better {config.monitor} in {config.patience} validations"
 
-    def _tell(self, kind: type[Event], *values: Any) -> None:
+    def _emit(self, kind: type[Event], *values: Any) -> None:
         event = kind(self.state.step, self._epochs(), *values)
         if self.run is not None:
             self.run.metrics(event)
@@ -454,7 +455,7 @@ class Trainer:
                 listener(event)
             except BrokenPipeError:  # the reader of what it prints has gone
                 self.listeners.remove(listener)
-                self._unheard = True
+                self._output_closed = True
 
 
 @contextmanager
@@ -468,17 +469,6 @@ def _old_objects_kept() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def optimizer_of(
-    model: Trainable, config: TrainingConfig, workers: Workers
-) -> ModelOptimizer | ShardedOptimizer:
-    """Return the optimizer of a model for the parts of a step that its settings ask for."""
-    if config.parts is None and workers.size == 1:
-        return ModelOptimizer(model.named_parameters(), config.optimizer)
-    return ShardedOptimizer(
-        model.named_parameters(), config.optimizer, parts=config.parts or PARTS, workers=workers
-    )
 
 
 def _other_model(error: StateError) -> UserError:

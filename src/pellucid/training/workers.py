@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,8 +14,6 @@ import numpy as np
 from pellucid.core.errors import UserError
 
 Array = np.ndarray
-Wait = Callable[[], None]
-"""What an exchange that was begun returns: call it before its numbers are read."""
 
 
 class LostWorkerError(UserError):
@@ -26,8 +24,9 @@ class Workers:
     """A process that trains alone: every exchange gives it its own numbers back.
 
     A subclass is one of several processes. All of them call the same exchanges in the same order.
+    `patient` is for an exchange after work that has no limit of time: wait as long as it takes.
 
-    >>> Workers().share(["from the first worker"])
+    >>> Workers().broadcast_json(["from the first worker"])
     ['from the first worker']
     """
 
@@ -44,40 +43,30 @@ class Workers:
         self.waited = 0.0
         """Seconds that this process has waited for exchanges of arrays."""
 
-    def deal(self, send: Array, sent: Sequence[int], receive: Array, got: Sequence[int]) -> Wait:
-        """Begin to send to every worker its slice of `send`, and to receive the same of each.
+    def all_to_all(self, send: Array, got: Sequence[int]) -> Array:
+        """Send every worker its slice of a vector; return the slices received, in order.
 
-        sent, got: how many numbers go to, and come from, each worker; `receive` has them in order.
+        send: as many slices of one length as there are workers. got: the length of each worker's.
         """
-        receive[...] = send
-        return lambda: None
+        return send
 
-    def collect(self, whole: Array, own: Array) -> Wait:
-        """Begin to put the slices of all workers, of one length, into `whole`, in their order."""
-        if whole.ctypes.data != own.ctypes.data:
-            whole[...] = own
-        return lambda: None
-
-    def rows(self, own: Array, *, patient: bool = False) -> Array:
-        """Return the vectors of all workers, which have one length, as rows.
-
-        patient: wait for them as long as it takes, where the work before has no limit of time.
-        """
+    def all_gather(self, own: Array, *, patient: bool = False) -> Array:
+        """Return the vectors of all workers, which have one length, as rows."""
         return own[None]
 
-    def broadcast(self, array: Array) -> None:
+    def broadcast(self, arrays: Sequence[Array]) -> None:
         """Give every worker the first one's numbers, in place."""
 
-    def share(self, value: Any, *, patient: bool = False) -> Any:
-        """Return the first worker's value, which JSON can hold; `patient` is as in `rows`."""
+    def broadcast_json(self, value: Any, *, patient: bool = False) -> Any:
+        """Return the first worker's value, which JSON can hold."""
         return json.loads(json.dumps(value))
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather_json(self, value: Any) -> list[Any]:
         """Return the values of all workers, which JSON can hold; wait as long as it takes."""
         return [json.loads(json.dumps(value))]
 
     def begin(self) -> None:
-        """Note that the run has begun: whoever replaces this process goes on with it."""
+        """Note that the run has begun: a process that replaces this one goes on with it."""
 
     def close(self) -> None:
         """Leave the other workers."""
@@ -93,7 +82,7 @@ class Workers:
 
         what: what is compared, for the message, which names who differs and in what.
         """
-        first, *others = self.gather(value)
+        first, *others = self.gather_json(value)
         for rank, other in enumerate(others, 1):
             if other != first:
                 found = "\n  ".join(

@@ -14,8 +14,7 @@ from pellucid.apps.cli import generate, lines
 from pellucid.apps.cli.answers import converse, written
 from pellucid.apps.cli.generate import _fill_at_prompt
 from pellucid.generation import SampleConfig
-from pellucid.pipelines import Answer, MaskedLMPipeline, causal_lm, seq2seq
-from pellucid.pipelines.base import GenerationPipeline
+from pellucid.tasks import Answer, GenerationTask, MaskedLMTask, generation
 
 TEXTS = ["가나", "a b", "사랑이"]
 
@@ -24,14 +23,13 @@ TEXTS = ["가나", "a b", "사랑이"]
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every model that is compiled for decoding."""
     models: list[Any] = []
-    for module in (seq2seq, causal_lm):
-        plain = module.compile_model
+    plain = generation.compile_model
 
-        def counted(model: Any, *arithmetic: Any, plain: Any = plain) -> Any:
-            models.append(model)
-            return plain(model, *arithmetic)
+    def counted(model: Any, *arithmetic: Any) -> Any:
+        models.append(model)
+        return plain(model, *arithmetic)
 
-        monkeypatch.setattr(module, "compile_model", counted)
+    monkeypatch.setattr(generation, "compile_model", counted)
     return models
 
 
@@ -60,12 +58,12 @@ def type_in(monkeypatch: pytest.MonkeyPatch, texts: Sequence[str | UnicodeError]
     ids=["beam", "drawn", "greedy", "GPT"],
 )
 def test_a_conversation_makes_the_model_ready_once(
-    trained: GenerationPipeline,
+    trained: GenerationTask,
     compiled: list[Any],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    expected = [trained.answers([text], [i])[0][0].text for i, text in enumerate(TEXTS)]
+    expected = [trained.generate_answers([text], [i])[0][0].text for i, text in enumerate(TEXTS)]
     compiled.clear()
     type_in(monkeypatch, TEXTS)
     assert converse(trained) == 0
@@ -95,7 +93,7 @@ def test_text_that_is_not_utf8_is_reported_and_the_prompt_stays(
 ) -> None:
     trained = half()
     type_in(monkeypatch, [typed, "가[MASK]"])
-    fills = isinstance(trained, MaskedLMPipeline)
+    fills = isinstance(trained, MaskedLMTask)
     assert (_fill_at_prompt(trained, best=1) if fills else converse(trained)) == 0
     _, refused, *answered = capsys.readouterr().out.splitlines()
     assert refused == "That is not UTF-8; type it again."
@@ -112,7 +110,7 @@ def test_lines_that_come_one_by_one_compile_the_model_once(
     assert generate._answer(trained, (), None, scores=False, as_json=False, strict=False) == 0
     assert len(compiled) == 1
     reported = capsys.readouterr().out.splitlines()
-    assert reported == trained.best(TEXTS)
+    assert reported == trained.generate(TEXTS)
 
 
 @pytest.mark.parametrize("window", [1, 2, 512])
@@ -121,7 +119,7 @@ def test_strict_ends_at_the_first_line_that_cannot_be_answered(
 ) -> None:
     monkeypatch.setattr(lines, "WINDOW", window)
     given = [b"hello", b"\xff", b"there", b"\xff"]
-    expected = speaking().best(["hello", "there"])
+    expected = speaking().generate(["hello", "there"])
     for strict, answered in (
         (False, [expected[0], "", expected[1], ""]),
         (True, [expected[0], ""]),

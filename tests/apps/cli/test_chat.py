@@ -12,7 +12,7 @@ import pytest
 import pellucid
 from pellucid.apps.cli import chat as command
 from pellucid.core.errors import UsageError
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
 from pellucid.training.events import Event, Stepped
 from pellucid.training.experiment import train_run
 
@@ -127,9 +127,9 @@ def test_an_interruption_keeps_the_model_and_goes_to_the_prompt(
 def test_ctrl_c_in_an_answer_leads_back_to_the_prompt(
     place: Path, questions: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(self: Seq2SeqPipeline, *_: object) -> object:
+    def stop(self: Seq2SeqTask, *_: object) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Seq2SeqPipeline, "stream", stop)
+    monkeypatch.setattr(Seq2SeqTask, "stream", stop)
     assert chat() == 0
     assert not questions

@@ -17,7 +17,7 @@ from pellucid.apps.cli.export import export
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.core.settings import to_mapping
-from pellucid.families.folder import load_model
+from pellucid.tasks.folder import load_model
 from pellucid.training.config import RunConfig, load_recipe
 from pellucid.training.events import Event, Stepped
 from pellucid.training.experiment import train_run
@@ -238,11 +238,11 @@ def test_a_model_folder_is_checked_and_stored_in_fewer_bytes(
 
 def test_load_reads_runs_huggingface_folders_and_bare_weights(place: Path, tmp_path: Path) -> None:
     ours = package.load(place / "runs" / "gpt")
-    assert ours.best(["ab"])[0].startswith("ab")
+    assert ours.generate(["ab"])[0].startswith("ab")
     theirs = package.load(FIXTURES / "gpt2")
     assert theirs.model.config.vocab_size == 97
     with pytest.raises(UserError, match=r"has no tokenizer\.json"):
-        theirs.best(["ab"])
+        theirs.generate(["ab"])
     arrays = package.load(place / "runs" / "gpt" / "model" / "model.safetensors")
     layer = package.nn.Linear(17, 12)
     prefix = "decoder.layers.0.linear2."

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.apps.view.samples import speaking
 
-from pellucid.families.folder import save_model
+from pellucid.tasks.folder import save_model
 
 
 @pytest.fixture

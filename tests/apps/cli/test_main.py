@@ -22,7 +22,7 @@ from pellucid.apps.cli.commands import COMMANDS
 from pellucid.apps.cli.main import main
 from pellucid.apps.serve.models import load_models
 from pellucid.core.errors import UserError
-from pellucid.evaluation.metrics import SCORES
+from pellucid.tasks.metrics import SCORES
 from pellucid.training.events import TIME_FIELDS
 
 Done = subprocess.CompletedProcess[str]

@@ -11,11 +11,11 @@ import pytest
 import pellucid
 from pellucid.apps.cli.main import main
 from pellucid.data.tokenizers import train_tokenizer
-from pellucid.families.folder import save_model
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.models.quantize import dequantize, quantize
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks.folder import save_model
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "huggingface"
 
@@ -29,7 +29,7 @@ def test_a_card_stays_as_it_is(card: bytes, tmp_path: Path) -> None:
     config = Seq2SeqConfig(tokens.vocab_size, tokens.vocab_size, d_model=12, ffn_dim=7,
                            num_attention_heads=3, encoder_layers=1, decoder_layers=1)  # fmt: skip
     old, new = tmp_path / "old", tmp_path / "new"
-    save_model(old, Seq2SeqPipeline(Seq2Seq(config).eval(), tokens, tokens, SearchConfig()), "")
+    save_model(old, Seq2SeqTask(Seq2Seq(config).eval(), tokens, tokens, SearchConfig()), "")
     (old / "README.md").write_bytes(card)
     assert main(["quantize", str(old), str(new)]) == 0
     assert (new / "README.md").read_bytes() == card

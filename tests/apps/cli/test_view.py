@@ -13,8 +13,8 @@ import pytest
 from tests.apps.view.samples import bert, gpt, shaken, speaking
 
 from pellucid.apps.cli.main import main
-from pellucid.families.folder import save_model
-from pellucid.pipelines import Pipeline
+from pellucid.tasks import Task
+from pellucid.tasks.folder import save_model
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_errors_are_named(
     ],
 )
 def test_the_halves_are_drawn(
-    half: Callable[[], Pipeline],
+    half: Callable[[], Task],
     text: str,
     reported: str,
     tmp_path: Path,

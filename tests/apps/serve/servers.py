@@ -30,7 +30,7 @@ from pellucid.models import (
     Seq2Seq,
     Seq2SeqConfig,
 )
-from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Seq2SeqPipeline
+from pellucid.tasks import CausalLMTask, MaskedLMTask, Seq2SeqTask
 
 DEFAULT = Limits()
 TOKENIZER = train_tokenizer(
@@ -54,7 +54,7 @@ def shaken(model: Any) -> Any:
 
 def answering(
     search: SearchConfig, positions: int = 64, endless: bool = False, tokenizers: Any = BPE
-) -> Seq2SeqPipeline:
+) -> Seq2SeqTask:
     source, target = tokenizers
     config = Seq2SeqConfig(
         source.vocab_size, target.vocab_size, encoder_layers=1, decoder_layers=1,
@@ -63,23 +63,23 @@ def answering(
     model = shaken(Seq2Seq(config))
     if endless:
         model.output.bias.data[2] = -99.0
-    return Seq2SeqPipeline(model, source, target, search)
+    return Seq2SeqTask(model, source, target, search)
 
 
-def continuing() -> CausalLMPipeline:
+def continuing() -> CausalLMTask:
     config = CausalLMConfig(
         vocab_size=TOKENIZER.vocab_size, num_hidden_layers=1, max_position_embeddings=64, **SHAPE
     )
     model = shaken(CausalLM(config))
-    return CausalLMPipeline(model, TOKENIZER, TOKENIZER, SearchConfig(max_length=20))
+    return CausalLMTask(model, TOKENIZER, TOKENIZER, SearchConfig(max_length=20))
 
 
-def filling() -> MaskedLMPipeline:
+def filling() -> MaskedLMTask:
     config = MaskedLMConfig(
         vocab_size=TOKENIZER.vocab_size + 1, num_hidden_layers=1, max_position_embeddings=64,
         **SHAPE,
     )  # fmt: skip
-    return MaskedLMPipeline(shaken(MaskedLM(config)), TOKENIZER)
+    return MaskedLMTask.of(shaken(MaskedLM(config)), [TOKENIZER])
 
 
 PIPELINES: dict[str, Any] = {
@@ -143,7 +143,7 @@ def ask(
 
 def write(folder: Path) -> Path:
     """Write the endless model as a folder."""
-    from pellucid.families.folder import save_model
+    from pellucid.tasks.folder import save_model
 
     save_model(folder, PIPELINES["endless"], "")
     return folder

@@ -33,7 +33,7 @@ def chat(text: str, model: str = "chat", **settings: Any) -> dict[str, Any]:
 def works(server: Running) -> bool:
     status, _, answer = ask(server, "/v1/chat/completions", chat("hello"))
     text = answer["choices"][0]["message"]["content"]
-    return status == 200 and text == PIPELINES["chat"].best(["hello"])[0]
+    return status == 200 and text == PIPELINES["chat"].generate(["hello"])[0]
 
 
 def until(true: Callable[[], bool], seconds: float = 5.0) -> bool:
@@ -175,21 +175,21 @@ def test_a_failure_of_the_server_is_logged_without_the_text(
     assert until(lambda: sum('"tokens"' in r.message for r in caplog.records) == 3)
     record = [json.loads(r.message) for r in caplog.records if '"tokens"' in r.message][-1]
     assert (record["path"], record["status"]) == ("/v1/chat/completions", 200)
-    assert record["tokens"] == len(PIPELINES["chat"].answers(["비밀"])[0][0].tokens)
+    assert record["tokens"] == len(PIPELINES["chat"].generate_answers(["비밀"])[0][0].tokens)
     assert works(server)
 
 
 def test_several_texts_and_long_texts_are_translated(server: Running) -> None:
     texts = ["der Hund", "hello", ""]
-    right = PIPELINES["small-de-en"].best(texts)
+    right = PIPELINES["small-de-en"].generate(texts)
     asked = {"source": "de", "target": "en"}
     assert ask(server, "/translate", {**asked, "q": texts})[2] == {"translatedText": right}
     sentence = "der Hund, der Hund, hello there."
     long = " ".join([sentence] * 9)
-    pieces = PIPELINES["small-de-en"].parts(long)
+    pieces = PIPELINES["small-de-en"].split_sentences(long)
     assert len(pieces) > 1
     answer = ask(server, "/translate", {**asked, "q": long})[2]["translatedText"]
-    assert answer == " ".join(PIPELINES["small-de-en"].best(pieces))
+    assert answer == " ".join(PIPELINES["small-de-en"].generate(pieces))
     status, _, answer = ask(server, "/translate", {**asked, "q": "x" * 999})
     assert (status, "a sentence has more" in answer["error"]) == (400, True)
 
@@ -210,7 +210,7 @@ def test_metrics_count_requests_and_tokens(server: Running) -> None:
     before = [count(name) for name in names]
     ask(server, path, chat("hello", stream=True))
     after = [count(name) for name in names]
-    tokens = len(PIPELINES["chat"].answers(["hello"])[0][0].tokens)
+    tokens = len(PIPELINES["chat"].generate_answers(["hello"])[0][0].tokens)
     assert [b - a for a, b in zip(before[:3], after[:3], strict=True)] == [1, 1, 1]
     assert after[3] - before[3] >= tokens
 

@@ -22,7 +22,7 @@ from pellucid.generation import (
 )
 from pellucid.kernels.backend import threads
 from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
-from pellucid.pipelines.causal_lm import Continuing
+from pellucid.tasks.causal_lm import without_last
 
 V = 37
 SHAPE = {"d_model": 28, "num_attention_heads": 7, "ffn_dim": 41, "max_position_embeddings": 43}
@@ -42,7 +42,7 @@ def answering() -> Any:
 
 
 def continuing() -> Any:
-    return Continuing(compile_model(shaken(CausalLM(CausalLMConfig(**SHAPE, vocab_size=V), 3))))
+    return compile_model(shaken(CausalLM(CausalLMConfig(**SHAPE, vocab_size=V), 3)))
 
 
 CONFIGS = (
@@ -70,10 +70,12 @@ def jobs(n: int, **settings: Any) -> list[Job]:
 
 
 def alone(speaker: Any, job: Job) -> tuple[int, ...]:
-    source = Packed.of([job.opening], [job.number])
+    source, first = Packed.of([job.opening], [job.number]), None
+    if isinstance(speaker.config, CausalLMConfig):
+        source, first = without_last(source)
     if isinstance(job.config, SampleConfig):
-        return sample(speaker, source, job.config)[0]
-    return search(speaker, source, job.config)[0][0].tokens
+        return sample(speaker, source, job.config, first=first)[0]
+    return search(speaker, source, job.config, first=first)[0][0].tokens
 
 
 @pytest.mark.parametrize("make", [answering, continuing])
@@ -83,7 +85,7 @@ def test_jobs_that_join_at_any_round_get_the_answer_they_get_alone(
 ) -> None:
     speaker, every, draw = make(), jobs(61), np.random.default_rng(7)
     monkeypatch.setenv("PELLUCID_THREADS", processors)
-    batcher, left = Batcher(speaker, rows=32), [*every]
+    batcher, left = Batcher(speaker, rows=32, continues=make is continuing), [*every]
     most = 0
     while left or not batcher.idle:
         for _ in range(int(draw.integers(0, 4))):
@@ -165,7 +167,7 @@ def test_an_error_ends_the_jobs_of_its_group_only() -> None:
 
 
 def test_an_opening_that_fills_the_positions_has_an_empty_answer() -> None:
-    batcher = Batcher(continuing())
+    batcher = Batcher(continuing(), continues=True)
     job = Job([5] * 43, SearchConfig(), lambda job: None)
     batcher.add(job)
     batcher.round()

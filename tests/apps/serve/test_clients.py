@@ -40,7 +40,7 @@ def asked(text: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("model", ["chat", "small-de-en"])
 def test_chat_answers_as_the_pipeline_does(client: Any, model: str) -> None:
     for text in TEXTS:
-        (right,) = PIPELINES[model].answers([text])[0]
+        (right,) = PIPELINES[model].generate_answers([text])[0]
         answer = client.chat.completions.create(model=model, messages=asked(text))
         choice = answer.choices[0]
         assert choice.message.content == right.text
@@ -60,7 +60,7 @@ def test_a_stream_adds_up_to_the_answer(client: Any, model: str) -> None:
             )
         )
         pieces = [c.choices[0].delta.content or "" for c in chunks if c.choices]
-        (right,) = PIPELINES[model].answers([text])[0]
+        (right,) = PIPELINES[model].generate_answers([text])[0]
         assert "".join(pieces) == right.text
         assert chunks[-1].usage.completion_tokens == len(right.tokens)
 
@@ -78,27 +78,27 @@ def test_sampling_is_keyed_by_the_seed_and_the_number_of_the_answer(client: Any)
     answer = client.chat.completions.create(model="chat", messages=asked("hello"), n=3, **settings)
     trained = PIPELINES["chat"]
     config = SampleConfig(max_length=trained.search.max_length, **settings)
-    right = replace(trained, sampling=config).answers(["hello"] * 3)
+    right = replace(trained, sampling=config).generate_answers(["hello"] * 3)
     assert [choice.message.content for choice in answer.choices] == [one[0].text for one in right]
     assert len({choice.message.content for choice in answer.choices}) > 1
 
 
 def test_a_completion_is_the_continuation_alone(client: Any) -> None:
     for text in TEXTS:
-        whole = PIPELINES["story"].best([text])[0]
+        whole = PIPELINES["story"].generate([text])[0]
         answer = client.completions.create(model="story", prompt=text)
         assert text + answer.choices[0].text == whole
 
 
 def test_several_prompts_have_choices_in_order(client: Any) -> None:
     answer = client.completions.create(model="story", prompt=TEXTS)
-    whole = PIPELINES["story"].best(TEXTS)
+    whole = PIPELINES["story"].generate(TEXTS)
     assert [text + c.text for text, c in zip(TEXTS, answer.choices, strict=True)] == whole
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_ends_before_a_stop_text(client: Any, stream: bool) -> None:
-    whole = PIPELINES["chat"].best(["hello"])[0]
+    whole = PIPELINES["chat"].generate(["hello"])[0]
     stop = whole[len(whole) // 2 :][:2]
     answer: Any = client.completions.create(model="chat", prompt="hello", stop=stop, stream=stream)
     text = "".join(c.choices[0].text for c in answer) if stream else answer.choices[0].text
@@ -132,7 +132,7 @@ def test_many_async_clients_get_the_answers_of_one(server: Running) -> None:
 
             return await asyncio.gather(*(one(i, text) for i, text in enumerate(texts)))
 
-    assert asyncio.run(everybody()) == PIPELINES["chat"].best(texts)
+    assert asyncio.run(everybody()) == PIPELINES["chat"].generate(texts)
 
 
 def test_embeddings_are_the_pipelines(client: Any) -> None:
@@ -176,7 +176,7 @@ def test_libretranslate_translates_detects_and_lists(server: Running) -> None:
     from libretranslatepy import LibreTranslateAPI
 
     libretranslate = LibreTranslateAPI(server.url)
-    right = PIPELINES["small-de-en"].best(["der Hund"])[0]
+    right = PIPELINES["small-de-en"].generate(["der Hund"])[0]
     assert libretranslate.translate("der Hund", "de", "en") == right
     assert libretranslate.translate("der Hund", "auto", "en") == right
     assert libretranslate.detect("der Hund und die Katze")[0]["language"] == "de"

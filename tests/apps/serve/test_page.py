@@ -76,7 +76,7 @@ def test_the_page_is_in_the_browsers_language_and_has_a_switch(open_page: Open) 
 def test_a_chat_is_answered_in_pieces(open_page: Open) -> None:
     page = open_page()
     send(page, "chat", "안녕하세요 <b>", "chat")
-    right = PIPELINES["chat"].best(["안녕하세요 <b>"])[0]
+    right = PIPELINES["chat"].generate(["안녕하세요 <b>"])[0]
     shows(page, ".answered", re.escape(right))
     shows(page, "#send", "보내기")
     assert page.locator(".asked").inner_text() == "안녕하세요 <b>"
@@ -95,10 +95,10 @@ def test_an_answer_grows_and_can_be_stopped(open_page: Open) -> None:
 def test_texts_are_translated_continued_and_pronounced(open_page: Open) -> None:
     page = open_page("en-GB")
     right = {
-        "translate": ("der Hund", PIPELINES["small-de-en"].best(["der Hund"])[0]),
-        "continue": ("hello", PIPELINES["story"].best(["hello"])[0]),
+        "translate": ("der Hund", PIPELINES["small-de-en"].generate(["der Hund"])[0]),
+        "continue": ("hello", PIPELINES["story"].generate(["hello"])[0]),
         "pronounce": ("hello  transparent",
-                      " ".join(PIPELINES["sounds"].best(["hello", "transparent"]))),
+                      " ".join(PIPELINES["sounds"].generate(["hello", "transparent"]))),
     }  # fmt: skip
     for use, (text, answer) in right.items():
         send(page, use, text)

@@ -20,8 +20,8 @@ from tests.apps.serve.servers import PIPELINES, ask, running
 
 from pellucid.apps.serve.batcher import Batcher
 from pellucid.apps.serve.models import load_models, reload_models, serve_model
-from pellucid.families.folder import save_model
-from pellucid.pipelines import MaskedLMPipeline
+from pellucid.tasks import MaskedLMTask
+from pellucid.tasks.folder import save_model
 
 pytestmark = pytest.mark.alone
 
@@ -65,7 +65,7 @@ def test_a_request_that_has_begun_is_answered_by_the_model_it_began_with() -> No
             asker.join(60)
         later = ask(server, "/v1/completions", body)
     texts = [answer["choices"][0]["text"] for _, _, answer in (answers[0], later)]
-    assert texts == [PIPELINES[name].best([TEXT])[0] for name in ("chat", "small-de-en")]
+    assert texts == [PIPELINES[name].generate([TEXT])[0] for name in ("chat", "small-de-en")]
     assert texts[0] != texts[1]
 
 
@@ -90,7 +90,7 @@ def test_a_model_that_cannot_be_read_stays_as_it_was(
 
 def test_sighup_loses_no_request(tmp_path: Path) -> None:
     folder = tmp_path / "m"
-    right = {name: PIPELINES[name].best([TEXT])[0] for name in ("chat", "small-de-en")}
+    right = {name: PIPELINES[name].generate([TEXT])[0] for name in ("chat", "small-de-en")}
     save_model(folder, PIPELINES["chat"], "")
     log = (tmp_path / "log").open("w+", encoding="utf-8")
     process = subprocess.Popen(
@@ -153,18 +153,18 @@ def test_a_model_has_answered_before_it_is_served(
     for name, folder in folders.items():
         save_model(folder, PIPELINES[name], "")
     answered: list[Any] = []
-    step, guesses = Batcher.round, MaskedLMPipeline.guesses
+    step, guesses = Batcher.round, MaskedLMTask.guesses
 
     def noted_step(batcher: Batcher, *lane: int) -> int:
         answered.append(batcher)
         return step(batcher, *lane)
 
-    def noted_guesses(pipeline: MaskedLMPipeline, *arguments: Any) -> Any:
+    def noted_guesses(pipeline: MaskedLMTask, *arguments: Any) -> Any:
         answered.append(pipeline)
         return guesses(pipeline, *arguments)
 
     monkeypatch.setattr(Batcher, "round", noted_step)
-    monkeypatch.setattr(MaskedLMPipeline, "guesses", noted_guesses)
+    monkeypatch.setattr(MaskedLMTask, "guesses", noted_guesses)
     models = load_models(folders)
     assert {id(one) for one in answered} == {
         id(served.batcher or served.pipeline) for served in models.values()

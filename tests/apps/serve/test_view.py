@@ -19,7 +19,7 @@ from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.models import serve_model
 from pellucid.apps.view.page import as_json, dumps
 from pellucid.apps.view.record import select_cell
-from pellucid.pipelines.masked_lm import MASK
+from pellucid.tasks.masked_lm import MASK
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

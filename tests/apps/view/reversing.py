@@ -10,7 +10,7 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
 from pellucid.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from pellucid.training.trainer import Trainer
 
@@ -34,7 +34,7 @@ class Reversals:
         return Batch(Packed.of(ids), Packed.of([[1, *word[::-1], 2] for word in ids]))
 
 
-def reversing() -> Seq2SeqPipeline:
+def reversing() -> Seq2SeqTask:
     data = Reversals()
     entries = data.tokenizer.vocab_size
     config = Seq2SeqConfig(
@@ -56,6 +56,6 @@ def reversing() -> Seq2SeqPipeline:
         schedule=ScheduleConfig("cosine", lr=4e-3, warmup=40),
     )
     Trainer(model, data, training).fit()
-    return Seq2SeqPipeline(
+    return Seq2SeqTask(
         model.eval(), data.tokenizer, data.tokenizer, SearchConfig(beam=3, max_length=14)
     )

@@ -17,7 +17,7 @@ from pellucid.models import (
     Seq2Seq,
     Seq2SeqConfig,
 )
-from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline, Seq2SeqPipeline
+from pellucid.tasks import CausalLMTask, MaskedLMTask, Seq2SeqTask
 
 TEXTS = ["사랑이 뭐야?", "가나다라 마바사", "a bc"]
 CONFIG = Seq2SeqConfig(
@@ -56,7 +56,7 @@ def bpe() -> Tokenizer:
     return train_tokenizer(TEXTS, kind="bpe", vocab_size=260)
 
 
-def speaking(tokenizer: Tokenizer | None = None, **search: Any) -> Seq2SeqPipeline:
+def speaking(tokenizer: Tokenizer | None = None, **search: Any) -> Seq2SeqTask:
     """An untrained model with a tokenizer for both sides."""
     tokenizer = tokenizer or train_tokenizer(TEXTS, kind="char")
     config = Seq2SeqConfig(
@@ -70,7 +70,7 @@ def speaking(tokenizer: Tokenizer | None = None, **search: Any) -> Seq2SeqPipeli
         max_position_embeddings=23,
     )
     options = {"beam": 3, "max_length": 7, **search}
-    return Seq2SeqPipeline(shaken(config), tokenizer, tokenizer, SearchConfig(**options))
+    return Seq2SeqTask(shaken(config), tokenizer, tokenizer, SearchConfig(**options))
 
 
 def shake(model: nn.Module) -> None:
@@ -82,7 +82,7 @@ def shake(model: nn.Module) -> None:
     model.eval()
 
 
-def gpt(kind: str = "char", **search: Any) -> CausalLMPipeline:
+def gpt(kind: str = "char", **search: Any) -> CausalLMTask:
     tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
     config = CausalLMConfig(
         vocab_size=tokenizer.vocab_size, max_position_embeddings=LONGEST, **SIZES
@@ -90,14 +90,14 @@ def gpt(kind: str = "char", **search: Any) -> CausalLMPipeline:
     model = CausalLM(config, seed=3, dtype=np.float64)
     shake(model)
     options: dict[str, Any] = {"beam": 3, "max_length": 7, **search}
-    return CausalLMPipeline(model, tokenizer, tokenizer, SearchConfig(**options))
+    return CausalLMTask(model, tokenizer, tokenizer, SearchConfig(**options))
 
 
-def bert(kind: str = "char", **settings: Any) -> MaskedLMPipeline:
+def bert(kind: str = "char", **settings: Any) -> MaskedLMTask:
     tokenizer = train_tokenizer(TEXTS, kind=kind, vocab_size=260)
     config = MaskedLMConfig(
         vocab_size=tokenizer.vocab_size + 1, max_position_embeddings=LONGEST, **SIZES, **settings
     )
     model = MaskedLM(config, seed=3, dtype=np.float64)
     shake(model)
-    return MaskedLMPipeline(model, tokenizer)
+    return MaskedLMTask.of(model, [tokenizer])

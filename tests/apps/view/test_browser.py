@@ -20,7 +20,7 @@ from pellucid.apps.view.page import as_json
 from pellucid.apps.view.record import Record, Text, select_cell
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -747,7 +747,7 @@ def forty() -> view.Picture:
         d_model=96,
         max_position_embeddings=60,
     )
-    model = Seq2SeqPipeline(shaken(config), tokenizer, tokenizer, SearchConfig(max_length=5))
+    model = Seq2SeqTask(shaken(config), tokenizer, tokenizer, SearchConfig(max_length=5))
     picture = view.attention(model, text[:40], text[39::-1][:39])
     assert len(picture.record.source) == len(picture.record.target) == 40
     return picture

@@ -39,7 +39,7 @@ def path(tree: tuple[Node, ...], at: int) -> list[Node]:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_answer_is_a_path_with_its_probability(name: str) -> None:
     model, config = shaken(), CONFIGS[name]
-    answers, tree = search_tree(model, SOURCE, config, VOCABULARY, BEGIN)
+    answers, tree = search_tree(model, SOURCE, config, VOCABULARY, (1, BEGIN))
     alone = search(model, Packed.of([SOURCE]), config)[0]
     assert [a.tokens for a in answers] == [a.tokens for a in alone]
     ranked = {node.rank: at for at, node in enumerate(tree) if node.rank}
@@ -54,7 +54,7 @@ def test_every_answer_is_a_path_with_its_probability(name: str) -> None:
 
 
 def test_probabilities_follow_from_the_parents() -> None:
-    _, tree = search_tree(shaken(), SOURCE, CONFIGS["beam"], VOCABULARY, BEGIN)
+    _, tree = search_tree(shaken(), SOURCE, CONFIGS["beam"], VOCABULARY, (1, BEGIN))
     assert (tree[0].parent, tree[0].log_p) == (-1, 0.0)
     for at, node in enumerate(tree[1:], 1):
         assert node.parent < at
@@ -67,7 +67,7 @@ def test_probabilities_follow_from_the_parents() -> None:
 
 
 def test_dropped_tokens_are_as_many_as_the_beam_at_each_length() -> None:
-    _, tree = search_tree(shaken(), SOURCE, CONFIGS["beam"], VOCABULARY, BEGIN)
+    _, tree = search_tree(shaken(), SOURCE, CONFIGS["beam"], VOCABULARY, (1, BEGIN))
     lengths: dict[int, int] = {}
     for at, node in enumerate(tree):
         if node.state == "dropped":

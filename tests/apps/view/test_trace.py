@@ -126,7 +126,7 @@ def test_an_answer_that_does_not_end_says_so() -> None:
     trained = speaking(max_length=2)
     record = view.attention(trained, "가나").record
     assert any("did not end within 2 tokens" in note.en for note in record.notes)
-    ((answer, *_),) = trained.answers(["가나"])
+    ((answer, *_),) = trained.generate_answers(["가나"])
     assert len(record.steps) == 2
     assert record.loss == pytest.approx(-answer.log_p)
     (last,) = (node for node in record.tree if node.rank == 1)

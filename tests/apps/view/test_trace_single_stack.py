@@ -41,7 +41,7 @@ def test_a_decoder_alone_is_drawn() -> None:
         ("a", 3),
         ("</s>", 4),
     ]
-    ids = trained.tokenizer.encode("가나다a")
+    ids = trained.source.encode("가나다a")
     log_p, _ = ops.log_softmax(trained.model(Packed.of([[1, *ids]])))
     expected = -log_p[[2, 3, 4], [*ids[2:], 2]].sum()
     assert record.loss == pytest.approx(expected)
@@ -57,7 +57,7 @@ def test_an_unknown_character_of_a_given_continuation_is_named() -> None:
 def test_without_an_output_it_is_the_continuation_that_generate_gives() -> None:
     trained = gpt()
     record = view.attention(trained, "가나").record
-    (answer, *_), *_ = trained.answers(["가나"])
+    (answer, *_), *_ = trained.generate_answers(["가나"])
     generated = "".join(label.text for label in record.target[3:]).replace("␣", " ")
     assert f"가나{generated}" == answer.text
     assert record.tree[0].label.text == "나"
@@ -68,7 +68,7 @@ def test_the_loss_is_of_the_continuation_generated() -> None:
     for kind, finished in (("char", True), ("bpe", False)):
         trained = gpt(kind)
         record = view.attention(trained, "가나").record
-        ((answer, *_),) = trained.answers(["가나"])
+        ((answer, *_),) = trained.generate_answers(["가나"])
         assert answer.finished == finished
         assert len(record.steps) == len(answer.tokens) + finished
         assert record.loss == pytest.approx(-answer.log_p)
@@ -133,7 +133,7 @@ def test_an_encoder_that_predicts_nothing_has_maps_and_no_gradient() -> None:
     assert not record.maps[0].doutputs.any()
     assert "no loss and no gradient" in record.notes[0].en
     with Recorder() as expected:
-        trained.model.rows(Packed.of([[1, *trained.encode("a가"), 2]]))
+        trained.model.rows(Packed.of([[1, *trained.token_ids("a가"), 2]]))
     seen = expected.maps["encoder.layers.0.self_attn"].probabilities[0]
     np.testing.assert_allclose(record.maps[0].probabilities, seen)
 
@@ -173,5 +173,5 @@ def test_ids_are_drawn_where_a_checkpoint_has_no_tokenizer(family: str) -> None:
 
 
 def test_other_models_are_refused() -> None:
-    with pytest.raises(UserError, match="a Linear is of no model family"):
+    with pytest.raises(UserError, match="there is no task for a Linear"):
         view.attention(nn.Linear(3, 5, seed=0), [5])  # type: ignore[arg-type]

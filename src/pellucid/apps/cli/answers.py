@@ -13,16 +13,11 @@ from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.lines import Line
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
-from pellucid.pipelines import Answer
-from pellucid.pipelines.base import GenerationPipeline
-
-
-class TooLongError(UserError):
-    """A text of more tokens than a model can read."""
+from pellucid.tasks.generation import Answer, GenerationTask, join_answers, piece_numbers
 
 
 def answer_window(
-    trained: GenerationPipeline,
+    trained: GenerationTask,
     window: Sequence[Line],
     unit: str,
     *,
@@ -42,11 +37,15 @@ def answer_window(
     numbers: list[int] = []
     spans: list[slice] = []
     for number, text in window:
-        parts = _parts(trained, text)
-        if isinstance(parts, UserError):
-            errors[number], parts = parts, []
-            print(f"pellucid: {unit} {number}: {errors[number]}", file=sys.stderr)
-        elif len(parts) > 1:
+        parts: list[str] = []
+        try:
+            if isinstance(text, UserError):
+                raise text
+            parts = trained.split_sentences(text)
+        except UserError as error:
+            errors[number] = error
+            print(f"pellucid: {unit} {number}: {error}", file=sys.stderr)
+        if len(parts) > 1:
             print(
                 f"pellucid: {unit} {number}: long, answered in {len(parts)} parts", file=sys.stderr
             )
@@ -54,12 +53,11 @@ def answer_window(
             print_unknown(trained, part, f"{unit} {number}")
         spans.append(slice(len(pieces), len(pieces) + len(parts)))
         pieces += parts
-        # Each part of a text is sampled by its own number; the first part by the text's.
-        numbers += [(number - 1 + place * 2**24) % 2**32 for place in range(len(parts))]
+        numbers += piece_numbers(number - 1, len(parts))
         if strict and errors:
             window = window[: len(spans)]
             break
-    answers = trained.answers(pieces, numbers, decoder)
+    answers = trained.generate_answers(pieces, numbers, decoder)
     for (number, text), span in zip(window, spans, strict=True):
         if as_json:
             record: dict[str, Any] = {
@@ -75,12 +73,12 @@ def answer_window(
                 ]
             print(json.dumps(record, ensure_ascii=False))
         else:
-            print(written(_joined(answers[span]), scores))
+            print(written(join_answers(answers[span]), scores))
     sys.stdout.flush()
     return not errors
 
 
-def described(trained: GenerationPipeline, text: str, answers: Iterable[Answer]) -> dict[str, Any]:
+def described(trained: GenerationTask, text: str, answers: Iterable[Answer]) -> dict[str, Any]:
     """Return a text and its answers for JSON: tokens, scores, and the alignment of each.
 
     `alignment` has, for each answer token, the index of the source token with the most attention in
@@ -93,7 +91,7 @@ def described(trained: GenerationPipeline, text: str, answers: Iterable[Answer])
     }
 
 
-def _answer(trained: GenerationPipeline, ids: Sequence[int], answer: Answer) -> dict[str, Any]:
+def _answer(trained: GenerationTask, ids: Sequence[int], answer: Answer) -> dict[str, Any]:
     record = {
         "text": answer.text,
         "log_p": round(answer.log_p, 6),
@@ -103,62 +101,19 @@ def _answer(trained: GenerationPipeline, ids: Sequence[int], answer: Answer) -> 
     }
     if not ids:
         return {**record, "token_log_p": [], "alignment": []}
-    reading = trained.read(ids, answer.tokens)
+    scores = trained.score(ids, answer.tokens)
     generated = len(answer.tokens) + answer.finished  # the end token, if generated, is the last
-    token_log_p = [round(float(x), 6) for x in reading.log_p[:generated]]
-    return {**record, "token_log_p": token_log_p, "alignment": reading.alignment}
+    token_log_p = [round(float(x), 6) for x in scores.log_p[:generated]]
+    return {**record, "token_log_p": token_log_p, "alignment": scores.alignment}
 
 
-def _parts(trained: GenerationPipeline, text: str | UserError) -> list[str] | UserError:
-    """Return a text in parts that the model can read, or why it cannot be answered."""
-    if isinstance(text, UserError):
-        return text
-    if (error := obstacle(trained, text)) is None:
-        return [text]
-    if not isinstance(error, TooLongError):
-        return error
-    parts = trained.parts(text)
-    return error if parts is None else parts
-
-
-def obstacle(trained: GenerationPipeline, text: str) -> UserError | None:
-    """Return why a text cannot be answered whole, or None."""
-    try:
-        ids = trained.source.encode(text)
-    except UserError as error:
-        return error
-    if len(ids) > trained.longest:
-        return TooLongError(
-            f"{len(ids)} tokens, more than the {trained.longest} that this model can read; split it"
-        )
-    if (prefix := len(trained.prefix_tokens)) > (room := trained.room(ids)):
-        return UserError(
-            f"{len(ids)} tokens, which leave room for {room} more; the prefix has {prefix}"
-        )
-    return None
-
-
-def print_unknown(trained: GenerationPipeline, text: str, where: str) -> None:
+def print_unknown(trained: GenerationTask, text: str, where: str) -> None:
     """Print on stderr which characters of a text were not in the training data."""
     if unknown := trained.source.unknown([text]):
         print(
             f"pellucid: {where}: not seen in training: {' '.join(map(repr, unknown))}",
             file=sys.stderr,
         )
-
-
-def _joined(parts: Sequence[Sequence[Answer]]) -> list[Answer]:
-    """Join the first answers of a text's parts, their second ones, and so on."""
-    if len(parts) <= 1:
-        return [answer for answers in parts for answer in answers]
-    return [
-        Answer(
-            " ".join(answer.text for answer in some),
-            sum(answer.log_p for answer in some),
-            all(answer.finished for answer in some),
-        )
-        for some in zip(*parts, strict=False)
-    ]
 
 
 def written(answers: Sequence[Answer], scores: bool) -> str:
@@ -191,15 +146,17 @@ def typed() -> Iterator[str]:
             yield text
 
 
-def converse(trained: GenerationPipeline, scores: bool = False) -> int:
+def converse(trained: GenerationTask, scores: bool = False) -> int:
     """Answer at a prompt until the input ends; Ctrl-C ends an answer, or the conversation."""
     print(tr("Type a text and press Enter; Ctrl-D ends."))
-    decoder = functools.cache(trained.speaker)  # compiled at the first answer, for all
+    decoder = functools.cache(trained.decoder)  # compiled at the first answer, for all
     number = 0  # the same text again is sampled with other draws
     for text in typed():
         if not text:
             continue
-        if (error := obstacle(trained, text)) is not None:
+        try:
+            trained.check_length(text)
+        except UserError as error:
             print(f"That is {error}.")
             continue
         print_unknown(trained, text, "that text")
@@ -210,7 +167,7 @@ def converse(trained: GenerationPipeline, scores: bool = False) -> int:
 
 
 def _print_answer(
-    trained: GenerationPipeline,
+    trained: GenerationTask,
     text: str,
     number: int,
     scores: bool,
@@ -218,7 +175,7 @@ def _print_answer(
 ) -> None:
     searched = trained.sampling is None and trained.search.beam > 1
     if scores or searched:  # the answer is known only when the search ends
-        print(written(trained.answers([text], [number], decoder)[0], scores))
+        print(written(trained.generate_answers([text], [number], decoder)[0], scores))
         return
     try:
         for piece in trained.stream(text, number, decoder):

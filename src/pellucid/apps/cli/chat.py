@@ -15,9 +15,9 @@ from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.options import SamplingOptions, accepts_changes, parse, value_of
 from pellucid.apps.cli.train import run_folder
 from pellucid.core.errors import UsageError
-from pellucid.families import family_of
-from pellucid.families.folder import CONFIG, load_model, save_model
 from pellucid.generation import SearchConfig
+from pellucid.tasks import task_of
+from pellucid.tasks.folder import CONFIG, load_model, save_model
 from pellucid.training.config import RunConfig, TrainingConfig, load_recipe
 from pellucid.training.experiment import card, train_run
 
@@ -33,7 +33,7 @@ def run(arguments: list[str]) -> int:
     config = load_recipe(str(folder) if begun else named)
     made = (folder / "model" / CONFIG).is_file()
     trained: Any = load_model(folder, accepts_changes(arguments)) if made else None
-    if not family_of(trained or config.model).generates:
+    if not task_of(trained or config.model).generates:
         raise UsageError(CANNOT_TALK.format(folder if begun else named))
     saved = trained.search if trained else config.search
 

@@ -22,8 +22,7 @@ from rich.table import Table
 from pellucid.apps.cli.console import Output, Progress, clock
 from pellucid.apps.cli.language import tr
 from pellucid.apps.view.terminal import attention_map
-from pellucid.evaluation.evaluate import right_answers
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
 from pellucid.training.config import RunConfig, load_recipe
 from pellucid.training.experiment import Outcome, read_data, train_run
 
@@ -125,17 +124,17 @@ def _spread(items: Sequence[T], count: int) -> list[T]:
     return list(items[:: max(1, len(items) // count)][:count])
 
 
-def _trained(outcome: Outcome) -> Seq2SeqPipeline:
-    assert isinstance(outcome.trained, Seq2SeqPipeline)  # both recipes are for encoder-decoders
+def _trained(outcome: Outcome) -> Seq2SeqTask:
+    assert isinstance(outcome.trained, Seq2SeqTask)  # both recipes are for encoder-decoders
     return outcome.trained
 
 
 def _show_chat(chat: Outcome, console: Console) -> None:
     learnt = chat.pairs.train
     sample = _spread(learnt, MEMORISED)
-    answers = _trained(chat).best([pair.source for pair in sample])
+    answers = _trained(chat).generate([pair.source for pair in sample])
     right = sum(
-        answer in right_answers(_trained(chat), pair)
+        answer in _trained(chat).right_answers(pair)
         for pair, answer in zip(sample, answers, strict=True)
     )
     console.print()
@@ -163,10 +162,10 @@ def _show_words(g2p: Outcome, console: Console) -> None:
     for head in (tr("new word"), tr("model"), tr("lexicon"), ""):
         table.add_column(head)
     sample = _spread(held_out, WORDS)
-    answers = _trained(g2p).best([pair.source for pair in sample])
+    answers = _trained(g2p).generate([pair.source for pair in sample])
     right = []
     for pair, answer in zip(sample, answers, strict=True):
-        lexicon = right_answers(_trained(g2p), pair)
+        lexicon = _trained(g2p).right_answers(pair)
         if answer in lexicon:
             right.append(pair.source)
         mark = "[green]✓" if answer in lexicon else ""
@@ -179,10 +178,10 @@ def _show_words(g2p: Outcome, console: Console) -> None:
     console.print()
 
 
-def draw_attention(trained: Seq2SeqPipeline, text: str) -> str:
+def draw_attention(trained: Seq2SeqTask, text: str) -> str:
     """Draw the cross-attention of a text and its best answer: last decoder layer, mean of heads."""
     source = trained.source.encode(text)
-    answer = trained.target.encode(trained.best([text])[0])
+    answer = trained.target.encode(trained.generate([text])[0])
     outputs = [*trained.target.tokens(answer), "end"]
-    weights = trained.read(source, answer).weights
+    weights = trained.score(source, answer).weights
     return attention_map(weights, outputs, trained.source.tokens(source))

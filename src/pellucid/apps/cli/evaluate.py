@@ -16,12 +16,11 @@ from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.pairs import Splits, TextPair
-from pellucid.evaluation.evaluate import Scores
-from pellucid.evaluation.metrics import METRICS
-from pellucid.families import family_of
-from pellucid.families.folder import CARD, find_model, load_model
 from pellucid.generation import SearchConfig
-from pellucid.pipelines import Pipeline
+from pellucid.tasks import Task
+from pellucid.tasks.folder import CARD, find_model, load_model
+from pellucid.tasks.metrics import METRICS
+from pellucid.tasks.scores import Scores
 from pellucid.training.card import with_scores
 from pellucid.training.config import DataConfig, MetricName, RunConfig, TokenizerConfig, load_recipe
 from pellucid.training.experiment import card, encode, read_material, score
@@ -72,7 +71,7 @@ def run(arguments: list[str]) -> int:
         assert trained is not None
         place(trained.model, device)
         config = _settings_of(trained, path, data, metric)
-        decodes = family_of(trained).data == "pairs" and config.evaluation.metric != "none"
+        decodes = trained.scores_answers and config.evaluation.metric != "none"
         if search != saved and not decodes:
             raise UsageError("nothing is decoded for these scores: leave out the search's options")
         pairs = _given(config, data, columns) if data else _held_out(trained, config, path)
@@ -87,7 +86,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _settings_of(
-    trained: Pipeline, path: Path, data: tuple[Path, ...], metric: MetricName | None
+    trained: Task, path: Path, data: tuple[Path, ...], metric: MetricName | None
 ) -> RunConfig:
     """Return the settings to score with: those of the run, if there is one."""
     is_run = (path / "config.toml").is_file()
@@ -112,7 +111,7 @@ def _given(
     return read_material(replace(config, data=given)).train
 
 
-def _held_out(trained: Pipeline, config: RunConfig, path: Path) -> Sequence[TextPair]:
+def _held_out(trained: Task, config: RunConfig, path: Path) -> Sequence[TextPair]:
     everything = read_material(config)
     _check_split(trained, everything, config, path)
     pairs = everything.test or everything.valid
@@ -147,7 +146,7 @@ def _write_into_card(path: Path, fresh: str, scores: Scores) -> None:
         _log.warning("the scores were not written into the card: %s", error)
 
 
-def _check_split(trained: Pipeline, pairs: Splits, config: RunConfig, run: Path) -> None:
+def _check_split(trained: Task, pairs: Splits, config: RunConfig, run: Path) -> None:
     """Refuse data held out of files that changed: the model may have trained on some of it."""
     own = config.data
     if not own.train or own.valid or own.test or not own.sha256:
@@ -160,7 +159,7 @@ def _check_split(trained: Pipeline, pairs: Splits, config: RunConfig, run: Path)
         )
 
 
-def _settings_for(trained: Pipeline) -> RunConfig:
+def _settings_for(trained: Task) -> RunConfig:
     """Return settings that score a model without its run on all texts that fit it."""
     longest = trained.model.config.max_position_embeddings - 2
     return RunConfig(

@@ -6,16 +6,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pellucid.core.errors import UsageError, UserError
-from pellucid.families import family_of
-from pellucid.families.folder import (
+from pellucid.data.tokenizers import Tokenizer
+from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
+from pellucid.interop.huggingface import write_pretrained
+from pellucid.interop.onnx import write_onnx
+from pellucid.tasks import CausalLMTask, MaskedLMTask, Seq2SeqTask, Task
+from pellucid.tasks.folder import (
     find_model,
     folder_size,
     load_model,
     model_files,
     tokenizers_in,
 )
-from pellucid.interop.ctranslate2 import Quantization
-from pellucid.interop.huggingface import write_pretrained
+
+ENGINES: dict[str, tuple[type[Task], ...]] = {
+    "onnx": (Seq2SeqTask, CausalLMTask, MaskedLMTask),
+    "ctranslate2": (Seq2SeqTask, CausalLMTask),
+}
+"""The tasks whose models an engine takes."""
 
 
 def export(
@@ -43,19 +51,32 @@ def export(
         accept_changes: Take a model whose files were changed after it was saved.
     """
     trained: Any = load_model(model, accept_changes)
+    source = find_model(model)
     if to == "huggingface":
-        _export_huggingface(trained, find_model(model), folder, weights)
-        print(f"{folder}: {folder_size(folder)}")
-        return 0
-    write = family_of(trained).export.get(to)
-    if write is None:
+        _export_huggingface(trained, source, folder, weights)
+    elif not isinstance(trained, ENGINES[to]):
         raise UserError(
             f"{model}: is a {type(trained.model).__name__}, which cannot be exported to {to}; this "
             "needs a model that generates"
         )
-    write(trained, folder, weights, tokenizers_in(find_model(model)))
+    elif to == "ctranslate2":
+        _export_ctranslate2(trained, source, folder, weights)
+    elif weights != "float32":
+        raise UsageError("--weights int8 is CTranslate2's; ONNX graphs hold float32")
+    else:
+        write_onnx(trained.model, folder, tokenizers_in(source))
     print(f"{folder}: {folder_size(folder)}")
     return 0
+
+
+def _export_ctranslate2(trained: Any, model: Path, folder: Path, weights: Quantization) -> None:
+    if not isinstance(trained.target, Tokenizer):
+        raise UserError(
+            "for a model of Hugging Face's CTranslate2 has its own ct2-transformers-converter, "
+            "which knows its tokenizer; pellucid export --to huggingface writes what that reads"
+        )
+    files = tokenizers_in(model)
+    write_ctranslate2(trained.model, trained.source, trained.target, folder, weights, files)
 
 
 def _export_huggingface(trained: Any, model: Path, folder: Path, weights: str) -> None:

@@ -18,11 +18,9 @@ from pellucid.apps.cli.lines import Line, decoded, given, standard_input, window
 from pellucid.apps.cli.options import SamplingOptions, accepts_changes, asks_help, parse, split_name
 from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError, UserError
-from pellucid.families import family_of
-from pellucid.families.folder import load_model
 from pellucid.generation import SearchConfig
-from pellucid.pipelines import Blank, MaskedLMPipeline
-from pellucid.pipelines.base import GenerationPipeline
+from pellucid.tasks import Blank, GenerationTask, MaskedLMTask
+from pellucid.tasks.folder import load_model
 
 
 def run(arguments: list[str]) -> int:
@@ -33,7 +31,7 @@ def run(arguments: list[str]) -> int:
     if name is None:
         return parse(_generate(None), "generate MODEL", rest)
     trained: Any = load_model(Path(name), accepts_changes(rest))
-    command = _generate if family_of(trained).generates else _fill
+    command = _generate if trained.generates else _fill
     return parse(command(trained), f"generate {name}", rest)
 
 
@@ -88,7 +86,7 @@ def _generate(trained: Any) -> Callable[..., int]:
 
 
 def _answer(
-    trained: GenerationPipeline,
+    trained: GenerationTask,
     texts: tuple[str, ...],
     file: Path | None,
     *,
@@ -99,7 +97,7 @@ def _answer(
     if texts and file is not None:
         raise UsageError("give texts or --file, not both")
     unit, batches = ("text", [given(texts)]) if texts else ("line", windows(_lines_of(file)))
-    decoder = functools.cache(trained.speaker)  # compiled at the first answer, for all
+    decoder = functools.cache(trained.decoder)  # compiled at the first answer, for all
     failed = False
     for window in batches:
         failed |= not answer_window(
@@ -120,7 +118,7 @@ def _lines_of(file: Path | None) -> BinaryIO:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
 
 
-def _fill(trained: MaskedLMPipeline) -> Callable[..., int]:
+def _fill(trained: MaskedLMTask) -> Callable[..., int]:
     """Return the command for a model that fills [MASK]."""
 
     def generate(
@@ -168,7 +166,7 @@ def _fill(trained: MaskedLMPipeline) -> Callable[..., int]:
 
 
 def _fill_texts(
-    trained: MaskedLMPipeline,
+    trained: MaskedLMTask,
     lines: Iterable[Line],
     unit: str,
     best: int,
@@ -216,7 +214,7 @@ def _written(blank: Blank) -> str:
     return "\t".join(f"{word} {guess.p:.1%}" for word, guess in zip(words, blank, strict=True))
 
 
-def _fill_at_prompt(trained: MaskedLMPipeline, best: int) -> int:
+def _fill_at_prompt(trained: MaskedLMTask, best: int) -> int:
     print(tr("Type a text with [MASK] in it and press Enter; Ctrl-D ends."))
     for text in typed():
         try:

@@ -6,7 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from pellucid.core.errors import UserError
-from pellucid.families.folder import (
+from pellucid.interop.huggingface import write_pretrained
+from pellucid.models.quantize import WeightFormat
+from pellucid.tasks.folder import (
     CARD,
     find_model,
     folder_size,
@@ -14,8 +16,6 @@ from pellucid.families.folder import (
     model_files,
     save_model,
 )
-from pellucid.interop.huggingface import write_pretrained
-from pellucid.models.quantize import WeightFormat
 from pellucid.training.card import note_quantized
 
 

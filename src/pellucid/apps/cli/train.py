@@ -133,7 +133,7 @@ def _run(arguments: list[str], joined: Workers) -> int:
         # Whoever replaces workers goes on with the run that they began.
         going_on = resume or (joined.begun and (run / "config.toml").exists())
         values = (to_mapping(config), str(run), going_on, accept_changes, weights)
-        joined.share(values)
+        joined.broadcast_json(values)
         with Choices() if explain_kernels else nullcontext() as choices:
             return _train(
                 config, run, going_on, accept_changes, weights, device, precision, joined, choices
@@ -205,7 +205,7 @@ def _timeout(arguments: Sequence[str]) -> float:
 
 def _follow(workers: Workers) -> int:
     """Train as the first worker says, which prints and writes everything."""
-    settings, folder, resume, accept_changes, weights = workers.share(None)
+    settings, folder, resume, accept_changes, weights = workers.broadcast_json(None)
     config = from_mapping(RunConfig, settings, "the first worker's settings")
     result = train_run(
         config,

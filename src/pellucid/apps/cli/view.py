@@ -16,10 +16,9 @@ from pellucid.apps.view import attention
 from pellucid.apps.view.picture import drawable
 from pellucid.core.errors import UsageError
 from pellucid.core.language import Language
-from pellucid.families import family_of
-from pellucid.families.folder import find_model, load_model
 from pellucid.generation import SearchConfig
-from pellucid.pipelines import Pipeline
+from pellucid.tasks import Task
+from pellucid.tasks.folder import find_model, load_model
 
 USE = 'which model, and what text? Use `pellucid view MODEL "TEXT"`'
 PAGE = Path("attention.html")
@@ -73,7 +72,7 @@ def run(arguments: list[str]) -> int:
             raise UsageError(f"{error}; --answer gives the model an answer") from None
         if trained is None or not text:
             raise UsageError(USE)
-        if search != saved and not family_of(trained).generates:
+        if search != saved and not trained.generates:
             raise UsageError("this model fills [MASK] without a search: leave out its options")
         if open and not any(drawable(path) == "page" for path in output):
             raise UsageError("--open shows a page, but --output names no .html file; add one")
@@ -89,7 +88,7 @@ def _page(model: Path) -> Path:
 
 
 def _view(
-    trained: Pipeline,
+    trained: Task,
     text: str,
     answer: str | None,
     output: tuple[Path, ...],

@@ -12,7 +12,7 @@ import numpy as np
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
-from pellucid.evaluation.metrics import SCORES
+from pellucid.tasks.metrics import SCORES
 
 
 @dataclass(frozen=True)

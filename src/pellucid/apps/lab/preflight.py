@@ -11,7 +11,7 @@ from pellucid.apps.lab.study import Study, Trial
 from pellucid.apps.lab.study_checks import check_held_out
 from pellucid.apps.lab.trial import data_digest, other_data, read_pairs
 from pellucid.core.errors import UserError
-from pellucid.evaluation.bleu import check_installed
+from pellucid.tasks.bleu import check_installed
 from pellucid.training.config import DataConfig, RunConfig
 
 

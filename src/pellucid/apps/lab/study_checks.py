@@ -11,8 +11,8 @@ from pellucid.apps.lab.metrics import find_metric
 from pellucid.apps.lab.study import Plan, Study, run_id
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
-from pellucid.families.folder import token_error
 from pellucid.models.config import Seq2SeqConfig
+from pellucid.tasks.task import token_error
 from pellucid.training.config import DataConfig, RunConfig
 
 UNLIMITED = 10_000

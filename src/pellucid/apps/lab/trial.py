@@ -36,8 +36,8 @@ from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Examples
 from pellucid.data.pairs import Splits
 from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, normaliser
-from pellucid.evaluation.bleu import check_installed
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks.bleu import check_installed
 from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Listener, Saved, Stepped
 from pellucid.training.experiment import (
@@ -217,7 +217,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
     else:
         both = make_tokenizers(config.tokenizer, pairs)
     pipeline = untrained(config, both)
-    assert isinstance(pipeline, Seq2SeqPipeline)  # check_study lets nothing else through
+    assert isinstance(pipeline, Seq2SeqTask)  # check_study lets nothing else through
     model = pipeline.model
     config = replace(config, model=model.config)
     examples = encode(pipeline, pairs.train, config, pairs.first_target_only)

@@ -26,11 +26,11 @@ from pellucid.apps.serve.limits import ROWS
 from pellucid.compiled.answering import Answering
 from pellucid.core.batch import Packed
 from pellucid.generation.constraints import constrain
-from pellucid.generation.model import Decodes
 from pellucid.generation.sampling import SampleConfig, choose, uniform_draws
-from pellucid.generation.search import Search, SearchConfig, Searches, extend, ranked
+from pellucid.generation.search import Search, Searches, extend, ranked
 from pellucid.kernels.backend import threads
-from pellucid.pipelines.causal_lm import Continuing
+from pellucid.models.decoding import Decodes, SearchConfig
+from pellucid.tasks.causal_lm import without_last
 
 Array = np.ndarray
 
@@ -235,13 +235,20 @@ class _Lane:
 class Batcher:
     """A model that answers jobs, in lanes; each lane is for one thread."""
 
-    def __init__(self, speaker: Decodes, rows: int = ROWS, opening_tokens: int = 2048) -> None:
-        self.speaker, self.rows, self.opening_tokens = speaker, rows, opening_tokens
+    def __init__(
+        self,
+        speaker: Decodes,
+        rows: int = ROWS,
+        opening_tokens: int = 2048,
+        continues: bool = False,
+    ) -> None:
+        self.speaker: Any = speaker
+        self.rows, self.opening_tokens = rows, opening_tokens
         self.waiting = Waiting()
         self.bos: int = speaker.config.bos_token_id
         self.eos: int = speaker.config.eos_token_id
-        self._engine: Any = speaker.model if isinstance(speaker, Continuing) else speaker
-        self._joins = isinstance(self._engine, Searches)  # rows keep their bits in any batch
+        self._continues = continues  # what a job reads, from its last token on
+        self._joins = isinstance(speaker, Searches)  # rows keep their bits in any batch
         self.lanes = [_Lane() for _ in range(threads.available() if self._joins else 1)]
         self._lock = threading.Lock()  # of what waits, and of the lanes' numbers of rows
 
@@ -339,6 +346,9 @@ class Batcher:
     def _begin(self, lane: _Lane, kind: Any, jobs: list[Job]) -> int:
         """Read the inputs, and let them join a search, or a batch after their first token."""
         source = Packed.of([job.opening for job in jobs])
+        first = np.full(len(jobs), self.bos)
+        if self._continues:
+            source, first = without_last(source)
         most = np.minimum(self.speaker.room(source), [job.config.max_length for job in jobs])
         for job, limit in zip(jobs, most, strict=True):
             if limit <= 0:
@@ -346,13 +356,11 @@ class Batcher:
         kept = np.flatnonzero(most > 0)
         if not len(kept):
             return 0
-        source, most, jobs = source.select(kept), most[kept], [jobs[i] for i in kept]
-        first = np.full(len(kept), self.bos)
+        source, most, first = source.select(kept), most[kept], first[kept]
+        jobs = [jobs[i] for i in kept]
         if isinstance(kind, SearchConfig):
-            if isinstance(self.speaker, Continuing):
-                source, first = self.speaker.opened(source)
             if kind not in lane.searches:
-                lane.searches[kind] = _Search(Answering(self._engine, kind, stop=lane.stop))
+                lane.searches[kind] = _Search(Answering(self.speaker, kind, stop=lane.stop))
             search = lane.searches[kind]
             places = search.answering.join(source, most, first)
             search.jobs.update(zip(places, jobs, strict=True))
@@ -391,7 +399,7 @@ class Batcher:
             job.finished = best.finished
             _end(job)
         if each:
-            said = answering.said()
+            said = answering.generated()
             for place, job in each:
                 if not job.done and len(said[place]) > len(job.answer):
                     job.answer += said[place][len(job.answer) :]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pellucid.core.errors import UserError
-from pellucid.families import ModelFamily
-from pellucid.pipelines.masked_lm import MASK
+from pellucid.tasks import Task
+from pellucid.tasks.masked_lm import MASK
 
 Use = Literal["translate", "chat", "pronounce", "continue", "fill"]
 
@@ -21,14 +21,15 @@ HOLES = {"ko": f"오늘 {MASK}이 좋아요", "en": f"A dog runs {MASK} the snow
 PHONETIC = "ə"
 
 
-def use_of(pipeline: Any, family: ModelFamily, languages: tuple[str, str] | None) -> Use:
+def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
     """Return what a model is for.
 
     One that reads words without spaces and writes phonetic letters pronounces; one with a pair of
     languages in its name translates.
     """
-    if family.task != "answer":
-        return family.task
+    task: Task = pipeline
+    if task.kind != "answer":
+        return task.kind
     if languages is not None:
         return "translate"
     spaceless = bool(pipeline.source.unknown([" "]))
@@ -46,7 +47,7 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
         return WORD
     if languages is not None and languages[0] in SENTENCES:
         return SENTENCES[languages[0]]
-    tokenizer = pipeline.tokenizer if use == "fill" else pipeline.source
+    tokenizer = pipeline.source
 
     def cost(text: str) -> tuple[int, float]:
         plain = text.replace(MASK, "")

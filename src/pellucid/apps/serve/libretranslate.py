@@ -10,6 +10,7 @@ from pellucid.apps.serve.fields import Field, RequestError, read
 from pellucid.apps.serve.languages import LANGUAGES, detect
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange
+from pellucid.tasks import TooLongError
 
 TRANSLATE = (
     Field("q", "text or list", "Text to translate, or several.", required=True),
@@ -114,10 +115,11 @@ def _translator(exchange: Exchange, source: str, target: str) -> Served:
 
 async def _pieces(exchange: Exchange, served: Served, text: str) -> list[list[int]]:
     """Return the tokens of a text, in pieces that end with a sentence if it is too long."""
-    parts = served.pipeline.parts(text)
-    if parts is None:
+    try:
+        parts = served.pipeline.split_sentences(text)
+    except TooLongError:
         raise RequestError(
-            400, f"a sentence has more than the {served.pipeline.longest} tokens that the model "
-            "can read; split it", "q",
-        )  # fmt: skip
+            400, f"a sentence has more than the {served.pipeline.max_source_length} tokens that "
+            "the model can read; split it", "q",
+        ) from None  # fmt: skip
     return [await exchange.encode(served, part) for part in parts]

@@ -17,10 +17,9 @@ from pellucid.apps.serve.examples import Use, example_for, use_of
 from pellucid.apps.serve.languages import language_pair
 from pellucid.apps.serve.limits import ROWS
 from pellucid.core.errors import UsageError, UserError
-from pellucid.families import ModelFamily, family_of
-from pellucid.families.folder import load_model
 from pellucid.generation import SampleConfig, SearchConfig
-from pellucid.pipelines import Pipeline
+from pellucid.tasks import Task
+from pellucid.tasks.folder import load_model
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +30,6 @@ class Served:
 
     name: str
     pipeline: Any
-    family: ModelFamily
     batcher: Batcher | None
     """None for a model that does not generate."""
     languages: tuple[str, str] | None
@@ -46,7 +44,7 @@ class Served:
     @property
     def beam(self) -> int | None:
         """The hypotheses of its own search; None for a model that does not generate."""
-        return self.pipeline.search.beam if self.family.generates else None
+        return self.pipeline.search.beam if self.pipeline.generates else None
 
     @cached_property
     def apart(self) -> Any:
@@ -59,18 +57,19 @@ class Served:
 
     def text(self, source: Sequence[int], answer: Sequence[int]) -> str:
         """Return the text of an answer alone, without the source in front of it."""
-        whole: str = self.pipeline.written(source, answer)
-        return whole[len(self.pipeline.written(source, ())) :]
+        whole: str = self.pipeline.decode(source, answer)
+        return whole[len(self.pipeline.decode(source, ())) :]
 
 
-def serve_model(name: str, pipeline: Pipeline, rows: int = ROWS) -> Served:
+def serve_model(name: str, pipeline: Task, rows: int = ROWS) -> Served:
     """Prepare a model for serving: compile it once for all answers."""
-    family = family_of(pipeline)
     trained: Any = pipeline
-    batcher = Batcher(trained.speaker(), rows) if family.generates else None
-    pair = language_pair(name) if family.task == "answer" else None
-    use = use_of(trained, family, pair)
-    return Served(name, trained, family, batcher, pair, use, example_for(trained, use, pair))
+    batcher = None
+    if trained.generates:
+        batcher = Batcher(trained.decoder(), rows, continues=trained.kind == "continue")
+    pair = language_pair(name) if trained.kind == "answer" else None
+    use = use_of(trained, pair)
+    return Served(name, trained, batcher, pair, use, example_for(trained, use, pair))
 
 
 def named_folders(arguments: Sequence[str]) -> dict[str, Path]:
@@ -118,7 +117,7 @@ def _loaded(name: str, folder: Path, rows: int, accept_changes: bool) -> Served:
     if served.example and served.batcher is None:
         served.pipeline.guesses(served.example)
     elif served.example and served.batcher is not None:
-        opening = served.pipeline.opening(served.pipeline.source.encode(served.example))
+        opening = served.pipeline.prompt_ids(served.pipeline.source.encode(served.example))
         for config in (SearchConfig(max_length=2), SampleConfig(max_length=2)):
             served.batcher.add(Job(opening, config, lambda job: None))
         while not served.batcher.idle:

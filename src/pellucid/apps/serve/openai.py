@@ -94,7 +94,7 @@ def _card(served: Served) -> dict[str, Any]:
         "object": "model",
         "created": served.created,
         "owned_by": "pellucid",
-        "task": served.family.task,
+        "task": served.pipeline.kind,
         "use": served.use if served.example else None,
         "languages": served.languages,
     }
@@ -139,7 +139,7 @@ async def embeddings(exchange: Exchange) -> Response:
         raise RequestError(400, "encoding_format must be float or base64", "encoding_format")
     rows, used = [], 0
     for text in texts:  # one by one: an embedding does not depend on the others in the request
-        used += len(served.pipeline.encode(text))
+        used += len(served.pipeline.token_ids(text))
         row = await exchange.service.worker.call(
             lambda text=text: served.pipeline.embeddings([text])[0]  # type: ignore[misc]
         )

@@ -52,12 +52,12 @@ def make_record(served: Served, asked: Mapping[str, Any], limits: Limits) -> Mad
     """
     _check_choices(asked)
     pipeline, text, target = served.apart, asked["text"], asked["answer"]
-    fills = not served.family.generates
-    ids = (pipeline.encode if fills else pipeline.source.encode)(text)
+    fills = not pipeline.generates
+    ids = (pipeline.token_ids if fills else pipeline.source.encode)(text)
     if len(ids) > limits.view_tokens:
         raise _too_long("text", len(ids), limits.view_tokens)
     if target is not None:
-        answer = len((pipeline.tokenizer if fills else pipeline.target).encode(target))
+        answer = len(pipeline.target.encode(target))
         if answer > limits.view_answer:
             raise _too_long("answer", answer, limits.view_answer)
     source, search = text, None
@@ -107,7 +107,7 @@ def _sampled(served: Served, text: str, asked: Mapping[str, Any], length: int) -
         constraints=served.pipeline.search.constraints,
     )  # fmt: skip
     drawing = replace(served.pipeline, sampling=config)
-    return tuple(drawing.answers([text], speaker=lambda: speaker)[0][0].tokens)
+    return tuple(drawing.generate_answers([text], decoder=lambda: speaker)[0][0].tokens)
 
 
 class Recorder:

@@ -56,7 +56,9 @@ class Service:
             raise RequestError(404, f"there is no model of this name; there are: {there}", "model")
         served = self.models[name]
         if not _does(served, task):
-            raise RequestError(400, f"{served.name} cannot {task}: {served.family.about}", "model")
+            raise RequestError(
+                400, f"{served.name} cannot {task}: {served.pipeline.about}", "model"
+            )
         return served
 
 
@@ -69,7 +71,8 @@ def _password(credentials: str) -> str:
 
 
 def _does(served: Served, task: str) -> bool:
-    return (task == "generate") == served.family.generates
+    generates: bool = served.pipeline.generates
+    return (task == "generate") == generates
 
 
 @dataclass
@@ -126,11 +129,11 @@ class Exchange:
         encode = served.pipeline.source.encode
         # A short text takes less time than another thread takes to begin.
         tokens = encode(text) if len(text) < 2000 else await asyncio.to_thread(encode, text)
-        if len(tokens) > served.pipeline.longest:
+        if len(tokens) > served.pipeline.max_source_length:
             raise RequestError(
                 400,
-                f"the text has {len(tokens)} tokens, more than the {served.pipeline.longest} that "
-                f"{served.name} can read; shorten it",
+                f"the text has {len(tokens)} tokens, more than the "
+                f"{served.pipeline.max_source_length} that {served.name} can read; shorten it",
             )
         return list(tokens)
 
@@ -148,7 +151,7 @@ class Exchange:
         config = replace(config, max_length=min(config.max_length, self.service.limits.tokens))
         ticket = self.service.worker.submit(
             served.batcher,
-            served.pipeline.opening(tokens) if tokens else (),
+            served.pipeline.prompt_ids(tokens) if tokens else (),
             config,
             number=number,
             client=self.client,

@@ -40,10 +40,6 @@ class _Recording:
         self.config = model.config
         self.extended: list[_Hypothesis] = []
 
-    @property
-    def dtype(self) -> Any:
-        return self._model.dtype
-
     def room(self, source: Packed) -> Array:
         return self._model.room(source)
 
@@ -62,21 +58,21 @@ def search_tree(
     source: Sequence[int],
     config: SearchConfig,
     vocabulary: Vocabulary,
-    first: Label,
+    first: tuple[int, Label],
 ) -> tuple[list[Hypothesis], tuple[Node, ...]]:
     """Search; return the answers, best first, and the tree of all hypotheses.
 
-    `first` is the label of the tree's root, the token before every answer.
+    `first` is the token before every answer, the tree's root, and its label.
 
     Every hypothesis that was extended is a node, and every answer's end. For each number of tokens
     the tree also has the most likely hypotheses that were dropped, as many as the beam is wide.
     """
     recording = _Recording(model)
-    answers = search(recording, Packed.of([source]), config)[0]
+    answers = search(recording, Packed.of([source]), config, first=np.array(first[:1]))[0]
     root, *tree = _tree(
         recording.extended, answers, model.config.eos_token_id, config.beam, vocabulary
     )
-    return answers, (root._replace(label=first), *tree)
+    return answers, (root._replace(label=first[1]), *tree)
 
 
 def _tree(

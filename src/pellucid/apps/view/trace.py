@@ -1,4 +1,4 @@
-"""From a model and a sentence to the record of its attention: one function per family."""
+"""From a model and a sentence to the record of its attention: one function for each task."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pellucid.apps.view.strip import parts_of
 from pellucid.apps.view.tokens import UNKNOWNS, Input, Vocabulary, legible, specials_of
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
-from pellucid.families import family_of
 from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models import describe as d
 from pellucid.models.positions import POSITIONS
+from pellucid.tasks import task_of
 
 MASK = "[MASK]"
 EMPTY = "the sentence is empty; there is nothing to draw"
@@ -65,7 +65,7 @@ def attention(
     """
     pipeline: Any = None if isinstance(model, nn.Module) else model
     inner: Any = model if pipeline is None else pipeline.model
-    trace = TRACES[family_of(model).name]
+    trace = TRACES[task_of(model).name]
     with undisturbed(inner):
         record = trace(inner, pipeline, source, target, search)
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
@@ -119,7 +119,9 @@ def trace_seq2seq(
     target_ids = None if target is None else target_side.ids(target)
     search = _all_answers(search, pipeline)
     (begin,) = target_side.labels([config.bos_token_id])
-    answers, tree = search_tree(model, source_ids, search, target_side, begin)
+    answers, tree = search_tree(
+        model, source_ids, search, target_side, (config.bos_token_id, begin)
+    )
     notes: list[Text] = []
     end = [config.eos_token_id]
     if target_ids is None:
@@ -165,15 +167,13 @@ def trace_causal_lm(
     SHOWN.check(d.describe(model))
     config = model.config
     longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
-    tokenizer = None if pipeline is None else pipeline.tokenizer
+    tokenizer = None if pipeline is None else pipeline.source
     vocabulary = Vocabulary(
         "the sentence", tokenizer, config.vocab_size, longest, specials_of(config)
     )
     ids = vocabulary.ids(source)
-    decoder, prompt = (
-        (model, ids) if pipeline is None else (pipeline.speaker(), pipeline.opening(ids))
-    )
-    opening = [*ids, config.bos_token_id] if pipeline is None else prompt
+    decoder = model if pipeline is None else pipeline.decoder()
+    opening = [*ids, config.bos_token_id] if pipeline is None else pipeline.prompt_ids(ids)
     room = config.max_position_embeddings - len(opening)
     given = (
         None if target is None else replace(vocabulary, name="the output", longest=room).ids(target)
@@ -184,7 +184,9 @@ def trace_causal_lm(
     at = 0 if pipeline is None else len(opening) - len(ids)
     opened[at : at + len(ids)] = vocabulary.labels(ids, source)
     search = _all_answers(search, pipeline)
-    answers, tree = search_tree(decoder, prompt, search, vocabulary, opened[-1])
+    answers, tree = search_tree(
+        decoder, opening[:-1], search, vocabulary, (opening[-1], opened[-1])
+    )
     generated = list(answers[0].tokens) if given is None else given
     notes: tuple[Text, ...] = ()
     expected = [*generated, config.eos_token_id]
@@ -226,12 +228,14 @@ def trace_masked_lm(
     """
     SHOWN.check(d.describe(model))
     config = model.config
-    tokenizer = None if pipeline is None else pipeline.tokenizer
+    tokenizer = None if pipeline is None else pipeline.source
     specials = specials_of(config) | {config.mask_id: MASK}
     longest = config.max_position_embeddings - 2
     vocabulary = Vocabulary("the sentence", tokenizer, config.vocab_size, longest, specials)
     ids = (
-        pipeline.encode(source) if pipeline and isinstance(source, str) else vocabulary.ids(source)
+        pipeline.token_ids(source)
+        if pipeline and isinstance(source, str)
+        else vocabulary.ids(source)
     )
     if not ids:
         raise UserError(EMPTY)
@@ -348,4 +352,4 @@ TRACES: dict[str, Callable[..., Record]] = {
     "pellucid-causal-lm": trace_causal_lm,
     "pellucid-masked-lm": trace_masked_lm,
 }
-"""By the family's name: trace(model, pipeline or None, source, target, search) -> record."""
+"""By the task's name: trace(model, pipeline or None, source, target, search) -> record."""

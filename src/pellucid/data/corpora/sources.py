@@ -54,7 +54,7 @@ class RemoteFile:
     def _downloaded(self, licence: str) -> Path:
         import pooch  # type: ignore[import-untyped]
 
-        pooch.get_logger().setLevel(logging.WARNING)  # what it would say is said below
+        pooch.get_logger().setLevel(logging.WARNING)  # our own message is below
         cache = Path(os.environ.get("PELLUCID_CACHE") or pooch.os_cache("pellucid"))
         kept = cache / self.path
         if not kept.exists():

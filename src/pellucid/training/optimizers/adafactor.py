@@ -78,7 +78,6 @@ ADAFACTOR = Optimizer(
     step=adafactor,
     settings={"weight_decay": 0.0},
     shapes=_row_and_column,
-    whole=True,
     takes=lambda name, shape: len(shape) > 1,
     others=Optimizer(
         name="adafactor",

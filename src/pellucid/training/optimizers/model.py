@@ -192,29 +192,26 @@ class ModelOptimizer:
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
         """Take over a state; raises `UserError` naming every array that does not fit."""
-        check_state(self.state_dict(), state, self.config.name)
+        own = self.state_dict()
+        errors = [f"{name}: missing" for name in own.keys() - state.keys()]
+        errors += [f"{name}: unexpected" for name in state.keys() - own.keys()]
+        errors += [
+            f"{name}: expected {own[name].dtype}{own[name].shape}, got {a.dtype}{a.shape}"
+            for name, a in state.items()
+            if name in own and (a.shape != own[name].shape or a.dtype != own[name].dtype)
+        ]
+        if errors:
+            listed = "\n  ".join(sorted(errors))
+            raise UserError(
+                "the optimizer's state is of another model or optimizer than "
+                f"{self.config.name}:\n  {listed}"
+            )
         for name, slot in self._slots.items():
             states = self.optimizer.of(name, slot.parameter.shape).states
             slot.states = tuple(
                 like(np.array(state[f"{s}.{name}"]), slot.parameter.learnt) for s in states
             )
             slot.step = int(state[f"step.{name}"])
-
-
-def check_state(own: Mapping[str, Array], state: Mapping[str, Array], optimizer: str) -> None:
-    """Raise `UserError` naming every array of a state that is not as in `own`."""
-    errors = [f"{name}: missing" for name in own.keys() - state.keys()]
-    errors += [f"{name}: unexpected" for name in state.keys() - own.keys()]
-    errors += [
-        f"{name}: expected {own[name].dtype}{own[name].shape}, got {a.dtype}{a.shape}"
-        for name, a in state.items()
-        if name in own and (a.shape != own[name].shape or a.dtype != own[name].dtype)
-    ]
-    if errors:
-        listed = "\n  ".join(sorted(errors))
-        raise UserError(
-            f"the optimizer's state is of another model or optimizer than {optimizer}:\n  {listed}"
-        )
 
 
 def _plan(

@@ -98,7 +98,6 @@ MUON = Optimizer(
     states=("momentum_buffer",),
     step=muon,
     settings={"momentum": 0.95, "weight_decay": 0.1},
-    whole=True,
     apart=True,
     takes=is_hidden_matrix,
     others=ADAMW,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pellucid.core.array import Array, namespace
-from pellucid.core.errors import UsageError
 
 Shape = tuple[int, ...]
 
@@ -35,8 +34,6 @@ class Optimizer:
     …options) steps all parameters in place; None: there is none."""
     shapes: Callable[[Shape], tuple[Shape, ...]] | None = None
     """The shapes of a parameter's states, by its own; None: each has the parameter's."""
-    whole: bool = False
-    """Whether the page needs the whole of a parameter: a part of it would be stepped otherwise."""
     apart: bool = False
     """Whether matrices that a parameter holds one above the other are stepped one by one."""
     takes: Callable[[str, Shape], bool] | None = None
@@ -69,12 +66,3 @@ class Optimizer:
             xp.zeros(shape, dtype=theta.dtype, device=theta.device)
             for shape in self.shapes(tuple(theta.shape))
         )
-
-    def check_slices(self) -> None:
-        """Raise `UsageError` for an optimizer that cannot step slices of parameters."""
-        if self.whole:
-            raise UsageError(
-                f"{self.name} needs whole matrices, and a step in parts divides every parameter "
-                "among the workers: leave training.parts out and train in one process, or take "
-                "another optimizer"
-            )

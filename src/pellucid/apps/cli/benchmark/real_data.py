@@ -19,7 +19,7 @@ from pellucid.data.corpora import load_corpus
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.kernels.backend.threads import available
 from pellucid.models import Seq2SeqConfig
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
 from pellucid.training.config import load_recipe
 from pellucid.training.experiment import encode, make_tokenizers, read_data, untrained
 
@@ -63,7 +63,7 @@ def demo_task() -> Task:
     recipe = replace(recipe, model=plain)
     pairs = read_data(recipe.data)
     trained = untrained(recipe, make_tokenizers(recipe.tokenizer, pairs))
-    assert isinstance(trained, Seq2SeqPipeline)  # the recipe is for an encoder-decoder
+    assert isinstance(trained, Seq2SeqTask)  # the recipe is for an encoder-decoder
     examples = encode(trained, pairs.train, recipe, pairs.first_target_only)
     tokens, config = recipe.data.batch_tokens, trained.model.config
     return Task(DEMO, examples, config, tokens, round(tokens / examples.useful_tokens.mean()))

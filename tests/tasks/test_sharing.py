@@ -19,7 +19,7 @@ import pellucid
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, MaskedLMConfig
-from pellucid.pipelines import CausalLMPipeline, MaskedLMPipeline
+from pellucid.tasks import CausalLMTask, MaskedLMTask
 
 pytestmark = pytest.mark.alone
 
@@ -30,8 +30,8 @@ SMALL: dict[str, Any] = {"d_model": 12, "num_attention_heads": 3, "ffn_dim": 7, 
 
 def answers(trained: Any) -> Any:
     """All that a seq2seq or causal_lm pipeline says of the texts."""
-    found = trained.answers(TEXTS)
-    return found, [trained.read([4, 5], some[0].tokens[:3]).log_p.tolist() for some in found]
+    found = trained.generate_answers(TEXTS)
+    return found, [trained.score([4, 5], some[0].tokens[:3]).log_p.tolist() for some in found]
 
 
 def fillings(trained: Any) -> Any:
@@ -50,9 +50,9 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     if request.param == "causal_lm":
         config = CausalLMConfig(vocab_size=tokens.vocab_size, **SMALL)
         search = SearchConfig(max_length=5)
-        return CausalLMPipeline(CausalLM(config).eval(), tokens, tokens, search), answers
+        return CausalLMTask(CausalLM(config).eval(), tokens, tokens, search), answers
     masked = MaskedLM(MaskedLMConfig(vocab_size=tokens.vocab_size + 1, **SMALL))
-    return MaskedLMPipeline(masked.eval(), tokens), fillings
+    return MaskedLMTask.of(masked.eval(), [tokens]), fillings
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
@@ -86,10 +86,10 @@ def test_a_compiled_model_is_copied_as_it_was_compiled(
     tmp_path: Path, copied: Callable[[Any], Any]
 ) -> None:
     trained = pellucid.load(write_model(tmp_path / "model"))
-    expected, engine = trained.best(TEXTS), trained.speaker()
+    expected, engine = trained.generate(TEXTS), trained.decoder()
     trained.model.output.weight.data *= -1.0  # what was compiled does not follow
-    assert trained.best(TEXTS) != expected
-    found = trained.answers(TEXTS, speaker=lambda: copied(engine))
+    assert trained.generate(TEXTS) != expected
+    found = trained.generate_answers(TEXTS, decoder=lambda: copied(engine))
     assert [best[0].text for best in found] == expected
 
 
@@ -111,16 +111,16 @@ def test_processes_answer_the_same(tmp_path: Path, method: str) -> None:
     trained = pellucid.load(write_model(tmp_path / "model"))
     context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(2, mp_context=context) as processes:
-        found = list(processes.map(partial(type(trained).best, trained), [TEXTS, TEXTS[::-1]]))
-    assert found == [trained.best(TEXTS), trained.best(TEXTS[::-1])]
+        found = list(processes.map(partial(type(trained).generate, trained), [TEXTS, TEXTS[::-1]]))
+    assert found == [trained.generate(TEXTS), trained.generate(TEXTS[::-1])]
 
 
 def test_threads_answer_the_same_while_another_trains(tmp_path: Path) -> None:
     trained = pellucid.load(write_model(tmp_path / "model"))
-    expected = trained.best(TEXTS)
+    expected = trained.generate(TEXTS)
     weights = copy.deepcopy(trained.model.state_dict())
     with ThreadPoolExecutor(4) as threads:
-        jobs = [threads.submit(trained.best, TEXTS) for _ in range(12)]
+        jobs = [threads.submit(trained.generate, TEXTS) for _ in range(12)]
         trained.model.train()
         assert all(job.result() == expected for job in jobs)
     for name, value in trained.model.state_dict().items():

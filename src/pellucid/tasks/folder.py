@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,8 +23,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
 from pellucid.core.settings import from_mapping, nearest, without_removed
 from pellucid.core.weights import check_weights, read_weights, to_safetensors
-from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer
-from pellucid.families import FAMILIES, family_of
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.interop.huggingface import (
     TOKENIZER_FILES,
@@ -36,7 +35,6 @@ from pellucid.interop.huggingface import (
     read_search,
     read_tokenizers,
 )
-from pellucid.models.config import StackConfig
 from pellucid.models.quantize import (
     Arithmetic,
     QuantizeError,
@@ -46,8 +44,8 @@ from pellucid.models.quantize import (
 )
 from pellucid.models.sizes import size_faults
 from pellucid.nn import Module, StateError
-from pellucid.pipelines import Pipeline
-from pellucid.pipelines.base import GenerationPipeline
+from pellucid.tasks import TASKS, GenerationTask, Task, task_of
+from pellucid.tasks.task import token_error
 
 T = TypeVar("T")
 
@@ -57,17 +55,16 @@ TOKENIZER, TARGET_TOKENIZER, CARD = "tokenizer.json", "target_tokenizer.json", "
 
 
 def save_model(
-    folder: Path, trained: Pipeline, card: str | bytes, weights: WeightFormat = "float32"
+    folder: Path, trained: Task, card: str | bytes, weights: WeightFormat = "float32"
 ) -> None:
     """Write the folder whole or not at all: a card of bytes unchanged.
 
     Raises `UserError` when it cannot be written, a weight is too large for float16, or the
     tokenizer is another program's.
     """
-    family = family_of(trained)
-    vocabularies = [_own(tokenizer).fingerprint for tokenizer in family.tokenizers(trained)]
+    vocabularies = [_own(tokenizer).fingerprint for tokenizer in trained.tokenizers]
     config = {
-        "model_type": family.name,
+        "model_type": trained.name,
         "format": FORMAT,
         "vocabularies": vocabularies,
         **asdict(trained.model.config),
@@ -77,19 +74,19 @@ def save_model(
         WEIGHTS: to_safetensors(quantize(trained.model.state_dict(), weights)),
         **tokenizer_files(trained),
     }
-    if family.generates:
-        contents[GENERATION] = _json(asdict(cast("GenerationPipeline", trained).search))
+    if isinstance(trained, GenerationTask):
+        contents[GENERATION] = _json(asdict(trained.search))
     contents[SUMS] = checksums(contents)
     contents[CARD] = card if isinstance(card, bytes) else card.encode()
     write_folder_atomically(folder, contents)
 
 
-def tokenizer_files(trained: Pipeline) -> dict[str, bytes]:
+def tokenizer_files(trained: Task) -> dict[str, bytes]:
     """Return the files of a model's tokenizers: one, or one for each side.
 
     Raises `UserError` when a tokenizer is another program's.
     """
-    made = family_of(trained).tokenizers(trained)
+    made = trained.tokenizers
     files = {TOKENIZER: _own(made[0]).to_json().encode()}
     if made[-1] is not made[0]:
         files[TARGET_TOKENIZER] = _own(made[-1]).to_json().encode()
@@ -114,7 +111,7 @@ def model_files(folder: Path) -> tuple[str, list[str]]:
     return "", [name for name in ours if (folder / name).is_file()]
 
 
-def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:
+def load_model(folder: Path, accept_changes: bool = False) -> Task:
     """Read a model folder of any kind, Hugging Face's too, or the `model` in a run folder.
 
     The model comes in eval mode. Raises `UserError` naming the part that is missing, damaged,
@@ -125,11 +122,11 @@ def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:
     if is_huggingface(settings):
         return _load_pretrained(folder)
     model_type = settings.pop("model_type", None)
-    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
-    if family is None:
+    task = TASKS.get(model_type) if isinstance(model_type, str) else None
+    if task is None:
         raise UserError(
             f"{folder / CONFIG}: not a model of Pellucid's (model_type is {model_type!r}"
-            f"{nearest(str(model_type), FAMILIES)}; expected one of {', '.join(FAMILIES)})"
+            f"{nearest(str(model_type), TASKS)}; expected one of {', '.join(TASKS)})"
         )
     if (made_by := settings.pop("format", None)) != FORMAT:
         raise UserError(
@@ -137,10 +134,10 @@ def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:
             "with the version that wrote it"
         )
     made_with = settings.pop("vocabularies", None)
-    config: Any = _from_json(family.config, settings, folder / CONFIG, "model")
+    config: Any = _from_json(task.config_class, settings, folder / CONFIG, "model")
     if error := token_error(config):
         raise UserError(f"{folder / CONFIG}: {error}")
-    sizes = family.tokens(config)
+    sizes = task.tokenizer_sizes(config)
     if not isinstance(made_with, list) or len(made_with) < len(sizes):
         raise UserError(f"{folder / CONFIG}: vocabularies is damaged; copy it again")
     paths = [folder / TOKENIZER]
@@ -162,27 +159,20 @@ def load_model(folder: Path, accept_changes: bool = False) -> Pipeline:
             "damaged or of another model: copy both again"
         )
     search = SearchConfig()
-    if family.generates:
+    if task.generates:
         search = _from_json(SearchConfig, read_json(folder / GENERATION), folder / GENERATION)
-    model = family.build(config)
+    model = task.model_class(config)
     _fill(model, state, folder / WEIGHTS)
     if not accept_changes:  # last: an error above says more
         read = [CONFIG, WEIGHTS, *(path.name for path in paths)]
-        _check_unchanged(folder, [*read, GENERATION] if family.generates else read)
-    trained: Pipeline = family.assemble(model.eval(), tokenizers, search)
-    if family.generates:
-        trained = replace(cast("GenerationPipeline", trained), arithmetic=arithmetic)
-    return trained
+        _check_unchanged(folder, [*read, GENERATION] if task.generates else read)
+    return task.of(model.eval(), tokenizers, search, arithmetic)
 
 
-def _load_pretrained(folder: Path) -> Pipeline:
+def _load_pretrained(folder: Path) -> Task:
     model, _ = read_pretrained(folder)
-    family = family_of(model)
-    trained: Pipeline = family.assemble(model, read_tokenizers(folder, model), read_search(folder))
-    if family.generates:
-        arithmetic = read_arithmetic(folder)
-        trained = replace(cast("GenerationPipeline", trained), arithmetic=arithmetic)
-    return trained
+    tokenizers, search = read_tokenizers(folder, model), read_search(folder)
+    return task_of(model).of(model, tokenizers, search, read_arithmetic(folder))
 
 
 def _own(tokenizer: Any) -> Tokenizer:
@@ -205,17 +195,6 @@ def _check_tokenizer(tokenizer: Tokenizer, path: Path, size: int, wanted: str | 
             f"{path}: its tokens are not those that the model was trained with; it belongs to "
             "another model"
         )
-
-
-def token_error(config: StackConfig) -> str | None:
-    """Return how a config's special tokens differ from those of every tokenizer here, or None."""
-    ids = (config.pad_token_id, config.bos_token_id, config.eos_token_id)
-    if ids == (PAD, BOS, EOS):
-        return None
-    return (
-        f"pad_token_id, bos_token_id and eos_token_id must be {PAD}, {BOS} and {EOS}, as in every "
-        f"tokenizer; got {', '.join(map(str, ids))}"
-    )
 
 
 def _check_unchanged(folder: Path, names: list[str]) -> None:

@@ -10,12 +10,12 @@ from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.data.tokenizers import Tokenizer, train_tokenizer
 from pellucid.models import MaskedLM, MaskedLMConfig
-from pellucid.pipelines import MaskedLMPipeline
+from pellucid.tasks import MaskedLMTask
 
 CORPUS = ["오늘은 날씨가 좋다", "나는 너를 정말 좋아해!", "the cat sat on the mat", "￼ ￼￼!?"] * 5
 
 
-def build(kind: str, *normalise: str) -> MaskedLMPipeline:
+def build(kind: str, *normalise: str) -> MaskedLMTask:
     tokenizer = train_tokenizer(CORPUS, kind, 400, normalise)
     config = MaskedLMConfig(
         vocab_size=tokenizer.vocab_size + 1,
@@ -25,11 +25,11 @@ def build(kind: str, *normalise: str) -> MaskedLMPipeline:
         num_hidden_layers=1,
         max_position_embeddings=23,
     )
-    return MaskedLMPipeline(MaskedLM(config, seed=3).eval(), tokenizer)
+    return MaskedLMTask.of(MaskedLM(config, seed=3).eval(), [tokenizer])
 
 
 @pytest.fixture(scope="module")
-def trained() -> MaskedLMPipeline:
+def trained() -> MaskedLMTask:
     return build("bpe")
 
 
@@ -49,9 +49,9 @@ def trained() -> MaskedLMPipeline:
 )
 def test_a_mask_is_one_token_among_those_of_the_rest(text: str, normalise: tuple[str, ...]) -> None:
     trained = build("bpe", *normalise)
-    assert isinstance(trained.tokenizer, Tokenizer)
+    assert isinstance(trained.source, Tokenizer)
     mask = trained.model.config.mask_id
-    ids = trained.encode(text)
+    ids = trained.token_ids(text)
     assert ids.count(mask) == text.count("[MASK]")
     # what stands between the masks is what the whole text without them would be cut into
     pieces: list[list[int]] = [[]]
@@ -60,33 +60,33 @@ def test_a_mask_is_one_token_among_those_of_the_rest(text: str, normalise: tuple
             pieces.append([])
         else:
             pieces[-1].append(token)
-    written = "|".join(trained.tokenizer.decode(piece) for piece in pieces)
-    expected = trained.tokenizer.decode(
-        trained.tokenizer.encode("|".join(p.rstrip() for p in text.split("[MASK]")[:-1]))
+    written = "|".join(trained.source.decode(piece) for piece in pieces)
+    expected = trained.source.decode(
+        trained.source.encode("|".join(p.rstrip() for p in text.split("[MASK]")[:-1]))
     )
     last = text.split("[MASK]")[-1]
     assert written.replace(" ", "") == f"{expected}|{last}".replace(" ", "")
     if last.startswith(" ") and pieces[-1]:  # the space before a word is the word's
-        assert trained.tokenizer.tokens(pieces[-1])[0].startswith(" ")
+        assert trained.source.tokens(pieces[-1])[0].startswith(" ")
 
 
-def test_the_space_before_a_mask_belongs_to_it(trained: MaskedLMPipeline) -> None:
-    left, right = trained.tokenizer.encode_all(["오늘은", " 좋다"])
-    assert trained.encode("오늘은 [MASK] 좋다") == [*left, trained.model.config.mask_id, *right]
+def test_the_space_before_a_mask_belongs_to_it(trained: MaskedLMTask) -> None:
+    left, right = trained.source.encode_all(["오늘은", " 좋다"])
+    assert trained.token_ids("오늘은 [MASK] 좋다") == [*left, trained.model.config.mask_id, *right]
 
 
 def test_a_character_that_is_masked_leaves_the_others_alone() -> None:
     trained = build("char")
-    assert isinstance(trained.tokenizer, Tokenizer)
-    left, right = trained.tokenizer.encode("the c"), trained.tokenizer.encode("t sat")
-    assert trained.encode("the c[MASK]t sat") == [*left, trained.model.config.mask_id, *right]
+    assert isinstance(trained.source, Tokenizer)
+    left, right = trained.source.encode("the c"), trained.source.encode("t sat")
+    assert trained.token_ids("the c[MASK]t sat") == [*left, trained.model.config.mask_id, *right]
 
 
-def test_guesses_are_the_models_likeliest_tokens(trained: MaskedLMPipeline) -> None:
+def test_guesses_are_the_models_likeliest_tokens(trained: MaskedLMTask) -> None:
     text = "오늘은 [MASK] 좋다 [MASK]"
     blanks = trained.guesses(text, best=7)
     assert len(blanks) == 2
-    ids = trained.encode(text)
+    ids = trained.token_ids(text)
     places = [i for i, token in enumerate(ids) if token == trained.model.config.mask_id]
     rows = trained.model(Packed.of([[1, *ids, 2]]))
     p = np.exp(ops.log_softmax(rows)[0])
@@ -94,10 +94,10 @@ def test_guesses_are_the_models_likeliest_tokens(trained: MaskedLMPipeline) -> N
         row = p[place + 1]
         assert len(blank) == 7
         np.testing.assert_allclose([g.p for g in blank], np.sort(row)[::-1][:7], rtol=1e-6)
-        assert blank[0].token == trained.tokenizer.tokens([int(row.argmax())])[0]
+        assert blank[0].token == trained.source.tokens([int(row.argmax())])[0]
 
 
-def test_a_guess_says_the_whole_text(trained: MaskedLMPipeline) -> None:
+def test_a_guess_says_the_whole_text(trained: MaskedLMTask) -> None:
     first, second = trained.guesses("오늘은 [MASK] 좋다 [MASK]", best=400)
     by_token = {g.token: g.text for g in first}
     assert by_token[" 날씨가"] == "오늘은 날씨가 좋다 [MASK]"
@@ -106,13 +106,13 @@ def test_a_guess_says_the_whole_text(trained: MaskedLMPipeline) -> None:
     assert sum(g.p for g in first) == pytest.approx(1, abs=1e-5)
 
 
-def test_vectors_of_texts(trained: MaskedLMPipeline) -> None:
+def test_vectors_of_texts(trained: MaskedLMTask) -> None:
     vectors = trained.embeddings(["the cat", "나는 너를"])
-    alone = trained.model.embeddings(Packed.of([[1, *trained.encode("나는 너를"), 2]]))
+    alone = trained.model.embeddings(Packed.of([[1, *trained.token_ids("나는 너를"), 2]]))
     np.testing.assert_allclose(vectors[1], alone[0], rtol=0, atol=1e-6)
 
 
-def test_what_cannot_be_filled_is_said(trained: MaskedLMPipeline) -> None:
+def test_what_cannot_be_filled_is_said(trained: MaskedLMTask) -> None:
     with pytest.raises(UserError, match=r"no \[MASK\] to fill"):
         trained.guesses("the cat")
     with pytest.raises(UserError, match="more than the 21 that this model can read"):

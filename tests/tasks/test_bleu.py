@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pellucid.core.errors import UserError
-from pellucid.evaluation.bleu import bleu
+from pellucid.tasks.bleu import bleu
 
 OUTPUTS = ["A man rides a red bike .", "two dogs play in the snow", "Ein Hund"]
 REFERENCES = [["A man rides a blue bike."], ["Two dogs play in snow", "dogs"], ["Ein Hund"]]

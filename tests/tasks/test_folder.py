@@ -17,7 +17,7 @@ from tests.small import write_model
 import pellucid
 from pellucid.core.errors import UserError
 from pellucid.core.settings import REMOVED
-from pellucid.families.folder import load_model, save_model
+from pellucid.tasks.folder import load_model, save_model
 
 
 @pytest.fixture
@@ -120,9 +120,9 @@ def test_a_model_changed_after_it_was_saved_is_refused_unless_accepted(
     changed(folder, how)
     with pytest.raises(UserError, match=r"was changed after the model was saved .*--accept-chang"):
         pellucid.load(folder)
-    assert pellucid.load(folder, accept_changes=True).best(["he"])
+    assert pellucid.load(folder, accept_changes=True).generate(["he"])
     (folder / "SHA256SUMS").unlink()  # as in a folder of an earlier version
-    assert pellucid.load(folder).best(["he"])
+    assert pellucid.load(folder).generate(["he"])
 
 
 def test_an_accepted_model_is_written_with_its_own_digests(folder: Path, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_model_stored_in_int8_generates_in_int8(folder: Path, tmp_path: Path) 
     save_model(tmp_path / "small", whole, "", "int8")
     small = load_model(tmp_path / "small")
     for trained, dtype in ((whole, np.float32), (small, np.int8)):
-        speaker: Any = trained.speaker()  # type: ignore[attr-defined]
+        speaker: Any = trained.decoder()  # type: ignore[attr-defined]
         assert speaker.packed.target.tokens.dtype == dtype
     save_model(tmp_path / "widened", small, "", "float32")
     assert load_model(tmp_path / "widened").arithmetic == "float32"  # type: ignore[attr-defined]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pellucid.evaluation.bleu import BLEU_CHRF
-from pellucid.evaluation.error_rates import ERROR_RATES
-from pellucid.evaluation.metric import Metric
+from pellucid.tasks.bleu import BLEU_CHRF
+from pellucid.tasks.error_rates import ERROR_RATES
+from pellucid.tasks.metric import Metric
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in (ERROR_RATES, BLEU_CHRF)}
 

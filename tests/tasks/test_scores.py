@@ -9,11 +9,11 @@ import pytest
 
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import train_tokenizer
-from pellucid.evaluation.evaluate import Scores, validation_metric
-from pellucid.evaluation.metrics import METRICS, SCORES
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.pipelines import Seq2SeqPipeline
+from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks.metrics import METRICS, SCORES
+from pellucid.tasks.scores import Scores
 from pellucid.training.config import EvaluationConfig, RunConfig
 from pellucid.training.experiment import score
 
@@ -29,15 +29,15 @@ SPELT = {
 
 def speaking(
     says: str, normalise: tuple[str, ...], patch: pytest.MonkeyPatch, kind: str = "char"
-) -> Seq2SeqPipeline:
+) -> Seq2SeqTask:
     """A model that answers everything with one text."""
     tokenizer = train_tokenizer([says, "q"], kind, normalise=normalise)
     v = tokenizer.vocab_size
     config = Seq2SeqConfig(
         v, v, d_model=6, num_attention_heads=3, ffn_dim=7, encoder_layers=1, decoder_layers=1
     )
-    patch.setattr(Seq2SeqPipeline, "best", lambda self, texts: [says for _ in texts])
-    return Seq2SeqPipeline(Seq2Seq(config).eval(), tokenizer, tokenizer, SearchConfig())
+    patch.setattr(Seq2SeqTask, "generate", lambda self, texts: [says for _ in texts])
+    return Seq2SeqTask(Seq2Seq(config).eval(), tokenizer, tokenizer, SearchConfig())
 
 
 def settings(metric: str) -> RunConfig:
@@ -54,7 +54,8 @@ def test_error_rates_count_against_the_reference_as_the_model_learnt_it(
     measured = score(trained, pairs, settings("error_rates")).measured
     assert measured is not None
     assert measured.values == {"per": 0.0, "wer": 0.0}
-    metric = validation_metric(trained, pairs, "error_rates", 500)
+    metric = trained.validation(pairs, "error_rates", 500)
+    assert metric is not None
     assert metric(None) == {"per": 0.0, "wer": 0.0}
 
 
@@ -99,7 +100,8 @@ def test_a_score_has_one_name_wherever_it_is_given(monkeypatch: pytest.MonkeyPat
     assert set(SCORES["error_rates"]) < set(rates)
     assert [name for name, value in figures.items() if isinstance(value, dict)] == [*SCORES["bleu"]]
     for name in METRICS:
-        monitored = validation_metric(trained, pairs, name, 500)
+        monitored = trained.validation(pairs, name, 500)
+        assert monitored is not None
         assert [*monitored(None)] == [*SCORES[name]]
     assert figures["bleu_lower"]["name"] == "BLEU lower-cased"
 
@@ -111,13 +113,13 @@ def test_validation_tries_pairs_from_all_over(
     trained = speaking("q", (), monkeypatch)
     asked: list[str] = []
 
-    def parts(self: Seq2SeqPipeline, text: str) -> list[str]:
+    def split(self: Seq2SeqTask, text: str) -> list[str]:
         asked.append(text)
         return [text]
 
-    monkeypatch.setattr(Seq2SeqPipeline, "parts", parts)
+    monkeypatch.setattr(Seq2SeqTask, "split_sentences", split)
     pairs = [TextPair("q" * n, ("q",)) for n in range(1, 12)]
-    validation_metric(trained, pairs, "error_rates", count)
+    trained.validation(pairs, "error_rates", count)
     assert [len(text) - 1 for text in asked] == tried
 
 

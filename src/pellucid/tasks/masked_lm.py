@@ -1,19 +1,23 @@
-"""A trained encoder alone: predicts the tokens of [MASK] in a text."""
+"""The encoder alone: it fills [MASK] in a text, and learns from texts with masked tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from pellucid import ops
 from pellucid.core.array import to_host
-from pellucid.core.batch import Packed
+from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
-from pellucid.data.tokenizers import KINDS, Tokenizer, TokenizerLike
+from pellucid.data.pairs import TextPair
+from pellucid.data.tokenizers import KINDS, Tokenizer
+from pellucid.models.config import MaskedLMConfig
 from pellucid.models.masked_lm import MaskedLM, Pooling
+from pellucid.tasks.scores import Scores
+from pellucid.tasks.task import Task
 
 MASK = "[MASK]"
 """How a masked token is written, for every tokenizer."""
@@ -37,14 +41,23 @@ Blank = list[Guess]
 
 
 @dataclass(frozen=True)
-class MaskedLMPipeline:
-    """A `MaskedLM` in eval mode with its tokenizer."""
+class MaskedLMTask(Task):
+    """A `MaskedLM` in eval mode with its tokenizer, which is `source` and `target`."""
+
+    name = "pellucid-masked-lm"
+    about = "A Transformer's encoder alone: it fills [MASK] in a text."
+    kind = "fill"
+    data = "masked"
+    config_class = MaskedLMConfig
+    model_class = MaskedLM
+    vocabularies = ("vocab_size",)
+    added_tokens = 1  # the mask is the vocabulary's last
+    generates = False
 
     model: MaskedLM
-    tokenizer: TokenizerLike
 
     @property
-    def longest(self) -> int:
+    def max_source_length(self) -> int:
         """The most tokens a text may have."""
         return self.model.config.max_position_embeddings - 2
 
@@ -54,9 +67,9 @@ class MaskedLMPipeline:
         A mask is one token; ties go to the lower id. Each is predicted with all the others still
         masked.
 
-        Raises `UserError` when the text has no [MASK], or more than `longest` tokens.
+        Raises `UserError` when the text has no [MASK], or more than `max_source_length` tokens.
         """
-        ids = self.encode(text)
+        ids = self.token_ids(text)
         config = self.model.config
         places = [i for i, token in enumerate(ids) if token == config.mask_id]
         if not places:
@@ -74,29 +87,37 @@ class MaskedLMPipeline:
     def embeddings(self, texts: Sequence[str], pooling: Pooling = "mean") -> np.ndarray:
         """Return a vector (E,) for each text: (N, E). See `MaskedLM.embeddings`.
 
-        Raises `UserError` for a text of more than `longest` tokens.
+        Raises `UserError` for a text of more than `max_source_length` tokens.
         """
         config = self.model.config
-        rows = [[config.bos_token_id, *self.encode(text), config.eos_token_id] for text in texts]
+        rows = [[config.bos_token_id, *self.token_ids(text), config.eos_token_id] for text in texts]
         return to_host(self.model.embeddings(Packed.of(rows), pooling))
 
-    def encode(self, text: str) -> list[int]:
+    def token_ids(self, text: str) -> list[int]:
         """Return the ids of a text, each [MASK] one, without begin and end.
 
         A space before a mask belongs to the masked token, as in byte-level pieces. Raises
-        `UserError` for more than `longest` tokens.
+        `UserError` for more than `max_source_length` tokens.
         """
-        if isinstance(self.tokenizer, Tokenizer):
-            ids = self._encode_around_holes(self.tokenizer, text)
+        if isinstance(self.source, Tokenizer):
+            ids = self._encode_around_holes(self.source, text)
         else:
-            (written,) = self.tokenizer.tokens([self.model.config.mask_id])
-            ids = self.tokenizer.encode(text.replace(MASK, written))
-        if len(ids) > self.longest:
+            (written,) = self.source.tokens([self.model.config.mask_id])
+            ids = self.source.encode(text.replace(MASK, written))
+        if len(ids) > self.max_source_length:
             raise UserError(
-                f"{len(ids)} tokens, more than the {self.longest} that this model can read; "
-                "shorten it"
+                f"{len(ids)} tokens, more than the {self.max_source_length} that this model can "
+                "read; shorten it"
             )
         return ids
+
+    def _completed(
+        self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
+    ) -> Scores:
+        """Add the share of the masked tokens that the model predicts first."""
+        counts = [self.model.count_right(batch) for batch in batches]
+        right, masked = (sum(column) for column in zip(*counts, strict=True))
+        return replace(scores, accuracy=right / max(masked, 1))
 
     def _encode_around_holes(self, tokenizer: Tokenizer, text: str) -> list[int]:
         """Tokenize the text as a whole, then put the mask in place of the tokens of each hole."""
@@ -121,7 +142,7 @@ class MaskedLMPipeline:
     def _guess(self, token: int, p: float, pieces: Sequence[str], i: int) -> Guess:
         written = self._written(token)
         before, after = MASK.join(pieces[: i + 1]), MASK.join(pieces[i + 1 :])
-        glued = isinstance(self.tokenizer, Tokenizer) and KINDS[self.tokenizer.kind].joins_spaces
+        glued = isinstance(self.source, Tokenizer) and KINDS[self.source.kind].joins_spaces
         if glued or written.startswith((" ", "##")):
             before = before.rstrip()
         return Guess(written, p, (before + written.removeprefix("##") + after).strip())
@@ -129,4 +150,4 @@ class MaskedLMPipeline:
     def _written(self, token: int) -> str:
         if token == self.model.config.mask_id:
             return MASK
-        return self.tokenizer.tokens([token])[0]
+        return self.source.tokens([token])[0]

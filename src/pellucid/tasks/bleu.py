@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pellucid.core.errors import optional
-from pellucid.evaluation.metric import Measured, Metric, check_references
+from pellucid.tasks.metric import Measured, Metric, check_references
 
 RESAMPLES = 1000
 

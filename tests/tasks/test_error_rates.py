@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.evaluation.error_rates import error_rates
+from pellucid.tasks.error_rates import error_rates
 
 
 def edit_distance(a: str, b: str) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.pipelines.seq2seq import split_sentences
+from pellucid.tasks.seq2seq import split_at_sentences
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,16 @@ from pellucid.pipelines.seq2seq import split_sentences
     ],
 )
 def test_whole_sentences(text: str, longest: int, pieces: list[str] | None) -> None:
-    assert split_sentences(text, len, longest) == pieces
+    assert split_at_sentences(text, len, longest) == pieces
 
 
 def test_white_space_alone_is_one_empty_piece() -> None:
-    assert split_sentences(" \n" * 7, len, 5) == [""]
+    assert split_at_sentences(" \n" * 7, len, 5) == [""]
 
 
 @given(st.text("ab.!? ", max_size=29), st.integers(1, 13))
 def test_nothing_is_lost_and_nothing_is_too_long(text: str, longest: int) -> None:
-    pieces = split_sentences(text, len, longest)
+    pieces = split_at_sentences(text, len, longest)
     if pieces is not None and len(text) > longest:
         assert all(len(piece) <= longest for piece in pieces)
         assert "".join("".join(pieces).split()) == "".join(text.split())

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.evaluation.metric import Measured, Metric, check_references
+from pellucid.tasks.metric import Measured, Metric, check_references
 
 RESAMPLES, SEED = 1000, 12345
 

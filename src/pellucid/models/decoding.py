@@ -1,0 +1,160 @@
+"""Decoding: what it asks of a model, the settings of a search, and what is found.
+
+`compiled` and `generation` both read it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pellucid.core.batch import Packed
+from pellucid.core.errors import UsageError
+
+Array = np.ndarray
+
+MOST_PENALTY = 10
+"""Length penalties beyond it rank by length alone, and can overflow float64."""
+WIDEST = 4096
+"""Largest beam: a wider one only fills the memory."""
+
+
+def limits_of(
+    model: Decodes, source: Packed, max_length: int, prefixes: Sequence[Sequence[int]] = ()
+) -> Array:
+    """Return the most tokens that the answer to each input may have: (N,).
+
+    Raises `ValueError` for an input that leaves no room to begin, for a prefix longer than its
+    answer may be, and when there is not a prefix for each input (or none at all).
+    """
+    if prefixes and len(prefixes) != len(source):
+        raise ValueError(f"expected a prefix for each of {len(source)} inputs, got {len(prefixes)}")
+
+    room = np.asarray(model.room(source))
+    if len(room) and room.min() < 0:
+        raise ValueError(
+            f"a text of {int(source.lengths[room.argmin()])} tokens leaves no room for an answer "
+            f"among the model's {model.config.max_position_embeddings} positions; shorten it"
+        )
+    limits: Array = np.minimum(room, min(max_length, np.iinfo(room.dtype).max))
+    for prefix, limit in zip(prefixes, limits, strict=bool(prefixes)):
+        if len(prefix) > limit:
+            raise ValueError(f"a prefix of {len(prefix)} tokens for an answer of at most {limit}")
+    return limits
+
+
+def penalty(length: int, alpha: float) -> float:
+    """Return ((5 + length) / 6)^α. Source: Wu et al. 2016 (GNMT), 7.
+
+    >>> penalty(1, 0.6)
+    1.0
+    """
+    return float(((5 + length) / 6) ** alpha)
+
+
+class Decodes(Protocol):
+    """A model that generates token by token."""
+
+    config: Any
+
+    def room(self, source: Packed) -> Array:
+        """Return the most tokens that the answer to each of these can have: (N,)."""
+
+    def start(self, source: Packed) -> Any:
+        """Return the state before the first token, one hypothesis per source."""
+
+    def step(self, state: Any, tokens: Array) -> tuple[Array, Any]:
+        """Return the log-probabilities (B, V) of the next token, and the state after it.
+
+        The model may be on another device: `core.array.to_host`.
+        """
+
+
+class Hypothesis(NamedTuple):
+    """One answer: its tokens without begin and end, and its probability under the model."""
+
+    tokens: tuple[int, ...]
+    log_p: float
+    """Σ log p of the tokens, the end token included if it was generated."""
+    score: float
+    """What answers are ranked by: log p of the tokens and of the end, generated or not, divided by
+    the length penalty."""
+    finished: bool
+    """Whether the end token was generated; False at the maximum length."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Constraints of every answer."""
+
+    repetition_penalty: float = 1.0
+    """A token generated before has its log-probability multiplied by this; 1 changes nothing."""
+    no_repeat_ngram: int = 0
+    """No sequence of this many tokens is generated twice; 0 allows it."""
+    forced_bos_token_id: int | None = None
+    """Every answer begins with this token, at no cost; BART has one. None: with any."""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
+        if not 1.0 <= self.repetition_penalty < math.inf:
+            p = self.repetition_penalty
+            raise UsageError(f"repetition_penalty must be at least 1 and finite, got {p}")
+        if self.no_repeat_ngram < 0:
+            raise UsageError(f"no_repeat_ngram must be at least 0, got {self.no_repeat_ngram}")
+        if self.forced_bos_token_id is not None and self.forced_bos_token_id < 0:
+            forced = self.forced_bos_token_id
+            raise UsageError(f"forced_bos_token_id must be at least 0, got {forced}")
+
+    @property
+    def active(self) -> bool:
+        """Whether any constraint does anything."""
+        forced = self.forced_bos_token_id is not None
+        return forced or self.repetition_penalty != 1.0 or self.no_repeat_ngram > 0
+
+    def forced(self, entries: int) -> int | None:
+        """Return the forced token. Raises `UsageError` for one beyond a vocabulary's entries."""
+        if self.forced_bos_token_id is not None and self.forced_bos_token_id >= entries:
+            raise UsageError(
+                f"forced_bos_token_id must be a token of the vocabulary, below {entries}, got "
+                f"{self.forced_bos_token_id}"
+            )
+        return self.forced_bos_token_id
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How an answer is searched for."""
+
+    beam: int = 1
+    """Hypotheses kept for each input; 1 is greedy search."""
+    max_length: int = 128
+    """Longest answer, in tokens, the end token not counted."""
+    length_penalty: float = 1.0
+    """α, from -10 to 10: an answer of n tokens, its end counted, is ranked by
+    log p / ((5 + n) / 6)^α; 0 ranks by log p alone."""
+    best: int = 1
+    """Answers returned for each input, at most `beam`."""
+    constraints: Constraints = field(default_factory=Constraints)
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value out of range."""
+        if self.beam < 1 or self.max_length < 1:
+            raise UsageError(
+                f"beam and max_length must be at least 1, got {self.beam} and {self.max_length}"
+            )
+        if not abs(self.length_penalty) <= MOST_PENALTY:
+            raise UsageError(
+                f"length_penalty must lie between -{MOST_PENALTY} and {MOST_PENALTY}, got "
+                f"{self.length_penalty}"
+            )
+        if self.beam > WIDEST:
+            raise UsageError(f"beam must be at most {WIDEST}, got {self.beam}")
+        if not 1 <= self.best <= self.beam:
+            raise UsageError(f"best must lie between 1 and beam = {self.beam}, got {self.best}")
+
+
+GREEDY = SearchConfig()

@@ -1,0 +1,113 @@
+"""The projections to queries, keys and values, under torch's names."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pellucid import ops
+from pellucid.core.array import Array, namespace
+from pellucid.kernels import dispatch
+from pellucid.nn.config import AttentionConfig
+from pellucid.nn.heads import Backward, Heads, side_by_side, split
+from pellucid.nn.init import xavier_uniform, zeros
+from pellucid.nn.module import Module, Parameter
+
+
+class Projection(NamedTuple):
+    """One of the three projections before the heads, as views of the layer's own arrays."""
+
+    weight: Array
+    bias: Array | None
+
+
+class Projections(NamedTuple):
+    """The maps of query, key and value."""
+
+    q: Projection
+    k: Projection
+    v: Projection
+
+
+class Projected(Module):
+    """What projects rows to heads: one matrix for q, k and v, or three where widths differ."""
+
+    def __init__(self, config: AttentionConfig, dtype: Any) -> None:
+        c, self.head_width = config, config.head_width
+        q, kv, e = c.width, c.groups * c.head_width, c.embed_dim
+        self._widths = q, kv, kv  # of q, k and v, one above the other in the packed matrix
+        self.in_proj_weight: Parameter | None = None
+        self.q_proj_weight: Parameter | None = None
+        self.k_proj_weight: Parameter | None = None
+        self.v_proj_weight: Parameter | None = None
+        if c.kdim in (None, e) and c.vdim in (None, e):
+            self.in_proj_weight = Parameter((q + 2 * kv, e), xavier_uniform, dtype)
+            self.in_proj_weight.packed = self._widths
+        else:
+            self.q_proj_weight = Parameter((q, e), xavier_uniform, dtype)
+            self.k_proj_weight = Parameter((kv, c.kdim or e), xavier_uniform, dtype)
+            self.v_proj_weight = Parameter((kv, c.vdim or e), xavier_uniform, dtype)
+        has_bias = c.bias if c.qkv_bias is None else c.qkv_bias
+        self.in_proj_bias = Parameter((q + 2 * kv,), zeros, dtype) if has_bias else None
+
+    def projections(self) -> Projections:
+        """Return (weight, bias) of q, k and v apart, as article 000 has them: views, not copies.
+
+        >>> import numpy as np
+        >>> from pellucid import nn
+        >>> attention = nn.MultiheadAttention(8, 2)
+        >>> np.shares_memory(attention.projections().k.weight, attention.in_proj_weight.data)
+        True
+        """
+        return Projections(*(self._rows_of(i, i + 1) for i in range(3)))
+
+    def _rows_of(self, first: int, end: int) -> Projection:
+        """Return the projections number `first` to `end` (0 q, 1 k, 2 v), as one."""
+        rows = slice(sum(self._widths[:first]), sum(self._widths[:end]))
+        if self.in_proj_weight is not None:
+            weight = self.in_proj_weight.data[rows, :]
+        elif end - first == 1:
+            weight = self._separate()[first].data
+        else:
+            raise ValueError(
+                "rows are projected by one matrix, which needs kdim = vdim = embed_dim; use "
+                "forward(query, key, value) for other widths"
+            )
+        bias = None if self.in_proj_bias is None else self.in_proj_bias.data[rows]
+        return Projection(weight, bias)
+
+    def _separate(self) -> list[Parameter]:
+        """The weights of q, k and v where kdim or vdim keeps them apart, else none."""
+        apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        return [p for p in apart if p is not None]
+
+    def project(self, path: str, *inputs: tuple[Array, int, int]) -> tuple[Heads, Backward]:
+        """Return q, k and v; `backward(dq, dk, dv)` the gradients of the inputs.
+
+        inputs: rows, and the numbers of the projections (0 q, 1 k, 2 v) that read them, first and
+        end. One product makes all that one input gives.
+        """
+        d, parts, backwards = self.head_width, [], []
+        for x, first, end in inputs:
+            y, back = dispatch(ops.linear, x, *self._rows_of(first, end), path=path)
+            heads = split(y, self._widths[first:end], d)
+            parts += heads
+            backwards.append(back)
+        q, k, v = parts
+
+        def backward(*dheads: Array) -> tuple[Array, ...]:
+            given = (side_by_side(*dheads[first:end]) for _, first, end in inputs)
+            grads = [back(dy) for back, dy in zip(backwards, given, strict=True)]
+            dinputs, dweights, dbiases = (list(part) for part in zip(*grads, strict=True))
+            if self.in_proj_weight is not None:
+                self.in_proj_weight.accumulate(_joined(dweights))
+            for parameter, dweight in zip(self._separate(), dweights, strict=False):
+                parameter.accumulate(dweight)
+            if self.in_proj_bias is not None:
+                self.in_proj_bias.accumulate(_joined(dbiases))
+            return tuple(dinputs)
+
+        return (q, k, v), backward
+
+
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)

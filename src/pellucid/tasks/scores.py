@@ -1,0 +1,94 @@
+"""Scores of a model on held-out data, the loss first."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pellucid.core.batch import Batch
+from pellucid.tasks.metric import Measured
+
+_LARGEST = math.log(sys.float_info.max)
+
+
+def held_out_loss(model: Any, batches: Iterable[Batch]) -> float:
+    """Return the loss in nats per target token, with dropout and label smoothing off.
+
+    The model is left in eval mode.
+    """
+    model.eval()
+    return mean_loss(loss_sum(model, batch) for batch in batches)
+
+
+def loss_sum(model: Any, batch: Batch) -> tuple[float, int]:
+    """Return the summed loss of a batch, in nats, and how many target tokens it has."""
+    loss, _ = model.loss(batch)
+    return loss.nats, loss.tokens
+
+
+def mean_loss(sums: Iterable[tuple[float, float]]) -> float:
+    """Return the nats per token of several batches, added in their order.
+
+    >>> mean_loss([(1.0, 2), (3.0, 2)])
+    1.0
+    """
+    nats, tokens = 0.0, 0.0
+    for more, count in sums:
+        nats += more
+        tokens += count
+    return nats / max(tokens, 1)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A model's scores on held-out data."""
+
+    loss: float
+    """Nats per token predicted."""
+    pairs: int
+    """How many pairs, or texts."""
+    kind: Literal["pairs", "texts", "masked"] = "pairs"
+    """What was predicted: targets, whole texts, or masked tokens."""
+    measured: Measured | None = None
+    """What the metric of the settings found, if they name one."""
+    accuracy: float | None = None
+    """Share of the masked tokens that the model predicts first."""
+
+    @property
+    def unit(self) -> str:
+        """What is counted: pairs or texts."""
+        return "pairs" if self.kind == "pairs" else "texts"
+
+    @property
+    def perplexity(self) -> float | None:
+        """exp(loss): the loss as a number of equally likely tokens; None beyond float64."""
+        return math.exp(self.loss) if self.loss <= _LARGEST else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the scores by name; a perplexity beyond float64 is None."""
+        return {
+            self.unit: self.pairs,
+            "loss": self.loss,
+            "perplexity": self.perplexity,
+            **({} if self.accuracy is None else {"accuracy": self.accuracy}),
+            **(self.measured.record if self.measured else {}),
+        }
+
+    def written(self) -> dict[str, str]:
+        """Return the scores by name, written out."""
+        per = {"pairs": "target token", "texts": "token", "masked": "masked token"}[self.kind]
+        rows = {
+            self.unit: f"{self.pairs:,}",
+            "loss": f"{self.loss:.4f} nats per {per} (perplexity {self._written_perplexity()})",
+        }
+        if self.accuracy is not None:
+            rows["accuracy"] = f"{self.accuracy:.2%} of the masked tokens predicted"
+        return {**rows, **(self.measured.rows if self.measured else {})}
+
+    def _written_perplexity(self) -> str:
+        if self.perplexity is None:
+            return "inf"
+        return f"{self.perplexity:{'.3f' if self.perplexity < 1e6 else '.3e'}}"

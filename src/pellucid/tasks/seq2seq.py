@@ -1,0 +1,210 @@
+"""The encoder-decoder: it answers a text, and learns from pairs."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.core.array import to_host
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UsageError
+from pellucid.data.batches import Examples, encode_pairs
+from pellucid.data.pairs import TextPair, gathered
+from pellucid.data.tokenizers import Tokenizer
+from pellucid.models.config import Seq2SeqConfig
+from pellucid.models.seq2seq import Seq2Seq
+from pellucid.nn import Recorder
+from pellucid.tasks.generation import GenerationTask, TokenScores, TooLongError
+from pellucid.tasks.metric import Measured, Metric
+from pellucid.tasks.metrics import METRICS
+from pellucid.tasks.scores import Scores
+
+_log = logging.getLogger(__name__)
+
+# White space after a mark that ends a sentence and any closing quotes or brackets; the marks of
+# Chinese and Japanese need none after them.
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])")
+
+
+def split_at_sentences(text: str, count: Callable[[str], int], longest: int) -> list[str] | None:
+    """Return the text in as few pieces of at most `longest` tokens as whole sentences allow.
+
+    `count` returns the tokens of a piece. None: a sentence by itself is too long. A text that is
+    short enough comes back as it is; white space between pieces is left out, and a text of nothing
+    else comes back empty.
+
+    >>> split_at_sentences("It rains. Does it? Yes!", len, 18)
+    ['It rains. Does it?', 'Yes!']
+    """
+    if count(text) <= longest:
+        return [text]
+    pieces: list[str] = []
+    start = 0
+    for stop in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
+        if pieces and count((pieces[-1] + text[start:stop]).strip()) <= longest:
+            pieces[-1] += text[start:stop]
+        elif text[start:stop].strip():
+            pieces.append(text[start:stop])
+        start = stop
+    pieces = [piece.strip() for piece in pieces] or [""]
+    return pieces if all(count(piece) <= longest for piece in pieces) else None
+
+
+@dataclass(frozen=True)
+class Seq2SeqTask(GenerationTask):
+    """A `Seq2Seq` in eval mode with its tokenizers and search."""
+
+    name = "pellucid-seq2seq"
+    about = "An encoder-decoder Transformer."
+    kind = "answer"
+    data = "pairs"
+    config_class = Seq2SeqConfig
+    model_class = Seq2Seq
+    vocabularies = ("source_vocab_size", "target_vocab_size")
+    scores_answers = True
+
+    model: Seq2Seq
+
+    @classmethod
+    def check_tokenizers(cls, config: Seq2SeqConfig, shared: bool) -> None:
+        """Raise `UsageError` when all embeddings are one, and the tokenizers are two."""
+        if config.tie_embeddings == "all" and not shared:
+            raise UsageError('model.tie_embeddings = "all" needs tokenizer.shared = true')
+
+    @property
+    def max_source_length(self) -> int:
+        """The most tokens a text may have."""
+        return self.model.config.max_position_embeddings
+
+    def split_sentences(self, text: str) -> list[str]:
+        """Return a text in as few pieces as the model can read, split where sentences end.
+
+        Raises `UserError` when it cannot be answered: `TooLongError` for a sentence that is too
+        long by itself.
+        """
+        try:
+            return super().split_sentences(text)
+        except TooLongError:
+            pieces = split_at_sentences(
+                text, lambda piece: len(self.source.encode(piece)), self.max_source_length
+            )
+            if pieces is None:
+                raise
+            return pieces
+
+    def max_new_tokens(self, source: Sequence[int]) -> int:
+        """Return the most tokens that an answer can have next to begin or end."""
+        return self.model.config.max_position_embeddings - 1
+
+    def score(self, source: Sequence[int], answer: Sequence[int]) -> TokenScores:
+        """Teacher-force an answer; return its log-probabilities and attention."""
+        bos, eos = self.model.config.bos_token_id, self.model.config.eos_token_id
+        batch = Batch(Packed.of([source]), Packed.of([[bos, *answer, eos]]))
+        with Recorder() as recorder:
+            rows, _ = self.model.decode_rows(batch, inference=True)
+        log_p, _ = ops.log_softmax(to_host(self.model.output(rows)))
+        layers = [name for name in recorder.maps if name.endswith("multihead_attn")]
+        weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)
+        if layers:
+            weights = to_host(recorder.maps[layers[-1]].weights)[0].mean(axis=0)
+        return TokenScores(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
+
+    def prompt_ids(self, source: Sequence[int]) -> list[int]:
+        """Return the tokens that the encoder reads."""
+        return list(source)
+
+    def decode(self, source: Sequence[int], generated: Sequence[int]) -> str:
+        """Return the text of an answer."""
+        return self.target.decode(generated)
+
+    def encode(
+        self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
+    ) -> Examples:
+        """Tokenize pairs; every target of a pair makes an example, or only the first."""
+        ids = self.model.config
+        frame = self.source.encode("")  # another program's puts its own begin and end around texts
+        return encode_pairs(
+            pairs,
+            self.source,
+            self.target,
+            max_tokens=max_tokens,
+            first_target_only=first_target_only,
+            begin=(ids.bos_token_id, *frame[:-1]),
+            end=ids.eos_token_id,
+        )
+
+    def _completed(
+        self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
+    ) -> Scores:
+        """Add what a metric finds, if there is one.
+
+        It compares each answer with all of a pair's targets; error rates with those of all pairs of
+        its source, which count once.
+        """
+        if metric == "none":
+            return scores
+        measured = self._measuring(pairs, METRICS[metric])(True)
+        return replace(scores, pairs=len(pairs), measured=measured)
+
+    def validation(
+        self, pairs: Sequence[TextPair], metric: str, most: int
+    ) -> Callable[[Any], Mapping[str, float]] | None:
+        """Return what scores answers to at most `most` held-out pairs while training, if any."""
+        if metric == "none" or not pairs:
+            return None
+        count = min(len(pairs), most)
+        # Sorted pairs differ by place, so take some from all over.
+        some = [pairs[i * len(pairs) // count] for i in range(count)]
+        measure = self._measuring(some, METRICS[metric])
+        return lambda _: measure(False).values
+
+    def right_answers(self, pair: TextPair) -> list[str]:
+        """Return a pair's targets as the tokenizer normalises them: the model writes no other."""
+        return [self.target.normalised(text) for text in pair.targets]
+
+    def _measuring(self, pairs: Sequence[TextPair], metric: Metric) -> Callable[[bool], Measured]:
+        """Return what answers all sources and measures the answers, with intervals or without.
+
+        A source with a sentence that is too long has an empty answer, and a warning says how many
+        there are.
+        """
+        pairs = gathered(pairs) if metric.by_unit else pairs
+        references: Any = [pair.targets for pair in pairs]
+        if metric.by_unit:
+            references = [[self._units(t) for t in self.right_answers(pair)] for pair in pairs]
+        readable = [self._readable(pair.source) for pair in pairs]
+        if unread := readable.count(False):
+            _log.warning(
+                "%s of %s sources have a sentence of more than %d tokens, which this model cannot "
+                "read; their answers count as empty",
+                f"{unread:,}",
+                f"{len(pairs):,}",
+                self.max_source_length,
+            )
+        sources = [pair.source for pair, reads in zip(pairs, readable, strict=True) if reads]
+
+        def measure(intervals: bool) -> Measured:
+            generated = iter(self.generate(sources))
+            answers: Any = [next(generated) if reads else "" for reads in readable]
+            if metric.by_unit:
+                answers = [self._units(text) for text in answers]
+            return metric.compute(answers, references, intervals)
+
+        return measure
+
+    def _readable(self, text: str) -> bool:
+        try:
+            self.split_sentences(text)
+        except TooLongError:
+            return False
+        return True
+
+    def _units(self, text: str) -> Sequence[str]:
+        """Return what errors in a text are counted in: characters or words, as the target has."""
+        return self.target.units(text) if isinstance(self.target, Tokenizer) else list(text)

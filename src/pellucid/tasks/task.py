@@ -1,0 +1,173 @@
+"""What all tasks share: a kind of model is a class, a model with its tokenizers an instance."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+from pellucid.core.batch import Batch
+from pellucid.core.errors import UsageError
+from pellucid.data.batches import Examples, encode_texts, held_out_batches
+from pellucid.data.pairs import TextPair
+from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer, TokenizerLike
+from pellucid.generation import GREEDY, SearchConfig
+from pellucid.models.config import StackConfig
+from pellucid.models.quantize import Arithmetic
+from pellucid.tasks.scores import Scores, held_out_loss
+
+
+def token_error(config: StackConfig) -> str | None:
+    """Return how a config's special tokens differ from those of every tokenizer here, or None."""
+    ids = (config.pad_token_id, config.bos_token_id, config.eos_token_id)
+    if ids == (PAD, BOS, EOS):
+        return None
+    return (
+        f"pad_token_id, bos_token_id and eos_token_id must be {PAD}, {BOS} and {EOS}, as in every "
+        f"tokenizer; got {', '.join(map(str, ids))}"
+    )
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """A model in eval mode with its tokenizers; the class is all that is known of its kind.
+
+    A new kind is one file with such a class, and its row in `TASKS`.
+    """
+
+    name: ClassVar[str]
+    """`model_type` in config.json and in recipes."""
+    about: ClassVar[str]
+    """One sentence for model cards."""
+    kind: ClassVar[Literal["answer", "continue", "fill"]]
+    """What it does with a text: answers it, continues it, or fills [MASK] in it."""
+    data: ClassVar[Literal["pairs", "texts", "masked"]]
+    """What it learns from: pairs, whole texts, or texts of which some tokens are masked."""
+    config_class: ClassVar[type[Any]]
+    model_class: ClassVar[type[Any]]
+    """model_class(config, seed=0) -> the model, with its initial weights."""
+    vocabularies: ClassVar[tuple[str, ...]]
+    """The settings that hold the vocabularies' sizes, the source's first."""
+    added_tokens: ClassVar[int] = 0
+    """Entries of the last vocabulary that are no tokens of its tokenizer."""
+    generates: ClassVar[bool]
+    """Whether it generates text token by token, so that there are search settings."""
+    scores_answers: ClassVar[bool] = False
+    """Whether a metric can compare its answers with the targets."""
+
+    model: Any
+    source: TokenizerLike
+    """The tokenizer of texts."""
+    target: TokenizerLike
+    """The tokenizer of what the model makes of them; it may be the same."""
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        tokenizers: Sequence[Any],
+        search: SearchConfig = GREEDY,
+        arithmetic: Arithmetic = "float32",
+    ) -> Self:
+        """Return a model with its tokenizers, one or two.
+
+        A task that does not generate leaves out the search and the arithmetic.
+        """
+        return cls(model, tokenizers[0], tokenizers[-1])
+
+    @classmethod
+    def build(
+        cls,
+        config: Any,
+        tokenizers: Sequence[Tokenizer],
+        search: SearchConfig = GREEDY,
+        seed: int = 0,
+    ) -> Self:
+        """Return a new model with its initial weights, its vocabularies as large as the tokenizers.
+
+        tokenizers: the source's and the target's; they may be one. Raises `UsageError` for special
+        tokens other than the tokenizers'.
+        """
+        if error := token_error(config):
+            raise UsageError(f"model.{error}")
+        return cls.of(cls.model_class(cls.sized(config, tokenizers), seed=seed), tokenizers, search)
+
+    @classmethod
+    def sized(cls, config: Any, tokenizers: Sequence[Tokenizer]) -> Any:
+        """Return the configuration with vocabularies as large as the tokenizers."""
+        ends = (tokenizers[0], tokenizers[-1]) if len(cls.vocabularies) == 2 else tokenizers[-1:]
+        sizes = [tokenizer.vocab_size for tokenizer in ends]
+        sizes[-1] += cls.added_tokens
+        return replace(config, **dict(zip(cls.vocabularies, sizes, strict=True)))
+
+    @classmethod
+    def tokenizer_sizes(cls, config: Any) -> list[int]:
+        """Return how many tokens the tokenizer of each vocabulary has."""
+        sizes = [getattr(config, name) for name in cls.vocabularies]
+        return [*sizes[:-1], sizes[-1] - cls.added_tokens]
+
+    @classmethod  # noqa: B027 - most need no check
+    def check_tokenizers(cls, config: Any, shared: bool) -> None:
+        """Raise `UsageError` when a configuration cannot have one tokenizer, or two."""
+
+    @property
+    def tokenizers(self) -> list[Any]:
+        """The tokenizer of each vocabulary."""
+        return [self.source, self.target][: len(self.vocabularies)]
+
+    @property
+    def begins(self) -> bool:
+        """Whether a text is read behind a begin token."""
+        return True
+
+    @property
+    @abstractmethod
+    def max_source_length(self) -> int:
+        """The most tokens a text may have."""
+
+    def encode(
+        self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
+    ) -> Examples:
+        """Tokenize pairs as the model reads them; a model of one text reads their first targets.
+
+        Pairs with a side of more than `max_tokens` are left out, with a warning. Raises `UserError`
+        when nothing is left.
+        """
+        ids = self.model.config
+        return encode_texts(
+            [pair.target for pair in pairs],
+            self.source,
+            begin=[ids.bos_token_id] if self.begins else [],
+            end=ids.eos_token_id,
+            max_tokens=max_tokens,
+        )
+
+    def evaluate(
+        self,
+        pairs: Sequence[TextPair],
+        metric: str = "none",
+        *,
+        max_tokens: int,
+        batch_tokens: int,
+    ) -> Scores:
+        """Score the model on held-out pairs: the loss of each pair's first target, and more.
+
+        metric: what compares answers with the targets, by its name in `METRICS`.
+        """
+        examples = self.encode(pairs, max_tokens=max_tokens, first_target_only=True)
+        batches = held_out_batches(examples, batch_tokens)
+        scores = Scores(held_out_loss(self.model, batches), len(examples), self.data)
+        return self._completed(scores, batches, pairs, metric)
+
+    def validation(
+        self, pairs: Sequence[TextPair], metric: str, most: int
+    ) -> Callable[[Any], Mapping[str, float]] | None:
+        """Return what scores answers to at most `most` held-out pairs while training, if any."""
+        return None
+
+    def _completed(
+        self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
+    ) -> Scores:
+        """Return the scores with what the task adds to the loss."""
+        return scores

@@ -1,0 +1,126 @@
+"""Texts continued: searched, drawn, streamed and read."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pellucid import ops
+from pellucid.core.batch import Packed
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.generation import Constraints, SampleConfig, SearchConfig
+from pellucid.models import CausalLM, CausalLMConfig
+from pellucid.tasks import CausalLMTask
+
+TEXTS = ["안녕 🙂", "abc", "", "가나다라마바사", "x"]
+
+
+@pytest.fixture(scope="module")
+def trained() -> CausalLMTask:
+    tokenizer = train_tokenizer(["안녕하세요 🙂 abc"], "bpe", 270)
+    config = CausalLMConfig(
+        vocab_size=tokenizer.vocab_size,
+        d_model=12,
+        num_attention_heads=3,
+        ffn_dim=17,
+        num_hidden_layers=2,
+        max_position_embeddings=61,
+    )
+    model = CausalLM(config, seed=3).eval()
+    noise = np.random.default_rng(0)
+    for parameter in model.parameters():
+        drawn = noise.standard_normal(parameter.shape).astype(np.float32)
+        parameter.data = parameter.data + np.float32(0.3) * drawn
+    return CausalLMTask(model, tokenizer, tokenizer, SearchConfig(max_length=19))
+
+
+def greedily(trained: CausalLMTask, text: str, most: int) -> list[int]:
+    """The continuation, found by running the whole text anew for every token."""
+    generated = trained.prompt_ids(trained.source.encode(text))
+    start = len(generated)
+    while len(generated) - start < most:
+        token = int(trained.model(Packed.of([generated]))[-1].argmax())
+        if token == trained.model.config.eos_token_id:
+            break
+        generated.append(token)
+    return generated[start:]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_text_is_continued_by_what_the_model_holds_likeliest(
+    trained: CausalLMTask, begins: bool
+) -> None:
+    tokenizer = copy(trained.source)
+    tokenizer.begins = begins
+    speaking = replace(trained, source=tokenizer)
+    for text, (answer, *_) in zip(TEXTS, speaking.generate_answers(TEXTS), strict=True):
+        if not text:
+            assert answer.text == ""
+            continue
+        assert list(answer.tokens) == greedily(speaking, text, 19)
+        assert answer.text.startswith(text)
+        assert answer.text == speaking.source.decode(
+            [*speaking.source.encode(text), *answer.tokens]
+        )
+
+
+def test_a_stream_ends_as_the_greedy_answer(trained: CausalLMTask) -> None:
+    for text, answer in zip(TEXTS, trained.generate(TEXTS), strict=True):
+        assert "".join(trained.stream(text)) == answer
+
+
+def test_a_draw_is_keyed_by_its_number_not_by_the_batch(trained: CausalLMTask) -> None:
+    drawing = replace(trained, sampling=SampleConfig(temperature=2.0, max_length=19, seed=5))
+    answers = drawing.generate_answers(TEXTS, numbers=[7, 1, 2, 9, 4])
+    for text, number, some in zip(TEXTS, (7, 1, 2, 9, 4), answers, strict=True):
+        assert drawing.generate_answers([text], [number])[0][0].tokens == some[0].tokens
+        assert "".join(drawing.stream(text, number)) == some[0].text
+
+
+def test_teacher_forcing_gives_the_score_that_search_gave(trained: CausalLMTask) -> None:
+    wide = replace(trained, search=SearchConfig(beam=3, best=3, max_length=11), prefix="ab")
+    for answers, text in zip(wide.generate_answers(TEXTS), TEXTS, strict=True):
+        source = trained.source.encode(text)
+        for answer in answers if source else ():
+            scores = trained.score(source, answer.tokens)
+            generated = scores.log_p[: len(answer.tokens) + answer.finished]
+            assert float(generated.sum()) == pytest.approx(answer.log_p, abs=1e-3)
+            assert scores.weights.shape == (len(answer.tokens) + 1, len(source))
+            assert (scores.weights > 0).all()
+            assert (scores.weights.sum(axis=1) < 1).all()
+            assert len(scores.alignment) == len(answer.tokens)
+            assert answer.text.startswith(f"{text}ab")
+
+
+def test_scores_are_of_the_tokens_after_the_text(trained: CausalLMTask) -> None:
+    scores = trained.score([7, 8], [9])
+    log_p, _ = ops.log_softmax(trained.model(Packed.of([[1, 7, 8, 9]])))
+    np.testing.assert_allclose(scores.log_p, [log_p[2, 9], log_p[3, 2]], rtol=1e-6)
+
+
+def test_an_answer_cut_off_is_as_likely_drawn_as_searched_for(trained: CausalLMTask) -> None:
+    short = replace(trained, search=SearchConfig(max_length=2))
+    drawing = replace(short, sampling=SampleConfig(top_k=1, max_length=2))
+    ((searched,),), ((drawn,),) = short.generate_answers(["abc"]), drawing.generate_answers(["abc"])
+    assert (searched.tokens, searched.finished) == (drawn.tokens, False)
+    assert searched.log_p == pytest.approx(drawn.log_p, abs=1e-3)
+
+
+def test_rules_hold_in_a_continuation(trained: CausalLMTask) -> None:
+    rules = Constraints(no_repeat_ngram=1)
+    once = replace(trained, search=SearchConfig(max_length=19, constraints=rules))
+    (answers,) = once.generate_answers(["abc"])
+    assert len(set(answers[0].tokens)) == len(answers[0].tokens)
+
+
+def test_the_longest_text_has_room_for_one_token_more(trained: CausalLMTask) -> None:
+    text = "x" * trained.max_source_length
+    assert len(trained.source.encode(text)) == trained.max_source_length == 59
+    long, short = trained.generate_answers([text, "abc"])
+    assert len(long[0].tokens) <= 1
+    assert short[0].tokens == trained.generate_answers(["abc"])[0][0].tokens
+    with pytest.raises(ValueError, match="61"):
+        trained.generate_answers([text + "xxx"])
