@@ -30,10 +30,36 @@ from pellucid.interop.ctranslate2 import write_ctranslate2
 from pellucid.tasks.folder import load_model
 
 
-class PeerBatcher:
-    """Answers waiting jobs batch by batch; `serve.batcher.Batcher` as the worker sees it."""
+class OneLane:
+    """`serve.batcher.Batcher` as the worker sees it; the first thread answers all that wait."""
+
+    running = 0
+
+    def __init__(self) -> None:
+        self.waiting = Waiting()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not len(self.waiting)
+
+    def wants(self, lane: int) -> bool:
+        """Whether a thread has something to do."""
+        return lane == 0 and not self.idle
+
+    def add(self, job: Job) -> None:
+        """Let a job wait for the next round."""
+        self.waiting.add(job)
+
+    def interrupt(self, jobs: int) -> None:
+        """Do nothing: a batch is answered as a whole."""
+
+
+class PeerBatcher(OneLane):
+    """Answers waiting jobs batch by batch."""
 
     def __init__(self, pipeline: Any, folder: Path, rows: int = 64) -> None:
+        super().__init__()
         write_ctranslate2(pipeline.model, pipeline.source, pipeline.target, folder, "float32")
         self.cores = len(os.sched_getaffinity(0))
         self.translator = ctranslate2.Translator(
@@ -41,14 +67,9 @@ class PeerBatcher:
         )
         self.source = pipeline.source.vocabulary
         self.ids = {name: i for i, name in enumerate(pipeline.target.vocabulary)}
-        self.rows, self.running, self.waiting = rows, 0, Waiting()
+        self.rows = rows
 
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing to do."""
-        return not len(self.waiting)
-
-    def round(self) -> int:
+    def round(self, lane: int) -> int:
         """Answer what waits."""
         jobs: list[Job] = []
         while self.waiting.next() is not None and len(jobs) < self.rows:
@@ -62,28 +83,21 @@ class PeerBatcher:
             length_penalty=config.length_penalty,
         )  # fmt: skip
         for job, one in zip(jobs, found, strict=True):
-            job.answer = [self.ids[name] for name in one.hypotheses[0]]
-            job.finished = job.done = True
-            job.notify(job)
+            job.answer, job.finished = [self.ids[name] for name in one.hypotheses[0]], True
+            job.end()
         return sum(len(job.answer) for job in jobs)
 
 
-class NoEngine:
+class NoEngine(OneLane):
     """Answers a text with the tokens that it has itself, as target tokens; without a model."""
 
-    idle, running = True, 0
-
-    def __init__(self) -> None:
-        self.waiting = Waiting()
-
-    def round(self) -> int:
+    def round(self, lane: int) -> int:
         """Answer what waits."""
         made = 0
         while self.waiting.next() is not None:
             job = self.waiting.take()
-            job.answer = list(job.opening)
-            job.finished = job.done = True
-            job.notify(job)
+            job.answer, job.finished = list(job.opening), True
+            job.end()
             made += len(job.answer)
         return made
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import inspect
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -133,6 +134,22 @@ def observing(observer: Observer) -> Iterator[None]:
         yield
     finally:
         _observers.reset(token)
+
+
+class Observing(ABC):
+    """An observer that observes inside `with Observer() as observer:`."""
+
+    @abstractmethod
+    def __call__(self, call: Call, run: Run) -> Result:
+        """Run one call."""
+
+    def __enter__(self) -> Self:
+        self._blocks = [*getattr(self, "_blocks", []), observing(self)]
+        self._blocks[-1].__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._blocks.pop().__exit__(None, None, None)
 
 
 @contextmanager

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from pellucid.core.vjp import Call, Result, Run, observing
+from pellucid.core.vjp import Call, Observing, Result, Run
 
 
 class Choice(NamedTuple):
@@ -21,7 +20,7 @@ class Choice(NamedTuple):
 
 
 @dataclass
-class Choices:
+class Choices(Observing):
     """Who computed each op inside `with Choices() as choices:`; `print(choices)` shows a table.
 
     `calls` counts, for every choice, the paths of the layers that called. Observing changes no
@@ -37,15 +36,6 @@ class Choices:
     """
 
     calls: dict[Choice, Counter[str]] = field(default_factory=dict)
-    _blocks: list[AbstractContextManager[None]] = field(default_factory=list)
-
-    def __enter__(self) -> Self:
-        self._blocks.append(observing(self))
-        self._blocks[-1].__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._blocks.pop().__exit__(None, None, None)
 
     def __call__(self, call: Call, run: Run) -> Result:
         """Run one call and note who took it."""

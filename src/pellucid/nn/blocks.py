@@ -7,10 +7,10 @@ more feed-forward networks before or after attention, the exercise of article 00
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pellucid import ops
-from pellucid.core.array import Array
+from pellucid.core.array import Array, float32
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Pair, check_gradient, joined, part
 from pellucid.kernels import dispatch
@@ -19,7 +19,7 @@ from pellucid.nn.attention import Attention
 from pellucid.nn.context import Context
 from pellucid.nn.differences import rule
 from pellucid.nn.function import Function, active_dropout
-from pellucid.nn.layers import Dropout, Linear, Norm
+from pellucid.nn.layers import Dropout, LayerNorm, Linear, Norm
 from pellucid.nn.module import Forward, Module, single_use
 from pellucid.nn.multihead_attention import MultiheadAttention
 from pellucid.ops.activations import ACTIVATIONS
@@ -175,34 +175,51 @@ def feed_forward(
 class TransformerLayer(Module):
     """What encoder and decoder layers share: self-attention and a feed-forward network."""
 
+    attends_to_memory: ClassVar[bool] = False
     activation: str | Module
     self_attn: Attention
     multihead_attn: Attention
+    norm1: Norm
+    norm2: Norm
+    norm3: Norm
+    dropout1: Dropout
+    dropout2: Dropout
+    dropout3: Dropout
 
     def __init__(
         self,
         d_model: int,
         nhead: int,
-        dim_feedforward: int,
-        dropout: float,
-        activation: Any,
-        batch_first: bool,
-        norm_first: bool,
-        bias: bool,
-        dtype: Any,
-        scale: float | Literal["learned"] | None,
-        attends_to_memory: bool,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Any = functional.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        *,
+        dtype: Any = float32,
+        scale: float | Literal["learned"] | None = None,
+        seed: int | None = 0,
     ) -> None:
         self.norm_first, self.batch_first = norm_first, batch_first
         attention = {"batch_first": batch_first, "dtype": dtype, "scale": scale, "seed": None}
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, **attention)
-        if attends_to_memory:
+        if self.attends_to_memory:
             self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, **attention)
-        gates = gates_of(as_activation(activation))
+        known = as_activation(activation)
+        gates = gates_of(known)
         self.linear1 = Linear(d_model, gates * dim_feedforward, bias, dtype=dtype, seed=None)
         self.linear1.weight.packed = (dim_feedforward,) * gates
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype, seed=None)
+        steps = range(1, 4 if self.attends_to_memory else 3)
+        for i in steps:
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype))
+        for i in steps:
+            setattr(self, f"dropout{i}", Dropout(dropout))
+        self.activation = known
+        self.initialise(seed)
 
     def feed_forward(self) -> Sublayer:
         """Return linear2(dropout(activation(linear1(x)))) as a sublayer."""

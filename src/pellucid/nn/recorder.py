@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from pellucid.core.array import Array, locked, namespace
 from pellucid.core.batch import pad_rows
-from pellucid.core.vjp import Call, Result, Run, observing
+from pellucid.core.vjp import Call, Observing, Result, Run
 from pellucid.ops.attention import Saved, score_gradient
 from pellucid.ops.dropout import dropout_backward
 
@@ -65,7 +64,7 @@ class Rows:
 
 
 @dataclass
-class Recorder:
+class Recorder(Observing):
     """Collects one `AttentionMap` per attention layer, by the layer's full name, and `Rows`.
 
     Inside `with Recorder() as recorder:` every call is observed, its backward too, whenever that
@@ -90,15 +89,6 @@ class Recorder:
     rows: dict[str, Rows] = field(default_factory=dict)
     _unscaled: dict[str, tuple[Array, Array]] = field(default_factory=dict)
     """By the layer's name, queries before each head's learned scale, and the scales."""
-    _blocks: list[AbstractContextManager[None]] = field(default_factory=list)
-
-    def __enter__(self) -> Self:
-        self._blocks.append(observing(self))
-        self._blocks[-1].__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._blocks.pop().__exit__(None, None, None)
 
     def __call__(self, call: Call, run: Run) -> Result:
         """Run one call, and keep what it made."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from typing import Any, Literal
+from typing import Any
 
 from pellucid.core.array import Array, float32, host_dtype, namespace
 from pellucid.core.rng import Rng
@@ -16,11 +16,11 @@ from pellucid.core.vjp import check_gradient, inside, joined, part
 from pellucid.nn import functional, masks
 from pellucid.nn.arrange import Arrangement, check_attention_inputs
 from pellucid.nn.attention import like_mask
-from pellucid.nn.blocks import Block, TransformerLayer, as_activation, unwind
+from pellucid.nn.blocks import Block, TransformerLayer, unwind
 from pellucid.nn.context import Context, Memory
 from pellucid.nn.differences import rule
 from pellucid.nn.init import xavier_uniform
-from pellucid.nn.layers import Dropout, LayerNorm, Norm
+from pellucid.nn.layers import LayerNorm
 from pellucid.nn.module import Forward, Module, ModuleList, single_use
 
 
@@ -36,37 +36,6 @@ class TransformerEncoderLayer(TransformerLayer):
     >>> layer(np.ones((3, 5, 8), np.float32)).shape
     (3, 5, 8)
     """
-
-    norm1: Norm
-    norm2: Norm
-
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Any = functional.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        *,
-        dtype: Any = float32,
-        scale: float | Literal["learned"] | None = None,
-        seed: int | None = 0,
-    ) -> None:
-        super().__init__(
-            d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, bias,
-            dtype, scale,
-            attends_to_memory=False,
-        )  # fmt: skip
-        self.norm1, self.norm2 = (
-            LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2)
-        )
-        self.dropout1, self.dropout2 = (Dropout(dropout) for _ in range(2))
-        self.activation = as_activation(activation)
-        self.initialise(seed)
 
     def blocks(self) -> list[Block]:
         """Return the residual steps in order."""
@@ -103,37 +72,7 @@ class TransformerDecoderLayer(TransformerLayer):
     (3, 5, 8)
     """
 
-    norm1: Norm
-    norm2: Norm
-    norm3: Norm
-
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Any = functional.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        *,
-        dtype: Any = float32,
-        scale: float | Literal["learned"] | None = None,
-        seed: int | None = 0,
-    ) -> None:
-        super().__init__(
-            d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, bias,
-            dtype, scale,
-            attends_to_memory=True,
-        )  # fmt: skip
-        self.norm1, self.norm2, self.norm3 = (
-            LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(3)
-        )
-        self.dropout1, self.dropout2, self.dropout3 = (Dropout(dropout) for _ in range(3))
-        self.activation = as_activation(activation)
-        self.initialise(seed)
+    attends_to_memory = True
 
     def blocks(self) -> list[Block]:
         """Return the residual steps in order."""

@@ -32,7 +32,7 @@ from pellucid.core.files import (
     write_atomically,
 )
 from pellucid.core.machine import environment
-from pellucid.core.settings import changes, flat
+from pellucid.core.settings import REMOVED, changes, flat
 from pellucid.training.checkpoint import (
     Checkpoint,
     checkpoint_paths,
@@ -74,8 +74,12 @@ def size_of_lines(path: Path, lines: int) -> int:
 def _changes(
     before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> list[str]:
-    """List how settings differ. Those that `before` lacks, and `now` has, had their defaults."""
-    old, new = flat(before), flat(now)
+    """List how settings differ. Those that `before` lacks, and `now` has, had their defaults.
+
+    Settings that only 0.1.0 has may be in `before`, turned off: the lab wrote all.
+    """
+    new, removed = flat(now), flat(REMOVED)
+    old = {k: v for k, v in flat(before).items() if k not in removed or v != removed[k]}
     usual = {name: value for name, value in flat(defaults).items() if name in new}
     return changes(usual | old, new, "unset")
 

@@ -112,11 +112,13 @@ def test_a_difference_far_beyond_the_others_is_an_arrow_with_its_value(
     assert {"a −0.015", "b +5 ↑", "c 0"} <= texts(drawn[0])
 
 
-def test_labels_keep_apart_and_within_the_panel_where_they_fit() -> None:
-    assert plots._apart([0.5, 0.5, 0.5], 0.2) == pytest.approx([0.5, 0.7, 0.9])
-    assert plots._apart([0.9, 0.95, 1.0], 0.2) == pytest.approx([0.6, 0.8, 1.0])
-    crowded = plots._apart([0.1] * 9, 0.2)
-    assert np.diff(crowded) == pytest.approx([0.2] * 8)
+def test_the_legend_names_lines_in_the_order_in_which_they_end(drawn: list[Figure]) -> None:
+    plots.draw_curves({"": curves(["v0", "v1", "v2"])}, "", "epoch", "loss")
+    legend = drawn[0].axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["v2 (3)", "v1 (3)", "v0 (3)"]
+    colours = [line.get_color() for line in legend.get_lines()]
+    assert colours == list(COLOURS[:3])[::-1]
 
 
 def test_effects_are_not_lost_next_to_one_that_is_far_larger(drawn: list[Figure]) -> None:

@@ -16,7 +16,7 @@ from tests.apps.lab.small import STUDY, Here, append_result, write_study
 from pellucid.apps.cli.main import main
 from pellucid.apps.lab import document
 from pellucid.apps.lab.findings import gather
-from pellucid.apps.lab.report import _answers, _settings, answers_to_markdown, draw, write_report
+from pellucid.apps.lab.report import _facts, answers_to_markdown, check_bound, draw, write_report
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.runner import run_study
 from pellucid.apps.lab.study import Bound, Study
@@ -39,8 +39,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Lines]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out what takes the time: turning figures into SVG."""
-    for module in ("plots", "measures.exponents"):
-        monkeypatch.setattr(f"pellucid.apps.lab.{module}.to_svg", lambda figure: "<svg/>")
+    monkeypatch.setattr("pellucid.apps.lab.plots.to_svg", lambda figure: "<svg/>")
 
 
 class Sources(HTMLParser):
@@ -229,7 +228,7 @@ def reached(lines: Lines, study: Study, epochs: list[float | None]) -> Lines:
 
 
 def said_of_bound(study: Study, lines: Lines) -> str:
-    return str(_answers(gather(study, lines))["bounds"].rows[0][1])
+    return check_bound(gather(study, lines), study.plan.bounds[0])
 
 
 def test_runs_that_break_a_claim_by_never_getting_there_are_counted(
@@ -274,7 +273,7 @@ def test_a_corpus_whose_place_files_take_is_not_among_the_settings(
             for name, config in study.variants.items()
         }
         outcome = replace(gather(study, lines), study=replace(study, variants=variants))
-        return str(_settings(outcome)["settings"])
+        return str(_facts(outcome)["settings"])
 
     assert "data.corpus" not in text()
     assert "data.train = ['" in text()

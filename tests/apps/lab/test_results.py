@@ -10,6 +10,7 @@ import pytest
 from tests.apps.lab.small import append_result
 
 from pellucid.apps.lab.results import open_results, read_results
+from pellucid.apps.lab.study_file import load_study
 from pellucid.core.errors import UserError
 
 STUDIES = Path(__file__).parents[3] / "results" / "studies"
@@ -90,8 +91,10 @@ def test_results_of_another_version_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.jsonl")), ids=lambda path: path.name)
-def test_what_was_measured_before_is_still_read(path: Path) -> None:
+def test_what_was_measured_before_is_read_and_belongs_to_its_study(path: Path) -> None:
     assert len(read_results(path)) == len(path.read_text(encoding="utf-8").splitlines())
+    study = load_study(path.stem)
+    assert {trial.id for trial in study.trials()} >= read_results(path).keys()
 
 
 def test_a_line_may_say_what_data_it_is_of(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_the_training_loss_is_the_seeds(tmp_path: Path) -> None:
 def test_probes_do_not_touch_training(tmp_path: Path) -> None:
     trial = read_study(write_study(tmp_path)).trials()[0]
     probed = run_trial(trial, tmp_path / "a")
-    plain = run_trial(replace(trial, probe_steps=()), tmp_path / "b")
+    plain = run_trial(replace(trial, plan=replace(trial.plan, probe_steps=())), tmp_path / "b")
     assert probed["curve"] == plain["curve"]
     assert probed["probes"][-1] == plain["probes"][-1]
 

@@ -22,7 +22,7 @@ from pellucid.apps.serve.limits import Limits
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    with running(Limits(body=2000, body_seconds=0.3, seconds=20, tokens=4000)) as server:
+    with running(Limits(body=2000, body_seconds=0.3, seconds=60, tokens=4000)) as server:
         yield server
 
 
@@ -48,21 +48,27 @@ WRONG: list[tuple[Any, str]] = [
     (b"\xff\xfe", "not JSON"),
     (b'{"model": NaN}', "not JSON"),
     (b'{"model": "\\ud800"}', "not JSON"),
-    (b"[" * 1900, "not JSON"),
+    (b'{"model": ' + b"[" * 1900, "not JSON"),
     ([1], "must be a JSON object"),
     ({}, "model is missing"),
+    (b'{"model": "\\ud800x"}', "not JSON"),
+    ({"model": None, "messages": []}, "model is missing: Name of the model"),
     ({"model": 5, "messages": []}, "model must be a string, got 5"),
-    (chat("a", n=0), "n must be from 1"),
-    (chat("a", n=True), "n must be a integer"),
-    (chat("a", max_tokens=10**30), "max_tokens must be from 1"),
-    (chat("a", temperature="hot"), "temperature must be a number"),
+    (chat("a", n=0), "n must be an integer from 1 to 64, got 0"),
+    (chat("a", n=True), "n must be an integer from 1 to 64, got True"),
+    (chat("a", max_tokens=10**30), "max_tokens must be an integer from 1 to 1e+06, got 1000"),
+    (chat("a", temperature="hot"), "temperature must be a number from 0 to 2, got a str"),
     (chat("a", stop=[""]), "stop must hold"),
-    (chat("a", stop=[5]), "stop must be"),
+    (chat("a", stop=5), "stop must be a string or an array, got 5"),
+    (chat("a", stop=[5]), "stop[0]: Expected `str`, got `int`"),
     (chat("a", logprobs=True), "logprobs is not supported"),
-    ({"model": "chat", "messages": [5]}, "each of messages"),
+    ({"model": "chat", "messages": [5]}, "messages[0]: Expected `object`, got `int`"),
     ({"model": "chat", "messages": []}, "messages must hold"),
-    ({"model": "chat", "messages": [{"role": "user", "content": {}}]}, "content must be text"),
-]
+    ({"model": "chat", "messages": [{"role": "user", "content": {}}]},
+     "messages[0].content: Expected `str | array | null`, got `object`"),
+    ({"model": "chat", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+     "content must be text"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("body", "message"), WRONG)
@@ -70,6 +76,14 @@ def test_a_wrong_body_is_refused_by_name(server: Running, body: Any, message: st
     status, _, answer = ask(server, "/v1/chat/completions", body)
     assert status == 400
     assert message in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [(b"", None), ({}, "model"), (chat("a", n=0), "n"), (chat("a", stop=["a", 5]), "stop")],
+)
+def test_an_error_names_its_field(server: Running, body: Any, field: str | None) -> None:
+    assert ask(server, "/v1/chat/completions", body)[2]["error"]["param"] == field
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/translate", "/v1/embeddings"])
@@ -220,9 +234,11 @@ def test_the_openapi_document_lists_every_path(server: Running) -> None:
     assert status == 200
     assert {"/v1/chat/completions", "/translate", "/metrics"} <= document["paths"].keys()
     chat_body = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]
-    schema = chat_body["content"]["application/json"]["schema"]
+    reference = chat_body["content"]["application/json"]["schema"]["$ref"]
+    schema = document["components"]["schemas"][reference.removeprefix("#/components/schemas/")]
     assert schema["required"] == ["model", "messages"]
-    assert schema["properties"]["temperature"]["maximum"] == 2
+    assert schema["properties"]["temperature"]["anyOf"][0]["maximum"] == 2
+    assert all("description" in field for field in schema["properties"].values())
 
 
 def begun(server: Running, sent: bytes = b"") -> socket.socket:
@@ -255,6 +271,49 @@ def test_headers_that_come_too_slowly_or_never_end_close_the_connection() -> Non
     with running(Limits(head=2000)) as server:
         assert rest(begun(server, GET + b"X: " + b"y" * 3000)).startswith(b"HTTP/1.1 431")
         assert works(server)
+
+
+def test_headers_are_counted_within_one_packet(server: Running) -> None:
+    many = GET + b"X: y\r\n" * 11_000 + b"\r\n"
+    for sent in (many, GET.replace(b"/health", b"/" + b"a" * 70_000) + b"\r\n"):
+        received = rest(begun(server, sent))
+        assert received.startswith(b"HTTP/1.1 431")
+        assert received.endswith(b"the headers are too long")
+    enough = GET + b"X: y\r\n" * 10_000 + b"Connection: close\r\n\r\n"
+    assert rest(begun(server, enough)).startswith(b"HTTP/1.1 200")
+
+
+def test_a_request_has_one_host(server: Running) -> None:
+    for lines in (b"Host: localhost\r\n" * 2, b"", b"Host: evil.example\r\nHost: localhost\r\n"):
+        sent = b"GET /health HTTP/1.1\r\nConnection: close\r\n" + lines + b"\r\n"
+        received = rest(begun(server, sent))
+        assert received.startswith(b"HTTP/1.1 400")
+        assert b"a request has one Host header" in received
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://evil.example", 403), ("null", 403), ("http://127.0.0.1", 403), ("own", 200)],
+)
+def test_a_browser_that_names_only_the_origin_is_believed(
+    server: Running, origin: str, status: int
+) -> None:
+    headers = {"Origin": server.url if origin == "own" else origin, "Content-Type": "text/plain"}
+    assert ask(server, "/v1/chat/completions", chat("hello"), **headers)[0] == status
+
+
+def test_no_browser_guesses_the_type_of_an_answer(server: Running) -> None:
+    for path in ("/health", "/view", "/nothing"):
+        assert ask(server, path)[1]["X-Content-Type-Options"] == "nosniff"
+    for sent in (b"nonsense\r\n\r\n", GET + b"X: y\r\n" * 11_000 + b"\r\n"):
+        assert b"x-content-type-options: nosniff\r\n" in rest(begun(server, sent))
+
+
+def test_a_client_that_sent_too_much_can_read_why(server: Running) -> None:
+    head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15000000\r\n\r\n"
+    received = rest(begun(server, head + b" " * 15_000_000))
+    assert received.startswith(b"HTTP/1.1 413")
+    assert b"the body has more than 2000 bytes" in received
 
 
 def test_the_idlest_connections_make_room_for_others() -> None:

@@ -208,8 +208,10 @@ def test_a_model_with_one_lane_is_answered_whichever_thread_wakes(
         worker, done = Worker(), []
         worker.start()
         for _ in range(6):
-            ticket = worker.submit(batcher, [5, 6], SearchConfig(max_length=2))
-            done.append((await asyncio.wait_for(ticket.end(), 5)).done)
+            changed = asyncio.Event()
+            job = worker.submit(batcher, [5, 6], SearchConfig(max_length=2), changed)
+            await asyncio.wait_for(changed.wait(), 5)
+            done.append(job.done)
         worker.stop()
         return done
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.apps.serve.servers import write
+from tests.apps.serve.servers import running, write
 from tests.small import write_model
 
 from pellucid.apps.cli.main import main
@@ -64,6 +64,78 @@ def test_sigterm_lets_every_accepted_request_be_answered(tmp_path: Path) -> None
         process.kill()
         process.communicate()
         log.close()
+
+
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
+
+
+def test_requests_sent_but_not_yet_read_when_the_server_stops_are_answered() -> None:
+    with running() as server:
+        assert server.server.server_state.connections == set()
+        body = json.dumps({"model": "chat", "prompt": "hello"}).encode()
+        opened = [socket.create_connection(("127.0.0.1", server.port), 30) for _ in range(20)]
+        used = socket.create_connection(("127.0.0.1", server.port), 30)
+        used.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        while not received.endswith(b'"ok"}'):
+            received += used.recv(4096)
+        assert len(server.server.server_state.connections) == 21
+        loop = next(iter(server.server.servers)).get_loop()
+        busy = threading.Event()
+        loop.call_soon_threadsafe(lambda: (busy.set(), time.sleep(1)))
+        assert busy.wait(10)
+        queued = [socket.create_connection(("127.0.0.1", server.port), 30) for _ in range(20)]
+        for one in (*opened, used, *queued[:10]):
+            one.sendall(POST % (len(body), body))
+        server.server.should_exit = True
+        time.sleep(1.1)  # connected, and a moment later asks
+        for one in queued[10:]:
+            one.sendall(POST % (len(body), body))
+        for one in (*opened, used, *queued):
+            with one:
+                assert one.recv(4096).startswith(b"HTTP/1.1 200")
+    assert server.server.unanswered == 0
+
+
+def test_a_stop_that_is_forced_says_what_had_no_answer(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pellucid", "serve", str(write(tmp_path / "endless")), "--port", "0",
+         "--max-tokens", "4000"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        port = int(process.stdout.readline().rpartition(":")[2])
+        asked = {"model": "endless", "prompt": "hello", "max_tokens": 4000, "stream": True, "n": 40}
+        body = json.dumps(asked).encode()
+        with socket.create_connection(("127.0.0.1", port), 60) as asker:
+            asker.sendall(POST % (len(body), body))
+            assert asker.recv(100).startswith(b"HTTP/1.1 200")
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
+        assert out == "stopped: 1 or more requests were not answered\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_sigterm_as_soon_as_the_server_has_said_its_address(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pellucid", "serve", str(write(tmp_path / "m")), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("serving m at ")
+        process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate(timeout=60)
+        assert (process.returncode, out, errors) == (0, "stopped: every request was answered\n", "")
+    finally:
+        process.kill()
+        process.communicate()
 
 
 LOADS_FOR_EVER = """
@@ -122,4 +194,7 @@ def test_a_wrong_command_is_one_clear_message(
     assert "model.safetensors" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert failing(model) == 1
-    assert "needs starlette, uvicorn and httptools: " in capsys.readouterr().err
+    assert (
+        "needs starlette, uvicorn, httptools, msgspec and prometheus-client: "
+        in capsys.readouterr().err
+    )

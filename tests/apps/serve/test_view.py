@@ -99,10 +99,10 @@ def test_tokens_are_masked_by_their_places_and_the_page_opens_where_asked(server
         ({"model": "chat", "text": ""}, 400, "the sentence is empty"),
         ({"model": "chat", "text": "x", "mask": [1]}, 400, "chat fills no masks"),
         ({"model": "bert", "text": "x", "mask": [9]}, 400, "mask must hold places from 1 to"),
-        ({"model": "bert", "text": "x", "mask": [True]}, 400, "mask must be"),
-        ({"model": "chat", "text": "x", "kind": "all"}, 400, "kind must be encoder or decoder"),
+        ({"model": "bert", "text": "x", "mask": [True]}, 400, "mask[0]: Expected `int`"),
+        ({"model": "chat", "text": "x", "kind": "all"}, 400, "kind must be cross or decoder or "),
         ({"model": "chat", "text": "x", "layer": 7}, 400, "no layer 7"),
-        ({"model": "chat", "text": "x", "beam": 9}, 400, "beam must be from 1 to 8"),
+        ({"model": "chat", "text": "x", "beam": 9}, 400, "beam must be an integer from 1 to 8"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_by_name(

@@ -15,12 +15,12 @@ from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.options import parse
 from pellucid.apps.lab.findings import UNKNOWN, gather
-from pellucid.apps.lab.preflight import check_ready
 from pellucid.apps.lab.report import write_report
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.runner import run_study
 from pellucid.apps.lab.statistics import too_few_seeds
 from pellucid.apps.lab.study import select_trials
+from pellucid.apps.lab.study_checks import check_ready
 from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.core.errors import UsageError, UserError, optional, pip_install
 from pellucid.core.settings import nearest

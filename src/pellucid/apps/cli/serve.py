@@ -7,20 +7,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from pellucid.apps.cli.options import parse
 from pellucid.apps.serve.limits import ROWS
+from pellucid.apps.serve.signals import handling
 from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.files import MOST_BYTES, check_file
 
 T = TypeVar("T")
 
-SEPARATE = "pellucid serve needs starlette, uvicorn and httptools"
+SEPARATE = "pellucid serve needs starlette, uvicorn, httptools, msgspec and prometheus-client"
 
 
 def run(arguments: list[str]) -> int:
@@ -60,8 +60,8 @@ def run(arguments: list[str]) -> int:
         """
         if not model:
             raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
-        with _ending_at_once():
-            for name in ("httptools", "starlette", "uvicorn"):
+        with handling(dict.fromkeys((signal.SIGINT, signal.SIGTERM), _end)):
+            for name in ("httptools", "msgspec", "prometheus_client", "starlette", "uvicorn"):
                 optional(name, SEPARATE, extra="serve")
             from pellucid.apps.serve.app import Application
             from pellucid.apps.serve.limits import Limits
@@ -91,40 +91,28 @@ def run(arguments: list[str]) -> int:
                 (*LOOPBACK, "[::1]") if host in LOOPBACK else (),
             )
             _log_requests()
-            print(f"serving {', '.join(models)} at {address(bound)}", flush=True)
-        run_server(
-            Application(service),
-            service,
-            bound,
-            load=lambda before: reload_models(folders, before, rows, accept_changes),
-        )
-        print("stopped: every request was answered", flush=True)
+            begun = f"serving {', '.join(models)} at {address(bound)}"
+            unanswered = run_server(
+                Application(service),
+                service,
+                bound,
+                started=lambda server: print(begun, flush=True),
+                load=lambda before: reload_models(folders, before, rows, accept_changes),
+            )
+        left = f"{unanswered} or more requests were not" if unanswered else "every request was"
+        print(f"stopped: {left} answered", flush=True)
         return 0
 
     return parse(serve, "serve", arguments)
 
 
-@contextmanager
-def _ending_at_once() -> Iterator[None]:
-    """End the process with 128 + n on SIGTERM and SIGINT, as long as there is no request.
+def _end(number: int, _: object) -> None:
+    """End the process with 128 + n on a signal, as long as there is no request.
 
     Process 1 of a container has no other handlers.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, _: object) -> None:
-        os.write(2, b"pellucid: stopped before its models were loaded\n")
-        os._exit(128 + number)  # another thread may be inside a compiler, which cannot be ended
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, end) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+    os.write(2, b"pellucid: stopped before its models were loaded\n")
+    os._exit(128 + number)  # another thread may be inside a compiler, which cannot be ended
 
 
 def _on_a_thread(function: Callable[[], T]) -> T:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from pellucid.core.errors import optional
@@ -35,12 +37,10 @@ Block = str | Table | Plot
 """A paragraph, a table or a picture."""
 
 
-@dataclass(frozen=True)
-class Section:
-    """A heading with what follows it."""
-
-    title: str
-    blocks: Sequence[Block]
+@cache
+def captions() -> Mapping[str, str]:
+    """Return the prose of the report's pictures and tables, by name."""
+    return tomllib.loads((files(__package__) / "templates" / "captions.toml").read_text("utf-8"))
 
 
 def render(template: str, **values: Any) -> str:

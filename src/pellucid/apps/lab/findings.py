@@ -42,6 +42,15 @@ class Findings:
             if all(value_of(line, metric) is None for line in self.lines)
         ]
 
+    @property
+    def data_changed(self) -> bool:
+        """Whether lines with the same data settings have different digests of the data."""
+        known: dict[str, set[str]] = {}
+        for line in self.lines:
+            settings = {k: v for k, v in line["settings"].items() if k.startswith("data.")}
+            known.setdefault(repr(settings), set()).update({line["data"]} if "data" in line else ())
+        return any(len(digests) > 1 for digests in known.values())
+
     def values(self, change: str, metric: str) -> dict[int, float | None]:
         """Return a metric of a variant by seed."""
         return {seed: value_of(line, metric) for seed, line in self.done[change].items()}

@@ -17,10 +17,9 @@ from pellucid.tasks.metrics import SCORES
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a finished run."""
+    """A number of a finished run; docs/lab.md says what each one is."""
 
     name: str
-    about: str
     unit: str = ""
     better: Literal["lower", "higher"] = "lower"
     held_out: tuple[str, ...] = ()
@@ -36,40 +35,25 @@ class Metric:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
-def _scores() -> list[Metric]:
-    return [
-        Metric(name, "", "", "higher" if higher else "lower", ("valid", "test"), evaluation)
-        for evaluation, scores in SCORES.items()
-        for name, higher in scores.items()
-    ]
-
-
 TOKEN = "nats per token"
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric(
-            "train_loss",
-            "over the last whole epoch, dropout on, the weights changing meanwhile: the summed "
-            "losses of the batches over the number of answers",
-            "nats per answer",
+        Metric("train_loss", "nats per answer"),
+        Metric("train_loss_token", TOKEN),
+        Metric("valid_loss", TOKEN, held_out=("valid",)),
+        Metric("best_valid_loss", TOKEN, held_out=("valid",)),
+        Metric("test_loss", TOKEN, held_out=("test",)),
+        *(
+            Metric(name, "", "higher" if higher else "lower", ("valid", "test"), evaluation)
+            for evaluation, scores in SCORES.items()
+            for name, higher in scores.items()
         ),
-        Metric("train_loss_token", "the same per target token", TOKEN),
-        Metric("valid_loss", "on the validation pairs, at the end", TOKEN, held_out=("valid",)),
-        Metric("best_valid_loss", "the lowest of all validations", TOKEN, held_out=("valid",)),
-        Metric(
-            "test_loss", "on the test pairs, with the chosen weights", TOKEN, held_out=("test",)
-        ),
-        *_scores(),
-        Metric(
-            "dead_units",
-            "share of feed-forward units without any gradient on the probe's batch",
-            "share of units",
-            measure="dead_units",
-        ),
+        Metric("dead_units", "share of units", measure="dead_units"),
     )
 }
 _EPOCHS_TO = re.compile(r"epochs_to_(\d+(?:\.\d+)?)")
+"""The first whole epoch with at most this training loss."""
 
 
 def find_metric(name: str) -> Metric:
@@ -78,8 +62,8 @@ def find_metric(name: str) -> Metric:
     >>> find_metric("bleu").better, find_metric("epochs_to_1.0").unit
     ('higher', 'epochs')
     """
-    if match := _EPOCHS_TO.fullmatch(name):
-        return Metric(name, f"the first whole epoch with train_loss ≤ {match[1]}", "epochs")
+    if _EPOCHS_TO.fullmatch(name):
+        return Metric(name, "epochs")
     if name not in METRICS:
         raise UsageError(
             f"no run writes a metric {name!r}{nearest(name, METRICS)}; there are: "

@@ -1,7 +1,7 @@
 """The report's pictures: matplotlib figures as SVG, for light and dark pages.
 
-Every line is labelled where it ends; a grid of many small panels has one legend instead. Colours
-are safe for colour-blind readers, and lines differ by their dashes too.
+Every panel names its lines in the order in which they end; a grid of many small panels has one
+legend. Colours are safe for colour-blind readers, and lines differ by their dashes too.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle, islice
 from statistics import median, median_high
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,12 +32,23 @@ Points = tuple[Sequence[float], Sequence[float]]
 Curves = Mapping[str, Sequence[Points]]
 """By variant, a curve for each seed."""
 
+
+class Mark(NamedTuple):
+    """A point next to the curves of a variant, in its colour."""
+
+    name: str
+    x: float
+    y: float
+    shape: str
+
+
 INK, PAPER, RULE = "#1b2b30", "#ffffff", "#dde5e6"
 DARK = {INK: "#e3eaec", PAPER: "#12181a", RULE: "#2f3c40", "#0072b2": "#3d9be0"}
 """What replaces a colour on a dark page."""
 # Okabe and Ito's palette without its yellow, which is too pale for lines.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+LEGEND: Mapping[str, Any] = {"frameon": False, "fontsize": 8, "handlelength": 2.8}
 WIDTH = 8.6
 FAR = 10.0
 """A difference beyond this multiple of the usual one is off the scale: an arrow and its value."""
@@ -50,7 +61,7 @@ def require_matplotlib() -> None:
 
 @contextmanager
 def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
-    """Make a figure with a title; text is drawn as it is, a $ too."""
+    """Make a figure with a title, to be saved inside the `with`; text is drawn as it is."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -72,9 +83,7 @@ def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
 def to_svg(figure: Figure) -> str:
     """Return the figure as SVG: small, the same every time, with colours for both pages."""
     file = io.StringIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure.savefig(file, format="svg", metadata={"Date": None})
+    figure.savefig(file, format="svg", metadata={"Date": None})
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
     return _compact(svg[svg.index("<svg") :].replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans'"))
 
@@ -149,59 +158,34 @@ def _ends(curves: Curves) -> dict[str, float]:
     return {name: median(column[0]) for name, column in last.items() if column}
 
 
-def label_lines(axes: Axes, curves: Curves, label: Callable[[str, float], str]) -> None:
-    """Write next to the panel which line is which; call once the limits of the axes are set."""
-    transform = axes.yaxis.get_transform().transform
-    low, high = (float(transform(limit)) for limit in axes.get_ylim())
-    places = {
-        name: (float(transform(end)) - low) / (high - low)
-        for name, end in _ends(curves).items()
-        if math.isfinite(end)
-    }
-    ordered = sorted(places, key=lambda name: places[name])
-    height = axes.get_figure().get_size_inches()[1] * 72 / axes.get_gridspec().nrows  # type: ignore[union-attr]
-    spots = _apart([min(max(places[name], 0.0), 1.0) for name in ordered], 11 / (0.75 * height))
-    style, ends = styles(list(curves)), _ends(curves)
-    for name, spot in zip(ordered, spots, strict=True):
-        arrow = " ↑" if places[name] > 1 else " ↓" if places[name] < 0 else ""
-        axes.annotate(
-            label(name, ends[name]) + arrow,
-            (1.0, min(max(places[name], 0.0), 1.0)),
-            xytext=(1.07, spot),
-            xycoords="axes fraction",
-            textcoords="axes fraction",
-            fontsize=8,
-            va="center",
-            arrowprops={
-                "arrowstyle": "-",
-                "shrinkA": 1,
-                "shrinkB": 1,
-                "relpos": (0, 0.5),
-                "linewidth": 1.6,
-                **style[name],
-            },
-        )
+def add_legend(axes: Axes, curves: Curves, differences: bool) -> None:
+    """Name the lines next to the panel, from the one that ends highest to the lowest.
 
-
-def _apart(places: Sequence[float], gap: float) -> list[float]:
-    """Move rising places so far apart, between 0 and 1 as long as they fit.
-
-    >>> _apart([0.5, 0.5, 1.0], 0.25)
-    [0.5, 0.75, 1.0]
+    Each with where it ends, of differences, else with its number of seeds. Call it once the limits
+    of the axes are set: an arrow marks a line that ends outside them.
     """
-    found = list(places)
-    for i in range(1, len(found)):
-        found[i] = max(found[i], found[i - 1] + gap)
-    limit = max(1.0, gap * (len(found) - 1))
-    for i in reversed(range(len(found))):
-        found[i], limit = min(found[i], limit), min(found[i], limit) - gap
-    return found
+    low, high = axes.get_ylim()
+    ends = {name: end for name, end in _ends(curves).items() if math.isfinite(end)}
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    ordered = sorted(ends, key=lambda name: -ends[name])
+    labels = []
+    for name in ordered:
+        arrow = " ↑" if ends[name] > high else " ↓" if ends[name] < low else ""
+        what = signed(ends[name]) if differences else f"({len(curves[name])})"
+        labels.append(f"{name} {what}{arrow}")
+    lines = [handles[name] for name in ordered]
+    axes.legend(lines, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
 
 
-def set_log_if_wide(axes: Axes, panels: Sequence[Curves]) -> None:
+def _points(panels: Iterable[Curves]) -> list[tuple[float, float]]:
+    """Return every point of every curve."""
+    curves = [curve for panel in panels for seeds in panel.values() for curve in seeds]
+    return [point for xs, ys in curves for point in zip(xs, ys, strict=True)]
+
+
+def set_log_if_wide(axes: Axes, panels: Iterable[Curves]) -> None:
     """Use a logarithmic y axis where positive values span more than a factor of 20."""
-    values = [y for p in panels for seeds in p.values() for _, ys in seeds for y in ys]
-    finite = [y for y in values if math.isfinite(y)]
+    finite = [y for _, y in _points(panels) if math.isfinite(y)]
     if finite and min(finite) > 0 and max(finite) > 20 * min(finite):
         from matplotlib.ticker import LogLocator
 
@@ -237,40 +221,48 @@ def draw_curves(
     title: str,
     xlabel: str,
     ylabel: str,
+    *,
     differences: bool = False,
+    marker: str = "",
+    marks: Sequence[Mark] = (),
 ) -> str:
     """Draw a panel of curves for each group of variants; all panels have the same axes.
 
     differences: of each variant to what it is compared with. Then the axis fits the second half of
     training, since first differences are often a hundred times the last.
+    marker: of every point. marks: further points of the first panel.
     """
     columns = min(len(panels), 2)
     rows = math.ceil(len(panels) / columns)
     most = max(len(curves) for curves in panels.values())
+    every = _points(panels.values())
     with new_figure(title, WIDTH, 0.4 + rows * max(2.7, 0.21 * most)) as figure:
         grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         shown = list(zip(grid.flat, panels.items(), strict=False))
         for axes, (name, curves) in shown:
-            draw_bands(axes, curves)
+            draw_bands(axes, curves, marker)
             if differences:
                 axes.axhline(0, color=INK, linewidth=0.9)
             if len(panels) > 1:
                 axes.set_title(name, fontsize=9, loc="left")
-            axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        first = shown[0][0]
+        first, curves = shown[0][0], shown[0][1][1]
+        for mark in marks:
+            colour = styles(list(curves))[mark.name]["color"]
+            first.plot(mark.x, mark.y, mark.shape, color=colour, markersize=8, markeredgecolor=INK)
         if differences:
             first.set_ylim(*_limits([_late(c, name) for c in panels.values() for name in c]))
         else:
-            set_log_if_wide(first, list(panels.values()))
+            set_log_if_wide(first, panels.values())
+        if every:  # an x without a finite value keeps its place
+            low, high = min(x for x, _ in every), max(x for x, _ in every)
+            margin = 0.05 * (high - low) or 0.05
+            first.set_xlim(low - margin, high + margin)
+        for axis, values in zip((first.xaxis, first.yaxis), zip(*every, strict=True), strict=False):
+            whole = all(value == round(value) for value in values if math.isfinite(value))
+            if whole and axis.get_scale() == "linear":
+                axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         for axes, (_, curves) in shown:
-            count = {name: len(seeds) for name, seeds in curves.items()}
-            label_lines(
-                axes,
-                curves,
-                lambda name, end, count=count: (  # type: ignore[misc]
-                    f"{name} {signed(end)}" if differences else f"{name} ({count[name]})"
-                ),
-            )
+            add_legend(axes, curves, differences)
         figure.supxlabel(xlabel, fontsize=9)
         figure.supylabel(ylabel, fontsize=9)
         for axes in grid.flat[len(panels) :]:
@@ -288,15 +280,14 @@ def draw_forest(comparisons: Sequence[Comparison]) -> str:
     with new_figure("Differences, seed by seed", WIDTH, 0.27 * sum(heights) + 0.4) as figure:
         grid = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
         for axes, metric, group in zip(grid, metrics, groups, strict=True):
-            ends = _limits(
-                [(c.median or 0.0, [*c.differences, *(c.interval or ())]) for c in group]
-            )
+            ends = _limits([(c.median or 0.0, c.differences) for c in group])
             for i, comparison in enumerate(reversed(group)):
                 _forest_row(axes, i, comparison, ends)
             record = find_metric(metric)
             axes.axvline(0, color=INK, linewidth=0.9)
             axes.set(xlim=ends, ylim=(-0.7, len(group) - 0.3))
-            axes.set_yticks(range(len(group)), [_name(c) for c in reversed(group)], fontsize=8)
+            names = [f"{'★ ' * c.primary}{c.name}  (n = {len(c.seeds)})" for c in reversed(group)]
+            axes.set_yticks(range(len(group)), names, fontsize=8)
             axes.set_xlabel(f"{record.label}: {record.better} is better", fontsize=8)
             axes.grid(axis="x", color=RULE, linewidth=0.6)
             axes.spines[["top", "right", "left"]].set_visible(False)
@@ -326,11 +317,6 @@ def _forest_row(axes: Axes, y: int, comparison: Comparison, ends: tuple[float, f
             fontsize=8,
             va="center",
         )
-
-
-def _name(comparison: Comparison) -> str:
-    c = comparison.contrast
-    return f"{'★ ' if comparison.primary else ''}{c.change} − {c.against}  (n = {comparison.pairs})"
 
 
 def draw_grid(
@@ -366,22 +352,19 @@ def draw_grid(
                     axes.set_title(column, fontsize=8)
             set_log_if_wide(grid[i, 0], [curves.get((row, column), {}) for column in columns])
             grid[i, 0].set_ylabel(row.replace(": ", ":\n"), fontsize=7)
-        xs = [
-            x for panel in curves.values() for seeds in panel.values() for p, _ in seeds for x in p
-        ]
-        _scale_x(grid[0, 0], xs, base, 1 if len(columns) < 6 else 2)
+        xs = [x for x, _ in _points(curves.values())]
+        _scale_x(grid[0, 0], xs, base)
         figure.supxlabel(xlabel, fontsize=8)
         handles, labels = next(
             (found for axes in grid.flat if (found := axes.get_legend_handles_labels())[0]),
             ([], []),
         )
         if len(labels) > 1 or lines is None:
-            figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False,
-                          fontsize=8, handlelength=3.4)  # fmt: skip
+            figure.legend(handles, labels, loc="outside lower center", ncols=4, **LEGEND)
         return to_svg(figure)
 
 
-def _scale_x(axes: Axes, xs: Sequence[float], base: int, every: int) -> None:
+def _scale_x(axes: Axes, xs: Sequence[float], base: int) -> None:
     if base == 2:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
@@ -389,5 +372,5 @@ def _scale_x(axes: Axes, xs: Sequence[float], base: int, every: int) -> None:
     axes.set_xscale("symlog", linthresh=10)
     axes.xaxis.minorticks_off()
     ticks = {0: "0", 10: "10", 100: "100", 1000: "1k", 10_000: "10k", 100_000: "100k"}
-    axes.set_xticks(list(ticks)[::every], list(ticks.values())[::every])
+    axes.set_xticks(list(ticks), list(ticks.values()))
     axes.set_xlim(-1, max(1.3 * max(xs, default=0.0), 11))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +17,18 @@ from pellucid.nn.recorder import Recorder
 from pellucid.training.events import Ended, Event, Started, Stepped
 
 
+@dataclass(frozen=True)
 class Prober:
     """A listener that probes the model after some steps, and when training ends.
 
     Each probe is appended to `path` as a line of JSON; `read_probes` reads them back.
     """
 
-    def __init__(
-        self,
-        model: Seq2Seq,
-        batch: Batch,
-        steps: Iterable[int],
-        path: Path,
-        measures: Sequence[str] = tuple(MEASURES),
-    ) -> None:
-        self.model, self.batch, self.steps, self.path = model, batch, frozenset(steps), path
-        self.measures = measures
+    model: Seq2Seq
+    batch: Batch
+    steps: Sequence[int]
+    path: Path
+    measures: Sequence[str]
 
     def __call__(self, event: Event) -> None:
         """Probe if it is time."""

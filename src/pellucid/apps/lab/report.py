@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pellucid.apps.lab.document import Block, Plot, Section, Table, render, to_html
+from pellucid.apps.lab.document import Block, Plot, Table, captions, render, to_html
 from pellucid.apps.lab.findings import UNKNOWN, Findings
 from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.metrics import find_metric, format_spread, format_value
@@ -30,48 +31,24 @@ def write_report(findings: Findings, folder: Path) -> list[Path]:
     """
     require_matplotlib()
     curves, forest, sections = draw(findings)
-    blocks = [*curves, *([forest] if forest else []), *(b for s in sections for b in s.blocks)]
-    pictures = {block.name: block.svg for block in blocks if isinstance(block, Plot)}
-    markdown = to_markdown(findings, curves, forest, sections)
-    contents = {"report.html": to_html(markdown, findings.study.plan.question, pictures)}
-    contents |= {"report.md": markdown, **pictures}
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        write_atomically(folder / name, content.encode())
-    return [folder / name for name in contents]
-
-
-def draw(findings: Findings) -> tuple[list[Plot], Plot | None, list[Section]]:
-    """Return the learning curves, the differences, and the sections of the study's measures."""
-    shown = [c for c in findings.comparisons if c.median is not None]
-    sections = []
-    for name in findings.study.plan.measures:
-        show = MEASURES[name].show
-        if show is not None and (blocks := show(findings)):
-            sections.append(Section(MEASURES[name].title, blocks))
-    return _curves(findings), _forest(shown) if shown else None, sections
-
-
-def to_markdown(
-    findings: Findings,
-    curves: Sequence[Plot],
-    forest: Plot | None,
-    sections: Sequence[Section],
-) -> str:
-    """Return the whole report."""
-    shown = [c for c in findings.comparisons if c.median is not None]
-    return render(
+    markdown = render(
         "report.md",
         **_answers(findings),
+        **_facts(findings),
         curves=curves,
         forest=forest,
         sections=sections,
         signs=f"{SIGNS:,}",
-        statistics=_statistics(shown),
-        others=_others([c for c in findings.comparisons if not c.primary]),
-        **_settings(findings),
-        **_reproduction(findings),
+        signed=signed,
     )
+    blocks = [*curves, *forest, *chain(*sections.values())]
+    pictures = {block.name: block.svg for block in blocks if isinstance(block, Plot)}
+    html = to_html(markdown, findings.study.plan.question, pictures)
+    contents = {"report.html": html, "report.md": markdown, **pictures}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        write_atomically(folder / name, content.encode())
+    return [folder / name for name in contents]
 
 
 def answers_to_markdown(findings: Findings, level: str = "##") -> str:
@@ -79,58 +56,31 @@ def answers_to_markdown(findings: Findings, level: str = "##") -> str:
 
     level: of its headings.
     """
-    return render("answers.md", **(_answers(findings) | {"level": level}))
+    return render("answers.md", **_answers(findings) | {"level": level})
+
+
+def draw(findings: Findings) -> tuple[list[Plot], list[Plot], Mapping[str, Sequence[Block]]]:
+    """Return the learning curves, the differences, and by title what the measures show."""
+    shown = [c for c in findings.comparisons if c.seeds]
+    measures = [MEASURES[name] for name in findings.study.plan.measures]
+    found = {m.title: m.show(findings) for m in measures if m.show is not None}
+    sections = {title: blocks for title, blocks in found.items() if blocks}
+    return _curves(findings), [_forest(shown)] if shown else [], sections
 
 
 def _answers(findings: Findings) -> dict[str, Any]:
-    plan, bounds = findings.study.plan, findings.study.plan.bounds
-    primary = [
-        [c.contrast.claim or "–", f"{_contrast(c)}, {c.contrast.metric}", _verdict(c)]
-        for c in findings.comparisons
-        if c.primary
-    ]
-    failures = [[line["change"], str(line["seed"]), line["error"]] for line in findings.failed]
-    claims = [[bound.claim, _check_bound(findings, bound)] for bound in bounds]
     return {
-        "plan": plan,
+        "findings": findings,
         "level": "##",
-        "state": _state(findings),
-        "data_changed": _data_changed(findings),
-        "failures": Table(["variant", "seed", "why"], failures),
-        "primary": Table(["claim", "contrast", "verdict"], primary),
-        "bounds": Table(["claim", "here"], claims),
+        "unknown": UNKNOWN,
+        "verdict": verdict,
+        "check_bound": check_bound,
         "values": _values(findings),
     }
 
 
-def _state(findings: Findings) -> str:
-    done, planned = len(findings.lines), len(findings.study.trials())
-    text = f"{done} of {planned} planned runs are done"
-    if findings.failed:
-        text += f", {len(findings.failed)} failed"
-    if findings.missing:
-        text += f", {findings.missing} are not done yet: everything below is provisional"
-    if findings.unknown:
-        text += f". {findings.unknown} {UNKNOWN}, and are left out"
-    if findings.unwritten:
-        text += f". No run has a value of {', '.join(findings.unwritten)}"
-    if max(len(seeds) for seeds in findings.done.values()) == 1:
-        single = len({seed for seeds in findings.done.values() for seed in seeds}) == 1
-        few = "There is one seed only" if single else "No variant has two seeds"
-        text += f". {few}: no intervals, no general claims"
-    return text + "."
-
-
-def _data_changed(findings: Findings) -> bool:
-    """Return whether lines with the same data settings have different digests of the data."""
-    known: dict[str, set[str]] = {}
-    for line in findings.lines:
-        settings = {k: v for k, v in line["settings"].items() if k.startswith("data.")}
-        known.setdefault(repr(settings), set()).update({line["data"]} if "data" in line else ())
-    return any(len(digests) > 1 for digests in known.values())
-
-
-def _check_bound(findings: Findings, bound: Bound) -> str:
+def check_bound(findings: Findings, bound: Bound) -> str:
+    """Return the values of a variant's runs, and in how many of them a claim holds."""
     values = findings.values(bound.change, bound.metric).values()
     ordered = sorted(v for v in values if v is not None)
     lost = len(values) - len(ordered) + sum(f["change"] == bound.change for f in findings.failed)
@@ -148,24 +98,29 @@ def _values(findings: Findings) -> Table:
     """Return every metric of every variant: median, least and most, and published figures."""
     plan = findings.study.plan
     published = {(r.change, r.metric): f"{r.value:g}" for r in plan.reference}
-    heads = ["variant", "description", "runs"]
-    for metric in plan.metrics:
-        heads.append(find_metric(metric).label)
-        if any(of == metric for _, of in published):
-            heads.append(f"{plan.reference_name}, {metric}")
+    columns = [
+        (metric, figures)
+        for metric in plan.metrics
+        for figures in (False, True)
+        if not figures or any(of == metric for _, of in published)
+    ]
     rows = []
     for name, change in findings.study.changes.items():
         count = f"{len(findings.done[name])}/{len(findings.study.seeds_of(name))}"
-        row = [name, change.about or "–", count]
-        for metric in plan.metrics:
-            row.append(_spread(list(findings.values(name, metric).values())))
-            if any(of == metric for _, of in published):
-                row.append(published.get((name, metric), "–"))
-        rows.append(row)
-    return Table(heads, rows)
+        cells = [
+            published.get((name, metric), "–") if figures else _spread(findings, name, metric)
+            for metric, figures in columns
+        ]
+        rows.append([name, change.about or "–", count, *cells])
+    heads = [
+        f"{plan.reference_name}, {metric}" if figures else find_metric(metric).label
+        for metric, figures in columns
+    ]
+    return Table(["variant", "description", "runs", *heads], rows)
 
 
-def _spread(values: Sequence[float | None]) -> str:
+def _spread(findings: Findings, change: str, metric: str) -> str:
+    values = findings.values(change, metric).values()
     known = [v for v in values if v is not None]
     lacking = f", none in {len(values) - len(known)}" if len(known) < len(values) else ""
     return format_spread(known, ".4g") + lacking if known or not values else "none"
@@ -177,9 +132,8 @@ def _spread(values: Sequence[float | None]) -> str:
 def _curves(findings: Findings) -> list[Plot]:
     plots = []
     for key, (metric, name) in CURVES.items():
-        ylabel = find_metric(metric).unit
         panels: dict[str, Curves] = {}
-        differences: dict[str, Curves] = {}
+        minus: dict[str, Curves] = {}
         for base, names in findings.study.families().items():
             found = {
                 change: points
@@ -187,27 +141,18 @@ def _curves(findings: Findings) -> list[Plot]:
                 if (points := _points(findings, change, key)) and all(x for x, _ in points.values())
             }
             if found:
-                panels[f"compared with {base}"] = {
-                    change: list(points.values()) for change, points in found.items()
-                }
+                panels[f"compared with {base}"] = {c: [*by.values()] for c, by in found.items()}
             if base in found and any((curves := _minus(found, base)).values()):
-                differences[f"minus {base}"] = curves
-        about = "Median over seeds (number in brackets), band from least to most."
-        title = f"{name.capitalize()} by epoch (lower is better)"
+                minus[f"minus {base}"] = curves
+        ylabel = find_metric(metric).unit
         if panels:
+            title = f"{name.capitalize()} by epoch (lower is better)"
             svg = draw_curves(panels, title, "epoch", ylabel)
-            plots.append(Plot(f"{key}.svg", title, svg, about))
-        title = f"Difference in {name}, seed by seed (below 0 is better)"
-        if differences:
-            svg = draw_curves(
-                differences, title, "epoch", f"difference, {ylabel}", differences=True
-            )
-            about = (
-                "Each variant minus what it is compared with: median over pairs, band from least "
-                "to most, and the value at the end. The axis fits the second half of training; an "
-                "arrow marks a variant that ends outside it."
-            )
-            plots.append(Plot(f"{key}-differences.svg", title, svg, about))
+            plots.append(Plot(f"{key}.svg", title, svg, captions()["curves"]))
+        if minus:
+            title = f"Difference in {name}, seed by seed (below 0 is better)"
+            svg = draw_curves(minus, title, "epoch", f"difference, {ylabel}", differences=True)
+            plots.append(Plot(f"{key}-differences.svg", title, svg, captions()["differences"]))
     return plots
 
 
@@ -236,97 +181,35 @@ def _points(findings: Findings, change: str, key: str) -> dict[int, Points]:
 
 
 def _forest(comparisons: Sequence[Comparison]) -> Plot:
-    about = (
-        "Each contrast's median difference (diamond, and the number at the right; a cross where "
-        "there is one pair and so no interval), its interval, and every pair of runs (dots). Blue "
-        "with a star: chosen before anything ran. A triangle at the edge lies outside the axis."
-    )
-    if any(math.isinf(d) for c in comparisons for d in c.differences):
-        about += " ∞: one of the two never got there."
+    never = any(math.isinf(d) for c in comparisons for d in c.differences)
+    about = captions()["forest"] + captions()["never"] * never
     return Plot("forest.svg", "Differences, seed by seed", draw_forest(comparisons), about)
-
-
-def _statistics(comparisons: Sequence[Comparison]) -> Table:
-    rows = []
-    for c in comparisons:
-        rows.append(
-            [
-                ("★ " if c.primary else "") + _contrast(c),
-                c.contrast.metric,
-                str(c.pairs),
-                "–" if c.median is None else signed(c.median),
-                "–" if c.interval is None else " to ".join(map(signed, c.interval)),
-                "–" if c.coverage is None else f"{100 * c.coverage:.0f} %",
-                *("–" if p is None else f"{p:.2g}" for p in (c.p, c.holm)),
-                "–" if c.effect is None else signed(round(c.effect, 2)),
-            ]
-        )
-    heads = ["contrast", "metric", "pairs", "median", "interval", "coverage at most", "p", "Holm"]
-    return Table([*heads, "d_z"], rows)
-
-
-def _others(comparisons: Sequence[Comparison]) -> list[Block]:
-    """Return the verdicts of comparisons that are not primary, a table for each metric."""
-    shown = [c for c in comparisons if c.interval is not None or (c.lost and c.median is None)]
-    if not any(c.median is not None or c.lost for c in comparisons):
-        return []
-    blocks: list[Block] = []
-    for metric in dict.fromkeys(c.contrast.metric for c in shown):
-        rows = [[_contrast(c), _verdict(c)] for c in shown if c.contrast.metric == metric]
-        blocks.append(Table([metric, "verdict"], rows))
-    if single := sum(c.median is not None and c.interval is None for c in comparisons):
-        blocks.append(
-            f"{single} more have one pair of runs each, so no interval and no general claim; their "
-            "differences are in the table above."
-        )
-    if lacking := sum(c.median is None and not c.lost for c in comparisons):
-        blocks.append(f"{lacking} more have no pair of runs yet.")
-    return blocks
-
-
-def _contrast(comparison: Comparison) -> str:
-    return f"{comparison.contrast.change} − {comparison.contrast.against}"
-
-
-def _verdict(comparison: Comparison) -> str:
-    text = verdict(comparison)
-    if comparison.missing and (comparison.seeds or comparison.lost):
-        text += f" (left out: {'; '.join(comparison.missing)})"
-    return text
 
 
 # how it was made ----------------------------------------------------------------------------------
 
 
-def _settings(findings: Findings) -> dict[str, Any]:
+def _facts(findings: Findings) -> dict[str, Any]:
+    """Return the settings, and what repeating the study takes."""
     study = findings.study
-    base = flat_settings(study.variants[study.plan.base])
-    rows = []
-    for name, config in study.variants.items():
-        differs = [f"{k} = {v}" for k, v in flat_settings(config).items() if base.get(k) != v]
-        rows.append([name, "; ".join(differs) or "the base"])
+    variants = {name: flat_settings(config) for name, config in study.variants.items()}
+    base = variants[study.plan.base]
     unused = {"description"}
     if base["data.train"]:  # files replace the corpus
         unused |= {"data.corpus", "data.split"}
-    return {
-        "changes": Table(["variant", "what it changes"], rows),
-        "settings": "\n".join(f"{k} = {v}" for k, v in base.items() if k not in unused),
-    }
-
-
-def _reproduction(findings: Findings) -> dict[str, Any]:
-    lines, study = findings.lines, findings.study
     scored = any(config.evaluation.metric == "bleu" for config in study.variants.values())
     machines = [
         f"{title}: {', '.join(f'{name} {value}' for name, value in line[key].items())}."
         for title, key in (("Machine", "machine"), ("Versions", "environment"))
-        for line in lines
+        for line in findings.lines
     ]
     return {
-        "first": lines[0],
-        "minutes": [line["minutes"] for line in lines],
+        "changed": {
+            name: [f"{k} = {v}" for k, v in settings.items() if base.get(k) != v]
+            for name, settings in variants.items()
+        },
+        "settings": "\n".join(f"{k} = {v}" for k, v in base.items() if k not in unused),
         "machines": list(dict.fromkeys(machines)),
         "extras": "lab,eval" if scored else "lab",
         "typed": shlex.quote(study.typed),
-        "source": study.source.rstrip(),
     }

@@ -26,8 +26,9 @@ _ALWAYS = {
     "minutes": _NUMBER,
 }
 _BY_STATUS: Mapping[str, Mapping[str, Any]] = {
-    "failed": {"error": str},
+    "failed": {**_ALWAYS, "error": str},
     "done": {
+        **_ALWAYS,
         **dict.fromkeys(("metrics", "curve", "settings", "environment", "machine"), dict),
         **dict.fromkeys(("probes", "vocabulary"), list),
         **dict.fromkeys(("steps", "parameters", "pairs"), int),
@@ -83,20 +84,32 @@ def read_results(path: Path) -> dict[str, Line]:
 def parse_line(text: bytes, place: str) -> dict[str, Any]:
     """Return a run's line. Raises `LineError`, naming `place`, if damaged or of another format."""
     try:
-        line = json.loads(text.decode("utf-8"))
-        format = line["format"]
+        line: dict[str, Any] = json.loads(text.decode("utf-8"))
+        if line["format"] != FORMAT:
+            raise LineError(
+                place,
+                f"results format {line['format']}, this Pellucid reads {FORMAT}",
+                "report it with the version that wrote it, or choose another results file",
+            )
+        wrong = _first_error(line)
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise _damaged(place, "not a line of results") from None
-    if format != FORMAT:
-        raise LineError(
-            place,
-            f"results format {format}, this Pellucid reads {FORMAT}",
-            "report it with the version that wrote it, or choose another results file",
-        )
-    if wrong := _first_error(line):
-        raise _damaged(place, wrong)
-    found: dict[str, Any] = line
-    return found
+        wrong = "not a line of results"
+    if wrong:
+        remedy = "delete it; its run is then read from its folder, or done again"
+        raise LineError(place, f"is damaged ({wrong})", remedy)
+    return line
+
+
+def _first_error(line: Line) -> str:
+    """Return what is wrong with a line's own fields, or ""."""
+    kinds = _BY_STATUS.get(str(line.get("status")))
+    if kinds is None:
+        return f"status: expected done or failed, got {line.get('status')!r}"
+    for key, kind in kinds.items():
+        if not isinstance(line.get(key), kind):
+            got = f"got {line[key]!r:.40}" if key in line else "it is missing"
+            return f"{key}: expected {_KINDS[kind]}, {got}"
+    return ""
 
 
 @contextmanager
@@ -162,20 +175,3 @@ def _refuse_folder(path: Path) -> None:
         raise UserError(
             f"{path}: is a folder, expected a results file, such as {path / 'results.jsonl'}"
         )
-
-
-def _damaged(place: str, reason: str) -> LineError:
-    remedy = "delete it; its run is then read from its folder, or done again"
-    return LineError(place, f"is damaged ({reason})", remedy)
-
-
-def _first_error(line: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with a line's own fields, or None."""
-    kinds = _BY_STATUS.get(str(line.get("status")))
-    if kinds is None:
-        return f"status: expected done or failed, got {line.get('status')!r}"
-    for key, kind in {**_ALWAYS, **kinds}.items():
-        if not isinstance(line.get(key), kind):
-            got = f"got {line[key]!r:.40}" if key in line else "it is missing"
-            return f"{key}: expected {_KINDS[kind]}, {got}"
-    return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -15,6 +15,7 @@ from concurrent.futures import (
 )
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from pellucid.apps.lab.processes import PATIENCE, FreshProcesses, affordable
@@ -25,6 +26,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.training.signals import handling
 
 Say = Callable[[str], None]
+Took = Callable[[Trial, Line], None]
 ATTEMPTS = 3
 """Processes of ours that one run may lose before it counts as failed."""
 ORPHAN = PATIENCE + 10.0
@@ -118,46 +120,42 @@ class _Work:
     """One pass over the trials that are to be done."""
 
     def __init__(
-        self,
-        executor: Executor,
-        limit: int,
-        attempts: int,
-        runs: Path,
-        took: Callable[[Trial, Line], None],
-        say: Say,
+        self, executor: Executor, limit: int, attempts: int, runs: Path, took: Took, say: Say
     ) -> None:
         self.executor, self.limit, self.attempts = executor, limit, attempts
         self.runs, self.took, self.say = runs, took, say
         self.left: list[Line] = []
         """Lines of runs that were not stopped and are not done."""
         self._stop = runs / f".stop-{uuid4().hex[:12]}"
-        self._running: dict[Future[dict[str, object]], Trial] = {}
-        self._waiting: list[tuple[float, Trial]] = []  # with the time before which not to start
+        self._running: dict[Future[dict[str, Any]], Trial] = {}
+        self._waiting: deque[Trial] = deque()
         self._lost = Counter[str]()
         self._in_use: dict[str, float] = {}  # since when
+        self._stopping = False
         self._error: UserError | None = None
 
     def do(self, todo: Sequence[Trial]) -> bool:
         """Do every trial and take the lines; return whether a signal stopped it."""
-        self._waiting = [(0.0, trial) for trial in todo]
-        stopping, known = False, 0
+        self._waiting.extend(todo)
         signals: list[int] = []
+        known = 0
         with handling(signals.append):
             try:
                 while self._waiting or self._running:
-                    if (signals or self._error) and not stopping:
-                        stopping, known = True, len(signals)
-                        self._waiting.clear()
+                    if (signals or self._error) and not self._stopping:
+                        known = len(signals)
                         self._stop_runs()
-                    elif stopping and len(signals) > known:
+                    elif self._stopping and len(signals) > known:
                         for future in self._running:
                             future.cancel()
                         break  # the rest sees the file and stops, or finishes
-                    self._start()
-                    if not self._running:
-                        time.sleep(PAUSE)
+                    while self._waiting and len(self._running) < self.limit:
+                        trial = self._waiting.popleft()
+                        folder = self.runs / trial.id
+                        future = self.executor.submit(run_trial, trial, folder, self._stop)
+                        self._running[future] = trial
                     for future in wait(self._running, PAUSE, FIRST_COMPLETED).done:
-                        self._take(self._running.pop(future), future, stopping)
+                        self._take(self._running.pop(future), future)
             except BaseException:
                 self._stop_runs()
                 raise
@@ -167,17 +165,10 @@ class _Work:
             raise self._error
         return bool(signals)
 
-    def _start(self) -> None:
-        now = time.monotonic()
-        due = [pair for pair in self._waiting if pair[0] <= now]
-        for pair in due[: self.limit - len(self._running)]:
-            self._waiting.remove(pair)
-            folder = self.runs / pair[1].id
-            self._running[self.executor.submit(run_trial, pair[1], folder, self._stop)] = pair[1]
-
     def _stop_runs(self) -> None:
-        """Create the file that runs look for."""
-        count = len(self._running)
+        """Start no more, and create the file that runs look for."""
+        self._stopping, count = True, len(self._running)
+        self._waiting.clear()
         also = "interrupt again to leave without waiting; the same command resumes them"
         try:
             self._stop.parent.mkdir(parents=True, exist_ok=True)
@@ -187,12 +178,11 @@ class _Work:
         else:
             self.say(f"stopping: the runs in progress ({count}) save and end; {also}")
 
-    def _take(self, trial: Trial, future: Future[dict[str, object]], stopping: bool) -> None:
-        line: Mapping[str, object]
+    def _take(self, trial: Trial, future: Future[dict[str, Any]]) -> None:
         try:
-            line = future.result()
+            line: Line = future.result()
         except (Exception, CancelledError) as error:  # the worker died, or was taken away
-            if stopping:
+            if self._stopping:
                 self.say(
                     f"{trial.change}, seed {trial.seed}: its process ended ({error}); it resumes "
                     "from its last checkpoint"
@@ -204,11 +194,16 @@ class _Work:
                 self.took(trial, line)
             except UserError as error:  # the result is in the run folder
                 self._error = self._error or error
-        elif not stopping and not self._again(trial, line):
+        elif line["status"] == "lost":
+            self._waiting.appendleft(trial)
+        elif line["status"] == "in use" and not self._stopping and self._is_patient(trial, line):
+            time.sleep(PAUSE)
+            self._waiting.append(trial)
+        elif not self._stopping:
             self.left.append(line)
 
     def _line_of(self, trial: Trial, error: BaseException) -> Line:
-        """Return a line for a run whose worker died."""
+        """Return a line for a run whose worker died; "lost" if it is to be tried again."""
         self._lost[trial.id] += 1
         reason = f"its process ended, killed or out of memory ({type(error).__name__}: {error})"
         line = failure(trial, reason, 0.0)
@@ -218,15 +213,11 @@ class _Work:
             return {**line, "status": "cancelled", "error": "the executor gave it up"}
         return line
 
-    def _again(self, trial: Trial, line: Line) -> bool:
-        """Return whether a run without a result is to be tried again, and put it back if so."""
+    def _is_patient(self, trial: Trial, line: Line) -> bool:
+        """Return whether a run folder in use may still be released, by an orphan that saves."""
         now, known = time.monotonic(), trial.id in self._in_use
-        if line["status"] == "lost":
-            self._waiting.insert(0, (now, trial))
-            return True
-        if line["status"] == "in use" and now - self._in_use.setdefault(trial.id, now) < ORPHAN:
-            if not known:
-                self.say(f"{describe(line)} (tried again for {ORPHAN:.0f} seconds)")
-            self._waiting.append((now + 4 * PAUSE, trial))
-            return True
-        return False
+        if now - self._in_use.setdefault(trial.id, now) >= ORPHAN:
+            return False
+        if not known:
+            self.say(f"{describe(line)} (tried again for {ORPHAN:.0f} seconds)")
+        return True

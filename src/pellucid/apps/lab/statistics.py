@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,11 @@ from pellucid.apps.lab.metrics import find_metric
 from pellucid.apps.lab.study import Contrast
 from pellucid.core.errors import optional
 
-RESAMPLES, SEED = 9999, 12345
+SEED = 12345
 SIGNS = 2**16
 """Sign assignments to try: all of them up to 16 pairs, this many drawn at random beyond."""
 LEVEL = 0.95
-FAR = 1e100
-"""Replaces an infinite difference: means and medians order as those of infinities would."""
-NOT_DONE = "is not done"
+NOT_DONE, LACKING = "is not done", "has no such value"
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,8 @@ class Comparison:
     primary: bool
     seeds: tuple[int, ...]
     """The pairs: seeds for which both variants have a value."""
-    values: tuple[float, ...]
-    """The change's, by pair."""
-    against: tuple[float, ...]
-    """Those of what it is compared with."""
+    differences: tuple[float, ...]
+    """Change minus what it is compared with, by pair."""
     missing: tuple[str, ...] = ()
     """Why each missing pair is missing."""
     lost: int = 0
@@ -47,9 +44,11 @@ class Comparison:
     pending: int = 0
     """Pairs of which a run is not done yet."""
     median: float | None = None
-    """Of the differences, change minus other."""
+    """Of the differences."""
     interval: tuple[float, float] | None = None
-    """Of the median: the bootstrap's, widened to reach 95 %; from two pairs on."""
+    """Of the median, by order statistics; from two pairs on."""
+    coverage: float | None = None
+    """How often such an interval holds the true median, if no two differences are equal."""
     p: float | None = None
     """Permutation test of the mean difference, two-sided, over signs; from two pairs on. Where a
     difference is infinite, of the mean signed rank."""
@@ -60,30 +59,9 @@ class Comparison:
     differ."""
 
     @property
-    def pairs(self) -> int:
-        """The number of pairs."""
-        return len(self.seeds)
-
-    @property
-    def differences(self) -> tuple[float, ...]:
-        """Change minus other, by pair."""
-        return tuple(map(difference, self.values, self.against))
-
-    @property
-    def coverage(self) -> float | None:
-        """The most that the interval can cover: that of the differences it ends at or between.
-
-        If no two are equal: from the a-th smallest to the a-th largest of n it misses the true
-        median when fewer than a of them lie on one side of it.
-        """
-        if self.interval is None:
-            return None
-        n, (low, high) = self.pairs, self.interval
-        ranks = (
-            sum(d < low for d in self.differences) + (low in self.differences),
-            sum(d > high for d in self.differences) + (high in self.differences),
-        )
-        return max(0.0, 1.0 - sum(_tail(n, rank) for rank in ranks))
+    def name(self) -> str:
+        """Both variants, as in tables and pictures."""
+        return f"{self.contrast.change} − {self.contrast.against}"
 
 
 def compare(
@@ -103,49 +81,44 @@ def compare(
     >>> found.seeds, found.median, found.interval
     ((0,), 0.5, None)
     """
-    seeds: list[int] = []
+    pairs: dict[int, tuple[float, float]] = {}
     missing: list[str] = []
-    lost, pending = 0, 0
+    lost = pending = 0
     for seed in sorted(values.keys() | against.keys() | set(planned)):
-        if None not in (values.get(seed), against.get(seed)):
-            seeds.append(seed)
+        value, other = values.get(seed), against.get(seed)
+        if value is not None and other is not None:
+            pairs[seed] = value, other
             continue
-        sides = ((contrast.change, values), (contrast.against, against))
-        why = {name: _reason(name, seed, side, failed) for name, side in sides}
-        if set(why.values()) <= {None, NOT_DONE}:
+        why = {
+            name: "failed" if (name, seed) in failed else LACKING if seed in side else NOT_DONE
+            for name, side in ((contrast.change, values), (contrast.against, against))
+            if side.get(seed) is None
+        }
+        if set(why.values()) == {NOT_DONE}:
             pending += 1
         else:
             lost += 1
-        if set(why.values()) != {NOT_DONE}:
-            missing += [
-                f"{name} with seed {seed} {reason}" for name, reason in why.items() if reason
-            ]
-    left = tuple(float(values[s] or 0.0) for s in seeds)
-    right = tuple(float(against[s] or 0.0) for s in seeds)
-    found = Comparison(contrast, primary, tuple(seeds), left, right, tuple(missing), lost, pending)
-    d = np.clip(found.differences, -FAR, FAR)
-    if len(d) < 2:
-        return replace(found, median=_unclipped(d[0])) if len(d) else found
-    spread = float(d.std(ddof=1))
-    noise = 1e-9 * float(np.abs([left, right]).max())
+        if list(why.values()) != [NOT_DONE, NOT_DONE]:
+            missing += [f"{name} with seed {seed} {reason}" for name, reason in why.items()]
+    differences = tuple(difference(*pair) for pair in pairs.values())
+    found = Comparison(contrast, primary, tuple(pairs), differences, tuple(missing), lost, pending)
+    if not pairs:
+        return found
+    # Halfway from −∞ to ∞ is nan: as many runs never got there on one side as on the other.
+    middle = median(differences)
+    found = replace(found, median=0.0 if math.isnan(middle) else middle)
+    if len(pairs) < 2:
+        return found
+    d, rank = np.array(differences), interval_rank(len(pairs))
+    spread = float(d.std(ddof=1)) if np.isfinite(d).all() else 0.0
+    noise = 1e-9 * float(np.abs(list(pairs.values())).max())
     return replace(
         found,
-        median=_unclipped(np.median(d)),
-        interval=_interval(d),
+        interval=(float(np.sort(d)[rank - 1]), float(np.sort(d)[-rank])),
+        coverage=coverage(len(pairs)),
         p=_permutation(d),
         effect=float(d.mean() / spread) if len(d) > 2 and spread > noise else None,
     )
-
-
-def _reason(
-    name: str, seed: int, side: Mapping[int, float | None], failed: Container[tuple[str, int]]
-) -> str | None:
-    """Return why there is no value; None where there is one."""
-    if (name, seed) in failed:
-        return "failed"
-    if seed not in side:
-        return NOT_DONE
-    return "has no such value" if side[seed] is None else None
 
 
 def difference(a: float, b: float) -> float:
@@ -157,15 +130,33 @@ def difference(a: float, b: float) -> float:
     return 0.0 if a == b else a - b
 
 
-def _unclipped(value: float) -> float:
-    return float(value) if abs(value) < math.sqrt(FAR) else math.copysign(math.inf, value)
+def interval_rank(pairs: int) -> int:
+    """Return the a with which the a-th smallest to the a-th largest difference is the interval.
+
+    It misses the true median when fewer than a of n differences are on one side of it, which has
+    the probability 2 P(Binomial(n, ½) < a) whatever they are distributed as. This is the largest a
+    that covers the median at least 95 % of the time; 1, all differences, where there are too few.
+
+    >>> interval_rank(5), interval_rank(8), interval_rank(9)
+    (1, 1, 2)
+    """
+    return max(1, int(_stats().binom.ppf((1 - LEVEL) / 2, pairs, 0.5)))
+
+
+def coverage(pairs: int) -> float:
+    """Return how often the interval of so many pairs holds the true median.
+
+    >>> coverage(3), coverage(6)
+    (0.75, 0.96875)
+    """
+    return float(1 - 2 * _stats().binom.cdf(interval_rank(pairs) - 1, pairs, 0.5))
 
 
 # p values -----------------------------------------------------------------------------------------
 
 
 def _permutation(d: np.ndarray) -> float:
-    if np.any(np.abs(d) >= FAR):  # a mean would be that of the infinite ones alone
+    if np.isinf(d).any():  # a mean would be that of the infinite ones alone
         d = np.sign(d) * _stats().rankdata(np.abs(d))
     found = _stats().permutation_test(
         (d,),
@@ -196,8 +187,7 @@ def too_few_seeds(pairs: Sequence[int]) -> str:
     >>> too_few_seeds([5, 5]).split("(")[1]
     'best Holm p 0.12); 7 seeds of each would be enough'
     """
-    best = holm([smallest_p(n) for n in pairs])
-    short = [p for p in best if p > 1 - LEVEL]
+    short = [p for p in holm([smallest_p(n) for n in pairs]) if p > 1 - LEVEL]
     if not short:
         return ""
     enough = next(n for n in range(1, 99) if len(pairs) * smallest_p(n) <= 1 - LEVEL)
@@ -213,15 +203,15 @@ def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
     A planned comparison without a p yet counts as p = 1, so that a half-done study is corrected for
     as many as a whole one. Source: Holm 1979.
     """
-    corrected = list(comparisons)
+    adjusted: dict[bool, list[float]] = {}
     for kind in (True, False):
-        family = [i for i, c in enumerate(corrected) if c.primary is kind]
-        given = [corrected[i].p for i in family]
-        adjusted = holm([1.0 if p is None else p for p in given])
-        for i, before, after in zip(family, given, adjusted, strict=True):
-            if before is not None:
-                corrected[i] = replace(corrected[i], holm=after)
-    return corrected
+        given = [c.p for c in comparisons if c.primary is kind]
+        adjusted[kind] = holm([1.0 if p is None else p for p in given])[::-1]
+    return [
+        replace(c, holm=None if c.p is None else p)
+        for c in comparisons
+        for p in [adjusted[c.primary].pop()]
+    ]
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -230,54 +220,11 @@ def holm(p: Sequence[float]) -> list[float]:
     >>> holm([0.5, 0.25, 0.125])
     [0.5, 0.5, 0.375]
     """
-    order = sorted(range(len(p)), key=lambda i: p[i])
     found, least = [0.0] * len(p), 0.0
-    for rank, i in enumerate(order):
+    for rank, i in enumerate(np.argsort(p, kind="stable")):
         least = max(least, min(1.0, (len(p) - rank) * p[i]))
         found[i] = least
     return found
-
-
-# the interval -------------------------------------------------------------------------------------
-
-
-def _interval(d: np.ndarray) -> tuple[float, float]:
-    """Return the percentile bootstrap's interval of the median, widened where it is too narrow.
-
-    With few pairs the bootstrap is too narrow: with seven it ends at the second and the sixth,
-    which covers the median 88 % of the time. So it is widened to the a-th smallest and
-    largest, with the largest a that reaches 95 %; to all of them where there are too few for that.
-    """
-    ordered, n = np.sort(d), len(d)
-    if ordered[0] == ordered[-1]:
-        return _unclipped(ordered[0]), _unclipped(ordered[0])
-    found = (
-        _stats()
-        .bootstrap(
-            (d,),
-            np.median,
-            confidence_level=LEVEL,
-            n_resamples=RESAMPLES,
-            method="percentile",
-            rng=np.random.default_rng(SEED),
-        )
-        .confidence_interval
-    )
-    a = max([a for a in range(1, n) if 1 - 2 * _tail(n, a) >= LEVEL], default=1)
-    low = min(_snapped(found.low, ordered), ordered[a - 1])
-    high = max(_snapped(found.high, ordered), ordered[n - a])
-    return _unclipped(low), _unclipped(high)
-
-
-def _snapped(end: float, ordered: np.ndarray) -> float:
-    """Return the difference that an end equals but for rounding, else the end."""
-    nearest = float(ordered[np.abs(ordered - end).argmin()])
-    return nearest if math.isclose(nearest, end, rel_tol=1e-9) else end
-
-
-def _tail(n: int, a: int) -> float:
-    """Return P(Binomial(n, ½) < a): fewer than a of n differences below their true median."""
-    return sum(math.comb(n, k) for k in range(a)) * 0.5**n
 
 
 def _stats() -> Any:
@@ -297,65 +244,45 @@ def signed(value: float) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """Return what the interval shows, and no more."""
-    lost = comparison.lost
-    if comparison.median is None:
-        yet = " yet" if comparison.pending or not lost else ""
+    """Return what the interval shows, and no more.
+
+    "As expected" is printed only where neither the interval nor the test leaves room for chance.
+    """
+    c, lost = comparison, comparison.lost
+    if c.median is None:
+        yet = " yet" if c.pending or not lost else ""
         also = f"; {lost} lost" if lost else ""
         return f"nothing to compare{yet}: no seed has both{also}"
-    text = _interval_verdict(comparison)
-    if any(map(math.isinf, comparison.differences)):
+    amount = f"{signed(abs(c.median)).lstrip('+')} {find_metric(c.contrast.metric).unit}".strip()
+    amount = "1 epoch" if amount == "1 epochs" else amount
+    moved = f"{'lower' if c.median < 0 else 'higher'} by {amount}" if c.median else "the same"
+    came = ""
+    if c.interval is None:
+        text = f"{moved} in the only pair: no interval, so no general claim"
+    else:
+        text, came = _interval_verdict(c, moved, *c.interval)
+    if any(map(math.isinf, c.differences)):
         text += "; ∞: a run never got there"
     if lost:
         return f"of the finished pairs: {text}; {lost} more lost"
-    return text + _expectation(comparison)
+    expect = c.contrast.expect
+    if not (expect and came):
+        return text
+    return f"{text}. As expected" if came == expect else f"{text}. Expected: {expect}"
 
 
-def _interval_verdict(comparison: Comparison) -> str:
-    c, n, median = comparison.contrast, comparison.pairs, comparison.median or 0.0
-    amount = f"{signed(abs(median)).lstrip('+')} {find_metric(c.metric).unit}".strip()
-    amount = "1 epoch" if amount == "1 epochs" else amount
-    direction = "lower" if median < 0 else "higher" if median > 0 else "the same"
-    by = f" by {amount}" if median else ""
-    if comparison.interval is None:
-        return f"{direction}{by} in the only pair: no interval, so no general claim"
-    low, high = comparison.interval
-    agree = sum(np.sign(d) == np.sign(median) for d in comparison.differences)
+def _interval_verdict(c: Comparison, moved: str, low: float, high: float) -> tuple[str, str]:
+    """Return what the interval shows; and "lower" or "higher", where chance is excluded."""
+    n, sure, chance = len(c.seeds), c.coverage or 0.0, c.holm is not None and c.holm > 1 - LEVEL
+    few = f"; with {n} pairs the interval covers at most {100 * sure:.0f} %" * (sure < LEVEL)
+    agree = f"{sum(np.sign(d) == np.sign(c.median or 0.0) for d in c.differences)} of {n} seeds"
     limits = f"{signed(low)} to {signed(high)}"
     if low <= 0 <= high:
-        text = (
-            f"no difference shown: the interval, {limits}, contains 0 (median {direction}{by}, "
-            f"{agree} of {n} seeds)"
-        )
-    else:
-        text = f"{direction}{by} (interval {limits}), {agree} of {n} seeds"
-        if not _chance_excluded(comparison):
-            least = smallest_p(n)
-            text += (
-                f"; the permutation test does not exclude chance (Holm p = {comparison.holm:.2g}"
-            )
-            text += f", {n} pairs cannot give p below {least:.2g})" if least > 0.05 else ")"
-    if not _covers(comparison):
-        text += (
-            f"; with {n} pairs the interval covers at most {100 * (comparison.coverage or 0):.0f} %"
-        )
-    return text
-
-
-def _chance_excluded(comparison: Comparison) -> bool:
-    return comparison.holm is None or comparison.holm <= 1 - LEVEL
-
-
-def _covers(comparison: Comparison) -> bool:
-    return comparison.coverage is not None and comparison.coverage >= LEVEL
-
-
-def _expectation(comparison: Comparison) -> str:
-    """Return whether it came as expected, where chance is excluded."""
-    expect, interval = comparison.contrast.expect, comparison.interval
-    if not expect or interval is None or interval[0] <= 0 <= interval[1]:
-        return ""
-    if not (_chance_excluded(comparison) and _covers(comparison)):
-        return ""
-    came = "lower" if interval[1] < 0 else "higher"
-    return ". As expected" if came == expect else f". Expected: {expect}"
+        text = f"no difference shown: the interval, {limits}, contains 0 (median {moved}, {agree})"
+        return text + few, ""
+    text = f"{moved} (interval {limits}), {agree}"
+    if chance:
+        least = smallest_p(n)
+        text += f"; the permutation test does not exclude chance (Holm p = {c.holm:.2g}"
+        text += f", {n} pairs cannot give p below {least:.2g})" if least > 0.05 else ")"
+    return text + few, "" if chance or few else "lower" if high < 0 else "higher"

@@ -33,6 +33,11 @@ class Contrast:
     claim: str = ""
     """The claim that this tests."""
 
+    @property
+    def asked(self) -> tuple[frozenset[str], str]:
+        """What two contrasts share that compare the same, in either direction."""
+        return frozenset((self.change, self.against)), self.metric
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -123,11 +128,9 @@ class Trial:
     seed: int
     id: str
     config: RunConfig
-    probe_steps: tuple[int, ...] = ()
+    plan: Plan
     tokenizer: str = ""
     """The text of tokenizer.json, or "" to train one on the data."""
-    frame_source: bool = False
-    measures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,34 +153,40 @@ class Study:
 
     def pairs_of(self, contrast: Contrast) -> set[int]:
         """Return the seeds that both variants of a comparison run with."""
-        against = contrast.against or self.against(contrast.change)
-        return set(self.seeds_of(contrast.change)) & set(self.seeds_of(against))
+        contrast = self.complete(contrast)
+        return set(self.seeds_of(contrast.change)) & set(self.seeds_of(contrast.against))
 
     def trials(self) -> list[Trial]:
         """Return every run, all variants with one seed before the next seed: prefixes balance."""
-        return [
-            self._trial(name, seed)
-            for seed in self.plan.seeds
-            for name in self.variants
-            if seed in self.seeds_of(name)
-        ]
+        plan, found = self.plan, []
+        for seed in plan.seeds:
+            for name, config in self.variants.items():
+                if seed in self.seeds_of(name):
+                    seeded = replace(
+                        config, seed=seed, training=replace(config.training, seed=seed)
+                    )
+                    id = run_id(seeded, self.tokenizer, plan.frame_source)
+                    found.append(Trial(self.name, name, seed, id, seeded, plan, self.tokenizer))
+        return found
 
     def against(self, change: str) -> str:
         """Return the variant that a change is compared with."""
         return self.changes[change].against or self.plan.base
 
+    def complete(self, contrast: Contrast) -> Contrast:
+        """Return a comparison that names both of its variants."""
+        return replace(contrast, against=contrast.against or self.against(contrast.change))
+
     def contrasts(self) -> Iterator[tuple[Contrast, bool]]:
         """Yield every comparison once, the primary ones first, with whether it is primary."""
-        seen = set()
-        for contrast in self.plan.primary:
-            full = replace(contrast, against=contrast.against or self.against(contrast.change))
-            seen.add((frozenset((full.change, full.against)), full.metric))
-            yield full, True
+        primary = [self.complete(contrast) for contrast in self.plan.primary]
+        yield from ((contrast, True) for contrast in primary)
+        seen = {contrast.asked for contrast in primary}
         for metric in self.plan.metrics:
             for change in self.variants:
-                against = self.against(change)
-                if change != against and (frozenset((change, against)), metric) not in seen:
-                    yield Contrast(change, metric, against), False
+                contrast = Contrast(change, metric, self.against(change))
+                if change != contrast.against and contrast.asked not in seen:
+                    yield contrast, False
 
     def families(self) -> dict[str, list[str]]:
         """Return the variants grouped by what they are compared with, which comes first.
@@ -193,22 +202,6 @@ class Study:
             if name not in group:
                 group.append(name)
         return {base: names for base, names in found.items() if len(names) > 1} or found
-
-    def _trial(self, name: str, seed: int) -> Trial:
-        config = self.variants[name]
-        config = replace(config, seed=seed, training=replace(config.training, seed=seed))
-        plan = self.plan
-        return Trial(
-            self.name,
-            name,
-            seed,
-            run_id(config, self.tokenizer, plan.frame_source),
-            config,
-            plan.probe_steps,
-            self.tokenizer,
-            plan.frame_source,
-            plan.measures,
-        )
 
 
 def run_id(config: RunConfig, tokenizer: str = "", frame_source: bool = False) -> str:

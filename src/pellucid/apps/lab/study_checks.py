@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
 
 from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.metrics import find_metric
-from pellucid.apps.lab.study import Plan, Study, run_id
-from pellucid.core.errors import UsageError
+from pellucid.apps.lab.results import read_results
+from pellucid.apps.lab.study import Bound, Contrast, Plan, Reference, Study, Trial, run_id
+from pellucid.apps.lab.trial import data_digest, other_data, read_pairs
+from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
 from pellucid.models.config import Seq2SeqConfig
+from pellucid.tasks.bleu import check_installed
 from pellucid.tasks.task import token_error
 from pellucid.training.config import DataConfig, RunConfig
 
@@ -24,13 +29,10 @@ SEEDS = 2**32
 
 def check_study(study: Study) -> None:
     """Raise `UsageError` for the first error in a study as read."""
-    _check_plan(study.plan)
-    _check_names(study)
-    _check_contrasts(study)
-    for name, config in study.variants.items():
-        _check_variant(name, config)
-        _check_scores(study.plan.metrics, name, config)
-    _check_distinct(study)
+    checks = (_plan_errors(study.plan), _name_errors(study), _contrast_errors(study))
+    variants = (_variant_errors(study, name, config) for name, config in study.variants.items())
+    for error in chain(*checks, *variants, _repeated_variants(study)):
+        raise UsageError(error)
 
 
 def check_name(name: str, where: str) -> None:
@@ -71,133 +73,153 @@ def check_held_out(
         )
 
 
-def _check_plan(plan: Plan) -> None:
+def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
+    """Read all data of these trials, on the machine that will run them.
+
+    results: the results file, with whose runs they will be compared.
+
+    Raises `UserError` for data that is missing or damaged, a metric of held-out pairs that the data
+    does not have, data that changed after a run was done, and a package that is not installed.
+    """
+    read: dict[object, tuple[list[str], str]] = {}
+
+    def key(config: RunConfig) -> object:
+        """Return the settings that decide which pairs there are, and in which part."""
+        return config.data, config.tokenizer.normalise
+
+    for change in dict.fromkeys(trial.change for trial in trials):
+        config = study.variants[change]
+        if config.evaluation.metric == "bleu":
+            check_installed()
+        if key(config) not in read:
+            pairs = read_pairs(config)
+            parts = [part for part in ("valid", "test") if getattr(pairs, part)]
+            read[key(config)] = parts, data_digest(pairs)
+        check_held_out(study.plan.metrics, change, config.data, read[key(config)][0])
+    lines = read_results(results)
+    for trial in study.trials():
+        before = lines.get(trial.id, {}).get("data")
+        _, now = read.get(key(trial.config), ((), None))
+        if before and now and before != now:
+            raise UserError(
+                f"{results}: {trial.change} with seed {trial.seed} was trained on "
+                f"{other_data(before, now)}; put the data back, use another results file and "
+                "folder, or delete this file and the runs folder and do all runs again"
+            )
+
+
+def _plan_errors(plan: Plan) -> Iterator[str]:
     known = {seed for seed in plan.seeds if 0 <= seed < SEEDS}
     if not plan.seeds or len(known) < len(plan.seeds):
-        raise UsageError(
-            f"seeds: expected different numbers from 0 to {SEEDS - 1}, got {list(plan.seeds)}"
-        )
+        yield f"seeds: expected different numbers from 0 to {SEEDS - 1}, got {list(plan.seeds)}"
     if not plan.metrics or len(set(plan.metrics)) < len(plan.metrics):
-        raise UsageError(f"metrics: name at least one metric, each once; got {list(plan.metrics)}")
-    for measure in plan.measures:
-        if measure not in MEASURES:
-            raise UsageError(
-                f"measures: there is no {measure!r}{nearest(measure, MEASURES)}; there are: "
-                f"{', '.join(MEASURES)}"
-            )
-    used = [contrast.metric for contrast in plan.primary]
-    used += [figure.metric for figure in plan.reference]
-    used += [bound.metric for bound in plan.bounds]
+        yield f"metrics: name at least one metric, each once; got {list(plan.metrics)}"
+    for name in plan.measures:
+        if name not in MEASURES:
+            there = f"{nearest(name, MEASURES)}; there are: {', '.join(MEASURES)}"
+            yield f"measures: there is no {name!r}{there}"
+    of: Iterable[Contrast | Reference | Bound] = (*plan.primary, *plan.reference, *plan.bounds)
+    used = [one.metric for one in of]
     for metric in (*plan.metrics, *used):
         measure = find_metric(metric).measure
         if metric not in plan.metrics:
-            raise UsageError(
-                f"{metric} is used but not among metrics ({', '.join(plan.metrics)}); add it there"
-            )
+            listed = ", ".join(plan.metrics)
+            yield f"{metric} is used but not among metrics ({listed}); add it there"
         if measure and measure not in plan.measures:
-            raise UsageError(f"{metric} needs the measure {measure!r}; add it to measures")
+            yield f"{metric} needs the measure {measure!r}; add it to measures"
     for bound in plan.bounds:
         if bound.at_least is None and bound.at_most is None:
-            raise UsageError(f"bounds: {bound.claim!r} bounds nothing; set at_least or at_most")
-    for name in ("minutes_per_run", "gigabytes_per_run"):
-        value = getattr(plan, name)
-        if not (value > 0 and math.isfinite(value)):
-            raise UsageError(f"{name} must be above 0, got {value}")
+            yield f"bounds: {bound.claim!r} bounds nothing; set at_least or at_most"
+    for name, value in (
+        ("minutes_per_run", plan.minutes_per_run),
+        ("gigabytes_per_run", plan.gigabytes_per_run),
+    ):
+        if not 0 < value < math.inf:
+            yield f"{name} must be above 0, got {value}"
 
 
-def _check_names(study: Study) -> None:
+def _name_errors(study: Study) -> Iterator[str]:
     plan, changes = study.plan, study.changes
-    named = [("primary.change", contrast.change) for contrast in plan.primary]
-    named += [("reference.change", figure.change) for figure in plan.reference]
-    named += [("bounds.change", bound.change) for bound in plan.bounds]
-    given = [(f"changes.{name}.against", change.against) for name, change in changes.items()]
-    given += [("primary.against", contrast.against) for contrast in plan.primary]
-    for where, name in [*named, *((where, name) for where, name in given if name)]:
+    named = [
+        *((f"changes.{name}.against", study.against(name)) for name in changes),
+        *(("primary.change", contrast.change) for contrast in plan.primary),
+        *(("primary.against", contrast.against or plan.base) for contrast in plan.primary),
+        *(("reference.change", figure.change) for figure in plan.reference),
+        *(("bounds.change", bound.change) for bound in plan.bounds),
+    ]
+    for where, name in named:
         if name not in changes:
-            raise UsageError(
-                f"{where}: there is no {name!r}{nearest(name, changes)}; there are: "
-                f"{', '.join(changes)}"
-            )
+            there = f"{nearest(name, changes)}; there are: {', '.join(changes)}"
+            yield f"{where}: there is no {name!r}{there}"
     for name, change in changes.items():
         if change.seeds is not None and not 1 <= change.seeds <= len(plan.seeds):
-            raise UsageError(
-                f"changes.{name}.seeds: expected 1 to {len(plan.seeds)} (as many as the study "
-                f"has), got {change.seeds}"
-            )
+            expected = f"expected 1 to {len(plan.seeds)} (as many as the study has)"
+            yield f"changes.{name}.seeds: {expected}, got {change.seeds}"
 
 
-def _check_contrasts(study: Study) -> None:
+def _contrast_errors(study: Study) -> Iterator[str]:
     """Refuse a variant compared with itself, and a comparison given twice: Holm counts both."""
     for name in study.changes:
-        against = study.against(name)
+        against, where = study.against(name), f"changes.{name}.against"
         if name == against and name != study.plan.base:
-            raise UsageError(f"changes.{name}.against: {name} is compared with itself")
+            yield f"{where}: {name} is compared with itself"
         if name != against and study.against(against) == name:
-            raise UsageError(
-                f"changes.{name}.against: {name} and {against} are each compared with the other; "
-                "remove one of the two"
-            )
+            both = f"{name} and {against} are each compared with the other"
+            yield f"{where}: {both}; remove one of the two"
     seen = set()
-    for contrast in study.plan.primary:
-        against = contrast.against or study.against(contrast.change)
-        if contrast.change == against:
-            raise UsageError(
-                f"primary: {against} is compared with itself; set change or against to another "
+    for contrast in map(study.complete, study.plan.primary):
+        change, against = contrast.change, contrast.against
+        if change == against:
+            yield (
+                f"primary: {change} is compared with itself; set change or against to another "
                 "variant"
             )
-        asked = (frozenset((contrast.change, against)), contrast.metric)
-        if asked in seen:
-            raise UsageError(
-                f"primary: {contrast.change} and {against} are compared twice by "
-                f"{contrast.metric}; remove one of the two"
-            )
-        seen.add(asked)
+        if contrast.asked in seen:
+            both = f"{change} and {against} are compared twice by {contrast.metric}"
+            yield f"primary: {both}; remove one of the two"
+        seen.add(contrast.asked)
 
 
-def _check_variant(name: str, config: RunConfig) -> None:
-    """Refuse what the lab cannot train, or not twice alike."""
+def _variant_errors(study: Study, name: str, config: RunConfig) -> Iterator[str]:
+    """Refuse what the lab cannot train, or not twice alike, and metrics that no run writes."""
     if not isinstance(config.model, Seq2SeqConfig):
-        raise UsageError(
+        yield (
             f"{name}: the lab trains encoder-decoders, not model_type {config.model.model_type}; "
             "choose another recipe"
         )
     if error := token_error(config.model):
-        raise UsageError(f"{name}: model.{error}")
+        yield f"{name}: model.{error}"
     training = config.training
     unlimited = f"minutes = {UNLIMITED} in [settings.training]"
     timed = training.minutes is not None and training.minutes < UNLIMITED
     if training.steps is None and training.epochs is None:
         also = f", and {unlimited}" if timed else ""
-        raise UsageError(f"{name}: only the clock ends its runs; set epochs or steps{also}")
+        yield f"{name}: only the clock ends its runs; set epochs or steps{also}"
     if timed:
-        raise UsageError(
+        yield (
             f"{name}: training.minutes = {training.minutes:g} may end its runs, and then machine "
             f"load would affect the comparison; set epochs or steps, and {unlimited}"
         )
-
-
-def _check_scores(metrics: Sequence[str], name: str, config: RunConfig) -> None:
-    """Refuse a metric that a variant does not compute, as far as its settings tell."""
-    for metric in metrics:
+    for metric in study.plan.metrics:
         needed = find_metric(metric).evaluation
         if needed and config.evaluation.metric != needed:
-            raise UsageError(
+            yield (
                 f"runs of {name} do not write {metric}; it needs evaluation.metric = "
                 f'"{needed}", and they have "{config.evaluation.metric}"'
             )
     data = config.data
     if data.train:  # a corpus shows what it holds out only when it is read
         parts = ["valid"] * (bool(data.valid) or data.held_out > 0) + ["test"] * bool(data.test)
-        check_held_out(metrics, name, data, parts)
+        check_held_out(study.plan.metrics, name, data, parts)
 
 
-def _check_distinct(study: Study) -> None:
+def _repeated_variants(study: Study) -> Iterator[str]:
     """Refuse two variants with the same settings: they would be the same runs."""
     seen: dict[str, str] = {}
     for name, config in study.variants.items():
         same = seen.setdefault(run_id(config), name)
         if same != name:
-            raise UsageError(
+            yield (
                 f"{same} and {name} train the same model: they have the same settings; change one "
                 "or remove it"
             )

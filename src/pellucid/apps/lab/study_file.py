@@ -102,13 +102,11 @@ def _read_tokenizer(file: Path, plan: Plan) -> str:
         check_file(file, MOST_BYTES)
         text = file.read_text(encoding="utf-8")
         file_tokenizers(text, plan.frame_source)
+        return text
     except OSError as error:
-        raise UsageError(f"tokenizer: {file}: {error.strerror}") from None
+        wrong = str(error.strerror)
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"tokenizer: {file}: not UTF-8 text (byte {error.start}); expected a tokenizer.json "
-            "of Hugging Face's library"
-        ) from None
+        wrong = f"not UTF-8 text (byte {error.start}); expected a tokenizer.json of Hugging Face's"
     except UserError as error:
-        raise UsageError(f"tokenizer: {file}: {error}") from None
-    return text
+        wrong = str(error)
+    raise UsageError(f"tokenizer: {file}: {wrong}")

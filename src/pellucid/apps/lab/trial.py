@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,15 @@ from pellucid.apps.lab.metrics import metrics_of
 from pellucid.apps.lab.probe import Prober, read_probes
 from pellucid.apps.lab.results import FORMAT, LineError, parse_line
 from pellucid.apps.lab.study import Trial, flat_settings
-from pellucid.core.batch import Batch
 from pellucid.core.errors import UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.core.machine import processor, processors
 from pellucid.core.settings import to_mapping
-from pellucid.data.batches import Examples
 from pellucid.data.pairs import Splits
 from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, normaliser
 from pellucid.tasks import Seq2SeqTask
 from pellucid.tasks.bleu import check_installed
+from pellucid.tasks.scores import Scores
 from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Listener, Saved, Stepped
 from pellucid.training.experiment import (
@@ -55,8 +55,6 @@ logger = logging.getLogger(__name__)
 
 RESULT, PROBES, DATA = "result.json", "probes.jsonl", "data.sha256"
 PROBED_PAIRS = 64
-LOOK_EVERY = 1.0
-"""Seconds between two looks for the file that stops a run."""
 
 
 class _StopError(Exception):
@@ -83,11 +81,11 @@ def run_trial(trial: Trial, folder: Path, stop: Path | None = None) -> dict[str,
         with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
             return _train(trial, folder, stop)
     except _StopError:
-        return _line(trial, "interrupted", "it was stopped, and has saved")
+        return _line(trial, "interrupted", error="it was stopped, and has saved")
     except InUseError as error:
-        return _line(trial, "in use", str(error))
+        return _line(trial, "in use", error=str(error))
     except SavingError as error:
-        return _line(trial, "not saved", str(error))
+        return _line(trial, "not saved", error=str(error))
     except Exception as error:
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         return failure(trial, reason, (time.monotonic() - began) / 60)
@@ -95,10 +93,10 @@ def run_trial(trial: Trial, folder: Path, stop: Path | None = None) -> dict[str,
 
 def failure(trial: Trial, error: str, minutes: float) -> dict[str, Any]:
     """Return the line of a run that failed."""
-    return {**_line(trial, "failed", error), "minutes": minutes}
+    return _line(trial, "failed", error=error, minutes=minutes)
 
 
-def _line(trial: Trial, status: str, error: str = "") -> dict[str, Any]:
+def _line(trial: Trial, status: str, **found: Any) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "study": trial.study,
@@ -107,7 +105,7 @@ def _line(trial: Trial, status: str, error: str = "") -> dict[str, Any]:
         "id": trial.id,
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "status": status,
-        **({"error": error} if error else {}),
+        **found,
     }
 
 
@@ -160,13 +158,13 @@ def other_data(before: str, now: str) -> str:
 def _check_data(run: RunFolder, digest: str) -> None:
     """Refuse to resume with other data than the run began with."""
     path = run.path / DATA
-    if run.checkpoint is None or not path.exists():
-        write_atomically(path, digest.encode())
-    elif (before := path.read_text(encoding="utf-8")) != digest:
+    before = path.read_text("utf-8") if run.checkpoint is not None and path.exists() else digest
+    if before != digest:
         raise UserError(
             f"{run.path}: this run began with {other_data(before, digest)}; put the data back, or "
             "delete the folder to start over, and retry"
         )
+    write_atomically(path, digest.encode())
 
 
 class FramedTokenizer(Tokenizer):
@@ -208,83 +206,66 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
     begun = (folder / LOCK).exists()
     if begun:
         Lock(folder / LOCK).release()  # a folder in use is refused before anything is read
-    config = trial.config
+    config, plan = trial.config, trial.plan
     if config.evaluation.metric == "bleu":
         check_installed()  # now, rather than after the training
     pairs = read_pairs(config)
     if trial.tokenizer:
-        both = file_tokenizers(trial.tokenizer, trial.frame_source)
+        both = file_tokenizers(trial.tokenizer, plan.frame_source)
     else:
         both = make_tokenizers(config.tokenizer, pairs)
-    pipeline = untrained(config, both)
-    assert isinstance(pipeline, Seq2SeqTask)  # check_study lets nothing else through
-    model = pipeline.model
+    task = untrained(config, both)
+    assert isinstance(task, Seq2SeqTask)  # check_study lets nothing else through
+    model = task.model
     config = replace(config, model=model.config)
-    examples = encode(pipeline, pairs.train, config, pairs.first_target_only)
+    examples = encode(task, pairs.train, config, pairs.first_target_only)
     digest = data_digest(pairs)
     with RunFolder(folder, to_mapping(config), resume=begun) as run:
         _check_data(run, digest)
-        probed = _probe_batch(examples)
-        prober = Prober(model, probed, trial.probe_steps, folder / PROBES, trial.measures)
-        listeners: list[Listener] = [prober, *([Stopper(stop)] if stop is not None else [])]
-        trainer = trainer_of(pipeline, pairs, examples, config, run, listeners)
+        some = np.linspace(0, len(examples) - 1, min(PROBED_PAIRS, len(examples)))
+        probed = examples.batch(some.astype(np.int64))  # from all over the data, always the same
+        prober = Prober(model, probed, plan.probe_steps, folder / PROBES, plan.measures)
+        listeners: list[Listener] = [prober, partial(_stop_if, stop)]
+        trainer = trainer_of(task, pairs, examples, config, run, listeners)
         ended = trainer.fit()
         if ended.interrupted is not None:
             raise _StopError
         minutes = trainer.seconds / 60
-        scores = final_scores(pipeline, pairs, config)
-        found = _numbers(scores.as_json()) if scores is not None else {}
+        scores = _numbers(final_scores(task, pairs, config))
         if pairs.test:  # the loss on validation pairs has its own metrics
-            found["test_loss"] = found["loss"]
-        curve = learning_curve(folder / METRICS)
-        probes = read_probes(folder / PROBES)
-        line = {
-            **_line(trial, "done"),
-            "metrics": metrics_of(curve, found, probes),
-            "curve": curve,
-            "probes": probes,
-            "steps": ended.step,
-            "minutes": minutes,
-            "parameters": sum(p.data.size for p in model.parameters()),
-            "vocabulary": [pipeline.source.vocab_size, pipeline.target.vocab_size],
-            "pairs": len(examples),
-            "answer_tokens": float((examples.target.lengths - 1).mean()),
-            "data": digest,
-            "settings": flat_settings(trial.config),
-            "environment": {**run.environment, "pellucid": __version__},
-            "machine": {"processor": processor(), "processors": processors()},
-        }
+            scores["test_loss"] = scores["loss"]
+        curve, probes = learning_curve(folder / METRICS), read_probes(folder / PROBES)
+        line = _line(
+            trial,
+            "done",
+            metrics=metrics_of(curve, scores, probes),
+            curve=curve,
+            probes=probes,
+            steps=ended.step,
+            minutes=minutes,
+            parameters=sum(p.data.size for p in model.parameters()),
+            vocabulary=[tokenizer.vocab_size for tokenizer in both],
+            pairs=len(examples),
+            answer_tokens=float((examples.target.lengths - 1).mean()),
+            data=digest,
+            settings=flat_settings(trial.config),
+            environment={**run.environment, "pellucid": __version__},
+            machine={"processor": processor(), "processors": processors()},
+        )
         text = json.dumps(line, allow_nan=False, ensure_ascii=False)
         write_atomically(folder / RESULT, text.encode())
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return line
 
 
-class Stopper:
-    """A listener that ends training once a file exists: no executor can end what it runs."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._looked = path, -LOOK_EVERY
-
-    def __call__(self, event: Event) -> None:
-        if not isinstance(event, Stepped | Saved):
-            return
-        now = time.monotonic()
-        if isinstance(event, Stepped) and now - self._looked < LOOK_EVERY:
-            return
-        self._looked = now
-        if not self.path.exists():
-            return
-        if isinstance(event, Saved):
-            raise _StopError
-        if threading.current_thread() is threading.main_thread():
-            signal.raise_signal(signal.SIGTERM)  # which the trainer handles: it saves and ends
-
-
-def _probe_batch(examples: Examples) -> Batch:
-    """Return pairs from all over the data, always the same."""
-    some = np.linspace(0, len(examples) - 1, min(PROBED_PAIRS, len(examples)))
-    return examples.batch(some.astype(np.int64))
+def _stop_if(path: Path | None, event: Event) -> None:
+    """End training once a file exists: no executor can end what it runs."""
+    if path is None or not isinstance(event, Stepped | Saved) or not path.exists():
+        return
+    if isinstance(event, Saved):
+        raise _StopError
+    if threading.current_thread() is threading.main_thread():
+        signal.raise_signal(signal.SIGTERM)  # which the trainer handles: it saves and ends
 
 
 def learning_curve(metrics: Path) -> dict[str, list[float | None]]:
@@ -293,25 +274,22 @@ def learning_curve(metrics: Path) -> dict[str, list[float | None]]:
     train: nats per answer, as article 003 defines it; train_token: the same per token; valid: nats
     per token at the validation that followed, None where there was none.
     """
-    curve: dict[str, list[float | None]] = {"epoch": [], "train": [], "train_token": []}
-    valid: dict[float, float] = {}
-    for line in metrics.read_text(encoding="utf-8").splitlines():
-        event = json.loads(line)
-        if event["event"] == "epoch_ended":
-            curve["epoch"].append(event["epoch"])
-            curve["train"].append(event["loss_per_sentence"])
-            curve["train_token"].append(event["loss"])
-        elif event["event"] == "validated" and event["loss"] is not None:
-            valid[event["epoch"]] = event["loss"]
-    curve["valid"] = [valid.get(epoch or 0.0) for epoch in curve["epoch"]] if valid else []
-    return curve
+    events = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    epochs = [event for event in events if event["event"] == "epoch_ended"]
+    validated = [event for event in events if event["event"] == "validated"]
+    valid = {event["epoch"]: event["loss"] for event in validated if event["loss"] is not None}
+    return {
+        "epoch": [event["epoch"] for event in epochs],
+        "train": [event["loss_per_sentence"] for event in epochs],
+        "train_token": [event["loss"] for event in epochs],
+        "valid": [valid.get(event["epoch"]) for event in epochs] if valid else [],
+    }
 
 
-def _numbers(scores: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(scores: Scores | None) -> dict[str, float]:
     """Return the scores that are one number, and the values of those with an interval."""
-    found = {}
-    for name, value in scores.items():
-        number = value.get("value") if isinstance(value, Mapping) else value
-        if isinstance(number, int | float):
-            found[name] = float(number)
-    return found
+    found = {
+        name: value.get("value") if isinstance(value, Mapping) else value
+        for name, value in (scores.as_json() if scores is not None else {}).items()
+    }
+    return {name: float(x) for name, x in found.items() if isinstance(x, int | float)}

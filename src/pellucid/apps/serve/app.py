@@ -6,10 +6,12 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+from prometheus_client import generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Router
@@ -17,11 +19,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from pellucid import __version__
 from pellucid.apps.serve import libretranslate, openai, pages, view
-from pellucid.apps.serve.fields import Field, RequestError
-from pellucid.apps.serve.fill import FILL, fill
-from pellucid.apps.serve.recorder import RECORD
+from pellucid.apps.serve.fields import RequestError, schemas
+from pellucid.apps.serve.fill import Fill, fill
+from pellucid.apps.serve.recorder import RecordRequest
 from pellucid.apps.serve.service import Exchange, Service
-from pellucid.apps.serve.worker import BusyError, Ticket
+from pellucid.apps.serve.worker import BusyError
 from pellucid.core.errors import UserError
 
 _log = logging.getLogger(__name__)
@@ -34,9 +36,9 @@ class Endpoint(NamedTuple):
     """One path: what answers it, and what the OpenAPI document says of it."""
 
     path: str
-    methods: tuple[str, ...]
+    method: str
     work: Work
-    fields: Sequence[Field] = ()
+    fields: type[Struct] | None = None
     """Of the body of a POST, of the address of a GET."""
     open: bool = False
     """Whether it needs no API key."""
@@ -60,57 +62,43 @@ async def ready(exchange: Exchange) -> Response:
 
 async def metrics(exchange: Exchange) -> Response:
     """GET /metrics: counters in Prometheus's format."""
-    worker = exchange.service.worker
-    page = exchange.service.metrics.text(
-        {
-            "pellucid_generated_tokens_total": ("counter", worker.tokens),
-            "pellucid_running_rows": ("gauge", worker.running),
-            "pellucid_waiting": ("gauge", worker.waiting),
-        }
-    )
+    page = generate_latest(exchange.service.metrics.registry)
     return PlainTextResponse(page, media_type="text/plain; version=0.0.4")
 
 
 async def openapi(exchange: Exchange) -> Response:
     """GET /openapi.json: this API's description."""
+    known = schemas([endpoint.fields for endpoint in ENDPOINTS if endpoint.fields])
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
         about = " ".join((endpoint.work.__doc__ or "").split()).partition(": ")[2]
-        about = about[:1].upper() + about[1:]
-        for method in endpoint.methods:
-            entry: dict[str, Any] = {
-                "summary": about,
-                "responses": {"200": {"description": "The answer"}, **_ERRORS},
-            }
-            parameters: list[dict[str, Any]] = [
-                {"name": field.name, "in": "query", "schema": field.schema}
-                for field in (endpoint.fields if method == "GET" else ())
+        entry: dict[str, Any] = {
+            "summary": about[:1].upper() + about[1:],
+            "responses": {"200": {"description": "The answer"}, **_ERRORS},
+        }
+        name = endpoint.fields.__name__ if endpoint.fields else ""
+        if endpoint.method == "POST":
+            content = {"schema": {"$ref": f"#/components/schemas/{name}"}}
+            kinds = ["application/json", *([FORM] if endpoint.forms else [])]
+            entry["requestBody"] = {"required": True, "content": dict.fromkeys(kinds, content)}
+        elif name:
+            entry["parameters"] = [
+                {"name": name, "in": "query", "schema": schema}
+                for name, schema in known[name]["properties"].items()
             ]
-            if "{name" in endpoint.path:
-                parameters.append(
-                    {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-                )
-            if parameters:
-                entry["parameters"] = parameters
-            if method == "POST" and endpoint.fields:
-                schema = {
-                    "type": "object",
-                    "properties": {field.name: field.schema for field in endpoint.fields},
-                    "required": [field.name for field in endpoint.fields if field.required],
-                }
-                kinds = ["application/json", "application/x-www-form-urlencoded"]
-                kinds = kinds if endpoint.forms else kinds[:1]
-                content = {kind: {"schema": schema} for kind in kinds}
-                entry["requestBody"] = {"required": True, "content": content}
-            if not endpoint.open:
-                entry["security"] = [{}, {"key": []}]
-            paths.setdefault(endpoint.path, {})[method.lower()] = entry
+        elif "{name" in endpoint.path:
+            place = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+            entry["parameters"] = [place]
+        if not endpoint.open:
+            entry["security"] = [{}, {"key": []}]
+        paths[endpoint.path] = {endpoint.method.lower(): entry}
+    keys = {"key": {"type": "http", "scheme": "bearer"}}
     return JSONResponse(
         {
             "openapi": "3.1.0",
             "info": {"title": "Pellucid", "version": __version__},
             "paths": paths,
-            "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+            "components": {"schemas": known, "securitySchemes": keys},
         }
     )
 
@@ -126,28 +114,27 @@ _ERRORS = {
 
 PROBES = ("/health", "/ready", "/metrics")
 MODELS = "/v1/models/"
-OTHER_SITES = (b"cross-site", b"same-site")
-"""What browsers say of a request that a page elsewhere makes."""
 LIBRETRANSLATES = ("/translate", "/detect", "/languages")
+FORM = "application/x-www-form-urlencoded"
 
 ENDPOINTS = (
-    Endpoint("/", ("GET",), pages.front, open=True),
-    Endpoint("/view", ("GET",), view.page, view.ADDRESS),
-    Endpoint("/view/record", ("POST",), view.record, RECORD),
-    Endpoint("/health", ("GET",), health, open=True),
-    Endpoint("/ready", ("GET",), ready, open=True),
-    Endpoint("/metrics", ("GET",), metrics),
-    Endpoint("/docs", ("GET",), pages.docs, open=True),
-    Endpoint("/openapi.json", ("GET",), openapi, open=True),
-    Endpoint("/v1/models", ("GET",), openai.models),
-    Endpoint(f"{MODELS}{{name}}", ("GET",), openai.models),
-    Endpoint("/v1/chat/completions", ("POST",), openai.chat, openai.CHAT),
-    Endpoint("/v1/completions", ("POST",), openai.completions, openai.COMPLETIONS),
-    Endpoint("/v1/embeddings", ("POST",), openai.embeddings, openai.EMBEDDINGS),
-    Endpoint("/fill", ("POST",), fill, FILL),
-    Endpoint("/translate", ("POST",), libretranslate.translate, libretranslate.TRANSLATE),
-    Endpoint("/detect", ("POST",), libretranslate.detect_language, libretranslate.DETECT),
-    Endpoint("/languages", ("GET",), libretranslate.languages),
+    Endpoint("/", "GET", pages.front, open=True),
+    Endpoint("/view", "GET", view.page, view.Address),
+    Endpoint("/view/record", "POST", view.record, RecordRequest),
+    Endpoint("/health", "GET", health, open=True),
+    Endpoint("/ready", "GET", ready, open=True),
+    Endpoint("/metrics", "GET", metrics),
+    Endpoint("/docs", "GET", pages.docs, open=True),
+    Endpoint("/openapi.json", "GET", openapi, open=True),
+    Endpoint("/v1/models", "GET", openai.models),
+    Endpoint(f"{MODELS}{{name}}", "GET", openai.models),
+    Endpoint("/v1/chat/completions", "POST", openai.chat, openai.Chat),
+    Endpoint("/v1/completions", "POST", openai.completions, openai.Completions),
+    Endpoint("/v1/embeddings", "POST", openai.embeddings, openai.Embeddings),
+    Endpoint("/fill", "POST", fill, Fill),
+    Endpoint("/translate", "POST", libretranslate.translate, libretranslate.Translate),
+    Endpoint("/detect", "POST", libretranslate.detect_language, libretranslate.Detect),
+    Endpoint("/languages", "GET", libretranslate.languages),
 )
 
 
@@ -160,10 +147,7 @@ class Application:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.endpoints: dict[str, dict[str, Endpoint]] = {}
-        for endpoint in ENDPOINTS:
-            methods = [*endpoint.methods, *(["HEAD"] if "GET" in endpoint.methods else [])]
-            self.endpoints[endpoint.path] = dict.fromkeys(methods, endpoint)
+        self.endpoints = {endpoint.path: endpoint for endpoint in ENDPOINTS}
         self._lifespan = Router(lifespan=self._run)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -171,8 +155,6 @@ class Application:
         if scope["type"] != "http":
             await self._lifespan(scope, receive, send)
             return
-        began = asyncio.get_running_loop().time()
-        tickets: list[Ticket] = []
         task, gone = asyncio.current_task(), False
         assert task is not None
 
@@ -180,8 +162,7 @@ class Application:
             nonlocal gone
             gone = task.cancel()
 
-        state = scope.get("state", {})
-        scope["state"] = {**state, "began": began, "tickets": tickets, "leave": leave}
+        scope["state"]["leave"] = leave
         path = _known_path(scope, self.endpoints)
         status = 499
 
@@ -193,8 +174,8 @@ class Application:
 
         exchange = Exchange(self.service, Request(scope, receive))
         try:
-            response = self._refused(scope, path) or await answer(
-                exchange, self.endpoints[path][scope["method"]]
+            response = self._refused(exchange.request, path) or await answer(
+                exchange, self.endpoints[path]
             )
             await response(scope, receive, sent)
         except asyncio.CancelledError:
@@ -205,52 +186,45 @@ class Application:
         except Exception as error:  # while it was sent: its beginning cannot be taken back
             exchange.failed(error)
         finally:
-            for ticket in tickets:
-                ticket.cancel()
-            self._note(scope["method"], path, status, began, tickets)
+            for job in exchange.jobs:
+                job.cancel()
+            self._note(exchange, path, status)
 
     @asynccontextmanager
     async def _run(self, app: Router) -> AsyncIterator[None]:
         self.service.worker.start()
         yield
-        self.service.stopping = True
         await asyncio.to_thread(self.service.recorder.stop)
         await asyncio.to_thread(self.service.worker.stop)
 
-    def _refused(self, scope: Scope, path: str) -> Response | None:
+    def _refused(self, request: Request, path: str) -> Response | None:
         """Return the answer to a request that no endpoint gets."""
-        headers = dict(scope["headers"])
-        if not self._known_host(headers):
+        hosts, endpoint = request.headers.getlist("host"), self.endpoints.get(path)
+        methods = ("GET", "HEAD") if endpoint and endpoint.method == "GET" else ("POST",)
+        if len(hosts) > 1 or (
+            not hosts and request.scope["http_version"] == "1.1"
+        ):  # RFC 9112, 3.2
+            status, message = 400, f"a request has one Host header, this one {len(hosts)}"
+        elif self.service.hosts and _without_port("".join(hosts)) not in self.service.hosts:
+            # A page on the web could reach a server on this machine through a name of its own.
             status, message = 421, "this server goes by another name; see --host"
-        elif path not in self.endpoints:
+        elif endpoint is None:
             status, message = 404, "there is no such path"
-        elif scope["method"] not in self.endpoints[path]:
+        elif request.method not in methods:
             status, message = 405, "this path has no such method"
-        elif scope["method"] == "POST" and headers.get(b"sec-fetch-site") in OTHER_SITES:
+        elif request.method == "POST" and _of_another_site(request.headers):
             status, message = 403, "a page of another site may not ask this server"
         else:
             return None
-        allowed = {"Allow": ", ".join(self.endpoints[path])} if status == 405 else None
+        allowed = {"Allow": ", ".join(methods)} if status == 405 else None
         return Written(_error_body(path)(status, message, None), status, allowed)
 
-    def _known_host(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether the request calls the server by a name of its own.
-
-        Without this, a page on the web could reach a server on this machine through a name of its
-        own that leads here.
-        """
-        if not self.service.hosts:
-            return True
-        return _without_port(headers.get(b"host", b"").decode("latin-1")) in self.service.hosts
-
-    def _note(
-        self, method: str, path: str, status: int, began: float, tickets: Sequence[Ticket]
-    ) -> None:
+    def _note(self, exchange: Exchange, path: str, status: int) -> None:
         """Count and log a request that has ended."""
-        seconds = asyncio.get_running_loop().time() - began
+        seconds, method = exchange.seconds, exchange.request.method
         path = path if path in self.endpoints else "other"
-        self.service.metrics.requests[path, status] += 1
-        self.service.metrics.seconds.add(path, seconds)
+        self.service.metrics.requests.labels(path, status).inc()
+        self.service.metrics.seconds.labels(path).observe(seconds)
         level = logging.DEBUG if path in PROBES else logging.INFO
         if not _log.isEnabledFor(level):
             return
@@ -260,22 +234,21 @@ class Application:
             "path": path,
             "status": status,
             "seconds": round(seconds, 4),
-            "answers": len(tickets),
-            "tokens": sum(len(ticket.job.answer) for ticket in tickets),
+            "answers": len(exchange.jobs),
+            "tokens": sum(len(job.answer) for job in exchange.jobs),
         }
         _log.log(level, "%s", json.dumps(record))
 
 
 async def answer(exchange: Exchange, endpoint: Endpoint) -> Response:
     """Return an endpoint's answer, or why there is none."""
-    limits = exchange.service.limits
     headers: dict[str, str] = {}
     try:
-        if exchange.request.method == "POST":
+        if endpoint.method == "POST":
             await exchange.read_body(endpoint.forms)
         if not endpoint.open:
             exchange.authorise()
-        async with asyncio.timeout(limits.seconds):
+        async with asyncio.timeout(exchange.service.limits.seconds):
             return await endpoint.work(exchange)
     except RequestError as error:
         status, message, field = error.status, error.message, error.field
@@ -316,6 +289,23 @@ class Written(JSONResponse):
     def render(self, content: Any) -> bytes:
         """Return the body."""
         return json.dumps(content).encode()
+
+
+def _of_another_site(headers: Mapping[str, str]) -> bool:
+    """Whether a browser sent a request for a page of another site.
+
+    Sec-Fetch-Site says so; browsers leave it out at plain HTTP addresses other than this machine's,
+    and older ones everywhere. Then Origin must be the address that the request was sent to.
+
+    >>> _of_another_site({"sec-fetch-site": "same-origin"}), _of_another_site({"host": "a:80"})
+    (False, False)
+    >>> _of_another_site({"origin": "http://b", "host": "a:80"})
+    True
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        return site in ("cross-site", "same-site")
+    return origin is not None and origin.partition("://")[2] != headers.get("host")
 
 
 def _without_port(host: str) -> str:

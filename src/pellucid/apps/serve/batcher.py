@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -49,76 +49,6 @@ FEW = 4
 have ended: to look round takes about as long whatever it finds."""
 
 
-class Progress(Protocol):
-    """How one input's answer grows; `generated` and `finished` are what is known of it so far."""
-
-    generated: list[int]
-    finished: bool
-
-    def advance(self, log_p: Array, eos: int) -> Survivors:
-        """Choose the next tokens from log p (rows, V); return nothing once it is answered."""
-
-
-class Sampled:
-    """An answer drawn token by token: `generation.sample_stream` for one input."""
-
-    def __init__(self, config: SampleConfig, number: int, limit: int) -> None:
-        self.config, self.number, self.limit = config, number, limit
-        self.generated: list[int] = []
-        self.finished = False
-
-    def advance(self, log_p: Array, eos: int) -> Survivors:
-        """Draw the next token."""
-        allowed = constrain(log_p[0], self.generated, self.config.constraints, (), eos)
-        draws = uniform_draws(self.config.seed, len(self.generated), np.array([self.number]))
-        return self.say(choose(allowed, self.config, draws[0]), eos)
-
-    def say(self, token: int, eos: int) -> Survivors:
-        """Take a token that was chosen."""
-        if token == eos:
-            self.finished = True
-            return []
-        self.generated.append(token)
-        return [(0, token)] if len(self.generated) < self.limit else []
-
-
-class Greedy(Sampled):
-    """The likeliest token at every step, ties to the lower: `generation.search` with beam 1."""
-
-    def __init__(self, config: SearchConfig, limit: int) -> None:
-        super().__init__(SampleConfig(constraints=config.constraints), 0, limit)
-
-    def advance(self, log_p: Array, eos: int) -> Survivors:
-        """Take the likeliest token."""
-        allowed = constrain(log_p[0], self.generated, self.config.constraints, (), eos)
-        return self.say(int(allowed.argmax()), eos)
-
-
-class Searched:
-    """The best answer of a beam search: `generation.search` for one input."""
-
-    def __init__(self, config: SearchConfig, limit: int) -> None:
-        self.config, self.search, self.length = config, Search(limit, ()), 0
-        self.generated: list[int] = []
-        self.finished = False
-
-    def advance(self, log_p: Array, eos: int) -> Survivors:
-        """Extend every hypothesis by a token."""
-        self.length += 1
-        survivors = extend(self.search, log_p, eos, self.config, self.length)
-        if not survivors:
-            best = ranked(self.search.done)[0]
-            self.generated, self.finished = list(best.tokens), best.finished
-        return survivors
-
-
-def progress(config: SearchConfig | SampleConfig, number: int, limit: int) -> Progress:
-    """Return how an answer of at most `limit` tokens is made."""
-    if isinstance(config, SampleConfig):
-        return Sampled(config, number, limit)
-    return Greedy(config, limit) if config.beam == 1 else Searched(config, limit)
-
-
 @dataclass(eq=False)
 class Job:
     """One input to be answered."""
@@ -135,18 +65,80 @@ class Job:
     each: bool = False
     """Whether to notify after each token, not only at the end."""
     cancelled: bool = False
-    """Set by any thread; the job leaves the batch before the next token."""
+    """Set by `cancel`."""
     answer: list[int] = field(default_factory=list)
     """The tokens so far; only ever extended. Of a beam search all come at the end."""
     finished: bool = False
     """Whether the end token was generated."""
     done: bool = False
     error: Exception | None = None
+    batcher: Batcher | None = None
+    """Whose it is, once added."""
 
     @property
     def rows(self) -> int:
         """The most rows of a batch that it can take."""
         return self.config.beam if isinstance(self.config, SearchConfig) else 1
+
+    def grow(self, answer: Sequence[int]) -> None:
+        """Take the tokens of an answer that begins with those there are."""
+        self.answer += answer[len(self.answer) :]
+
+    def cancel(self) -> None:
+        """Let it leave the batch before its next token, unless it has ended; any thread may."""
+        self.cancelled = True
+        if self.batcher is not None and not self.done:
+            self.batcher.interrupt(1)
+
+    def end(self) -> None:
+        """Note that nothing more will come."""
+        self.done = True
+        self.notify(self)
+
+
+class Sampled:
+    """An answer drawn token by token: `generation.sample_stream` for one input."""
+
+    def __init__(self, job: Job, config: SampleConfig, limit: int) -> None:
+        self.job, self.config, self.limit = job, config, limit
+
+    def advance(self, log_p: Array, eos: int) -> Survivors:
+        """Draw the next token from log p (1, V); return nothing once the answer has ended."""
+        answer, config = self.job.answer, self.config
+        allowed = constrain(log_p[0], answer, config.constraints, (), eos)
+        draws = uniform_draws(config.seed, len(answer), np.array([self.job.number]))
+        token = choose(allowed, config, draws[0])
+        if token == eos:
+            self.job.finished = True
+            return []
+        answer.append(token)
+        return [(0, token)] if len(answer) < self.limit else []
+
+
+class Searched:
+    """The best answer of a search that the model does not do itself: `generation.search`."""
+
+    def __init__(self, job: Job, config: SearchConfig, limit: int) -> None:
+        self.job, self.config, self.search, self.length = job, config, Search(limit, ()), 0
+
+    def advance(self, log_p: Array, eos: int) -> Survivors:
+        """Extend every hypothesis by a token, given log p (hypotheses, V)."""
+        self.length += 1
+        survivors = extend(self.search, log_p, eos, self.config, self.length)
+        if not survivors:
+            best = ranked(self.search.done)[0]
+            self.job.grow(best.tokens)
+            self.job.finished = best.finished
+        elif self.config.beam == 1:
+            self.job.grow(self.search.beams[0][0])
+        return survivors
+
+
+def growing(job: Job, limit: int) -> Sampled | Searched:
+    """Return an answer of at most `limit` tokens, before its first."""
+    if isinstance(job.config, SampleConfig):
+        return Sampled(job, job.config, limit)
+    return Searched(job, job.config, limit)
 
 
 class Waiting:
@@ -189,11 +181,9 @@ class Waiting:
     def drop_cancelled(self) -> list[Job]:
         """Remove the jobs that nobody waits for any more, and return them."""
         gone = [job for jobs in self._clients.values() for job in jobs if job.cancelled]
-        kept = {
-            client: deque(job for job in jobs if not job.cancelled)
-            for client, jobs in self._clients.items()
-        }
-        self._clients = OrderedDict((client, jobs) for client, jobs in kept.items() if jobs)
+        for job in gone:
+            self._clients[job.client].remove(job)
+        self._clients = OrderedDict(client for client in self._clients.items() if client[1])
         return gone
 
 
@@ -203,8 +193,12 @@ class _Group:
 
     state: Any
     tokens: Array
-    jobs: list[tuple[Job, Progress, int]]
-    """(job, its answer so far, how many rows it has)."""
+    answers: list[tuple[Sampled | Searched, int]]
+    """(answer so far, how many rows it has)."""
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [answer.job for answer, _ in self.answers]
 
 
 @dataclass
@@ -229,7 +223,7 @@ class _Lane:
     def jobs(self) -> list[Job]:
         """Return its jobs; any thread may ask."""
         searched = chain(*(list(search.jobs.values()) for search in list(self.searches.values())))
-        return [*searched, *(job for group in list(self.groups) for job, _, _ in group.jobs)]
+        return [*searched, *(job for group in list(self.groups) for job in group.jobs)]
 
 
 class Batcher:
@@ -265,6 +259,7 @@ class Batcher:
 
     def add(self, job: Job) -> None:
         """Let a job wait for the next round; any thread may."""
+        job.batcher = self
         with self._lock:
             self.waiting.add(job)
         self.interrupt(len(self.waiting))
@@ -296,11 +291,14 @@ class Batcher:
         with self._lock:
             gone, taken = self.waiting.drop_cancelled(), self._admit(lane)
         for job in gone:
-            _end(job)
+            job.end()
         generated = 0
         for group in lane.groups:
-            generated += self._step_or_fail(group)
-        lane.groups = [group for group in lane.groups if group.jobs]
+            with _failing(group.jobs) as failed:
+                generated += self._step(group)
+            if failed:
+                group.answers = []
+        lane.groups = [group for group in lane.groups if group.answers]
         for kind, jobs in taken.items():
             with _failing(jobs):
                 generated += self._begin(lane, kind, jobs)
@@ -317,12 +315,6 @@ class Batcher:
         """Whether a lane may take a job, as far as the other lanes are concerned."""
         everything = self.running + job.rows * len(self.waiting)
         return lane.rows < max(SPLIT, -(-everything // len(self.lanes)))
-
-    def _step_or_fail(self, group: _Group) -> int:
-        with _failing([job for job, _, _ in group.jobs]):
-            return self._step(group)
-        group.jobs = []
-        return 0
 
     def _admit(self, lane: _Lane) -> dict[Any, list[Job]]:
         """Take the waiting jobs that a lane has room for; return those that begin together."""
@@ -352,7 +344,7 @@ class Batcher:
         most = np.minimum(self.speaker.room(source), [job.config.max_length for job in jobs])
         for job, limit in zip(jobs, most, strict=True):
             if limit <= 0:
-                _end(job)
+                job.end()
         kept = np.flatnonzero(most > 0)
         if not len(kept):
             return 0
@@ -365,17 +357,15 @@ class Batcher:
             places = search.answering.join(source, most, first)
             search.jobs.update(zip(places, jobs, strict=True))
             return 0
-        ways = [progress(job.config, job.number, int(m)) for job, m in zip(jobs, most, strict=True)]
-        group = _Group(
-            self.speaker.start(source), first, [(j, w, 1) for j, w in zip(jobs, ways, strict=True)]
-        )
+        answers = [(growing(job, int(limit)), 1) for job, limit in zip(jobs, most, strict=True)]
+        group = _Group(self.speaker.start(source), first, answers)
         generated = self._step(group)
-        if group.jobs and lane.groups and self._joins:
+        if group.answers and lane.groups and self._joins:
             running = lane.groups[0]
             running.state = running.state.join(group.state)
             running.tokens = np.concatenate([running.tokens, group.tokens])
-            running.jobs += group.jobs
-        elif group.jobs:
+            running.answers += group.answers
+        elif group.answers:
             lane.groups.append(group)
         return generated
 
@@ -386,7 +376,7 @@ class Batcher:
         if gone:
             answering.drop(gone)
             for place in gone:
-                _end(jobs.pop(place))
+                jobs.pop(place).end()
         if not jobs:
             return 0
         greedy = answering.config.beam == 1
@@ -395,62 +385,40 @@ class Batcher:
         answering.run(1 if each else ROUNDS, ends=max(1, len(jobs) // FEW))
         for place in answering.ended():
             job, best = jobs.pop(place), answering.take(place)[0]
-            job.answer += best.tokens[len(job.answer) :]
+            job.grow(best.tokens)
             job.finished = best.finished
-            _end(job)
+            job.end()
         if each:
             said = answering.generated()
             for place, job in each:
                 if not job.done and len(said[place]) > len(job.answer):
-                    job.answer += said[place][len(job.answer) :]
+                    job.grow(said[place])
                     job.notify(job)
         return answering.steps - before
 
     def _step(self, group: _Group) -> int:
-        """Generate one token of every answer in a group; answered and cancelled jobs leave it."""
-        self._leave(group)
-        if not group.jobs:
-            return 0
+        """Generate one token of every answer in a group; ended and cancelled jobs leave it."""
         log_p, state = self.speaker.step(group.state, group.tokens)
-        going: list[tuple[Job, Progress, int]] = []
+        going: list[tuple[Sampled | Searched, int]] = []
         rows: list[int] = []
         tokens: list[int] = []
         generated = first = 0
-        for job, answer, count in group.jobs:
-            survivors = answer.advance(log_p[first : first + count], self.eos)
+        for answer, count in group.answers:
+            job, own = answer.job, log_p[first : first + count]
+            survivors = [] if job.cancelled else answer.advance(own, self.eos)
             rows += [first + parent for parent, _ in survivors]
             tokens += [token for _, token in survivors]
             first, generated = first + count, generated + max(1, len(survivors))
-            job.answer += answer.generated[len(job.answer) :]
-            if survivors:
-                going.append((job, answer, len(survivors)))
-                if job.each and job.answer:
-                    job.notify(job)
-            else:
-                job.finished = answer.finished
-                _end(job)
+            if not survivors:
+                job.end()
+                continue
+            going.append((answer, len(survivors)))
+            if job.each and job.answer:
+                job.notify(job)
         if going and rows != list(range(len(log_p))):
             state = state.select(np.array(rows))
-        group.state, group.tokens, group.jobs = state, np.array(tokens, np.int64), going
+        group.state, group.tokens, group.answers = state, np.array(tokens, np.int64), going
         return generated
-
-    def _leave(self, group: _Group) -> None:
-        """Take the rows of cancelled jobs out of a group."""
-        if not any(job.cancelled for job, _, _ in group.jobs):
-            return
-        rows: list[int] = []
-        kept: list[tuple[Job, Progress, int]] = []
-        first = 0
-        for job, answer, count in group.jobs:
-            if job.cancelled:
-                _end(job)
-            else:
-                rows += range(first, first + count)
-                kept.append((job, answer, count))
-            first += count
-        group.jobs = kept
-        if kept:
-            group.state, group.tokens = group.state.select(np.array(rows)), group.tokens[rows]
 
 
 @contextmanager
@@ -463,9 +431,4 @@ def _failing(jobs: Sequence[Job]) -> Iterator[list[Job]]:
         failed += [job for job in jobs if not job.done]
         for job in failed:
             job.error = error
-            _end(job)
-
-
-def _end(job: Job) -> None:
-    job.done = True
-    job.notify(job)
+            job.end()

@@ -1,6 +1,7 @@
 """One HTTP connection: how long it may take, how long its headers may be, and how many there are.
 
-uvicorn waits for ever for the headers of a request, and for a client that does not read its answer.
+uvicorn waits for ever for the headers of a request, and for a client that does not read its answer;
+it has no limit of either, and neither does its limit of connections let an idle one go.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from uvicorn.server import ServerState
 
 from pellucid.apps.serve.limits import Limits
 
+GRACE = 1.0
+"""Seconds that a client has to read why it was refused, or that one which has just connected has to
+send its request while the server stops."""
+
 
 class State(ServerState):
     """What a server's connections share."""
@@ -22,6 +27,7 @@ class State(ServerState):
         super().__init__()
         self.limits = limits
         self.most = min(limits.connections, _files() - 100)
+        self.stopping = False
         self.idle: dict[Connection, None] = {}
         """Connections without a request being answered, the one that waits longest first."""
 
@@ -38,7 +44,9 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._limits = self.server_state.limits
         self._timer: asyncio.TimerHandle | None = None
-        self._head = 0  # bytes since the last request was whole
+        self._read = 0  # bytes since the last answer
+        self._long = self._refused = False
+        self._opened = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, if there is room or another can go."""
@@ -63,16 +71,25 @@ class Connection(HttpToolsProtocol):
                 leave()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; headers that never end are refused."""
-        self._head += len(data)
+        """Read on; headers that never end are refused, and what comes after a refusal discarded."""
+        if self._refused:
+            return
+        self._read += len(data)
         super().data_received(data)
-        waiting = self in self.server_state.idle
-        if waiting and self._head > self._limits.head and not self.transport.is_closing():
-            self._refuse(431, b"the headers are too long")
+        if self in self.server_state.idle and self._read > self._limits.head:
+            self._refuse(431, "the headers are too long")
+        elif self._read > 2 * self._limits.discarded:  # trailers, which no other limit counts
+            self.transport.abort()
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        self._long = size > self._limits.head
+        if self._long:
+            raise ValueError("the headers are too long")  # ends in `send_400_response`
         super().on_headers_complete()
+        if self.server_state.stopping:
+            self.cycle.keep_alive = False
         self.server_state.idle.pop(self, None)
         limits = self._limits
         whole = limits.body_seconds + limits.seconds + limits.read_seconds
@@ -89,21 +106,48 @@ class Connection(HttpToolsProtocol):
         if not self.transport.is_closing() and self.cycle.response_complete:
             self._wait()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request."""
+        if self._long:
+            self._refuse(431, "the headers are too long")
+        else:
+            self._refuse(400, msg)
+
+    @property
+    def expects(self) -> bool:
+        """Whether an idle connection has begun a request, or is new and may send its first."""
+        new = self.cycle is None and self.loop.time() < self._opened + GRACE
+        return not self._refused and (new or self._read > 0)
+
     def _wait(self) -> None:
-        self._head = 0
+        self._read = 0
         self.server_state.idle[self] = None
         self._set_timer(self._late, self._limits.head_seconds)
 
     def _late(self) -> None:
-        if self._head:
-            self._refuse(408, b"the headers did not arrive in time")
+        if self._read:
+            self._refuse(408, "the headers did not arrive in time")
         else:
             self.transport.close()
 
-    def _refuse(self, status: int, message: bytes) -> None:
-        head = b"content-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-        self.transport.write(STATUS_LINE[status] + head % len(message) + message)
-        self.transport.close()
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer and close; a client that still sends could not read it if all closed at once."""
+        if self._refused or self.transport.is_closing():
+            return
+        headers = [
+            *self.server_state.default_headers,
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(message)),
+            (b"connection", b"close"),
+        ]
+        lines = [b"%s: %s\r\n" % header for header in headers]
+        self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", message.encode()]))
+        self._refused, self._read = True, 0
+        if self in self.server_state.idle and self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._set_timer(self.transport.close, GRACE)
+        else:
+            self.transport.close()
 
     def _set_timer(self, call: Any, seconds: float = 0.0) -> None:
         if self._timer is not None:
@@ -118,8 +162,7 @@ def _files() -> int:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return wanted
-    return soft if soft != resource.RLIM_INFINITY else wanted
+    most = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
+    if 0 <= soft < most:  # RLIM_INFINITY is negative
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most

@@ -1,12 +1,27 @@
-"""Fields of request bodies: what each may hold, and the error when it holds something else."""
+"""Fields of requests: read into structs, checked, and described by JSON Schema (msgspec)."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, TypeVar
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Meta, Struct
+
+T = TypeVar("T", bound=Struct)
+
+
+def about(text: str) -> Meta:
+    """Describe a field."""
+    return Meta(description=text)
+
+
+ModelName = Annotated[str, about("Name of the model, from /v1/models.")]
+Texts = str | list[str]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class RequestError(Exception):
@@ -17,82 +32,50 @@ class RequestError(Exception):
         self.status, self.message, self.field = status, message, field
 
 
-class Field(NamedTuple):
-    """A field of a body; null counts as absent."""
-
-    name: str
-    type: str
-    """JSON Schema's name of its type; "text or list": a string, or strings in a list."""
-    about: str
-    required: bool = False
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """Its JSON Schema."""
-        text = {"type": "string"}
-        limits = {"minimum": self.low, "maximum": self.high}
-        kinds: Mapping[str, Any] = {
-            "text or list": {"anyOf": [text, {"type": "array", "items": text}]},
-            "array": {"type": "array", "items": {"type": "object"}},
-            "integers": {"type": "array", "items": {"type": "integer"}},
-        }
-        kind = kinds.get(self.type, {"type": self.type})
-        return {
-            **kind,
-            "description": self.about,
-            **{name: value for name, value in limits.items() if value is not None},
-        }
+def schemas(kinds: Iterable[type[Struct]]) -> dict[str, dict[str, Any]]:
+    """Return the JSON Schemas of structs and of those inside them, by name."""
+    template = "#/components/schemas/{name}"
+    return msgspec.json.schema_components(kinds, ref_template=template)[1]
 
 
-MODEL = Field("model", "string", "Name of the model, from /v1/models.", required=True)
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "object": (dict,),
-    "array": (list,),
-    "integers": (list,),
-    "text or list": (str, list),
-}
-
-
-def read(body: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
-    """Return the value of every field, None where it is absent; other fields are ignored.
+def read(values: Mapping[str, Any], kind: type[T]) -> T:
+    """Return the fields of a request as a struct; null counts as absent, others are ignored.
 
     Raises `RequestError` for a field that is missing, of another type, or out of range.
     """
-    return {field.name: _value(body.get(field.name), field) for field in fields}
+    given = {name: value for name, value in values.items() if value is not None}
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$.")
+        place = place.rstrip("`")
+        found = re.search(r"\w+", place) or re.search("(?<=field `)[^`]+", reason)
+        assert found is not None
+        name, fields = found[0], schemas([kind])[kind.__name__]["properties"]
+        if not place:
+            message = f"{name} is missing: {fields[name]['description']}"
+        elif place == name:
+            message = f"{name} must be {_expected(fields[name])}, got {_short(given[name])}"
+        else:  # inside a list or an object
+            message = f"{place}: {reason}"
+        raise RequestError(400, message, name) from None
 
 
-def _value(value: Any, field: Field) -> Any:
-    if value is None:
-        if field.required:
-            raise RequestError(400, f"{field.name} is missing: {field.about}", field.name)
-        return None
-    fits = isinstance(value, _KINDS[field.type])
-    if isinstance(value, bool) and field.type != "boolean":
-        fits = False
-    if field.type == "text or list" and isinstance(value, list):
-        fits = all(isinstance(item, str) for item in value)
-    if field.type == "integers" and fits:
-        fits = all(type(item) is int for item in value)
-    if not fits:
-        raise RequestError(
-            400, f"{field.name} must be a {field.type}, got {_short(value)}", field.name
-        )
-    if field.type in ("integer", "number"):
-        low = -math.inf if field.low is None else field.low
-        high = math.inf if field.high is None else field.high
-        if not low <= value <= high or abs(value) == math.inf:
-            raise RequestError(
-                400, f"{field.name} must be from {low:g} to {high:g}, got {_short(value)}",
-                field.name,
-            )  # fmt: skip
-    return value
+def _expected(schema: Mapping[str, Any]) -> str:
+    """Describe what a field may be.
+
+    >>> _expected({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9}, {"type": "null"}]})
+    'an integer from 1 to 9'
+    """
+    if "anyOf" in schema:
+        kinds = [one for one in schema["anyOf"] if one != {"type": "null"}]
+        return " or ".join(map(_expected, kinds))
+    if "enum" in schema:
+        return " or ".join(schema["enum"])
+    kind = str(schema["type"])
+    article = "an" if kind[0] in "aeiou" else "a"
+    limits = f" from {schema['minimum']:g} to {schema['maximum']:g}" if "minimum" in schema else ""
+    return f"{article} {kind}{limits}"
 
 
 def _short(value: Any) -> str:
@@ -103,36 +86,19 @@ def _short(value: Any) -> str:
 def from_json(raw: bytes) -> dict[str, Any]:
     """Return the object in a JSON body. Raises `RequestError` for anything else."""
     try:
-        body = _DECODER.decode(raw.decode("utf-8"))
-        if b"\\u" in raw:  # half of a surrogate pair is no text
-            json.dumps(body, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError):
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.ValidationError as error:
+        raise RequestError(400, f"the body must be a JSON object: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise RequestError(400, "the body is not JSON in UTF-8") from None
-    if not isinstance(body, dict):
-        raise RequestError(400, f"the body must be a JSON object, got a {type(body).__name__}")
-    return body
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def from_form(raw: bytes) -> dict[str, Any]:
     """Return the fields of a form, a list where one comes several times."""
     try:
-        pairs = parse_qsl(
+        body = parse_qs(
             raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000
         )
     except ValueError:
         raise RequestError(400, "the body is not a form in UTF-8") from None
-    body: dict[str, Any] = {}
-    for name, value in pairs:
-        body[name] = [*_list(body[name]), value] if name in body else value
-    return body
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    return {name: values if len(values) > 1 else values[0] for name, values in body.items()}

@@ -42,14 +42,6 @@ LANGUAGES = {
 }
 
 
-class Detected(NamedTuple):
-    """A language that a text may be written in."""
-
-    code: str
-    confidence: float
-    """From 0 to 100; all add up to 100."""
-
-
 def language_pair(name: str) -> tuple[str, str] | None:
     """Return (from, into) if a model's name has a pair of known codes among its parts, else None.
 
@@ -63,13 +55,14 @@ def language_pair(name: str) -> tuple[str, str] | None:
     return None
 
 
-def detect(text: str, among: Collection[str]) -> list[Detected]:
-    """Return the languages that fit a text, best first; a text that gives nothing away fits all.
+def detect(text: str, among: Collection[str]) -> list[tuple[str, float]]:
+    """Return the codes of languages that fit a text, best first, each with its percentage.
 
-    A language's letters and frequent words count; this is no model, and short texts mislead it.
+    A language's letters and frequent words count; this is no model, and short texts mislead it. A
+    text without any of them fits all.
 
-    >>> detect("Ein Mann ist auf der Straße", {"de", "en"})[0].code
-    'de'
+    >>> detect("Ein Mann ist auf der Straße", {"de", "en"})
+    [('de', 100.0)]
     """
     words = re.findall(r"\w+", text.lower())
     points = {}
@@ -80,6 +73,6 @@ def detect(text: str, among: Collection[str]) -> list[Detected]:
         points[code] = letters + 2.0 * sum(word in common for word in words)
     total = sum(points.values())
     if not total:
-        return [Detected(code, round(100 / len(points), 1)) for code in points]
+        return [(code, round(100 / len(points), 1)) for code in points]
     ranked = sorted(points, key=lambda code: -points[code])
-    return [Detected(c, round(100 * points[c] / total, 1)) for c in ranked if points[c]]
+    return [(code, round(100 * points[code] / total, 1)) for code in ranked if points[code]]

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from msgspec import Struct
 from starlette.responses import JSONResponse, Response
 
-from pellucid.apps.serve.fields import Field, RequestError, read
+from pellucid.apps.serve.fields import RequestError, Texts, about, read
 from pellucid.apps.serve.languages import LANGUAGES, detect
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange
 from pellucid.tasks import TooLongError
 
-TRANSLATE = (
-    Field("q", "text or list", "Text to translate, or several.", required=True),
-    Field("source", "string", "Code of its language, or auto.", required=True),
-    Field("target", "string", "Code of the language wanted.", required=True),
-    Field("format", "string", "text; html is not supported."),
-    Field("api_key", "string", "API key, if the server wants one."),
-)
-DETECT = (
-    Field("q", "string", "Text to look at.", required=True),
-    Field("api_key", "string", "API key, if the server wants one."),
-)
+Key = Annotated[str, about("API key, if the server wants one.")]
+
+
+class Translate(Struct):
+    """The body of POST /translate."""
+
+    q: Annotated[Texts, about("Text to translate, or several.")]
+    source: Annotated[str, about("Code of its language, or auto.")]
+    target: Annotated[str, about("Code of the language wanted.")]
+    format: Annotated[Literal["text"], about("text; html is not supported.")] = "text"
+    api_key: Key = ""
+
+
+class Detect(Struct):
+    """The body of POST /detect."""
+
+    q: Annotated[str, about("Text to look at.")]
+    api_key: Key = ""
 
 
 def error_body(status: int, message: str, field: str | None) -> dict[str, Any]:
@@ -57,51 +65,45 @@ async def languages(exchange: Exchange) -> Response:
 
 async def detect_language(exchange: Exchange) -> Response:
     """POST /detect: the languages that a text may be written in."""
-    text = read(exchange.body, DETECT)["q"]
-    return JSONResponse(_detected(exchange, text))
+    return JSONResponse(_detected(exchange, read(exchange.body, Detect).q))
 
 
 def _detected(exchange: Exchange, text: str) -> list[dict[str, Any]]:
-    sources = {source for source, _ in _translators(exchange)}
-    targets = {target for _, target in _translators(exchange)}
-    found = detect(text, sources | targets)
-    return [{"confidence": one.confidence, "language": one.code} for one in found]
+    known = {code for pair in _translators(exchange) for code in pair}
+    found = detect(text, known)
+    return [{"confidence": confidence, "language": code} for code, confidence in found]
 
 
 async def translate(exchange: Exchange) -> Response:
     """POST /translate: texts in another language."""
-    asked = read(exchange.body, TRANSLATE)
-    if asked["format"] not in (None, "text"):
-        raise RequestError(400, "format must be text", "format")
-    texts = [asked["q"]] if isinstance(asked["q"], str) else asked["q"]
+    asked = read(exchange.body, Translate)
+    texts = [asked.q] if isinstance(asked.q, str) else asked.q
     if len(texts) > exchange.service.limits.texts:
         raise RequestError(400, f"at most {exchange.service.limits.texts} texts in q", "q")
-    found = [_detected(exchange, text)[:1] if asked["source"] == "auto" else [] for text in texts]
-    sources = [one[0]["language"] if one else asked["source"] for one in found]
-    models = [_translator(exchange, source, asked["target"]) for source in sources]
+    auto = asked.source == "auto"
+    found = [one for text in texts for one in _detected(exchange, text)[:1]] if auto else []
+    sources = [one["language"] for one in found] or [asked.source] * len(texts)
+    models = [_translator(exchange, source, asked.target) for source in sources]
     pieces = [
         await _pieces(exchange, served, text) for served, text in zip(models, texts, strict=True)
     ]
-    tickets = [
-        [
-            exchange.submit(served, tokens, served.pipeline.search) if tokens else None
-            for tokens in rows
-        ]
+    jobs = [
+        [(row, exchange.submit(served, row, served.pipeline.search)) for row in rows if row]
         for served, rows in zip(models, pieces, strict=True)
     ]
-    translated = []
-    for served, rows, row_tickets in zip(models, pieces, tickets, strict=True):
-        jobs = [await ticket.end() if ticket else None for ticket in row_tickets]
-        parts = [
-            served.text(tokens, job.answer) if job else ""
-            for tokens, job in zip(rows, jobs, strict=True)
-        ]
-        translated.append(" ".join(parts))
-    alone = isinstance(asked["q"], str)
+    while not all(job.done for job in exchange.jobs):
+        await exchange.change()
+    for job in exchange.jobs:
+        if job.error is not None:
+            raise job.error
+    translated = [
+        " ".join([served.text(row, job.answer) for row, job in own])
+        for served, own in zip(models, jobs, strict=True)
+    ]
+    alone = isinstance(asked.q, str)
     answer: dict[str, Any] = {"translatedText": translated[0] if alone else translated}
-    if asked["source"] == "auto":
-        detected = [one[0] for one in found]
-        answer["detectedLanguage"] = detected[0] if alone else detected
+    if auto:
+        answer["detectedLanguage"] = found[0] if alone else found
     return JSONResponse(answer)
 
 

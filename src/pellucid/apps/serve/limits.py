@@ -14,6 +14,8 @@ class Limits:
 
     body: int = 262_144
     """Bytes of a request's body."""
+    discarded: int = 16_777_216
+    """Bytes of a body that is too large that are read before the connection is closed."""
     body_seconds: float = 10.0
     """Seconds in which a body must have arrived."""
     head: int = 65_536

@@ -7,56 +7,100 @@ import base64
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from starlette.responses import JSONResponse, Response
+from msgspec import Meta, Struct
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from pellucid.apps.serve.batcher import Job
-from pellucid.apps.serve.fields import MODEL, Field, RequestError, read
+from pellucid.apps.serve.fields import (
+    ModelName,
+    RequestError,
+    Seed,
+    T,
+    Temperature,
+    Texts,
+    about,
+    read,
+)
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange
-from pellucid.apps.serve.worker import Ticket
 from pellucid.data.tokenizers import settled
 from pellucid.generation import SampleConfig, SearchConfig
 
-GENERATION = (
-    MODEL,
-    Field("max_tokens", "integer", "Longest answer, in tokens.", low=1, high=1e6),
-    Field("max_completion_tokens", "integer", "The newer name of max_tokens.", low=1, high=1e6),
-    Field(
-        "temperature",
-        "number",
-        "Sample: below 1 less random, above 1 more. 0 is greedy. Without it and top_p, top_k and "
-        "min_p the model answers by its own search.",
-        low=0,
-        high=2,
-    ),
-    Field("top_p", "number", "Sample among the likeliest tokens of this sum.", low=1e-6, high=1),
-    Field("top_k", "integer", "Sample among this many likeliest tokens.", low=0, high=1e6),
-    Field("min_p", "number", "Leave out tokens below this fraction.", low=0, high=0.999999),
-    Field("seed", "integer", "Random seed; the same gives the same answer.", low=0, high=2**63 - 1),
-    Field("n", "integer", "How many answers.", low=1, high=64),
-    Field("stop", "text or list", "The answer ends before the first of these texts."),
-    Field("stream", "boolean", "Send the answer piece by piece, as server-sent events."),
-    Field("stream_options", "object", "include_usage: true sends the tokens used at the end."),
-)
-CHAT = (
-    *GENERATION,
-    Field("messages", "array", "The conversation; the model reads the last user message.", True),
-)
-COMPLETIONS = (
-    *GENERATION,
-    Field("prompt", "text or list", "What to answer or to continue.", required=True),
-)
-EMBEDDINGS = (
-    MODEL,
-    Field("input", "text or list", "Texts to embed.", required=True),
-    Field("encoding_format", "string", "float or base64."),
-)
+Tokens = Annotated[int, Meta(ge=1, le=10**6)]
+TopP = Annotated[float, Meta(ge=1e-6, le=1)]
+TopK = Annotated[int, Meta(ge=0, le=10**6)]
+MinP = Annotated[float, Meta(ge=0, le=0.999999)]
+Copies = Annotated[int, Meta(ge=1, le=64)]
+
+
+class Generation(Struct, kw_only=True):
+    """What /v1/chat/completions and /v1/completions share."""
+
+    model: ModelName
+    max_tokens: Annotated[Tokens | None, about("Longest answer, in tokens.")] = None
+    max_completion_tokens: Annotated[Tokens | None, about("The newer name of max_tokens.")] = None
+    temperature: Annotated[
+        Temperature | None,
+        about(
+            "Sample: below 1 less random, above 1 more. 0 is greedy. Without it and top_p, top_k "
+            "and min_p the model answers by its own search."
+        ),
+    ] = None
+    top_p: Annotated[TopP | None, about("Sample among the likeliest tokens of this sum.")] = None
+    top_k: Annotated[TopK | None, about("Sample among this many likeliest tokens.")] = None
+    min_p: Annotated[MinP | None, about("Leave out tokens below this fraction.")] = None
+    seed: Annotated[Seed | None, about("Random seed; the same gives the same answer.")] = None
+    n: Annotated[Copies, about("How many answers.")] = 1
+    stop: Annotated[Texts, about("The answer ends before the first of these texts.")] = []
+    stream: Annotated[bool, about("Send the answer in pieces, as server-sent events.")] = False
+    stream_options: Annotated[
+        dict[str, Any], about("include_usage: true sends the tokens used at the end.")
+    ] = {}
+
+
+class Part(Struct):
+    """A part of a message; only those of type text can be read."""
+
+    type: str
+    text: str | None = None
+
+
+class ChatMessage(Struct):
+    """A message of a conversation."""
+
+    role: str
+    content: str | list[Part] | None = None
+
+
+class Chat(Generation, kw_only=True):
+    """The body of POST /v1/chat/completions."""
+
+    messages: Annotated[
+        list[ChatMessage], about("The conversation; the model reads the last user message.")
+    ]
+
+
+class Completions(Generation, kw_only=True):
+    """The body of POST /v1/completions."""
+
+    prompt: Annotated[Texts, about("What to answer or to continue.")]
+
+
+class Embeddings(Struct):
+    """The body of POST /v1/embeddings."""
+
+    model: ModelName
+    input: Annotated[Texts, about("Texts to embed.")]
+    encoding_format: Annotated[Literal["float", "base64"], about("How a vector is written.")] = (
+        "float"
+    )
+
 
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "best_of": (1,), "echo": (False,), "frequency_penalty": (0,), "functions": ([],),
@@ -100,128 +144,58 @@ def _card(served: Served) -> dict[str, Any]:
     }
 
 
-async def chat(exchange: Exchange) -> Response:
-    """POST /v1/chat/completions: an answer to the last user message."""
-    asked = _read(exchange, CHAT)
-
-    def choice(text: str | None, index: int, reason: str | None, streamed: bool) -> dict[str, Any]:
-        message = {"role": "assistant", "content": text}
-        if streamed:
-            message = {} if text is None else message
-            return {"index": index, "delta": message, "logprobs": None, "finish_reason": reason}
-        message["refusal"] = None
-        return {"index": index, "message": message, "logprobs": None, "finish_reason": reason}
-
-    form = _Form("chatcmpl", "chat.completion", "chat.completion.chunk", choice)
-    return await _generate(exchange, asked, [_last_message(asked["messages"])], form)
-
-
-async def completions(exchange: Exchange) -> Response:
-    """POST /v1/completions: an answer to a text, or what follows it."""
-    asked = _read(exchange, COMPLETIONS)
-
-    def choice(text: str | None, index: int, reason: str | None, streamed: bool) -> dict[str, Any]:
-        return {"index": index, "text": text or "", "logprobs": None, "finish_reason": reason}
-
-    form = _Form("cmpl", "text_completion", "text_completion", choice)
-    prompts = [asked["prompt"]] if isinstance(asked["prompt"], str) else asked["prompt"]
-    return await _generate(exchange, asked, prompts, form)
-
-
 async def embeddings(exchange: Exchange) -> Response:
     """POST /v1/embeddings: a vector for each text."""
-    asked = _read(exchange, EMBEDDINGS)
-    served = exchange.service.model(asked["model"], "embed")
-    texts = [asked["input"]] if isinstance(asked["input"], str) else asked["input"]
+    asked = _read(exchange, Embeddings)
+    served = exchange.service.model(asked.model, "embed")
+    texts = [asked.input] if isinstance(asked.input, str) else asked.input
     _check_number(exchange, len(texts), "input")
-    encoding = asked["encoding_format"] or "float"
-    if encoding not in ("float", "base64"):
-        raise RequestError(400, "encoding_format must be float or base64", "encoding_format")
-    rows, used = [], 0
-    for text in texts:  # one by one: an embedding does not depend on the others in the request
+    data, used = [], 0
+    for i, text in enumerate(texts):  # one by one: no embedding depends on the others
         used += len(served.pipeline.token_ids(text))
         row = await exchange.service.worker.call(
             lambda text=text: served.pipeline.embeddings([text])[0]  # type: ignore[misc]
         )
-        rows.append(np.asarray(row, np.float32))
-    data = [
-        {
-            "object": "embedding",
-            "index": i,
-            "embedding": row.tolist() if encoding == "float" else _base64(row),
-        }
-        for i, row in enumerate(rows)
-    ]
+        row = np.asarray(row, "<f4")
+        plain = asked.encoding_format == "float"
+        written = row.tolist() if plain else base64.b64encode(row.tobytes()).decode()
+        data.append({"object": "embedding", "index": i, "embedding": written})
     usage = {"prompt_tokens": used, "total_tokens": used}
     return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})
 
 
-def _base64(row: np.ndarray) -> str:
-    return base64.b64encode(row.astype("<f4").tobytes()).decode()
+async def chat(exchange: Exchange) -> Response:
+    """POST /v1/chat/completions: an answer to the last user message."""
+    asked = _read(exchange, Chat)
+    return await _generate(exchange, asked, [_last_message(asked.messages)])
 
 
-@dataclass(frozen=True)
-class _Form:
-    """How an endpoint writes its answers."""
-
-    prefix: str
-    whole: str
-    chunk: str
-    choice: Callable[[str | None, int, str | None, bool], dict[str, Any]]
-    """choice(text, index, finish_reason, whether streamed) -> one choice."""
+async def completions(exchange: Exchange) -> Response:
+    """POST /v1/completions: an answer to a text, or what follows it."""
+    asked = _read(exchange, Completions)
+    texts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
+    return await _generate(exchange, asked, texts)
 
 
-class Text:
-    """The text of one answer while it grows: what is new of it, up to a stop text."""
-
-    def __init__(self, served: Served, source: Sequence[int], stops: Sequence[str]) -> None:
-        self.served, self.source, self.stops = served, source, stops
-        self.shown = 0
-        self.stopped = False
-
-    def more(self, tokens: Sequence[int], whole: bool) -> str:
-        """Return the new text of these tokens; before the whole, less what may yet change."""
-        if self.stopped:
-            return ""
-        text = self.served.text(self.source, tokens)
-        text = text if whole else settled(text, self.served.pipeline.target)
-        found = [place for stop in self.stops if (place := text.find(stop)) >= 0]
-        if found:
-            text, self.stopped = text[: min(found)], True
-        elif self.stops and not whole:
-            text = text[: max(0, len(text) - max(map(len, self.stops)) + 1)]
-        new = text[self.shown :]
-        self.shown += len(new)
-        return new
-
-
-def _read(exchange: Exchange, fields: Sequence[Field]) -> dict[str, Any]:
+def _read(exchange: Exchange, kind: type[T]) -> T:
     for name, neutral in REFUSED.items():
         value = exchange.body.get(name)
         if value is not None and value not in neutral:
             raise RequestError(400, f"{name} is not supported; leave it out", name)
-    return read(exchange.body, fields)
+    return read(exchange.body, kind)
 
 
-def _last_message(messages: Sequence[Any]) -> str:
+def _last_message(messages: Sequence[ChatMessage]) -> str:
     """Return the text of the last user message: these models read one text."""
-    for message in reversed(messages):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise RequestError(400, "each of messages must have a role and a content", "messages")
-        if message["role"] == "user":
-            return _content(message.get("content"))
-    raise RequestError(400, "messages must hold a message of the user", "messages")
-
-
-def _content(content: Any) -> str:
+    content = next((one.content for one in reversed(messages) if one.role == "user"), None)
+    if content is None:
+        raise RequestError(400, "messages must hold a message of the user", "messages")
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else [None]
-    texts = [part.get("text") for part in parts if isinstance(part, dict)]
-    kinds = {part.get("type") if isinstance(part, dict) else None for part in parts}
-    if kinds != {"text"} or not all(isinstance(text, str) for text in texts):
+    texts = [part.text for part in content if part.type == "text" and part.text is not None]
+    if not texts or len(texts) < len(content):
         raise RequestError(400, "a message's content must be text", "messages")
-    return "".join(map(str, texts))
+    return "".join(texts)
 
 
 def _check_number(exchange: Exchange, number: int, field: str) -> None:
@@ -230,49 +204,38 @@ def _check_number(exchange: Exchange, number: int, field: str) -> None:
         raise RequestError(400, f"expected 1 to {most} texts and answers, got {number}", field)
 
 
-def _config(asked: Mapping[str, Any], served: Served) -> SearchConfig | SampleConfig:
+def _config(asked: Generation, served: Served) -> SearchConfig | SampleConfig:
     """Return how to answer: the model's own search unless the request asks for sampling."""
     own: SearchConfig = served.pipeline.search
-    length = asked["max_completion_tokens"] or asked["max_tokens"] or own.max_length
-    given = {
-        name: asked[name]
-        for name in ("temperature", "top_p", "top_k", "min_p")
-        if asked[name] is not None
-    }
+    length = asked.max_completion_tokens or asked.max_tokens or own.max_length
+    named = {name: getattr(asked, name) for name in ("temperature", "top_p", "top_k", "min_p")}
+    given = {name: value for name, value in named.items() if value is not None}
     if given.get("temperature") == 0:
         return SearchConfig(max_length=length, constraints=own.constraints)
     if not given:
         return replace(own, best=1, max_length=length)
-    seed = asked["seed"] if asked["seed"] is not None else random.getrandbits(31)
+    seed = asked.seed if asked.seed is not None else random.getrandbits(31)
     return SampleConfig(**given, max_length=length, seed=seed, constraints=own.constraints)
 
 
-def _stops(asked: Mapping[str, Any]) -> list[str]:
-    stop = asked["stop"] or []
-    stops = [stop] if isinstance(stop, str) else stop
-    if len(stops) > 4 or "" in stops:
-        raise RequestError(400, "stop must hold at most 4 texts, none empty", "stop")
-    return stops
-
-
 @dataclass
-class _Answer:
-    """One choice of a response."""
+class Answer:
+    """One choice of a response, while it grows."""
 
-    ticket: Ticket | None
+    job: Job | None
     """None for an empty text, whose answer is empty."""
-    text: Text
-    read: int
-    """Tokens of the source."""
-
-    @property
-    def job(self) -> Job | None:
-        return self.ticket.job if self.ticket else None
+    served: Served
+    source: Sequence[int]
+    stops: Sequence[str]
+    shown: int = 0
+    """Characters of the text that were returned."""
+    stopped: bool = False
+    """Whether a stop text came."""
 
     @property
     def reason(self) -> str:
         """Why it ended."""
-        ended = self.job is None or self.text.stopped or self.job.finished
+        ended = self.job is None or self.stopped or self.job.finished
         return "stop" if ended else "length"
 
     def more(self) -> tuple[str, bool]:
@@ -280,118 +243,114 @@ class _Answer:
 
         A job whose stop text came is cancelled.
         """
-        if self.ticket is None:
+        job = self.job
+        if job is None:
             return "", True
-        job = self.ticket.job
         done = job.done  # read before the tokens: those that come in between are returned later
         if job.error is not None:
             raise job.error
-        new = self.text.more(list(job.answer), done)
-        if self.text.stopped:
-            self.ticket.cancel()
-        return new, done or self.text.stopped
+        if not (done or job.each):
+            return "", False
+        text = self.served.text(self.source, list(job.answer))
+        text = text if done else settled(text, self.served.pipeline.target)
+        found = [place for stop in self.stops if (place := text.find(stop)) >= 0]
+        if found:
+            text, self.stopped = text[: min(found)], True
+            job.cancel()
+        elif self.stops and not done:
+            text = text[: max(0, len(text) - max(map(len, self.stops)) + 1)]
+        new = text[self.shown :]
+        self.shown += len(new)
+        return new, done or self.stopped
 
 
-async def _generate(
-    exchange: Exchange, asked: Mapping[str, Any], texts: Sequence[str], form: _Form
-) -> Response:
-    served = exchange.service.model(asked["model"], "generate")
-    copies = asked["n"] or 1
-    _check_number(exchange, len(texts) * copies, "n" if copies > 1 else "prompt")
-    config, stops = _config(asked, served), _stops(asked)
-    each = bool(asked["stream"] or stops)
+async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str]) -> Response:
+    served = exchange.service.model(asked.model, "generate")
+    _check_number(exchange, len(texts) * asked.n, "n" if asked.n > 1 else "prompt")
+    config = _config(asked, served)
+    stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop
+    if len(stops) > 4 or "" in stops:
+        raise RequestError(400, "stop must hold at most 4 texts, none empty", "stop")
+    each = asked.stream or bool(stops)
     sources = [await exchange.encode(served, text) for text in texts]
     answers = [
-        _Answer(
+        Answer(
             exchange.submit(served, source, config, number=number, each=each) if source else None,
-            Text(served, source, stops),
-            len(source),
+            served, source, stops,
         )
         for source in sources
-        for number in range(copies)
-    ]
+        for number in range(asked.n)
+    ]  # fmt: skip
+    is_chat = isinstance(asked, Chat)
+    whole, chunk = (
+        ("chat.completion", "chat.completion.chunk") if is_chat else ("text_completion",) * 2
+    )
     head = {
-        "id": f"{form.prefix}-{random.getrandbits(96):024x}",
+        "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{random.getrandbits(96):024x}",
+        "object": chunk if asked.stream else whole,
         "created": int(time.time()),
         "model": served.name,
     }
-    if asked["stream"]:
-        usage = bool((asked["stream_options"] or {}).get("include_usage"))
-        events = _events(
-            exchange, answers, {**head, "object": form.chunk}, form, copies if usage else 0
-        )
-        return Stream(events)
-    written = []
-    for answer in answers:
-        pieces, done = [], False
-        while not done:
-            new, done = answer.more()
-            pieces.append(new)
-            if not done and answer.ticket is not None:
-                await answer.ticket.change()
-        written.append("".join(pieces))
+    if asked.stream:
+        return Stream(_events(exchange, asked, answers, head), media_type="text/event-stream")
+    written = [""] * len(answers)
+    async for i, new, _ in _pieces(exchange, answers):
+        written[i] += new
     choices = [
-        form.choice(text, i, answer.reason, False)
+        _choice(is_chat, i, text, answer.reason)
         for i, (text, answer) in enumerate(zip(written, answers, strict=True))
     ]
-    used = _usage(answers, copies)
-    return JSONResponse({**head, "object": form.whole, "choices": choices, "usage": used})
+    return JSONResponse({**head, "choices": choices, "usage": _usage(answers, asked.n)})
 
 
-class Stream(Response):
-    """Server-sent events, sent as they come. Starlette's own would watch for a client that goes."""
+async def _pieces(
+    exchange: Exchange, answers: Sequence[Answer]
+) -> AsyncIterator[tuple[int, str, bool]]:
+    """Yield (number of an answer, its new text, whether it was the last) as they come."""
+    going = dict(enumerate(answers))
+    while going:
+        for i, answer in list(going.items()):
+            new, done = answer.more()
+            if done:
+                del going[i]
+            if new or done:
+                yield i, new, done
+        if going:
+            await exchange.change()
 
-    media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[bytes]) -> None:
-        super().__init__()
-        del self.headers["content-length"]
-        self.events = events
+class Stream(StreamingResponse):
+    """Server-sent events as they come. `connection` watches for a client that goes."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them all."""
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        async for event in self.events:
-            await send({"type": "http.response.body", "body": event, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self.stream_response(send)
 
 
 async def _events(
-    exchange: Exchange,
-    answers: Sequence[_Answer],
-    head: Mapping[str, Any],
-    form: _Form,
-    copies: int,
+    exchange: Exchange, asked: Generation, answers: Sequence[Answer], head: Mapping[str, Any]
 ) -> AsyncIterator[bytes]:
-    """Write server-sent events, each answer's pieces as they come.
+    """Write server-sent events, each answer's pieces as they come."""
 
-    copies: how many answers each text has, to write the tokens used at the end; 0 leaves them out.
-    """
-    began = exchange.request.state.began
+    def event(*choices: dict[str, Any]) -> bytes:
+        return _event({**head, "choices": choices})
+
+    is_chat, first = isinstance(asked, Chat), True
     try:
-        async with asyncio.timeout_at(began + exchange.service.limits.seconds):
+        async with asyncio.timeout_at(exchange.began + exchange.service.limits.seconds):
             for i in range(len(answers)):
-                yield _event({**head, "choices": [form.choice("", i, None, True)]})
-            first = True
-            going = list(enumerate(answers))
-            while going:
-                left = []
-                for i, answer in going:
-                    new, done = answer.more()
-                    if new:
-                        first = first and exchange.first_token()
-                        yield _event({**head, "choices": [form.choice(new, i, None, True)]})
-                    if done:
-                        end = form.choice(None, i, answer.reason, True)
-                        yield _event({**head, "choices": [end]})
-                    else:
-                        left.append((i, answer))
-                going = left
-                if going:
-                    await _any_change([answer for _, answer in going])
-        if copies:
-            yield _event({**head, "choices": [], "usage": _usage(answers, copies)})
+                yield event(_piece(is_chat, i, ""))
+            async for i, new, done in _pieces(exchange, answers):
+                if new:
+                    if first:
+                        path = exchange.request.url.path
+                        exchange.service.metrics.first_token.labels(path).observe(exchange.seconds)
+                        first = False
+                    yield event(_piece(is_chat, i, new))
+                if done:
+                    yield event(_piece(is_chat, i, None, answers[i].reason))
+        if asked.stream_options.get("include_usage"):
+            yield _event({**head, "choices": [], "usage": _usage(answers, asked.n)})
         yield b"data: [DONE]\n\n"
     except TimeoutError:
         yield _event(error_body(504, "the answer took too long", None))
@@ -400,24 +359,25 @@ async def _events(
         yield _event(error_body(500, "the model failed", None))
 
 
-async def _any_change(answers: Sequence[_Answer]) -> None:
-    tickets = [answer.ticket for answer in answers if answer.ticket]
-    if len(tickets) == 1:
-        await tickets[0].change()
-        return
-    tasks = [asyncio.ensure_future(ticket.change()) for ticket in tickets]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
+def _choice(is_chat: bool, index: int, text: str, reason: str) -> dict[str, Any]:
+    """Return a whole answer."""
+    message = {"role": "assistant", "content": text, "refusal": None}
+    content = {"message": message} if is_chat else {"text": text}
+    return {"index": index, **content, "logprobs": None, "finish_reason": reason}
 
 
-def _usage(answers: Sequence[_Answer], copies: int) -> dict[str, int]:
+def _piece(
+    is_chat: bool, index: int, text: str | None, reason: str | None = None
+) -> dict[str, Any]:
+    """Return a piece of an answer; without text, its end."""
+    delta = {} if text is None else {"role": "assistant", "content": text}
+    content: dict[str, Any] = {"delta": delta} if is_chat else {"text": text or ""}
+    return {"index": index, **content, "logprobs": None, "finish_reason": reason}
+
+
+def _usage(answers: Sequence[Answer], copies: int) -> dict[str, int]:
     """Count tokens; a text is read once for all of its answers."""
-    prompt = sum(answer.read for answer in answers[::copies])
+    prompt = sum(len(answer.source) for answer in answers[::copies])
     made = sum(len(answer.job.answer) for answer in answers if answer.job)
     return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
 

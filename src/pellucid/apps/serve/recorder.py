@@ -3,39 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from msgspec import Meta, Struct
+
 from pellucid.apps import view
-from pellucid.apps.serve.fields import MODEL, Field, RequestError, read
+from pellucid.apps.serve.fields import ModelName, RequestError, Seed, Temperature, about
 from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.worker import BusyError
 from pellucid.apps.view.page import as_json, dumps
-from pellucid.apps.view.record import KINDS, select_cell
+from pellucid.apps.view.record import Kind, Language, select_cell
 from pellucid.generation import SampleConfig
 
 T = TypeVar("T")
 
-RECORD = (
-    MODEL,
-    Field("text", "string", "What the model reads.", required=True),
-    Field("answer", "string", "Show this answer, not the model's own; for [MASK], a token each."),
-    Field("beam", "integer", "Hypotheses of the search; 1 is greedy.", low=1, high=8),
-    Field(
-        "temperature", "number", "Sample the answer. 0, or without it: searched for.", low=0, high=2
-    ),
-    Field("seed", "integer", "Random seed of sampling.", low=0, high=2**63 - 1),
-    Field("mask", "integers", "Tokens to mask, by their places in the record's source."),
-    Field("kind", "string", "Attention to open on: encoder, decoder or cross."),
-    Field("layer", "integer", "Layer to open on, from 1.", low=1, high=1e6),
-    Field("head", "integer", "Head to open on, from 1.", low=1, high=1e6),
-    Field("language", "string", "Language to open in: en or ko."),
-)
+Beam = Annotated[int, Meta(ge=1, le=8)]
+Place = Annotated[int, Meta(ge=1, le=10**6)]
+
+
+class RecordRequest(Struct):
+    """The body of POST /view/record."""
+
+    model: ModelName
+    text: Annotated[str, about("What the model reads.")]
+    answer: Annotated[
+        str | None,
+        about("Show this answer, not the model's own; for [MASK], a token each."),
+    ] = None
+    beam: Annotated[Beam | None, about("Hypotheses of the search; 1 is greedy.")] = None
+    temperature: Annotated[
+        Temperature, about("Sample the answer. 0, or without it: searched for.")
+    ] = 0.0
+    seed: Annotated[Seed, about("Random seed of sampling.")] = 0
+    mask: Annotated[
+        list[int], about("Tokens to mask, by their places in the record's source.")
+    ] = []
+    kind: Annotated[Kind | None, about("Attention to open on.")] = None
+    layer: Annotated[Place | None, about("Layer to open on, from 1.")] = None
+    head: Annotated[Place | None, about("Head to open on, from 1.")] = None
+    language: Annotated[Language | None, about("Language to open in.")] = None
 
 
 class Made(NamedTuple):
@@ -45,13 +56,14 @@ class Made(NamedTuple):
     json: str
 
 
-def make_record(served: Served, asked: Mapping[str, Any], limits: Limits) -> Made:
-    """Return the record of a text as `pellucid view` embeds it; `asked` has the fields of RECORD.
+def make_record(served: Served, asked: RecordRequest, limits: Limits) -> Made:
+    """Return the record of a text as `pellucid view` embeds it.
 
     Raises `RequestError` for what is too long or does not fit the model, `UserError` likewise.
     """
-    _check_choices(asked)
-    pipeline, text, target = served.apart, asked["text"], asked["answer"]
+    pipeline, text, target = served.apart, asked.text, asked.answer
+    source: str | list[int]
+    shown: str | tuple[int, ...] | None = target
     fills = not pipeline.generates
     ids = (pipeline.token_ids if fills else pipeline.source.encode)(text)
     if len(ids) > limits.view_tokens:
@@ -62,30 +74,24 @@ def make_record(served: Served, asked: Mapping[str, Any], limits: Limits) -> Mad
             raise _too_long("answer", answer, limits.view_answer)
     source, search = text, None
     if fills:
-        source = _masked(pipeline, ids, asked["mask"]) if asked["mask"] else text
+        source = _masked(pipeline, ids, asked.mask) if asked.mask else text
     else:
-        if asked["mask"]:
+        if asked.mask:
             raise RequestError(400, f"{served.name} fills no masks; leave mask out", "mask")
         own = pipeline.search
         length = min(own.max_length, limits.view_answer)
-        search = replace(own, beam=asked["beam"] or own.beam, best=1, max_length=length)
-        if target is None and asked["temperature"]:
-            target = _sampled(served, text, asked, length)
-    drawn = view.attention(pipeline, source, target, search=search).record
-    cell = select_cell(drawn, asked["kind"], asked["layer"], asked["head"]) if drawn.maps else None
-    return Made(drawn.title, dumps(as_json(drawn, cell, asked["language"])))
+        search = replace(own, beam=asked.beam or own.beam, best=1, max_length=length)
+        if target is None and asked.temperature:
+            shown = _sampled(served, asked, length)
+    drawn = view.attention(pipeline, source, shown, search=search).record
+    cell = select_cell(drawn, asked.kind, asked.layer, asked.head) if drawn.maps else None
+    return Made(drawn.title, dumps(as_json(drawn, cell, asked.language)))
 
 
 def _too_long(field: str, tokens: int, most: int) -> RequestError:
     return RequestError(
         400, f"{field} has {tokens} tokens, more than the {most} that are drawn; shorten it", field
     )
-
-
-def _check_choices(asked: Mapping[str, Any]) -> None:
-    for field, known in (("kind", tuple(KINDS)), ("language", ("en", "ko"))):
-        if asked[field] not in (None, *known):
-            raise RequestError(400, f"{field} must be {' or '.join(known)}", field)
 
 
 def _masked(pipeline: Any, ids: Sequence[int], places: Sequence[int]) -> list[int]:
@@ -98,16 +104,16 @@ def _masked(pipeline: Any, ids: Sequence[int], places: Sequence[int]) -> list[in
     return masked
 
 
-def _sampled(served: Served, text: str, asked: Mapping[str, Any], length: int) -> tuple[int, ...]:
+def _sampled(served: Served, asked: RecordRequest, length: int) -> tuple[int, ...]:
     """Return the tokens of an answer, drawn."""
     assert served.batcher is not None
     speaker = served.batcher.speaker
     config = SampleConfig(
-        asked["temperature"], seed=asked["seed"] or 0, max_length=length,
+        asked.temperature, seed=asked.seed, max_length=length,
         constraints=served.pipeline.search.constraints,
     )  # fmt: skip
     drawing = replace(served.pipeline, sampling=config)
-    return tuple(drawing.generate_answers([text], decoder=lambda: speaker)[0][0].tokens)
+    return tuple(drawing.generate_answers([asked.text], decoder=lambda: speaker)[0][0].tokens)
 
 
 class Recorder:
@@ -128,21 +134,15 @@ class Recorder:
             raise BusyError("a record is being made for you already; try again in a second")
         if len(self._clients) >= self.most_waiting:
             raise BusyError(f"{len(self._clients)} records wait already; try again in a second")
-        loop = asyncio.get_running_loop()
-
-        def leave(_: Future[T]) -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._clients.discard, client)
-
         self._clients.add(client)
         future = self._pool.submit(function)
-        future.add_done_callback(leave)
+        future.add_done_callback(lambda _: self._clients.discard(client))
         return await asyncio.wrap_future(future)
 
     async def example(self, client: str, served: Served, limits: Limits) -> Made:
         """Return the record of a model's example, which is made once."""
         if served not in self._examples:
-            asked = read({"model": served.name, "text": served.example}, RECORD)
+            asked = RecordRequest(served.name, served.example)
             self._examples[served] = await self.call(
                 client, lambda: make_record(served, asked, limits)
             )

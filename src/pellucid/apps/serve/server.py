@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import selectors
 import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from pellucid.apps.serve.connection import Connection, State
+from pellucid.apps.serve.connection import GRACE, Connection, State
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Service
+from pellucid.apps.serve.signals import Handler, handling
 from pellucid.core.errors import UserError
 
 Load = Callable[[Mapping[str, Served]], Mapping[str, Served]]
@@ -56,6 +58,8 @@ def address(bound: socket.socket) -> str:
 class Server(uvicorn.Server):
     """uvicorn's server, which SIGTERM and SIGINT let finish what runs; a second SIGINT does not."""
 
+    server_state: State
+
     def __init__(self, app: ASGIApp, service: Service, load: Load | None = None) -> None:
         config = uvicorn.Config(
             app,
@@ -66,54 +70,78 @@ class Server(uvicorn.Server):
             ws="none",
             log_level="error",
             http=Connection,
+            headers=[("x-content-type-options", "nosniff")],
         )
         super().__init__(config)
         self.server_state = State(service.limits)
+        self.unanswered = 0
+        """Requests that were closed without an answer when the server stopped."""
         self.service, self.load = service, load
         self._reloading: asyncio.Task[None] | None = None
-        self._again = False
+        self._stale = False
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer every request that was sent, then stop.
+
+        uvicorn itself closes the connections that wait in the system's queue, and those whose
+        request it has not read yet.
+        """
+        self.service.stopping = self.server_state.stopping = True
+        state, end = self.server_state, self.service.limits.head_seconds + 1
+        for connection in state.connections - state.idle.keys():
+            connection.shutdown()  # closes it after the answer
+        files = [one.fileno() for one in sockets or ()]
+        queued = await self._wait_while(lambda: bool(_readable(files)), GRACE)
+        for server in self.servers:
+            server.close()
+        await self._wait_while(lambda: bool(self._unread()), end)
+        self.unanswered = queued + len(self._unread())
+        await super().shutdown(sockets)
+        self.unanswered += len(state.tasks)
+
+    async def _wait_while(self, true: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something is no longer true; return whether it still is after so long."""
+        end = time.monotonic() + seconds
+        while True:
+            await asyncio.sleep(0.01)  # read what came, too
+            if not (still := true()) or time.monotonic() > end or self.force_exit:
+                return still
+
+    def _unread(self) -> list[Connection]:
+        """Return the idle connections of which a request has come in part, or may still come."""
+        files = {
+            connection.transport.get_extra_info("socket").fileno(): connection
+            for connection in self.server_state.idle
+            if not connection.transport.is_closing()
+        }
+        unread = _readable(files)
+        return [one for file, one in files.items() if file in unread or one.expects]
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle the signals here: uvicorn would send them again when all is done."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(number, self._stop) for number in numbers]
-        loop = asyncio.get_running_loop()
-        if self.load is not None and sys.platform != "win32":
-            loop.add_signal_handler(signal.SIGHUP, self.reload)
-        try:
-            yield
-        finally:
-            if self.load is not None and sys.platform != "win32":
-                loop.remove_signal_handler(signal.SIGHUP)
-            for number, handler in zip(numbers, before, strict=True):
-                signal.signal(number, handler)
+        """Leave the signals to `serve`: uvicorn would send them again when all is done."""
+        yield
 
-    def reload(self) -> None:
-        """Load the models anew, next to the requests; call it on the event loop.
+    async def on_tick(self, counter: int) -> bool:
+        """Do what is due every tenth of a second; return whether to stop."""
+        if self._stale and (self._reloading is None or self._reloading.done()):
+            self._stale = False
+            self._reloading = asyncio.create_task(self._reload())
+        return await super().on_tick(counter)
+
+    def reload(self, *_: object) -> None:
+        """Load the models anew, next to the requests; any thread may call it.
 
         Those that have begun are answered by the model that they began with.
         """
-        if self._reloading is not None:
-            self._again = True  # what changed after this load began is loaded, too
-        else:
-            self._reloading = asyncio.create_task(self._reload())
+        self._stale = True
 
     async def _reload(self) -> None:
         assert self.load is not None
-        try:
-            while not self.should_exit:
-                self._again = False
-                self.service.models = await asyncio.to_thread(self.load, self.service.models)
-                if not self._again:
-                    return
-        finally:
-            self._reloading = None
+        self.service.models = await asyncio.to_thread(self.load, self.service.models)
 
-    def _stop(self, number: int, _: object) -> None:
+    def stop(self, number: int, _: object) -> None:
+        """Stop, on a signal of this number."""
         self.service.stopping = True
         if self.should_exit and number == signal.SIGINT:
             self.force_exit = True
@@ -126,17 +154,30 @@ def serve(
     bound: socket.socket,
     started: Callable[[Server], object] = lambda server: None,
     load: Load | None = None,
-) -> None:
-    """Answer requests until a signal comes; `started` may set the server's `should_exit`, too.
+) -> int:
+    """Answer requests until a signal comes; return how many had no answer when it stopped.
 
+    started: called once signals are handled; may set the server's `should_exit`, too.
     load: returns the models anew, given those there are; SIGHUP calls it.
     """
     server = Server(app, service, load)
-    started(server)
+    handlers: dict[int, Handler] = {signal.SIGINT: server.stop, signal.SIGTERM: server.stop}
+    if load is not None and sys.platform != "win32":
+        handlers[signal.SIGHUP] = server.reload
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        with bound:
+        with handling(handlers), bound:
+            started(server)
             server.run([bound])
     finally:
         sys.setswitchinterval(interval)
+    return server.unanswered
+
+
+def _readable(files: Iterable[int]) -> set[int]:
+    """Return those of these files from which bytes, or a new connection, can be read now."""
+    with selectors.DefaultSelector() as selector:
+        for file in files:
+            selector.register(file, selectors.EVENT_READ)
+        return {key.fd for key, _ in selector.select(0)}

@@ -16,12 +16,13 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
+from pellucid.apps.serve.batcher import Job
 from pellucid.apps.serve.fields import RequestError, from_form, from_json
 from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.metrics import Metrics
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.recorder import Recorder
-from pellucid.apps.serve.worker import Ticket, Worker
+from pellucid.apps.serve.worker import Worker
 from pellucid.generation import SampleConfig, SearchConfig
 
 _log = logging.getLogger(__name__)
@@ -38,9 +39,11 @@ class Service:
     """API keys; none: everybody may ask."""
     hosts: Sequence[str] = ()
     """Names that a request may call this server by; none: any."""
-    metrics: Metrics = field(default_factory=Metrics)
     recorder: Recorder = field(default_factory=Recorder)
     stopping: bool = False
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics(self.worker)
 
     def admits(self, key: str) -> bool:
         """Whether a key is one of the server's, compared in constant time."""
@@ -82,6 +85,10 @@ class Exchange:
     service: Service
     request: Request
     body: dict[str, Any] = field(default_factory=dict)
+    jobs: list[Job] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when one of the jobs' answers has grown or ended."""
+    began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     @property
     def client(self) -> str:
@@ -108,18 +115,27 @@ class Exchange:
         return bool(self.request.scope["state"].get("whole"))
 
     async def read_body(self, forms: bool) -> None:
-        """Read the body. Raises `RequestError` if it is too large, too slow, or not JSON."""
-        limits, raw = self.service.limits, bytearray()
+        """Read the body. Raises `RequestError` if it is too large, too slow, or not JSON.
+
+        A body that is too large is read and discarded: a connection that is closed with bytes
+        unread is reset, and many clients then never see the answer.
+        """
+        limits, raw, length = self.service.limits, bytearray(), 0
         try:
             async with asyncio.timeout(limits.body_seconds) if not self.whole else nullcontext():
                 async for chunk in self.request.stream():
-                    raw += chunk
-                    if len(raw) > limits.body:
-                        raise RequestError(413, f"the body has more than {limits.body} bytes")
+                    length += len(chunk)
+                    if length <= limits.body:
+                        raw += chunk
+                    elif length > limits.discarded:
+                        break
         except TimeoutError:
-            raise RequestError(408, "the body did not arrive in time") from None
+            if length <= limits.body:
+                raise RequestError(408, "the body did not arrive in time") from None
         except ClientDisconnect:
             raise RequestError(400, "the body ended early") from None
+        if length > limits.body:
+            raise RequestError(413, f"the body has more than {limits.body} bytes")
         kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
         form = forms and kind == "application/x-www-form-urlencoded"
         self.body = from_form(bytes(raw)) if form else from_json(bytes(raw))
@@ -145,26 +161,31 @@ class Exchange:
         *,
         number: int = 0,
         each: bool = False,
-    ) -> Ticket:
-        """Queue a text; its ticket is cancelled when the request ends."""
+    ) -> Job:
+        """Queue a text; its job is cancelled when the request ends."""
         assert served.batcher is not None
         config = replace(config, max_length=min(config.max_length, self.service.limits.tokens))
-        ticket = self.service.worker.submit(
+        job = self.service.worker.submit(
             served.batcher,
-            served.pipeline.prompt_ids(tokens) if tokens else (),
+            served.pipeline.prompt_ids(tokens),
             config,
+            self.changed,
             number=number,
             client=self.client,
             each=each,
         )
-        self.request.state.tickets.append(ticket)
-        return ticket
+        self.jobs.append(job)
+        return job
 
-    def first_token(self) -> bool:
-        """Note when the first text of an answer was ready; return False."""
-        waited = asyncio.get_running_loop().time() - self.request.state.began
-        self.service.metrics.first_token.add(self.request.url.path, waited)
-        return False
+    async def change(self) -> None:
+        """Wait until the answer of one of its jobs has grown or ended."""
+        await self.changed.wait()
+        self.changed.clear()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return asyncio.get_running_loop().time() - self.began
 
     def failed(self, error: Exception) -> None:
         """Log where the server failed, without the message, which could hold a user's text."""

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import Annotated
 
+from msgspec import Struct
 from starlette.responses import HTMLResponse, Response
 
-from pellucid.apps.serve.fields import Field, RequestError, read
+from pellucid.apps.serve.fields import RequestError, about, read
 from pellucid.apps.serve.models import Served
-from pellucid.apps.serve.recorder import RECORD, make_record
+from pellucid.apps.serve.pages import policy
+from pellucid.apps.serve.recorder import RecordRequest, make_record
 from pellucid.apps.serve.service import Exchange
 from pellucid.apps.view.page import live_page, script_of
+from pellucid.apps.view.record import Language
 from pellucid.core.errors import UserError
 
-ADDRESS = (
-    Field("model", "string", "Name of the model; the first without it."),
-    Field("text", "string", "What the page opens on; an example without it."),
-    Field("language", "string", "Language to open in: en or ko."),
-)
+
+class Address(Struct):
+    """The query of GET /view."""
+
+    model: Annotated[str, about("Name of the model; the first without it.")] = ""
+    text: Annotated[str | None, about("What the page opens on; an example without it.")] = None
+    language: Annotated[Language | None, about("Language to open in.")] = None
 
 
 def _viewed(exchange: Exchange, name: str) -> Served:
@@ -35,8 +41,8 @@ async def record(exchange: Exchange) -> Response:
 
     One record at a time for each client.
     """
-    asked = read(exchange.body, RECORD)
-    served = _viewed(exchange, asked["model"])
+    asked = read(exchange.body, RecordRequest)
+    served = _viewed(exchange, asked.model)
     limits = exchange.service.limits
     made = await exchange.service.recorder.call(
         exchange.client, lambda: make_record(served, asked, limits)
@@ -46,13 +52,12 @@ async def record(exchange: Exchange) -> Response:
 
 async def page(exchange: Exchange) -> Response:
     """GET /view: the viewer, which opens on an example, or on ?text= in ?model=."""
-    service, query = exchange.service, exchange.request.query_params
+    service, query = exchange.service, read(exchange.request.query_params, Address)
     there = [served for served in service.models.values() if served.example]
-    served = _viewed(exchange, query.get("model") or (there[0].name if there else ""))
+    served = _viewed(exchange, query.model or (there[0].name if there else ""))
     failed = opened = None
-    if "text" in query:
-        asked = {name: query[name] for name in ("text", "language") if name in query}
-        asked = read({**asked, "model": served.name}, RECORD)
+    if query.text is not None:
+        asked = RecordRequest(served.name, query.text, language=query.language)
         try:
             opened = await service.recorder.call(
                 exchange.client, lambda: make_record(served, asked, service.limits)
@@ -75,15 +80,10 @@ async def page(exchange: Exchange) -> Response:
         ],
         "opened": {
             "model": served.name,
-            "text": served.example if failed else query.get("text", served.example),
+            "text": served.example if failed or query.text is None else query.text,
         },
         "error": failed,
     }
     whole = live_page(opened.title, opened.json, live)
     digest = base64.b64encode(hashlib.sha256(script_of(whole).encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
-        "form-action 'none'"
-    )
-    return HTMLResponse(whole, headers={"Content-Security-Policy": policy})
+    return HTMLResponse(whole, headers={"Content-Security-Policy": policy(f"sha256-{digest}")})

@@ -1,6 +1,7 @@
 """The models' threads: answer the jobs of all models, and wake the event loop once a round.
 
-There is one for each processor; each generates a lane of every model's batches (`batcher`).
+There is one for each processor; each generates a lane of every model's batches (`batcher`). Another
+one makes calls of models that do not generate.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
@@ -23,35 +25,6 @@ class BusyError(Exception):
     """The queue is full, or the server stops."""
 
 
-class Ticket:
-    """A job as the event loop sees it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, batcher: Batcher) -> None:
-        self.loop, self.batcher, self.changed = loop, batcher, asyncio.Event()
-        self.job: Job
-
-    async def change(self) -> None:
-        """Wait until the answer has grown or ended. Raises what the model raised."""
-        await self.changed.wait()
-        self.changed.clear()
-        if self.job.error is not None:
-            raise self.job.error
-
-    async def end(self) -> Job:
-        """Wait for the whole answer."""
-        while not self.job.done:
-            await self.change()
-        if self.job.error is not None:
-            raise self.job.error
-        return self.job
-
-    def cancel(self) -> None:
-        """Let the job leave the batch before its next token; an ended one does not mind."""
-        self.job.cancelled = True
-        if not self.job.done:
-            self.batcher.interrupt(1)
-
-
 class Worker:
     """The threads of all models; `start` them, and `stop` once nothing more is submitted."""
 
@@ -61,9 +34,10 @@ class Worker:
         """Tokens generated since the start."""
         self._condition = threading.Condition()
         self._active: list[Batcher] = []  # those with jobs
-        self._calls: deque[Callable[[], None]] = deque()
+        self._calls = 0
+        self._pool = ThreadPoolExecutor(1, "pellucid-call")
         self._stopping = False
-        self._changed: deque[Ticket] = deque()
+        self._changed: deque[asyncio.Event] = deque()
         self._threads = [
             threading.Thread(target=self._run, args=(lane,), name=f"pellucid-{lane}", daemon=True)
             for lane in range(threads.available())
@@ -71,8 +45,8 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """Jobs and calls that have not begun."""
-        return sum(len(batcher.waiting) for batcher in list(self._active)) + len(self._calls)
+        """Jobs that have not begun, and calls."""
+        return sum(len(batcher.waiting) for batcher in list(self._active)) + self._calls
 
     @property
     def running(self) -> int:
@@ -80,7 +54,8 @@ class Worker:
         return sum(batcher.running for batcher in list(self._active))
 
     def start(self) -> None:
-        """Start the threads."""
+        """Start the threads; call it on the event loop that submits."""
+        self._loop = asyncio.get_running_loop()
         for thread in self._threads:
             thread.start()
 
@@ -91,64 +66,44 @@ class Worker:
             self._condition.notify_all()
         for thread in self._threads:
             thread.join()
+        self._pool.shutdown()
 
     def submit(
         self,
         batcher: Batcher,
         opening: Sequence[int],
         config: SearchConfig | SampleConfig,
+        changed: asyncio.Event,
         *,
         number: int = 0,
         client: str = "",
         each: bool = False,
-    ) -> Ticket:
-        """Queue one input; call it on the event loop. Raises `BusyError` if the queue is full."""
-        ticket = Ticket(asyncio.get_running_loop(), batcher)
-        ticket.job = Job(
-            opening, config, lambda job: self._changed.append(ticket), number, client, each
-        )
+    ) -> Job:
+        """Queue one input; call it on the event loop. Raises `BusyError` if the queue is full.
+
+        changed: set whenever the answer has grown or ended; several jobs may share it.
+        """
+        job = Job(opening, config, lambda job: self._changed.append(changed), number, client, each)
         with self._condition:
             self._enter()
-            batcher.add(ticket.job)
+            batcher.add(job)
             if batcher not in self._active:
                 self._active.append(batcher)
             self._condition.notify_all()  # not every thread has a lane of every model
-        return ticket
+        return job
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Return what a function returns, called between two rounds of the first lane.
+        """Return what a function returns, called on a thread of its own, one after another.
 
         Raises `BusyError` if the queue is full, and what the function raises. A call that nobody
         waits for any more is left out.
         """
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[T] = loop.create_future()
-
-        def settle(set_result: Callable[[], None]) -> None:
-            def once() -> None:
-                if not result.done():
-                    set_result()
-
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(once)
-
-        def work() -> None:
-            if result.cancelled():
-                return
-            try:
-                value = function()
-            except Exception as error:
-                settle(lambda error=error: result.set_exception(error))  # type: ignore[misc]
-            else:
-                settle(lambda: result.set_result(value))
-
-        with self._condition:
-            self._enter()
-            self._calls.append(work)
-            self._condition.notify_all()  # the first lane's thread makes them
-            for batcher in self._active:
-                batcher.interrupt(batcher.rows)
-        return await result
+        self._enter()
+        self._calls += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+        finally:
+            self._calls -= 1
 
     def _enter(self) -> None:
         if self._stopping or self.waiting >= self.most_waiting:
@@ -157,16 +112,10 @@ class Worker:
     def _run(self, lane: int) -> None:
         while True:
             with self._condition:
-                while True:
-                    work = self._calls.popleft() if lane == 0 and self._calls else None
-                    mine = [batcher for batcher in self._active if batcher.wants(lane)]
-                    if work or mine:
-                        break
-                    if self._stopping and not (self._active or self._calls):
+                while not (mine := [one for one in self._active if one.wants(lane)]):
+                    if self._stopping and not self._active:
                         return
                     self._condition.wait()
-            if work is not None:
-                work()
             made = sum(batcher.round(lane) for batcher in mine)
             self._wake()
             with self._condition:
@@ -176,16 +125,15 @@ class Worker:
                     self._condition.notify_all()
 
     def _wake(self) -> None:
-        changed: list[Ticket] = []
+        changed: set[asyncio.Event] = set()
         with suppress(IndexError):  # another thread may take some
             while True:
-                changed.append(self._changed.popleft())
-        for loop in {ticket.loop for ticket in changed}:
-            events = [ticket.changed for ticket in changed if ticket.loop is loop]
+                changed.add(self._changed.popleft())
+        if changed:
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(_set, events)
+                self._loop.call_soon_threadsafe(_set, changed)
 
 
-def _set(events: Sequence[asyncio.Event]) -> None:
+def _set(events: Iterable[asyncio.Event]) -> None:
     for event in events:
         event.set()

@@ -40,7 +40,7 @@ def test_gradients_of_what_is_not_trained_have_no_panel(
         grids.append((list(rows), list(columns)))
         return "<svg/>"
 
-    monkeypatch.setattr("pellucid.apps.lab.measures.model.draw_grid", draw)
+    monkeypatch.setattr("pellucid.apps.lab.measures.measure.draw_grid", draw)
     show("gradients", study, trial.change, run_trial(trial, tmp_path / "run"))
     ((rows, _),) = grids
     assert ("positions" in rows) == (positions == "learned")
@@ -62,7 +62,8 @@ def test_gradient_that_reaches_q_k_is_the_jacobian_times_the_current_scale(
         drawn.append(curves)
         return "<svg/>"
 
-    monkeypatch.setattr("pellucid.apps.lab.measures.attention.draw_grid", draw)
+    for module in ("measure", "attention"):
+        monkeypatch.setattr(f"pellucid.apps.lab.measures.{module}.draw_grid", draw)
     for probe in line["probes"]:  # an old line without scales, then one with other scales
         for layer in probe["attention"].values():
             del layer["scale"]

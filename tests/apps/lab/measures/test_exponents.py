@@ -31,8 +31,7 @@ LEARNED = (1.5, 3.0, 2.0)
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
-    for module in ("plots", "measures.exponents"):
-        monkeypatch.setattr(f"pellucid.apps.lab.{module}.to_svg", lambda figure: "<svg/>")
+    monkeypatch.setattr("pellucid.apps.lab.plots.to_svg", lambda figure: "<svg/>")
     changes = [f"[changes.'{n}']\nset.model.attention_scale = {s}" for n, s in SCALES.items()]
     return read_study(write_study(tmp_path, "\n".join([STUDY, *changes])))
 

@@ -159,3 +159,11 @@ def test_dead_units_are_those_no_row_wakes() -> None:
 
 def test_only_the_measures_that_are_named_are_recorded() -> None:
     assert set(probe(Seq2Seq(CONFIG, seed=3), BATCH, ["embeddings", "exponents"])) == {"lengths"}
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "relative"])
+def test_positions_that_are_not_added_have_no_length(positions: Any) -> None:
+    lengths = probe(Seq2Seq(replace(CONFIG, positions=positions, head_dim=4), seed=3), BATCH)[
+        "lengths"
+    ]
+    assert set(lengths["source"]) == set(lengths["target"]) == {"token"}

@@ -14,28 +14,29 @@ Of each head, over the queries n, l with at least two keys they may attend to:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import Block, Plot, Table
+from pellucid.apps.lab.document import Block, Plot, Table, captions
 from pellucid.apps.lab.measures.measure import (
     KINDS,
     TIMES,
     Array,
+    Lines,
     Measure,
     Pass,
     Probe,
+    as_points,
+    draw_over_steps,
     head_values,
     kind_of,
     lines_with,
-    over_steps,
-    probes_at,
+    panels,
     rounded,
+    spreads,
 )
-from pellucid.apps.lab.metrics import format_spread
-from pellucid.apps.lab.plots import Curves, draw_grid
+from pellucid.apps.lab.plots import Points, draw_grid
 from pellucid.nn.recorder import AttentionMap
 
 if TYPE_CHECKING:
@@ -61,15 +62,13 @@ FEWEST = 8
 def record(seen: Pass) -> dict[str, Any]:
     """Return the statistics of every head, and their means by the number of keys."""
     source, target = seen.batch.source.lengths, seen.batch.target.lengths - 1
+    sides = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
     heads: dict[str, Any] = {}
     pooled: dict[str, list[tuple[Array, dict[str, Array]]]] = {}
     for name, layer in seen.maps.items():
-        kind = kind_of(name)
-        queries = source if kind == "encoder" else target
-        keys = target if kind == "decoder" else source
-        allowed = allowed_keys(queries, keys, layer.causal)
+        allowed = allowed_keys(*sides[kind_of(name)], layer.causal)
         rows = row_statistics(layer.probabilities, allowed)
-        pooled.setdefault(kind, []).append((allowed.sum(axis=-1), rows))
+        pooled.setdefault(kind_of(name), []).append((allowed.sum(axis=-1), rows))
         heads[name] = _head_statistics(layer, allowed, rows)
     return {
         "attention": heads,
@@ -82,10 +81,12 @@ def _head_statistics(
 ) -> dict[str, list[float]]:
     several = allowed.sum(axis=-1) >= 2  # a single key always has all the weight
     scores = np.einsum("nhld,nhsd->nhls", layer.q, layer.k, dtype=np.float64)
-    variance = _row_variance(scores, allowed)
+    kept, count = scores * allowed[:, None], np.maximum(allowed.sum(axis=-1), 1)[:, None]
+    mean = kept.sum(axis=-1) / count
+    variance = np.maximum((kept**2).sum(axis=-1) / count - mean**2, 0.0)
+    rows = {"row_variance": variance, **rows}
     found: dict[str, Iterable[Any]] = {
         "score_variance": [np.var(s[allowed]) for s in scores.swapaxes(0, 1)],
-        "row_variance": variance.swapaxes(0, 1)[:, several].mean(axis=1),
         **{k: values.swapaxes(0, 1)[:, several].mean(axis=1) for k, values in rows.items()},
         "scale": np.broadcast_to(np.ravel(layer.scale), layer.q.shape[1]),
     }
@@ -123,30 +124,19 @@ def row_statistics(weights: Array, allowed: Array) -> dict[str, Array]:
     }
 
 
-def _row_variance(scores: Array, allowed: Array) -> Array:
-    """Return the variance (N, H, L) of each query's scores over the keys it may attend to."""
-    count = np.maximum(allowed.sum(axis=-1), 1)[:, None]
-    kept = scores * allowed[:, None]
-    mean = kept.sum(axis=-1) / count
-    variance: Array = np.maximum((kept**2).sum(axis=-1) / count - mean**2, 0.0)
-    return variance
-
-
 def _means_by_keys(layers: list[tuple[Array, dict[str, Array]]]) -> dict[str, dict[str, float]]:
     """Return means by the number of keys, over layers, heads and queries."""
     found = {}
     for keys in sorted({int(k) for counts, _ in layers for k in np.unique(counts) if k >= 2}):
-        means = {
-            statistic: np.concatenate(
-                [
-                    rows[statistic].swapaxes(0, 1)[:, counts == keys].ravel()
-                    for counts, rows in layers
-                ]
-            ).mean()
+        found[str(keys)] = {
+            statistic: rounded(
+                np.concatenate(
+                    [rows[statistic].swapaxes(0, 1)[:, n == keys].ravel() for n, rows in layers]
+                ).mean()
+            )
             for statistic in BY_KEYS.values()
         }
-        queries = sum(int((counts == keys).sum()) for counts, _ in layers)
-        found[str(keys)] = {**{k: rounded(v) for k, v in means.items()}, "queries": queries}
+        found[str(keys)]["queries"] = sum(int((n == keys).sum()) for n, _ in layers)
     return found
 
 
@@ -155,18 +145,19 @@ def _means_by_keys(layers: list[tuple[Array, dict[str, Array]]]) -> dict[str, di
 
 def show(findings: Findings) -> Sequence[Block]:
     """Return pictures along training and by keys, and a table of Var[q·k]."""
-    variants = findings.study.variants
-    lines = {
-        name: [_with_through(line, variants[name].model.score_factor) for line in runs]
-        for name, runs in lines_with(findings, "attention").items()
-    }
-    if not lines:
+    found = lines_with(findings, "attention")
+    models = {name: findings.study.variants[name].model for name in found}
+    if not found:
         return []
-    widths = {name: variants[name].model.head_width for name in lines}
+    lines = {
+        name: [_with_through(run, models[name].score_factor) for run in runs]
+        for name, runs in found.items()
+    }
+    widths = {name: model.head_width for name, model in models.items()}
     return [
         _along(lines, set(widths.values())),
         _by_keys(lines),
-        "Is Var[q·k] = d_k? Median over layers, heads and seeds (least to most):",
+        captions()["variance"],
         _variance(lines, widths),
     ]
 
@@ -178,9 +169,9 @@ def _with_through(line: Line, setting: float) -> Line:
     """
 
     def with_through(seen: Mapping[str, Any]) -> dict[str, Any]:
-        scales = seen.get("scale") or [setting] * len(seen["jacobian"])
-        through = [abs(s) * j for s, j in zip(scales, seen["jacobian"], strict=True)]
-        return {**seen, "through": through}
+        sizes = seen["jacobian"]
+        scales = seen.get("scale") or [setting] * len(sizes)
+        return {**seen, "through": [abs(s) * j for s, j in zip(scales, sizes, strict=True)]}
 
     probes = [
         {**probe, "attention": {name: with_through(x) for name, x in probe["attention"].items()}}
@@ -189,77 +180,45 @@ def _with_through(line: Line, setting: float) -> Line:
     return {**line, "probes": probes}
 
 
-def _along(lines: Mapping[str, Sequence[Line]], widths: set[int]) -> Block:
-    def middle(probe: Probe, kind: str, statistic: str) -> float | None:
-        values = head_values(probe, kind, statistic)
+def _along(lines: Lines, widths: set[int]) -> Block:
+    def middle(probe: Probe, title: str, kind: str) -> float | None:
+        values = head_values(probe, kind, STATISTICS[title])
         return float(np.median(values)) if values else None
 
-    curves = {
-        (title, kind): over_steps(lines, partial(middle, kind=kind, statistic=statistic))
-        for title, statistic in STATISTICS.items()
-        for kind in KINDS
-    }
     d_k = float(min(widths))
     marks = {"Var[q·k], all pairs": (d_k, f"d_k = {d_k:g}")} if len(widths) == 1 else {}
     title = "Attention during training"
-    return Plot(
-        "attention.svg",
-        title,
-        draw_grid(list(STATISTICS), KINDS, curves, title, "step", lines=marks),
-        "Median over layers and heads, then over seeds (band: least to most). Var[q·k] is taken "
-        "before any scaling, over all query-key pairs and over the keys of one query, which "
-        "is what softmax sees; the dotted line is the d_k of the textbook argument, which assumes "
-        "unit variances. ‖Jacobian‖ is the norm of softmax's derivative by the scaled scores; "
-        "queries and keys receive that times the scale.",
-    )
+    return draw_over_steps("attention", title, lines, list(STATISTICS), KINDS, middle, marks)
 
 
-def _by_keys(lines: Mapping[str, Sequence[Line]]) -> Block:
+def _by_keys(lines: Lines) -> Block:
     """Draw statistics by the number of keys, at the first and the last probe."""
-    curves: dict[tuple[str, str], Curves] = {}
-    for column, at in {"first step": 0, "last step": -1}.items():
-        for title, statistic in BY_KEYS.items():
-            curves[title, column] = {
-                name: [
-                    (
-                        [float(keys) for keys, mean in shown],
-                        [mean[statistic] for _, mean in shown],
-                    )
-                    for line in runs
-                    for cells in [line["probes"][at]["by_keys"].get("encoder", {})]
-                    for shown in [[(k, m) for k, m in cells.items() if m["queries"] >= FEWEST]]
-                ]
-                for name, runs in lines.items()
-            }
+    columns = {"first step": 0, "last step": -1}
+
+    def curve(run: Line, title: str, column: str) -> Points:
+        means = run["probes"][columns[column]]["by_keys"].get("encoder", {}).items()
+        return as_points((k, m[BY_KEYS[title]]) for k, m in means if m["queries"] >= FEWEST)
+
     title = "The encoder's attention by the number of keys"
+    curves = panels(lines, list(BY_KEYS), list(columns), curve)
     return Plot(
         "keys.svg",
         title,
-        draw_grid(list(BY_KEYS), ["first step", "last step"], curves, title, "keys", base=2),
-        f"Means over queries by their number of keys (those with at least {FEWEST} queries in "
-        "the batch), over all layers and heads, before training and at its end.",
+        draw_grid(list(BY_KEYS), list(columns), curves, title, "keys", base=2),
+        captions()["keys"].format(fewest=FEWEST),
     )
 
 
-def _variance(lines: Mapping[str, Sequence[Line]], widths: Mapping[str, int]) -> Block:
+def _variance(lines: Lines, widths: Mapping[str, int]) -> Block:
     rows = []
     for name, runs in lines.items():
         for kind in KINDS:
-            cells = [
-                format_spread(
-                    [v for p in probes_at(runs, at) for v in head_values(p, kind, "score_variance")]
-                )
-                for at in TIMES.values()
-            ]
-            rows.append([name, kind, str(widths[name]), *cells])
-    heads = [f"Var[q·k] {time}" for time in TIMES]
-    return Table(["variant", "attention", "d_k", *heads], rows)
+
+            def variances(probe: Probe, kind: str = kind) -> list[float]:
+                return head_values(probe, kind, "score_variance")
+
+            rows.append([name, kind, str(widths[name]), *spreads(runs, variances)])
+    return Table(["variant", "attention", "d_k", *(f"Var[q·k] {time}" for time in TIMES)], rows)
 
 
-MEASURE = Measure(
-    "attention",
-    "Attention",
-    "variance of q·k, entropy, largest weight, softmax's Jacobian and scale of every head",
-    record=record,
-    show=show,
-)
+MEASURE = Measure("attention", "Attention", record, show)

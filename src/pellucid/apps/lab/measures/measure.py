@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import Block
-from pellucid.apps.lab.plots import Curves, Points
+from pellucid.apps.lab.document import Block, Plot, captions
+from pellucid.apps.lab.metrics import format_spread
+from pellucid.apps.lab.plots import Curves, Points, draw_grid
 from pellucid.core.batch import Batch
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn.recorder import AttentionMap
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 Array = np.ndarray
 Probe = Mapping[str, Any]
 """What the measures recorded after one step."""
+Lines = Mapping[str, Sequence["Line"]]
+"""The lines of finished runs, by variant."""
 KINDS = ("encoder", "decoder", "cross")
 """Of attention: `kind_of` returns a layer's."""
+TIMES: Mapping[str, int | None] = {"at first": 0, "after 100 steps": 100, "at the end": None}
+"""When a table shows a value: the heading, and the step; None for the last."""
 MOST = 8
 """Variants that one panel shows."""
-DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,6 @@ class Measure:
     name: str
     title: str
     """The heading of its section in the report."""
-    about: str
-    """What it computes."""
-    unit: str = ""
-    better: Literal["", "lower", "higher"] = ""
     record: Callable[[Pass], dict[str, Any]] | None = None
     """Return what a probe keeps of a pass, by name."""
     show: Callable[[Findings], Sequence[Block]] | None = None
@@ -88,17 +88,45 @@ def lines_with(findings: Findings, key: str) -> dict[str, list[Line]]:
     return {name: found[name] for name in names}
 
 
-def over_steps(
-    lines: Mapping[str, Sequence[Line]], take: Callable[[Probe], float | None]
-) -> Curves:
-    """Return a value of each probe over steps, a curve for each run."""
+def panels(
+    lines: Lines,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    curve: Callable[[Line, str, str], Points],
+) -> dict[tuple[str, str], Curves]:
+    """Return what `draw_grid` draws: in each row and column a curve of every run."""
     return {
-        name: [as_points((p["step"], take(p)) for p in line["probes"]) for line in runs]
-        for name, runs in lines.items()
+        (row, column): {
+            name: [curve(run, row, column) for run in runs] for name, runs in lines.items()
+        }
+        for row in rows
+        for column in columns
     }
 
 
-def as_points(pairs: Iterator[tuple[float, float | None]]) -> Points:
+def draw_over_steps(
+    name: str,
+    title: str,
+    lines: Lines,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    take: Callable[[Probe, str, str], float | None],
+    marks: Mapping[str, tuple[float, str]] | None = None,
+) -> Plot:
+    """Draw a value of each probe over steps, in each row and column; marks as in `draw_grid`.
+
+    name: of the picture's file, and of its caption.
+    """
+
+    def curve(run: Line, row: str, column: str) -> Points:
+        return as_points((p["step"], take(p, row, column)) for p in run["probes"])
+
+    curves = panels(lines, rows, columns, curve)
+    svg = draw_grid(rows, columns, curves, title, "step", lines=marks)
+    return Plot(f"{name}.svg", title, svg, captions()[name])
+
+
+def as_points(pairs: Iterable[tuple[float, float | None]]) -> Points:
     """Return a curve of the pairs (x, y) that have a finite y.
 
     >>> as_points(iter([(1, 0.5), (2, None)]))
@@ -108,19 +136,17 @@ def as_points(pairs: Iterator[tuple[float, float | None]]) -> Points:
     return [x for x, _ in both], [y for _, y in both]
 
 
-TIMES: Mapping[str, int | None] = {"at first": 0, "after 100 steps": 100, "at the end": None}
-"""When a table shows a value: the heading, and the step; None for the last."""
-
-
-def probes_at(lines: Sequence[Line], step: int | None) -> list[Probe]:
-    """Return each run's probe after this step, or its last for None, where there is one."""
-    return [
-        probe
-        for line in lines
-        for probe in [p for p in line["probes"] if step is None or p["step"] == step][-1:]
-    ]
+def spreads(
+    lines: Sequence[Line], take: Callable[[Probe], Iterable[float]], form: str = ".3g"
+) -> list[str]:
+    """Return the values of some runs' probes at each of `TIMES`, as a table shows them."""
+    cells = []
+    for step in TIMES.values():
+        at = [[p for p in line["probes"] if step in (None, p["step"])][-1:] for line in lines]
+        cells.append(format_spread([v for probes in at for p in probes for v in take(p)], form))
+    return cells
 
 
 def rounded(value: Any) -> float:
     """Return a number with the four digits that results files keep."""
-    return float(f"{float(value):.{DIGITS}g}")
+    return float(f"{float(value):.4g}")

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.apps.lab.document import Block, Plot, Table
+from pellucid.apps.lab.document import Block, Table, captions
 from pellucid.apps.lab.measures.measure import (
     TIMES,
     Array,
     Measure,
     Pass,
     Probe,
+    draw_over_steps,
     lines_with,
-    over_steps,
-    probes_at,
     rounded,
+    spreads,
 )
-from pellucid.apps.lab.metrics import format_spread
-from pellucid.apps.lab.plots import draw_grid
 
 if TYPE_CHECKING:
     from pellucid.apps.lab.findings import Findings
@@ -54,32 +52,26 @@ def record_memory(seen: Pass) -> dict[str, Any]:
 
 def show_memory(findings: Findings) -> Sequence[Block]:
     """Return a table of the variance and of the share of it within sentences."""
-    rows = []
-    for name, lines in lines_with(findings, "memory").items():
-        cells = []
-        for at in TIMES.values():
-            seen = [p["memory"] for p in probes_at(lines, at) if "memory" in p]
-            totals = [m["within"] + m["between"] for m in seen]
-            shares = [m["within"] / total for m, total in zip(seen, totals, strict=True) if total]
-            cells += [format_spread(totals, ".2g"), format_spread(shares)]
-        rows.append([name, str(len(lines)), *cells])
-    about = (
-        "What cross-attention can choose from: the variance of the encoder's rows, and the share "
-        "of it within sentences; the rest is between sentences (median over seeds, least to most). "
-        "If the variance is near 0, all rows are alike. If the share is near 0, the rows of a "
-        "sentence are alike, and it does not matter which of them is attended to."
-    )
+
+    def total(probe: Probe) -> list[float]:
+        return [m["within"] + m["between"] for m in [probe.get("memory")] if m]
+
+    def share(probe: Probe) -> list[float]:
+        return [probe["memory"]["within"] / whole for whole in total(probe) if whole]
+
+    rows = [
+        [
+            name,
+            str(len(runs)),
+            *chain(*zip(spreads(runs, total, ".2g"), spreads(runs, share), strict=True)),
+        ]
+        for name, runs in lines_with(findings, "memory").items()
+    ]
     heads = [head for time in TIMES for head in (f"variance {time}", "share within")]
-    return [about, Table(["variant", "seeds", *heads], rows)] if rows else []
+    return [captions()["memory"], Table(["variant", "seeds", *heads], rows)] if rows else []
 
 
-MEMORY = Measure(
-    "memory",
-    "The encoder's rows",
-    "variance of the encoder's rows within and between sentences",
-    record=record_memory,
-    show=show_memory,
-)
+MEMORY = Measure("memory", "The encoder's rows", record_memory, show_memory)
 
 # tokens and positions -----------------------------------------------------------------------------
 
@@ -87,47 +79,32 @@ MEMORY = Measure(
 def record_embeddings(seen: Pass) -> dict[str, Any]:
     """Return the mean length of the rows that are added: tokens and positions, after scaling."""
     model, config = seen.model, seen.model.config
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for side, part, packed in (
         ("source", model.source, seen.batch.source),
         ("target", model.target, seen.batch.target.without_last()),
     ):
-        tokens = part.tokens.weight.data[packed.tokens] * config.token_factor
-        positions = part.places[packed.positions] * config.position_factor
-        found[side] = {
-            "token": rounded(np.linalg.norm(tokens, axis=1).mean()),
-            "position": rounded(np.linalg.norm(positions, axis=1).mean()),
-        }
+        rows = {"token": part.tokens.weight.data[packed.tokens] * config.token_factor}
+        if part.places is not None:  # positions may be rotations, or in the scores
+            rows["position"] = part.places[packed.positions] * config.position_factor
+        found[side] = {k: rounded(np.linalg.norm(x, axis=1).mean()) for k, x in rows.items()}
     return {"lengths": found}
 
 
 def show_embeddings(findings: Findings) -> Sequence[Block]:
     """Return a picture of the lengths along training."""
+
+    def length(probe: Probe, part: str, side: str) -> float | None:
+        found: float | None = probe["lengths"][side].get(part)
+        return found
+
     lines = lines_with(findings, "lengths")
-    if not lines:
-        return []
-
-    def length(probe: Probe, side: str, part: str) -> float:
-        return float(probe["lengths"][side][part])
-
-    curves = {
-        (part, side): over_steps(lines, partial(length, side=side, part=part))
-        for part in ("token", "position")
-        for side in ("source", "target")
-    }
     title = "Length of token and position vectors"
-    svg = draw_grid(["token", "position"], ["source", "target"], curves, title, "step")
-    about = "Mean Euclidean length of the vectors that are added, after their scale factors."
-    return [Plot("lengths.svg", title, svg, about)]
+    parts, sides = ("token", "position"), ("source", "target")
+    return [draw_over_steps("lengths", title, lines, parts, sides, length)] if lines else []
 
 
-EMBEDDINGS = Measure(
-    "embeddings",
-    "Tokens and positions",
-    "mean length of token and position vectors after scaling",
-    record=record_embeddings,
-    show=show_embeddings,
-)
+EMBEDDINGS = Measure("embeddings", "Tokens and positions", record_embeddings, show_embeddings)
 
 # gradients ----------------------------------------------------------------------------------------
 
@@ -160,34 +137,20 @@ def record_gradients(seen: Pass) -> dict[str, Any]:
 
 def show_gradients(findings: Findings) -> Sequence[Block]:
     """Return a picture of the norms along training; what is not trained has no panel."""
-    lines = lines_with(findings, "gradients")
 
-    def norm(probe: Probe, ends: tuple[str, ...]) -> float | None:
+    def norm(probe: Probe, group: str, _: str) -> float | None:
+        ends = GROUPS[group]
         found = [value for name, value in probe["gradients"].items() if name.endswith(ends)]
         return math.sqrt(sum(value * value for value in found)) if found else None
 
-    curves = {
-        (group, "‖gradient‖"): over_steps(lines, partial(norm, ends=ends))
-        for group, ends in GROUPS.items()
-    }
-    rows = [
-        group
-        for (group, _), panel in curves.items()
-        if any(xs for seeds in panel.values() for xs, _ in seeds)
-    ]
-    title = "Gradient norms"
-    about = "Norm of the gradient of the mean loss per token, of all parameters and of some."
-    svg = draw_grid(rows, ["‖gradient‖"], curves, title, "step") if rows else ""
-    return [Plot("gradients.svg", title, svg, about)] if rows else []
+    lines = lines_with(findings, "gradients")
+    probes = [p for runs in lines.values() for run in runs for p in run["probes"]]
+    rows = [group for group in GROUPS if any(norm(p, group, "") is not None for p in probes)]
+    plot = ("gradients", "Gradient norms", lines, rows, ("‖gradient‖",), norm)
+    return [draw_over_steps(*plot)] if rows else []
 
 
-GRADIENTS = Measure(
-    "gradients",
-    "Gradients",
-    "norm of the gradient of the mean loss, by group of parameters",
-    record=record_gradients,
-    show=show_gradients,
-)
+GRADIENTS = Measure("gradients", "Gradients", record_gradients, show_gradients)
 
 # dead units ---------------------------------------------------------------------------------------
 
@@ -203,11 +166,4 @@ def record_dead_units(seen: Pass) -> dict[str, Any]:
     }
 
 
-DEAD_UNITS = Measure(
-    "dead_units",
-    "Dead units",
-    "share of feed-forward units that no row of the batch gives any gradient",
-    "share of units",
-    "lower",
-    record=record_dead_units,
-)
+DEAD_UNITS = Measure("dead_units", "Dead units", record_dead_units)
