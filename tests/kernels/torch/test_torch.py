@@ -87,7 +87,12 @@ def is_fused(case: OpCase) -> bool:
 
 
 FUSED_HERE = [case for case in ALL if is_fused(case)]
-OWN_KERNELS = {name for name in ops.__all__ if kernels.kernel_of(name, "pellucid.kernels.torch")}
+OWN_KERNELS = frozenset(
+    name
+    for name in ops.__all__
+    if installed("torch") and kernels.kernel_of(name, "pellucid.kernels.torch")
+)
+"""The ops that have a kernel for torch's tensors."""
 
 
 def test_every_fused_page_has_a_case_that_is_fused() -> None:
