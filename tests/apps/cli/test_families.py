@@ -170,7 +170,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
-def test_an_encoder_decoders_settings_are_kept_as_before(tmp_path: Path) -> None:
+def test_settings_without_a_kind_of_model_are_an_encoder_decoders(tmp_path: Path) -> None:
     """Runs begun before there were other models have no model_type; they must go on."""
     (tmp_path / "pairs.tsv").write_text("a\tb\n" * 50, encoding="utf-8")
     config = RunConfig()
@@ -184,7 +184,7 @@ def test_an_encoder_decoders_settings_are_kept_as_before(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     written = (tmp_path / "runs" / "old" / "config.toml").read_text(encoding="utf-8")
-    assert "model_type" not in written
+    assert 'model_type = "pellucid-seq2seq"' in written
     done = pellucid("train", "runs/old", "--resume", "--training.steps", "6", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
