@@ -22,7 +22,7 @@ from collections.abc import Callable
 import numpy as np
 from benchmarks.machine import machine, quartiles, report
 
-from pellucid.apps.cli.benchmark.step import pellucid_step, random_ids, timed
+from pellucid.apps.cli.bench import pellucid_step, random_ids, timed
 from pellucid.core.machine import processors
 
 SECONDS, PAUSE = 1.0, 0.3

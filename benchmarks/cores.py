@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.machine import machine, report
 from threadpoolctl import threadpool_limits
 
-from pellucid.apps.cli.benchmark.step import pellucid_step, random_ids
+from pellucid.apps.cli.bench import pellucid_step, random_ids
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import Kernel
 

@@ -18,9 +18,7 @@ import numpy as np
 import torch
 from benchmarks.machine import machine, quartiles, report
 from benchmarks.mkl import add_flags, told
-from threadpoolctl import threadpool_limits
-
-from pellucid.apps.cli.benchmark.real_data import (
+from benchmarks.useful_tokens import (
     LONGEST,
     SENTENCES,
     article_task,
@@ -28,6 +26,7 @@ from pellucid.apps.cli.benchmark.real_data import (
     stretch,
     torch_way,
 )
+from threadpoolctl import threadpool_limits
 
 
 def main() -> None:

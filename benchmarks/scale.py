@@ -42,7 +42,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.machine import machine, quartiles, report
 
-from pellucid.apps.cli.benchmark.step import article_config, random_ids
+from pellucid.apps.cli.bench import article_config, random_ids
 from pellucid.core.batch import Batch, Packed
 from pellucid.models import Seq2Seq
 
@@ -99,8 +99,7 @@ def pellucid_side(parts: int | None, length: int) -> Iterator[dict[str, float]]:
 def torch_side(length: int) -> Iterator[dict[str, float]]:
     """Train the same model in PyTorch, on one process or with DistributedDataParallel."""
     import torch
-
-    from pellucid.apps.cli.benchmark.torch_model import TorchTrainer
+    from benchmarks.torch_model import TorchTrainer
 
     size, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
     source, target = (ids[rank::size] for ids in random_ids(length))

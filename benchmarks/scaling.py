@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 from benchmarks.machine import RESULTS, machine, quartiles, report
+from benchmarks.useful_tokens import article_task, forever
 from threadpoolctl import threadpool_limits
 
-from pellucid.apps.cli.benchmark.real_data import article_task, forever
-from pellucid.apps.cli.benchmark.step import (
+from pellucid.apps.cli.bench import (
     LAYERS,
     V,
     article_config,
@@ -151,7 +151,9 @@ def steps(
 
 def vocabulary(rounds: int) -> dict[str, Any]:
     def make(v: int) -> Callable[[], object]:
-        return pellucid_step(*random_ids(50, v), article_config(v, v))
+        return pellucid_step(
+            *random_ids(50, v), article_config(source_vocab_size=v, target_vocab_size=v)
+        )
 
     return {**steps("vocabulary", VOCABULARIES, make, rounds), "layers": LAYERS}
 
@@ -160,7 +162,7 @@ def layers(rounds: int) -> dict[str, Any]:
     source, target = random_ids(50)
 
     def make(n: int) -> Callable[[], object]:
-        return pellucid_step(source, target, article_config(layers=n))
+        return pellucid_step(source, target, article_config(encoder_layers=n, decoder_layers=n))
 
     return {**steps("layers", STACKS, make, rounds), "vocabulary": V}
 

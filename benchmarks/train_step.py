@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from benchmarks.machine import machine, quartiles, report
 from benchmarks.mkl import add_flags, told
+from benchmarks.torch_model import TorchTrainer
 from threadpoolctl import threadpool_limits
 
-from pellucid.apps.cli.benchmark.step import (
+from pellucid.apps.cli.bench import (
     N,
     article_config,
     flops,
@@ -35,7 +36,6 @@ from pellucid.apps.cli.benchmark.step import (
     shares,
     timed,
 )
-from pellucid.apps.cli.benchmark.torch_model import TorchTrainer
 
 THREADS = 2
 

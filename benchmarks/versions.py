@@ -73,8 +73,8 @@ for line in sys.stdin:
 STEPS = """
 import sys, time
 import numpy as np
-from pellucid.apps.cli.benchmark.real_data import demo_task, pellucid_way
-from pellucid.apps.cli.benchmark.step import N, pellucid_step, random_ids, shares
+from benchmarks.useful_tokens import demo_task, pellucid_way
+from pellucid.apps.cli.bench import N, pellucid_step, random_ids, shares
 
 def article(length):
     step = pellucid_step(*random_ids(length))

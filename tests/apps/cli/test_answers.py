@@ -106,8 +106,8 @@ def test_lines_that_come_one_by_one_compile_the_model_once(
     monkeypatch.setattr(lines, "WINDOW", 1)
     trained = speaking()
     stream = io.BytesIO("\n".join(TEXTS).encode())
-    monkeypatch.setattr(generate, "_lines_of", lambda file: stream)
-    assert generate._answer(trained, (), None, scores=False, as_json=False, strict=False) == 0
+    monkeypatch.setattr(generate, "standard_input", lambda: stream)
+    assert generate._generate(trained)() == 0
     assert len(compiled) == 1
     reported = capsys.readouterr().out.splitlines()
     assert reported == trained.generate(TEXTS)
@@ -125,9 +125,8 @@ def test_strict_ends_at_the_first_line_that_cannot_be_answered(
         (True, [expected[0], ""]),
     ):
         stream = io.BytesIO(b"\n".join(given))
-        monkeypatch.setattr(generate, "_lines_of", lambda file, stream=stream: stream)
-        options: Any = {"scores": False, "as_json": False, "strict": strict}
-        assert generate._answer(speaking(), (), None, **options) == 1
+        monkeypatch.setattr(generate, "standard_input", lambda stream=stream: stream)
+        assert generate._generate(speaking())(strict=strict) == 1
         assert capsys.readouterr().out.splitlines() == answered
 
 

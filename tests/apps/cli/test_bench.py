@@ -1,24 +1,25 @@
-"""`pellucid bench`: what it prints, and what it does without data or PyTorch."""
+"""`pellucid bench`: what it prints, a step's operations, the rates, and where its time goes."""
 
 from __future__ import annotations
 
 import json
 import logging
-from types import SimpleNamespace
+import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pellucid.apps.cli import bench
-from pellucid.apps.cli.benchmark import step
-from pellucid.core.errors import UsageError, UserError
+from pellucid.apps.cli.main import main
+from pellucid.core.errors import UsageError
 
 STEP: dict[str, Any] = {
     "length": 50, "milliseconds": 512.3, "tokens a second": 12345,
     "utilisation by Pellucid's product": 0.51, "shares": {"attention": 0.2, "Python": 0.1},
     "times PyTorch's speed": [2.41, 2.5, 2.63],
 }  # fmt: skip
-DATA = {"data": "g2p-demo", "useful tokens a second": 45678}
 
 
 @pytest.fixture
@@ -31,22 +32,26 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         return {**STEP, "length": length}
 
     monkeypatch.setattr(bench, "measure_step", measure_step)
-    monkeypatch.setattr(bench, "measure_data", lambda task, *_: DATA)
-    monkeypatch.setattr(bench, "tasks", lambda: [SimpleNamespace(name="g2p-demo")])
     monkeypatch.setattr(bench, "version", lambda name: "2.13.0")
     monkeypatch.setattr(bench, "load", lambda: 0.0)
     return asked
 
 
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"N": 3, "V": 53, "E": 24, "H": 2, "F": 31, "LAYERS": 1}.items():
+        monkeypatch.setattr(bench, name, size)
+
+
 def test_tables(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "installed", lambda: True)
+    monkeypatch.setattr(bench, "find_spec", lambda name: name)
     assert bench.bench() == 0
     printed = capsys.readouterr().out
     for shown in ("length 50", "length 12", "512.3", "12,345", "51%", "2.50 (2.41–2.63)"):
         assert shown in printed
-    for shown in ("time in attention", "20%", "g2p-demo", "45,678"):
+    for shown in ("time in attention", "20%"):
         assert shown in printed
     assert measured["peer"]
     assert "not installed" not in printed
@@ -55,10 +60,10 @@ def test_tables(
 def test_it_says_what_it_measures(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "installed", lambda: False)
+    monkeypatch.setattr(bench, "find_spec", lambda name: None)
     assert bench.bench(json=True) == 0
     shown = capsys.readouterr()
-    for what in ("training steps of length 50", "training steps of length 12", "on g2p-demo"):
+    for what in ("training steps of length 50", "training steps of length 12"):
         assert what in shown.err
     assert json.loads(shown.out)
 
@@ -66,11 +71,10 @@ def test_it_says_what_it_measures(
 def test_without_pytorch_it_says_so(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "installed", lambda: False)
-    assert bench.bench(data=False) == 0
+    monkeypatch.setattr(bench, "find_spec", lambda name: None)
+    assert bench.bench() == 0
     printed = capsys.readouterr().out
     assert "PyTorch is not installed" in printed
-    assert "45,678" not in printed
     assert not measured["peer"]
 
 
@@ -90,47 +94,100 @@ def test_a_busy_machine_is_named(
 def test_json(
     measured: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "installed", lambda: True)
+    monkeypatch.setattr(bench, "find_spec", lambda name: name)
     assert bench.bench(json=True) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["length"] for row in found["step"]] == [50, 12]
-    assert found["data"] == [DATA]
     assert found["environment"]["torch"] == "2.13.0"
     assert found["environment"]["threads"]
 
 
-def test_missing_data_is_named_and_nothing_is_downloaded(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_options_of_real_data_are_deprecated(
+    measured: dict[str, bool], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def missing() -> None:
-        raise UserError("misaki==0.9.4: cannot be downloaded")
-
-    def downloads(name: str) -> None:
-        raise AssertionError(f"{name} would be downloaded")
-
-    monkeypatch.delenv("PELLUCID_DATA", raising=False)
-    monkeypatch.setattr(bench, "demo_task", missing)
-    monkeypatch.setattr(bench, "article_task", downloads)
     with caplog.at_level(logging.WARNING):
-        assert bench.tasks() == []
-    assert "g2p-demo is not measured: misaki==0.9.4: cannot" in caplog.text
+        assert main(["bench", "--no-data", "--no-torch"]) == 0
+    assert not caplog.text
+    with caplog.at_level(logging.WARNING):
+        assert main(["bench", "--no-torch", "--seconds", "1"]) == 0
+    assert "--data and --seconds are deprecated" in caplog.text
 
 
-def test_a_step_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"N": 3, "V": 53, "E": 24, "H": 2, "F": 31, "LAYERS": 1}
-    for name, size in sizes.items():
-        monkeypatch.setattr(step, name, size)
-    tiny = step.article_config(53, 53, layers=1)
-    monkeypatch.setattr(bench, "N", 3)
-    monkeypatch.setattr(bench, "random_ids", lambda length: step.random_ids(length, 53))
-    monkeypatch.setattr(bench, "pellucid_step", lambda s, t: step.pellucid_step(s, t, tiny))
-    row = bench.measure_step(7, 2, compared=False)
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(
+    "compared",
+    [False, pytest.param(True, marks=pytest.mark.oracle("torch"))],
+    ids=["alone", "torch"],
+)
+def test_a_step_is_measured(compared: bool) -> None:
+    row = bench.measure_step(7, 2, compared)
     assert row["milliseconds"] > 0
     assert row["tokens a second"] > 0
-    assert "times PyTorch's speed" not in row
+    assert ("times PyTorch's speed" in row) == compared
 
 
-@pytest.mark.parametrize("wrong", [{"rounds": 0}, {"seconds": 0.0}, {"seconds": float("nan")}])
-def test_nothing_is_measured_in_no_time(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=f"--{next(iter(wrong))} must be"):
-        bench.bench(**wrong)
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.oracle("torch")
+def test_a_step_of_pytorch_learns_what_ours_does() -> None:
+    ids = bench.random_ids(7)
+    ours, theirs = bench.pellucid_step(*ids), bench.torch_step(*ids)
+    losses = [(ours(), theirs()) for _ in range(200)]
+    assert losses[0] == pytest.approx([np.log(53)] * 2, rel=0.5)
+    assert max(losses[-1]) < 0.8 * min(losses[0])
+
+
+def test_nothing_is_measured_in_no_rounds() -> None:
+    with pytest.raises(UsageError, match="--rounds must be at least 1, got 0"):
+        bench.bench(rounds=0)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_shares_are_parts_of_one_whole() -> None:
+    step = bench.pellucid_step(*bench.random_ids(7))
+    step()
+    shares = bench.shares(step)
+    assert set(shares) == {*bench.KINDS.values(), "elementwise", "Python"}
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert all(0 < share < 1 for share in shares.values())
+
+
+def test_no_kernel_that_multiplies_counts_as_elementwise() -> None:
+    files = Path(bench.__file__).parents[2].glob("kernels/*.py")
+    multiply = {
+        file.stem for file in files
+        if re.search(r"import .*\b(multiply_task|multiply_rows|product)\b", file.read_text("utf-8"))
+        or "multiply_task," in file.read_text("utf-8")
+    }  # fmt: skip
+    assert {"linear", "flash", "linear_cross_entropy"} <= multiply
+    assert multiply <= set(bench.KINDS)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_random_ids_hold_no_padding_and_one_target_token_more() -> None:
+    source, target = bench.random_ids(7)
+    assert (source.shape, target.shape) == ((3, 7), (3, 8))
+    assert min(source.min(), target.min()) > 2
+    assert max(source.max(), target.max()) < 53
+
+
+@pytest.mark.usefixtures("tiny")
+def test_operations_of_a_step_are_those_of_its_products() -> None:
+    rows, e, f = 3 * 7, 24, 31
+    encoder = 4 * e * e + 2 * e * f
+    decoder = 8 * e * e + 2 * e * f
+    scores = 3 * 7 * 2 * e  # q·k and the weighted sum, in the three attentions
+    assert bench.flops(3, 7) == 3 * 2 * rows * (encoder + decoder + scores + e * 53)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_yardsticks_are_rates() -> None:
+    assert bench.own_rate() > 0
+    assert bench.sgemm_rate() > 0
+
+
+def test_calls_take_turns() -> None:
+    heard: list[str] = []
+    seconds = bench.in_turn([lambda: heard.append("a"), lambda: heard.append("b")], 3)
+    assert heard == ["a", "b"] * 3
+    assert seconds.shape == (2, 3)
+    assert np.all(seconds >= 0)

@@ -57,8 +57,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def test_every_text_has_an_entry_and_every_entry_a_text(asked: set[str], capsys: Capture) -> None:
     for command in HELP:
         helped(command, capsys)
-    with pytest.raises(SystemExit):  # the help of a model that fills [MASK], which needs a model
-        parse(generate._fill(None), "generate MODEL", ["--help"])  # type: ignore[arg-type]
+    parse(generate._fill(None), "generate MODEL", ["--help"])  # type: ignore[arg-type]
     asked |= {load_recipe(name).description for name in recipe_names()}
     asked |= {"step", "steps", "epoch", "epochs", *get_args(get_type_hints(TrainingConfig)["use"])}
     for path in sorted(Path(generate.__file__).parent.glob("*.py")):
@@ -95,16 +94,14 @@ def test_korean_help_fits_80_columns_and_has_the_same_options(
     shown = helped(command, capsys)
     assert re.search("[가-힣]{2}", shown)
     assert language.FILLER not in shown
-    widths = {cell_len(line) for line in shown.splitlines() if line.startswith(("│", "╭", "╰"))}
     assert max(map(cell_len, shown.splitlines())) <= 80
-    assert len(widths) <= 1  # the boxes' right edges are one line
-    assert shown.count("옵션 ─") == english.count("options ─")
+    assert shown.count("옵션:\n") == english.count("options:\n")
     assert "show this help" not in shown
     if command[:1] == ["lab"] and len(command) == 1:
         return
-    options = [re.findall(r"^│ (\S.*?)(?:  |│$)", text, re.MULTILINE) for text in (english, shown)]
-    rows = [[row for row in found if row.startswith("-")] for found in options]
+    rows = [re.findall(r"^  (-\S.*?)(?:  |$)", text, re.MULTILINE) for text in (english, shown)]
     assert rows[0] == rows[1]
+    assert rows[0] or not command
 
 
 def test_the_option_in_front_of_the_command_is_stronger_than_the_environment(

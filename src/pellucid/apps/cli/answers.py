@@ -6,8 +6,9 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
 from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.lines import Line
@@ -15,67 +16,88 @@ from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
 from pellucid.tasks.generation import Answer, GenerationTask, join_answers, piece_numbers
 
+T = TypeVar("T")
 
-def answer_window(
-    trained: GenerationTask,
-    window: Sequence[Line],
+
+def print_answers(
+    windows: Iterable[Iterable[Line]],
     unit: str,
+    prepare: Callable[[str, str], T],
+    answer: Callable[[Mapping[int, T]], Iterable[str | dict[str, Any]]],
+    *,
+    as_json: bool,
+    strict: bool,
+) -> int:
+    """Print the answers to numbered texts, in order; return the exit code.
+
+    A text that cannot be answered gives an empty line (with JSON: its error) and a message, and the
+    next ones are answered. With `strict` they are not.
+
+    Args:
+        windows: The texts, as many as are answered together.
+        unit: What a text is in a message: a text or a line.
+        prepare: Takes a text and its name in messages; raises `UserError` if it has no answer.
+        answer: Takes what was prepared, by number; returns a line for each, or its JSON.
+        as_json: Print one JSON object for each text.
+        strict: End at the first text that cannot be answered.
+    """
+    failed = False
+    for window in windows:
+        texts: dict[int, str | None] = {}
+        ready: dict[int, T] = {}
+        answers: dict[int, str | dict[str, Any]] = {}
+        for number, text in window:
+            texts[number] = text if isinstance(text, str) else None
+            try:
+                if isinstance(text, UserError):
+                    raise text
+                ready[number] = prepare(text, f"{unit} {number}")
+            except UserError as error:
+                print(f"pellucid: {unit} {number}: {error}", file=sys.stderr)
+                failed, answers[number] = True, {"error": str(error)} if as_json else ""
+                if strict:
+                    break
+        answers |= zip(ready, answer(ready), strict=True)
+        for number, source in texts.items():
+            found = answers[number]
+            if not isinstance(found, str):
+                record = {"number": number, "source": source, **found}
+                found = json.dumps(record, ensure_ascii=False)
+            print(found)
+        sys.stdout.flush()
+        if strict and failed:
+            break
+    return int(failed)
+
+
+def split(trained: GenerationTask, text: str, where: str) -> list[str]:
+    """Return a text, or its sentences where it is too long; print what may surprise on stderr."""
+    parts = trained.split_sentences(text)
+    if len(parts) > 1:
+        print(f"pellucid: {where}: long, answered in {len(parts)} parts", file=sys.stderr)
+    for part in parts:
+        print_unknown(trained, part, where)
+    return parts
+
+
+def answer_parts(
+    trained: GenerationTask,
+    texts: Mapping[int, Sequence[str]],
+    decoder: Callable[[], Decodes],
     *,
     scores: bool,
     as_json: bool,
-    strict: bool = False,
-    decoder: Callable[[], Decodes] | None = None,
-) -> bool:
-    """Print the answers to numbered texts, in order; return whether all were answered.
-
-    A text that is too long is answered in parts, sentence by sentence. One that cannot be answered
-    gives an empty line (with JSON: its error) and a message, and the next ones are answered.
-    With `strict` they are not. `decoder` returns the compiled model, kept for several windows.
-    """
-    errors: dict[int, UserError] = {}
-    pieces: list[str] = []
-    numbers: list[int] = []
-    spans: list[slice] = []
-    for number, text in window:
-        parts: list[str] = []
-        try:
-            if isinstance(text, UserError):
-                raise text
-            parts = trained.split_sentences(text)
-        except UserError as error:
-            errors[number] = error
-            print(f"pellucid: {unit} {number}: {error}", file=sys.stderr)
-        if len(parts) > 1:
-            print(
-                f"pellucid: {unit} {number}: long, answered in {len(parts)} parts", file=sys.stderr
-            )
-        for part in parts:
-            print_unknown(trained, part, f"{unit} {number}")
-        spans.append(slice(len(pieces), len(pieces) + len(parts)))
-        pieces += parts
-        numbers += piece_numbers(number - 1, len(parts))
-        if strict and errors:
-            window = window[: len(spans)]
-            break
-    answers = trained.generate_answers(pieces, numbers, decoder)
-    for (number, text), span in zip(window, spans, strict=True):
+) -> Iterator[str | dict[str, Any]]:
+    """Yield the answers to numbered texts in parts, which are all answered together."""
+    pieces = [piece for parts in texts.values() for piece in parts]
+    numbers = [n for number, parts in texts.items() for n in piece_numbers(number - 1, len(parts))]
+    answers = iter(trained.generate_answers(pieces, numbers, decoder))
+    for parts in texts.values():
+        own = list(islice(answers, len(parts)))
         if as_json:
-            record: dict[str, Any] = {
-                "number": number,
-                "source": text if isinstance(text, str) else None,
-            }
-            if number in errors:
-                record["error"] = str(errors[number])
-            else:
-                record["parts"] = [
-                    described(trained, part, some)
-                    for part, some in zip(pieces[span], answers[span], strict=True)
-                ]
-            print(json.dumps(record, ensure_ascii=False))
+            yield {"parts": [described(trained, *each) for each in zip(parts, own, strict=True)]}
         else:
-            print(written(join_answers(answers[span]), scores))
-    sys.stdout.flush()
-    return not errors
+            yield written(join_answers(own), scores)
 
 
 def described(trained: GenerationTask, text: str, answers: Iterable[Answer]) -> dict[str, Any]:
@@ -125,14 +147,15 @@ def written(answers: Sequence[Answer], scores: bool) -> str:
     )
 
 
-def typed() -> Iterator[str]:
-    """Yield what is typed at a prompt, stripped, until its end or Ctrl-C.
+def typed(invitation: str) -> Iterator[str]:
+    """Yield the texts typed at a prompt, stripped, until its end or Ctrl-C.
 
     Text that is not UTF-8 has to be typed again.
     """
     with contextlib.suppress(ImportError):  # absent on Windows; editing is then the terminal's
         import readline  # noqa: F401 - importing it gives `input` history and editing
 
+    print(invitation)
     while True:
         try:
             text = input("> ").strip()
@@ -143,17 +166,15 @@ def typed() -> Iterator[str]:
         except (UnicodeDecodeError, UnicodeEncodeError) as error:
             print(f"That is not {error.encoding.upper()}; type it again.")
         else:
-            yield text
+            if text:
+                yield text
 
 
 def converse(trained: GenerationTask, scores: bool = False) -> int:
     """Answer at a prompt until the input ends; Ctrl-C ends an answer, or the conversation."""
-    print(tr("Type a text and press Enter; Ctrl-D ends."))
     decoder = functools.cache(trained.decoder)  # compiled at the first answer, for all
     number = 0  # the same text again is sampled with other draws
-    for text in typed():
-        if not text:
-            continue
+    for text in typed(tr("Type a text and press Enter; Ctrl-D ends.")):
         try:
             trained.check_length(text)
         except UserError as error:

@@ -2,69 +2,68 @@
 
 from __future__ import annotations
 
+import importlib
 import json as json_format
 import logging
-import math
 import os
 import sys
-from collections.abc import Callable
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from pellucid.apps.cli.benchmark import real_data
-from pellucid.apps.cli.benchmark.real_data import (
-    Task,
-    article_task,
-    demo_task,
-    pellucid_way,
-    stretch,
-    torch_way,
-)
-from pellucid.apps.cli.benchmark.step import (
-    N,
-    V,
-    article_config,
-    flops,
-    in_turn,
-    own_rate,
-    pellucid_step,
-    random_ids,
-    sgemm_rate,
-    shares,
-)
-from pellucid.apps.cli.benchmark.torch_model import TorchTrainer, installed
 from pellucid.apps.cli.console import Output
-from pellucid.core.errors import UsageError, UserError
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.device import CPU, Precision, place
+from pellucid.core.errors import UsageError
 from pellucid.core.machine import environment
-from pellucid.data.corpora import find_corpus
 from pellucid.kernels.backend.threads import available
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.models.describe import describe
+from pellucid.models.sizes import forward_operations
+from pellucid.training.config import TrainingConfig
+from pellucid.training.optimizers.model import ModelOptimizer
+from pellucid.training.step import train_step
 
 _log = logging.getLogger(__name__)
 
-Row = dict[str, Any]
+N, V, E, H, F, LAYERS, LONGEST = 64, 10_000, 256, 8, 512, 3, 51
 
 BUSY = 0.25
 """Fraction of the processors that others may keep busy during a measurement."""
+
+KINDS = {
+    "matmul": "matrix products",
+    "linear": "matrix products",
+    "linear_cross_entropy": "output layer and loss",
+    "flash": "attention",
+    "adam": "optimiser",
+    "global_norm": "optimiser",
+}
+"""The kind of work in a file of `kernels`; that of the others is elementwise."""
 
 
 def bench(
     *,
     rounds: int = 5,
-    seconds: float = 2.0,
-    data: bool = True,
     torch: bool = True,
     json: bool = False,
+    seconds: float | None = None,
+    data: bool = False,
 ) -> int:
-    """Measure how fast Pellucid trains on this machine: a minute or two.
+    """Measure how fast Pellucid trains on this machine: about a minute.
 
-    Measures a training step of article 003's model, and useful tokens per second on real data: the
-    demo's pronunciations, and chatbot-ko and multi30k-de-en if PELLUCID_DATA has them. If PyTorch
-    is installed, it takes turns with Pellucid in the same process, on as many threads. All figures
-    are medians over the rounds; a ratio has its quartiles.
+    Measures a training step of article 003's model, on pairs of 50 and of 12 tokens a side. If
+    PyTorch is installed, it takes turns with Pellucid in the same process, on as many threads. All
+    figures are medians over the rounds; a ratio has its quartiles.
 
     Utilisation is the rate of the step's matrix products as a fraction of the rate of large
     products alone: NumPy's, and Pellucid's own at its best. NumPy's may be slow on a newer
@@ -72,34 +71,32 @@ def bench(
 
     Args:
         rounds: Turns for each side.
-        seconds: Length of a turn on real data.
-        data: Measure on real data too.
         torch: Measure PyTorch too, if it is installed.
         json: Print JSON instead of tables.
+        seconds: Deprecated: has no effect.
+        data: Deprecated: has no effect.
     """
     if rounds < 1:
         raise UsageError(f"--rounds must be at least 1, got {rounds}")
-    if not 0 < seconds < math.inf:
-        raise UsageError(f"--seconds must be above 0, got {seconds}")
-    compared, busy = torch and installed(), load()
+    if data or seconds is not None:
+        _log.warning("--data and --seconds are deprecated: real data are not measured any more")
+    compared, busy, steps = torch and find_spec("torch") is not None, load(), []
     with threadpool_limits(available()):
-        steps, rates = [], []
         for length in (50, 12):
-            _say(f"training steps of length {length}; the first compile kernels")
+            # A line, and no live display, which would take part of the processor.
+            print(
+                f"measuring training steps of length {length}; the first compile kernels",
+                file=sys.stderr,
+            )
             steps.append(measure_step(length, rounds, compared))
-        for task in tasks() if data else ():
-            _say(f"training on {task.name}")
-            rates.append(measure_data(task, rounds, seconds, compared))
-    where = {**environment(), "threads": str(available()), "load before": f"{busy:.2f}"}
-    if compared:
-        where["torch"] = version("torch")
     if json:
-        print(json_format.dumps({"step": steps, "data": rates, "environment": where}, indent=1))
+        where = {**environment(), "threads": str(available()), "load before": f"{busy:.2f}"}
+        if compared:
+            where["torch"] = version("torch")
+        print(json_format.dumps({"step": steps, "environment": where}, indent=1))
         return 0
     console = Output()
     console.print(step_table(steps))
-    if rates:
-        console.print(data_table(rates))
     if torch and not compared:
         console.print("PyTorch is not installed; skipping the comparison.")
     if busy > BUSY * available():
@@ -110,39 +107,18 @@ def bench(
     return 0
 
 
-def _say(what: str) -> None:
-    """Say what is being measured, in a line: a live display would take part of the processor."""
-    print(f"measuring {what}", file=sys.stderr)
-
-
 def load() -> float:
     """Return how many processors were busy in the last minute; 0 if that is not known."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
-def tasks() -> list[Task]:
-    """Return the demo's data and what PELLUCID_DATA has; a warning names what is missing."""
-    makers: dict[str, Callable[[], Task]] = {real_data.DEMO: demo_task}
-    for name in real_data.SENTENCES:
-        if find_corpus(name).at_hand:
-            makers[name] = lambda name=name: article_task(name)  # type: ignore[misc]
-    found = []
-    for name, make in makers.items():
-        try:
-            found.append(make())
-        except UserError as error:
-            _log.warning("%s is not measured: %s", name, error)
-    return found
-
-
-def measure_step(length: int, rounds: int, compared: bool) -> Row:
+def measure_step(length: int, rounds: int, compared: bool) -> dict[str, Any]:
     """Return medians over some steps on pairs of `length` tokens a side, none of them padding."""
     source, target = random_ids(length)
     ours = pellucid_step(source, target)
     steps: list[Callable[[], object]] = [ours]
     if compared:
-        trainer = TorchTrainer(article_config(), available(), pad=-1)
-        steps.append(lambda: trainer.step(source, target))
+        steps.append(torch_step(source, target))
     for step in steps * 2:  # compile, and fill the caches
         step()
     own_rate()
@@ -153,7 +129,7 @@ def measure_step(length: int, rounds: int, compared: bool) -> Row:
     seconds = np.median(times, axis=0)
     numpys, own = np.median(rates, axis=0)
     done = flops(N, length) / float(seconds[0])
-    row: Row = {
+    row: dict[str, Any] = {
         "length": length,
         "milliseconds": round(float(seconds[0]) * 1e3, 1),
         "tokens a second": round(2 * N * length / float(seconds[0])),
@@ -166,31 +142,14 @@ def measure_step(length: int, rounds: int, compared: bool) -> Row:
     }
     if compared:
         row["PyTorch's milliseconds"] = round(float(seconds[1]) * 1e3, 1)
-        row["times PyTorch's speed"] = spread([theirs / mine for mine, theirs in times])
+        ratios = [theirs / mine for mine, theirs in times]
+        row["times PyTorch's speed"] = [
+            round(float(q), 2) for q in np.quantile(ratios, (0.25, 0.5, 0.75))
+        ]
     return row
 
 
-def measure_data(task: Task, rounds: int, seconds: float, compared: bool) -> Row:
-    """Return useful tokens a second on real data, each side in its best batches."""
-    ways = [pellucid_way(task)]
-    if compared:
-        ways.append(torch_way(task))
-    for way in ways:
-        stretch(way, min(1.0, seconds))
-    rates = np.array([[stretch(way, seconds) for way in ways] for _ in range(rounds)]).T
-    row: Row = {"data": task.name, "useful tokens a second": round(float(np.median(rates[0])))}
-    if compared:
-        row["PyTorch's"] = round(float(np.median(rates[1])))
-        row["times PyTorch's speed"] = spread(rates[0] / rates[1])
-    return row
-
-
-def spread(ratios: Any) -> list[float]:
-    """Return the median and, around it, the quartiles."""
-    return [round(float(np.quantile(ratios, q)), 2) for q in (0.25, 0.5, 0.75)]
-
-
-def step_table(rows: list[Row]) -> Table:
+def step_table(rows: list[dict[str, Any]]) -> Table:
     """Draw the training step: a column for each length, where its time goes at the end."""
     table = Table(title=f"Training step, {N} pairs, vocabulary {V:,}", title_justify="left")
     table.add_column("")
@@ -205,21 +164,148 @@ def step_table(rows: list[Row]) -> Table:
     return table
 
 
-def data_table(rows: list[Row]) -> Table:
-    """Draw the rates on real data: a row for each corpus."""
-    table = Table(title="Useful tokens a second, on real data", title_justify="left")
-    for name in rows[0]:
-        head = "Pellucid" if name == "useful tokens a second" else name
-        table.add_column(head, justify="left" if name == "data" else "right")
-    for row in rows:
-        table.add_row(*(cell(name, value) for name, value in row.items()))
-    return table
-
-
 def cell(name: str, value: Any) -> str:
-    """Write one value of a table."""
+    """Write one value of the table."""
     if isinstance(value, list):
         return f"{value[1]:.2f} ({value[0]:.2f}–{value[2]:.2f})"
-    if name.startswith("utilisation"):
-        return f"{value:.0%}"
-    return value if isinstance(value, str) else f"{value:,}"
+    return f"{value:.0%}" if name.startswith("utilisation") else f"{value:,}"
+
+
+def flops(n: int, length: int) -> float:
+    """Matrix-product operations of one step: forward, and twice that for backward."""
+    lengths = {"encoder": [length] * n, "decoder": [length] * n}
+    return 3 * forward_operations(describe(article_config()), lengths)
+
+
+def article_config(**changes: Any) -> Seq2SeqConfig:
+    """Return article 003's model, with changes."""
+    config = Seq2SeqConfig(
+        V, V, d_model=E, num_attention_heads=H, encoder_layers=LAYERS, decoder_layers=LAYERS,
+        ffn_dim=F, positions="learned", max_position_embeddings=LONGEST, final_norm=False,
+    )  # fmt: skip
+    return replace(config, **changes)
+
+
+def random_ids(length: int, vocabulary: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return sources (N, length) and targets (N, length + 1), of tokens that pad nothing."""
+    draw, v = np.random.default_rng(0).integers, vocabulary or V
+    return draw(3, v, (N, length)), draw(3, v, (N, length + 1))
+
+
+def pellucid_trainer(
+    config: Seq2SeqConfig, device: str = CPU, precision: Precision = "float32"
+) -> Callable[[Batch], float]:
+    """Return what trains one step on a batch and gives the mean loss."""
+    model, settings, done = Seq2Seq(config), TrainingConfig(steps=1), 0
+    place(model, device, precision)
+    optimizer = ModelOptimizer(model.named_parameters(), settings.optimizer)
+
+    def train(batch: Batch) -> float:
+        nonlocal done
+        done += 1
+        tally, _ = train_step(model, optimizer, batch, settings, step=done, lr=5e-4)
+        return tally.nats / tally.target_tokens
+
+    return train
+
+
+def pellucid_step(
+    source: np.ndarray, target: np.ndarray, config: Seq2SeqConfig | None = None
+) -> Callable[[], float]:
+    """Return what trains one step on ids (N, S) and (N, L + 1) and gives the mean loss."""
+    batch = Batch(Packed.of(list(source)), Packed.of(list(target)))
+    train = pellucid_trainer(config or article_config())
+    return lambda: train(batch)
+
+
+def torch_step(source: np.ndarray, target: np.ndarray) -> Callable[[], float]:
+    """Return the same in PyTorch: its own layers, fused attention and fused Adam."""
+    torch = importlib.import_module("torch")
+    torch.set_num_threads(available())
+    nn, x, y = torch.nn, torch.from_numpy(source), torch.from_numpy(target)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "enable_nested_tensor")  # a matter of inference only
+        body = nn.Transformer(E, H, LAYERS, LAYERS, F, dropout=0.1, batch_first=True)
+    body.encoder.norm = body.decoder.norm = None
+    tables = nn.ModuleList(nn.Embedding(size, E) for size in (V, V, LONGEST, LONGEST))
+    model = nn.ModuleList([body, tables, nn.Dropout(0.1), nn.Linear(E, V)])
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-4, fused=True)
+    causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1] - 1)
+
+    def rows(ids: Any, side: int) -> Any:
+        return model[2](tables[side](ids) * E**0.5 + tables[2 + side].weight[: ids.shape[1]])
+
+    def step() -> float:
+        read = body(rows(x, 0), rows(y[:, :-1], 1), tgt_mask=causal, tgt_is_causal=True)
+        loss = nn.functional.cross_entropy(model[3](read).flatten(0, 1), y[:, 1:].flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def sgemm_rate() -> float:
+    """Best of a few 3200 × 256 × 10000 products of NumPy's, in operations a second."""
+    a = np.ones((3200, E), np.float32)
+    b = np.ones((E, V), np.float32)
+    return 2 * 3200 * E * V / min(timed(lambda: a @ b) for _ in range(3))
+
+
+def own_rate() -> float:
+    """Best rate of Pellucid's own product over a step's shapes with 3200 rows, in operations a
+    second.
+
+    B lies in panels already, and no memory is fresh: a rate that no step can reach.
+    """
+    from pellucid.kernels.backend.matmul import multiply, panels
+
+    rows, best = 3200, 0.0
+    for k, n in ((E, E), (E, 3 * E), (F, E), (E, V)):
+        a, b = np.ones((rows, k), np.float32), panels(np.ones((k, n), np.float32))
+        c = np.empty((rows, n), np.float32)
+        multiply(a, b, c)
+        seconds = min(timed(lambda a=a, b=b, c=c: multiply(a, b, c)) for _ in range(3))  # type: ignore[misc]
+        best = max(best, 2.0 * rows * k * n / seconds)
+    return best
+
+
+def in_turn(calls: Iterable[Callable[[], Any]], rounds: int) -> np.ndarray:
+    """Return the seconds of each call (calls, rounds), the calls taking turns in every round."""
+    calls = list(calls)
+    return np.array([[timed(call) for call in calls] for _ in range(rounds)]).T
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Return the seconds that a call takes."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def shares(step: Callable[[], float]) -> dict[str, float]:
+    """Return the share of one step's time by kind of work; Python is what no kernel takes."""
+    from pellucid.kernels.backend.compile import Kernel
+
+    spent = dict.fromkeys([*KINDS.values(), "elementwise"], 0.0)
+    plain, caller = Kernel.__call__, threading.get_ident()
+
+    def measured(self: Kernel, *args: object) -> object:
+        began = time.perf_counter()
+        result = plain(self, *args)
+        seconds = time.perf_counter() - began
+        if threading.get_ident() == caller:  # helping threads wait inside their own kernel call
+            spent[KINDS.get(self.function.__module__.rsplit(".", 1)[-1], "elementwise")] += seconds
+        return result
+
+    Kernel.__call__ = measured  # type: ignore[method-assign]
+    try:
+        whole = timed(step)
+    finally:
+        Kernel.__call__ = plain  # type: ignore[method-assign]
+    return {
+        **{kind: seconds / whole for kind, seconds in spent.items()},
+        "Python": 1.0 - sum(spent.values()) / whole,
+    }

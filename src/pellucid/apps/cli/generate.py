@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import functools
-import json as json_format
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import tyro
 
-from pellucid.apps.cli.answers import answer_window, converse, typed
+from pellucid.apps.cli.answers import answer_parts, converse, print_answers, split, typed
 from pellucid.apps.cli.language import tr
-from pellucid.apps.cli.lines import Line, decoded, given, standard_input, windows
+from pellucid.apps.cli.lines import Line, given, standard_input, windows
 from pellucid.apps.cli.options import SamplingOptions, accepts_changes, asks_help, parse, split_name
 from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.generation import SearchConfig
-from pellucid.tasks import Blank, GenerationTask, MaskedLMTask
+from pellucid.tasks import Blank, MaskedLMTask
 from pellucid.tasks.folder import load_model
 
 
@@ -78,42 +77,39 @@ def _generate(trained: Any) -> Callable[..., int]:
         """
         place(trained.model, device)
         asked = replace(trained, search=search, sampling=sampling.config(search), prefix=prefix)
-        if not text and file is None and sys.stdin.isatty() and not json:
+        if _at_prompt(text, file, json):
             return converse(asked, scores)
-        return _answer(asked, text, file, scores=scores, as_json=json, strict=strict)
+        decoder = functools.cache(asked.decoder)  # compiled at the first answer, for all
+        unit, lines = _lines(text, file)
+        return print_answers(
+            lines,
+            unit,
+            functools.partial(split, asked),
+            lambda ready: answer_parts(asked, ready, decoder, scores=scores, as_json=json),
+            as_json=json,
+            strict=strict,
+        )
 
     return generate
 
 
-def _answer(
-    trained: GenerationTask,
-    texts: tuple[str, ...],
-    file: Path | None,
-    *,
-    scores: bool,
-    as_json: bool,
-    strict: bool,
-) -> int:
-    if texts and file is not None:
-        raise UsageError("give texts or --file, not both")
-    unit, batches = ("text", [given(texts)]) if texts else ("line", windows(_lines_of(file)))
-    decoder = functools.cache(trained.decoder)  # compiled at the first answer, for all
-    failed = False
-    for window in batches:
-        failed |= not answer_window(
-            trained, window, unit, scores=scores, as_json=as_json, strict=strict, decoder=decoder
-        )
-        if strict and failed:
-            break
-    return int(failed)
+def _at_prompt(texts: tuple[str, ...], file: Path | None, as_json: bool) -> bool:
+    return not texts and file is None and sys.stdin.isatty() and not as_json
 
 
-def _lines_of(file: Path | None) -> BinaryIO:
-    """Open a file, or standard input. Raises `UserError` if it cannot be read."""
+def _lines(texts: tuple[str, ...], file: Path | None) -> tuple[str, Iterable[Iterable[Line]]]:
+    """Return what a text is called, and the texts in windows: those given, a file's, or a pipe's.
+
+    Raises `UserError` if the file cannot be read.
+    """
+    if texts:
+        if file is not None:
+            raise UsageError("give texts or --file, not both")
+        return "text", [given(texts)]
     if file is None:
-        return standard_input()
+        return "line", windows(standard_input())
     try:
-        return file.open("rb")
+        return "line", windows(file.open("rb"))
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
 
@@ -153,73 +149,48 @@ def _fill(trained: MaskedLMTask) -> Callable[..., int]:
         place(trained.model, device)
         if best < 1:
             raise UsageError(f"--best must be at least 1, got {best}")
-        if text:
-            if file is not None:
-                raise UsageError("give texts or --file, not both")
-            return _fill_texts(trained, given(text), "text", best, json, strict)
-        if file is None and sys.stdin.isatty() and not json:
+        if _at_prompt(text, file, json):
             return _fill_at_prompt(trained, best)
-        with _lines_of(file) as stream:
-            return _fill_texts(trained, decoded(stream), "line", best, json, strict)
+
+        def fill(text: str, where: str) -> list[Blank]:
+            return trained.guesses(text, best) if text or json else []
+
+        unit, lines = _lines(text, file)
+        written = _record if json else _written
+        one_by_one = ([line] for window in lines for line in window)
+        return print_answers(
+            one_by_one,
+            unit,
+            fill,
+            lambda ready: map(written, ready.values()),
+            as_json=json,
+            strict=strict,
+        )
 
     return generate
 
 
-def _fill_texts(
-    trained: MaskedLMTask,
-    lines: Iterable[Line],
-    unit: str,
-    best: int,
-    as_json: bool,
-    strict: bool,
-) -> int:
-    """Print the likeliest tokens for the masks of numbered texts; return the exit code."""
-    failed = False
-    for number, text in lines:
-        blanks: list[Blank] = []
-        failure: UserError | None = None
-        try:
-            if isinstance(text, UserError):
-                raise text
-            if text or as_json:
-                blanks = trained.guesses(text, best)
-        except UserError as error:
-            failed, failure = True, error
-            print(f"pellucid: {unit} {number}: {error}", file=sys.stderr)
-        if as_json:
-            print(json_format.dumps(_record(number, text, blanks, failure), ensure_ascii=False))
-        else:
-            print("\n".join(map(_written, blanks)))
-        sys.stdout.flush()
-        if strict and failed:
-            break
-    return int(failed)
+def _record(blanks: list[Blank]) -> dict[str, Any]:
+    return {
+        "masks": [
+            [{"token": g.token, "p": round(g.p, 6), "text": g.text} for g in blank]
+            for blank in blanks
+        ]
+    }
 
 
-def _record(
-    number: int, text: str | UserError, blanks: list[Blank], failure: UserError | None
-) -> dict[str, Any]:
-    record: dict[str, Any] = {"number": number, "source": text if isinstance(text, str) else None}
-    if failure is not None:
-        return {**record, "error": str(failure)}
-    guesses = [
-        [{"token": g.token, "p": round(g.p, 6), "text": g.text} for g in blank] for blank in blanks
-    ]
-    return {**record, "masks": guesses}
-
-
-def _written(blank: Blank) -> str:
-    """Write a mask's tokens on one line, each with its probability."""
-    words = (" ".join(guess.token.split()) or repr(guess.token) for guess in blank)
-    return "\t".join(f"{word} {guess.p:.1%}" for word, guess in zip(words, blank, strict=True))
+def _written(blanks: list[Blank]) -> str:
+    """Write each mask's tokens on a line of their own, each with its probability."""
+    return "\n".join(
+        "\t".join(f"{' '.join(g.token.split()) or repr(g.token)} {g.p:.1%}" for g in blank)
+        for blank in blanks
+    )
 
 
 def _fill_at_prompt(trained: MaskedLMTask, best: int) -> int:
-    print(tr("Type a text with [MASK] in it and press Enter; Ctrl-D ends."))
-    for text in typed():
+    for text in typed(tr("Type a text with [MASK] in it and press Enter; Ctrl-D ends.")):
         try:
-            for blank in trained.guesses(text, best) if text else ():
-                print(_written(blank))
+            print(_written(trained.guesses(text, best)))
         except UserError as error:
             print(f"That cannot be filled: {error}.")
     return 0

@@ -20,7 +20,7 @@ from pellucid.core.language import Language, language_of
 
 LANGUAGES: tuple[Language, ...] = ("en", "ko")
 FILLER = "\x01"
-"""Stands behind a character of two columns in a text whose width is counted in characters."""
+"""Follows a character of two columns while a text is wrapped by its number of characters."""
 
 _asked: ContextVar[Language | None] = ContextVar("asked", default=None)
 
@@ -82,20 +82,6 @@ def korean() -> Mapping[str, str]:
     return catalogue
 
 
-def widened(text: str) -> str:
-    """Fill a text up so that its length is the columns it takes; `narrowed` takes that back.
-
-    >>> len(widened("어텐션 3")), narrowed(widened("어텐션 3"))
-    (8, '어텐션 3')
-    """
-    return "".join(c + FILLER if east_asian_width(c) in "WF" else c for c in text)
-
-
-def narrowed(text: str) -> str:
-    """Take the fillers out."""
-    return text.replace(FILLER, "")
-
-
 def wrapped(text: str, width: int, first: str = "", later: str = "") -> str:
     """Wrap a text between words at a width in columns; indent the first line and the later ones.
 
@@ -103,6 +89,8 @@ def wrapped(text: str, width: int, first: str = "", later: str = "") -> str:
     멀티 헤드
       어텐션
     """
-    filled = widened(narrowed(text))
-    lines = textwrap.fill(filled, width, initial_indent=first, subsequent_indent=later)
-    return narrowed(lines)
+    filled = "".join(c + FILLER if east_asian_width(c) in "WF" else c for c in text)
+    lines = textwrap.fill(
+        filled, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False
+    )
+    return lines.replace(FILLER, "")

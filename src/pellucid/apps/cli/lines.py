@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import sys
 import threading
@@ -37,12 +38,14 @@ def decoded(stream: BinaryIO) -> Iterator[Line]:
             yield number, UserError(f"not UTF-8 (byte 0x{line[error.start]:02x}); line left out")
 
 
-def given(texts: Iterable[str]) -> list[Line]:
+def given(texts: Iterable[str]) -> Iterator[Line]:
     """Number texts from 1, with an error instead of a text that is not UTF-8."""
-    return [
-        (number, UserError(f"not UTF-8: {text!a}; left out") if _broken(text) else text)
-        for number, text in enumerate(texts, 1)
-    ]
+    for number, text in enumerate(texts, 1):
+        try:
+            text.encode("utf-8")
+            yield number, text
+        except UnicodeEncodeError:  # Python holds such a byte as half of a surrogate pair
+            yield number, UserError(f"not UTF-8: {text!a}; left out")
 
 
 def windows(stream: BinaryIO) -> Iterator[list[Line]]:
@@ -65,40 +68,20 @@ def windows(stream: BinaryIO) -> Iterator[list[Line]]:
             arrived.put(error)
 
     threading.Thread(target=read, daemon=True).start()
-    while True:
-        window, last = _window(arrived)
-        if window:
-            yield window
-        if isinstance(last, BaseException):
-            raise last
-        if last is None:
-            return
-
-
-def _broken(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # Python holds such a byte as half of a surrogate pair
-        return True
-    return False
-
-
-def _window(
-    arrived: queue.Queue[Line | BaseException | None],
-) -> tuple[list[Line], Line | BaseException | None]:
-    """Wait for a line; return it with those that follow at once, and the last item received."""
-    window: list[Line] = []
     item = arrived.get()
-    closes = time.monotonic() + PATIENCE
     while isinstance(item, tuple):
-        window.append(item)
-        if len(window) == WINDOW:
-            break
-        try:
-            item = arrived.get(timeout=max(closes - time.monotonic(), 0.0))
-        except queue.Empty:
-            break
-    return window, item
+        window, closes = [item], time.monotonic() + PATIENCE
+        with contextlib.suppress(queue.Empty):
+            while len(window) < WINDOW:
+                item = arrived.get(timeout=max(closes - time.monotonic(), 0.0))
+                if not isinstance(item, tuple):
+                    break
+                window.append(item)
+        yield window
+        if isinstance(item, tuple):
+            item = arrived.get()
+    if item is not None:
+        raise item
 
 
 def standard_input() -> BinaryIO:

@@ -1,22 +1,17 @@
-"""Options: read by tyro from a command's function, its help made to fit the terminal."""
+"""Options: read by tyro from a command's function, whose signature and docstrings are the help."""
 
 from __future__ import annotations
 
-import codecs
-import contextlib
 import inspect
-import io
 import re
-import shlex
 import shutil
 import sys
 import types
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import (
@@ -24,24 +19,22 @@ from tyro.constructors import (
     PrimitiveConstructorSpec,
     PrimitiveTypeInfo,
     StructConstructorSpec,
-    StructFieldSpec,
     StructTypeInfo,
     UnsupportedTypeAnnotationError,
 )
 
-from pellucid.apps.cli.language import narrowed, tr, widened, wrapped
+from pellucid.apps.cli.language import tr, wrapped
 from pellucid.core.errors import UsageError
 from pellucid.generation import SampleConfig, SearchConfig
 
 RULES = ConstructorRegistry()
 """What tyro makes options of, where it differs from its own rules."""
 
-TITLES = ("positional arguments", "options")
-WORDS = ("usage:", "show this help message and exit", "(required)")
-"""What tyro writes of its own accord, in the titles of its boxes and elsewhere."""
-
-_helping: ContextVar[bool] = ContextVar("helping", default=False)
-"""Whether tyro writes help, which is in the user's language. Its errors are in English."""
+POSITIONAL, OPTIONS = "positional arguments", "options"
+Entry = tuple[str, str, str]
+"""An entry of the help: its heading, how it is typed, and what it does."""
+INDENT = 24
+"""Columns before what an option does."""
 
 
 def parse(
@@ -62,55 +55,13 @@ def parse(
         lists: Options that take several values, which would drop all but the last if repeated.
     """
     refuse_repeated(arguments, *lists)
-    if not asks_help(arguments):
-        return _call(function, command, arguments)
-    width = shutil.get_terminal_size().columns
-    encoding = codecs.lookup(sys.stdout.encoding or "utf-8").name  # as tyro spells it
-    shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    helping = _helping.set(True)
-    try:
-        with contextlib.redirect_stdout(shown):
-            return _call(function, command, arguments)
-    finally:
-        _helping.reset(helping)
-        shown.seek(0)
-        for line in shown.read().splitlines():  # tyro wraps its boxes, but not the text above them
-            if line and not line.strip(" │"):
-                continue  # in a box, where a default that is not shown had no room
-            indent = " " * 7 if line.startswith("usage:") else ""
-            line = _own_words(line)
-            print(wrapped(line, width, later=indent) if line[width:] else narrowed(line))
-
-
-def _call(function: Callable[..., int], command: str, arguments: Sequence[str]) -> int:
-    return int(
-        tyro.cli(
-            _documented(function),
-            prog=f"pellucid {command}",
-            args=arguments,
-            config=(
-                tyro.conf.AvoidSubcommands,
-                tyro.conf.PositionalMetavarFromFieldName,
-                tyro.conf.SuppressFixed,
-            ),
-            registry=RULES,
-        )
-    )
-
-
-def _shown(english: str) -> str:
-    """Return a text of the help in the user's language, as long as the columns it takes."""
-    return widened(tr(english)) if _helping.get() else english
-
-
-def _own_words(line: str) -> str:
-    """Return a line of the help with what tyro writes itself in the user's language, as wide."""
-    for title in TITLES:
-        word = f"{widened(tr(title))} ".ljust(len(title) + 1, "─")
-        line = line.replace(f"{title} ─", f"{word}─")
-    for words in WORDS:
-        line = line.replace(words, widened(tr(words)).ljust(len(words)))
-    return line
+    if asks_help(arguments):
+        encoding = sys.stdout.encoding or "utf-8"  # what it lacks is printed as "?"
+        print(help_of(function, command).encode(encoding, "replace").decode(encoding))
+        return 0
+    config = (tyro.conf.AvoidSubcommands, tyro.conf.PositionalMetavarFromFieldName)
+    prog = f"pellucid {command}"
+    return int(tyro.cli(function, prog=prog, args=arguments, config=config, registry=RULES))
 
 
 def before_text(arguments: Sequence[str]) -> Sequence[str]:
@@ -202,64 +153,85 @@ class SamplingOptions:
         return replace(plain, **given)
 
 
-def _documented(function: Callable[..., int]) -> Callable[..., int]:
-    """Return the function with its help's lines joined: tyro would break where they break."""
-
-    def call(*args: Any, **options: Any) -> int:
-        return function(*args, **options)
-
-    # Not functools.wraps: tyro would look through it.
-    text, args, entries = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
-    paragraphs = [_shown(" ".join(paragraph.split())) for paragraph in text.split("\n\n")]
-    options = [
-        f"    {name}: {_shown(what)}"
-        for entry in re.sub(r"\n {8,}", " ", entries).splitlines()
-        for name, _, what in [entry.strip().partition(": ")]
-    ]
-    call.__doc__ = "\n\n".join(paragraphs) + args + "\n".join(options)
+def help_of(function: Callable[..., int], command: str) -> str:
+    """Write a command's help in the user's language, as wide as the terminal."""
+    width = shutil.get_terminal_size().columns
+    text, _, args = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
+    docs = dict(line.split(": ", 1) for line in re.sub(r"\n {8,}", " ", args).splitlines())
     hints = get_type_hints(function, include_extras=True)
-    call.__annotations__ = {name: Annotated[hint, DEFAULT] for name, hint in hints.items()}
-    call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    return call
+    groups: dict[str, list[str]] = {POSITIONAL: [], OPTIONS: []}
+    groups[OPTIONS].append(_row("-h, --help", tr("show this help message and exit"), width))
+    usage = f"{tr('usage:')} pellucid {command} [-h] [OPTIONS]"
+    parameters = inspect.signature(function).parameters.items()
+    for name, parameter in sorted(parameters, key=lambda item: is_dataclass(item[1].default)):
+        named = (m.name for m in get_args(hints[name])[1:] if hasattr(m, "name"))
+        group = POSITIONAL if parameter.kind is parameter.POSITIONAL_ONLY else OPTIONS
+        what = docs.get(f"    {name}", "")
+        with RULES:
+            entries = _entries(group, next(named, name), hints[name], parameter.default, what)
+            for title, typed, what in entries:
+                groups.setdefault(title, []).append(_row(typed, what, width))
+                usage += f" {typed}" if title == POSITIONAL else ""
+    parts = [wrapped(usage, width, later=" " * 7)]
+    parts += [wrapped(tr(" ".join(paragraph.split())), width) for paragraph in text.split("\n\n")]
+    for title, rows in groups.items():
+        named_options = title.replace(POSITIONAL, tr(POSITIONAL)).replace(OPTIONS, tr(OPTIONS))
+        parts += ["\n".join([f"{named_options}:", *rows])] if rows else []
+    return "\n\n".join(parts)
 
 
-def _default(value: str) -> str:
-    """Say what an option is by default, unless that is nothing.
+def _entries(group: str, name: str, kind: Any, default: Any, what: str) -> Iterator[Entry]:
+    """Yield the entry of a parameter, or those of the settings in a dataclass."""
+    if is_dataclass(default):
+        if name:
+            group = f"{name} {OPTIONS}"
+            heading = what or (is_dataclass(kind) and kind.__doc__)
+            if heading:
+                yield group, "", tr(" ".join(heading.split()))
+        settings = StructTypeInfo.make(type(default), default, in_union_context=False)
+        spec = ConstructorRegistry.get_struct_spec(settings)
+        assert isinstance(spec, StructConstructorSpec)
+        for field in spec.fields:
+            own = f"{name}.{field.name}" if name else field.name
+            meaning = field.helptext() if callable(field.helptext) else field.helptext
+            yield from _entries(group, own, field.type, field.default, meaning or "")
+        return
+    read = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(kind, set()))
+    if isinstance(read, UnsupportedTypeAnnotationError):  # decided by the recipe
+        return
+    flag = name.replace("_", "-")
+    if group == POSITIONAL:
+        typed = flag.upper() if default is inspect.Parameter.empty else f"[{flag.upper()}]"
+    elif isinstance(default, bool):
+        prefix, dot, last = flag.rpartition(".")
+        typed = f"--{flag}, --{prefix}{dot}no-{last}"
+    else:
+        typed = f"--{flag} {read.metavar}"
+    yield group, typed, " ".join(filter(None, [tr(" ".join(what.split())), _hint(default, read)]))
 
-    >>> _default("None"), _default("''"), _default("'a b' 3")
-    ('', '', '(default: a b 3)')
+
+def _hint(default: Any, spec: PrimitiveConstructorSpec[Any]) -> str:
+    """Say what an option is by default, unless that is nothing."""
+    if default is inspect.Parameter.empty:
+        return tr("(required)")
+    if isinstance(default, bool):
+        shown = tr("on") if default else ""
+    else:
+        shown = " ".join(spec.str_from_instance(default))
+    return tr("(default: {})").format(shown) if shown not in ("", "None") else ""
+
+
+def _row(typed: str, what: str, width: int) -> str:
+    """Write how an option is typed and what it does: on one line if it is short.
+
+    >>> print(_row("--seed INT", "Random seed.", 80))
+      --seed INT            Random seed.
     """
-    shown = {"None": "", "False": "", "True": _shown("on")}.get(value, " ".join(shlex.split(value)))
-    return _shown("(default: {})").format(shown) if shown else ""
-
-
-DEFAULT = tyro.conf.arg(help_behavior_hint=_default)
-_expanding: set[Any] = set()
-
-
-@RULES.struct_rule
-def _settings(info: StructTypeInfo) -> StructConstructorSpec | None:
-    """Make options of a dataclass as tyro does, their help's lines joined."""
-    if not is_dataclass(info.type) or info.type in _expanding:
-        return None
-    _expanding.add(info.type)
-    try:
-        spec = ConstructorRegistry.get_struct_spec(info)
-    finally:
-        _expanding.remove(info.type)
-    assert isinstance(spec, StructConstructorSpec)
-    return replace(spec, fields=tuple(map(_joined, spec.fields)))
-
-
-def _joined(field: StructFieldSpec) -> StructFieldSpec:
-    def helptext() -> str | None:
-        text = field.helptext() if callable(field.helptext) else field.helptext
-        if not text and is_dataclass(field.type):
-            text = field.type.__doc__  # what tyro would write above its options
-        return _shown(" ".join(text.split())) if text else None
-
-    kind: Any = Annotated[field.type, DEFAULT]
-    return replace(field, type=kind, helptext=helptext)
+    head = f"  {typed}  ".ljust(INDENT) if typed else "  "
+    if len(head) <= INDENT:
+        return wrapped(what, width, head, " " * len(head)) or head.rstrip()
+    rest = wrapped(what, width, " " * INDENT, " " * INDENT)
+    return "\n".join(filter(None, [wrapped(typed, width, "  ", " " * 4), rest]))
 
 
 @RULES.primitive_rule

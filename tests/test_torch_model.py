@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.torch_model import TorchTrainer
 from tests.oracles import oracle
 
-from pellucid.apps.cli.benchmark.torch_model import TorchTrainer
 from pellucid.core.batch import Batch, Packed
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 

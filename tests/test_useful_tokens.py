@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks import useful_tokens
+from benchmarks.useful_tokens import Task, pellucid_way, stretch, torch_way
 
-from pellucid.apps.cli.benchmark import real_data
-from pellucid.apps.cli.benchmark.real_data import Task, pellucid_way, stretch, torch_way
 from pellucid.core.batch import Packed
 from pellucid.data.batches import Examples
 from pellucid.models import Seq2SeqConfig
@@ -32,7 +32,7 @@ def epoch(step: object, steps: int) -> int:
 
 
 def test_an_epoch_of_ours_has_every_useful_token_once(task: Task) -> None:
-    batches = len(real_data.Batches(task.examples, seed=0, batch_tokens=19).epoch(0))
+    batches = len(useful_tokens.Batches(task.examples, seed=0, batch_tokens=19).epoch(0))
     assert batches > 1
     assert epoch(pellucid_way(task), batches) == USEFUL
 
@@ -45,5 +45,5 @@ def test_so_has_an_epoch_of_the_peer(task: Task, padded_to: int | None) -> None:
 
 def test_a_stretch_counts_what_was_done_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.0, 1.0, 2.5])
-    monkeypatch.setattr(real_data.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(useful_tokens.time, "perf_counter", lambda: next(clock))
     assert stretch(lambda: 10, 2.0) == 20 / 2.5

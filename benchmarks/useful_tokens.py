@@ -1,4 +1,4 @@
-"""Whole corpora: packed rows here, batches of similar length in PyTorch, each at its best size.
+"""Streams of useful tokens: packed rows here, batches of similar length in PyTorch.
 
 Source tokens and tokens to be predicted count as useful; padding does not.
 """
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from benchmarks.torch_model import TorchTrainer
 
-from pellucid.apps.cli.benchmark.step import article_config, pellucid_trainer
-from pellucid.apps.cli.benchmark.torch_model import TorchTrainer
+from pellucid.apps.cli.bench import article_config, pellucid_trainer
 from pellucid.core.batch import Batch
 from pellucid.data.batches import Batches, Examples, encode_pairs
 from pellucid.data.corpora import load_corpus
@@ -50,7 +50,10 @@ def article_task(corpus: str) -> Task:
     examples = encode_pairs(pairs, tokenizer, tokenizer, max_tokens=LONGEST - 2)
     v, sentences = tokenizer.vocab_size, SENTENCES[corpus]
     tokens = round(sentences * float(examples.useful_tokens.mean()))
-    return Task(corpus, examples, article_config(v, v, longest=LONGEST + 1), tokens, sentences)
+    model = article_config(
+        source_vocab_size=v, target_vocab_size=v, max_position_embeddings=LONGEST + 1
+    )
+    return Task(corpus, examples, model, tokens, sentences)
 
 
 def demo_task() -> Task:

@@ -1,6 +1,6 @@
 """A `Seq2Seq` in PyTorch, fused where PyTorch can: which every training benchmark compares with.
 
-PyTorch is no dependency of Pellucid; it is imported when such a model is made.
+PyTorch is imported when such a model is made: the scripts without a comparison do not need it.
 """
 
 from __future__ import annotations
@@ -8,18 +8,12 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from pellucid import ops
 from pellucid.models import Seq2SeqConfig
-
-
-def installed() -> bool:
-    """Say whether there is a PyTorch to measure."""
-    return find_spec("torch") is not None
 
 
 def torch_seq2seq(config: Seq2SeqConfig) -> tuple[Any, Callable[[Any, Any, Any], Any]]:
