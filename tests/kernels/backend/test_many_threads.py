@@ -154,7 +154,7 @@ def test_work_is_divided_for_as_many_threads_as_there_are(
 
     def counted(self: Kernel, *arguments: Any) -> Any:
         if isinstance(self, threads.ParallelKernel):
-            name = f"{self._f.__module__.rsplit('.', 1)[-1]}.{self._f.__name__}"
+            name = f"{self.function.__module__.rsplit('.', 1)[-1]}.{self.function.__name__}"
             ends = (0, *arguments[2 : 2 + self.stages])
             made[name] = max(made.get(name, 0), *(end - begin for begin, end in pairwise(ends)))
         return call(self, *arguments)
