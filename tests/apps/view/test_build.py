@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 VIEWER = ROOT / "viewer"
-PAGE = ROOT / "src" / "pellucid" / "view" / "page.html"
+PAGE = ROOT / "src" / "pellucid" / "apps" / "view" / "page.html"
 
 needs_node = pytest.mark.oracle("node")
 
