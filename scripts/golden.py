@@ -114,9 +114,9 @@ class Recorder:
         lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         arrays = load_file(run / "model" / "model.safetensors")
         events = [json.loads(line) for line in lines]
-        for event, key in GIVEN["metrics"]:
+        for event, key, dtype in GIVEN["metrics"]:
             rows = [e for e in events if e["event"] == event]
-            arrays[f"{event}.{key}"] = np.array([row[key] for row in rows], np.float64)
+            arrays[f"{event}.{key}"] = np.array([row[key] for row in rows], dtype)
         return Item(arrays, sums(run / "model", "*tokenizer.json"), NEAR * name.endswith(".on"))
 
     def answers(self, name: str, options: str, lines: list[str], how: str) -> Item:
@@ -148,8 +148,8 @@ class Recorder:
         """Return the digests of the files that are made of a model or a fixture."""
         model = self.model(name) if "." in name else FIXTURES / name
         self.call(command, model, folder := self.fresh("made"), *options)
-        pattern = "*.safetensors" if command == "quantize" else "*"
-        return Item({}, sums(folder, pattern), 0.0, weights(model))
+        own = {"onnx": "*.onnx", "int8": "*.safetensors", "float16": "*.safetensors"}
+        return Item({}, sums(folder, own.get(options[-1], "*")), 0.0, weights(model))
 
     def workers(self) -> Item:
         """Return the weights that 1, 2 and 4 workers end with."""
@@ -194,7 +194,7 @@ class Recorder:
         except MissingPackageError as error:
             item = Item(skipped=str(error))
         except (RuntimeError, OSError, LookupError, ValueError) as error:
-            item = Item(failed=f"{type(error).__name__}: {error}")
+            item = Item(failed=repr(error))
         save(self.folder / f"{name}.item", item)
         return item
 
