@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 Array = np.ndarray
-NEAR, NEAR_INT8 = 1e-5, 1e-4
+NEAR, NEAR_INT8 = 1e-5, 3e-4
 PROSE = {"code", "korean", "language", "model", "notes", "title"}
 """Keys of a page's record that nothing computes."""
 
