@@ -172,14 +172,14 @@ def cpu(process: psutil.Process) -> float:
 def offline_answers(model: Path, texts: list[str]) -> tuple[dict[str, str], float]:
     """Return the pipeline's answers, and how many it gives a second in batches of 64."""
     trained: Any = load_model(model)
-    speaker = cache(trained.decoder)
-    trained.generate_answers(texts[:2], decoder=speaker)  # what is compiled is not measured
+    decoder = cache(trained.decoder)
+    trained.generate_answers(texts[:2], decoder=decoder)  # what is compiled is not measured
     right: dict[str, str] = {}
     began, taken, times = time.perf_counter(), 0.0, 0
     while taken < 2.0:
         for start in range(0, len(texts), 64):
             batch = texts[start : start + 64]
-            answers = trained.generate_answers(batch, decoder=speaker)
+            answers = trained.generate_answers(batch, decoder=decoder)
             right.update(zip(batch, (best[0].text for best in answers), strict=True))
         taken, times = time.perf_counter() - began, times + 1
     return right, times * len(texts) / taken

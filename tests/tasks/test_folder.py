@@ -190,7 +190,7 @@ def test_a_model_stored_in_int8_generates_in_int8(folder: Path, tmp_path: Path) 
     save_model(tmp_path / "small", whole, "", "int8")
     small = load_model(tmp_path / "small")
     for trained, dtype in ((whole, np.float32), (small, np.int8)):
-        speaker: Any = trained.decoder()  # type: ignore[attr-defined]
-        assert speaker.packed.target.tokens.dtype == dtype
+        decoder: Any = trained.decoder()  # type: ignore[attr-defined]
+        assert decoder.packed.target.tokens.dtype == dtype
     save_model(tmp_path / "widened", small, "", "float32")
     assert load_model(tmp_path / "widened").arithmetic == "float32"  # type: ignore[attr-defined]

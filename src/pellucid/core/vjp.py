@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -81,7 +81,8 @@ class Call:
         arguments.update(options)
         fits = len(arguments) == len(args) + len(options)
         if len(arguments) < len(names):
-            arguments.update({name: defaults[name] for name in defaults.keys() - arguments})
+            for name, default in defaults.items():
+                arguments.setdefault(name, default)
         if not fits or len(arguments) != len(names):
             op(*args, **options)  # Python's own TypeError
         self.op, self.path = op, path
@@ -99,7 +100,7 @@ class Call:
         raise AttributeError(f"{self.op.__name__} has no argument {name}")
 
 
-@lru_cache(maxsize=256)
+@cache
 def _signature(op: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return the names of an op's arguments, and the defaults of those that have one."""
     parameters = inspect.signature(op).parameters
@@ -185,14 +186,19 @@ def _around(observer: Observer, run: Run) -> Run:
     return lambda call: observer(call, run)
 
 
-def part(f: Callable[..., Result], *args: Any, path: str) -> Result:
-    """Run f(*args) -> (y, backward), a part made of several ops, where observers see it.
+def composite(x: Any) -> tuple[Any, Any]:
+    """Be, in a `Call`, a part of a model that is made of several ops, as a residual step is."""
+    raise TypeError("a composite part has no op of its own")
 
-    To them it is a call without a kernel that none declined.
+
+def part(f: Callable[..., Result], x: Any, *more: Any, path: str) -> Result:
+    """Run f(x, …) -> (y, backward), a part made of several ops, where observers see it.
+
+    To them it is a call of `composite`, with x alone.
     """
     if not _observers.get():
-        return f(*args)
-    return observed(Call(f, args, {}, path), lambda call: f(*args))
+        return f(x, *more)
+    return observed(Call(composite, (x,), {}, path), lambda call: f(x, *more))
 
 
 def check_gradient(dy: Any, shape: tuple[int, ...], of: str = "the output") -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pellucid.core.vjp import Call, Observing, Result, Run
+from pellucid.core.vjp import Call, Observing, Result, Run, composite
 
 
 class Choice(NamedTuple):
@@ -40,7 +40,7 @@ class Choices(Observing):
     def __call__(self, call: Call, run: Run) -> Result:
         """Run one call and note who took it."""
         result = run(call)
-        if call.kernel is not None or call.declined:  # otherwise it is a part made of ops
+        if call.op is not composite:
             choice = Choice(call.op.__name__, call.kernel, call.declined)
             self.calls.setdefault(choice, Counter())[call.path] += 1
         return result

@@ -161,7 +161,9 @@ def feed_forward(
         assert isinstance(activation, Module)
         h, in_backward = linear1.run(x, context.path)  # 1
         a, act_backward = activation.forward(h)  # 2
-        d, drop_backward = dispatch(ops.dropout, a, *dropout_of(dropout, context))  # 3
+        d, drop_backward = dispatch(
+            ops.dropout, a, *dropout_of(dropout, context), path=context.path
+        )  # 3
         y, out_backward = linear2.run(d, context.path)  # 4
 
         def backward(dy: Array) -> tuple[Array, None]:

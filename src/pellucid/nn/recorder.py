@@ -8,7 +8,7 @@ from typing import Any
 
 from pellucid.core.array import Array, locked, namespace
 from pellucid.core.batch import pad_rows
-from pellucid.core.vjp import Call, Observing, Result, Run
+from pellucid.core.vjp import Call, Observing, Result, Run, composite
 from pellucid.ops.attention import Saved, score_gradient
 from pellucid.ops.dropout import dropout_backward
 
@@ -100,7 +100,7 @@ class Recorder(Observing):
         y, backward = run(call)
         if name == "linear":
             return y, self._projected(call.path, backward)
-        if call.kernel is None and not call.declined:
+        if call.op is composite:
             return self._part(call, y, backward)
         return y, backward
 
@@ -134,8 +134,7 @@ class Recorder(Observing):
         return recorded
 
     def _part(self, call: Call, y: Array, backward: Callable[..., Any]) -> Result:
-        x = next(iter(call.arguments.values()))
-        seen = self.rows[call.path] = Rows(locked(x), locked(y))
+        seen = self.rows[call.path] = Rows(locked(call.x), locked(y))
 
         def recorded(dy: Array) -> Any:
             dx = backward(dy)

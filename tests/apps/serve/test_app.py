@@ -177,7 +177,7 @@ def test_a_failure_of_the_server_is_logged_without_the_text(
     # the command `serve`, where an earlier test ran it here, sends these lines elsewhere
     monkeypatch.setattr(logging.getLogger("pellucid.apps.serve"), "propagate", True)
     with monkeypatch.context() as patch:
-        patch.setattr(server.service.models["chat"].batcher.speaker, "room", fail)  # type: ignore[union-attr]
+        patch.setattr(server.service.models["chat"].batcher.decoder, "room", fail)  # type: ignore[union-attr]
         status, _, answer = ask(server, "/v1/chat/completions", chat("비밀"))
         assert status == 500
         events = ask(server, "/v1/chat/completions", chat("비밀", stream=True))[2]

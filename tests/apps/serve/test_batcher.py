@@ -69,13 +69,13 @@ def jobs(n: int, **settings: Any) -> list[Job]:
     ]
 
 
-def alone(speaker: Any, job: Job) -> tuple[int, ...]:
+def alone(decoder: Any, job: Job) -> tuple[int, ...]:
     source, first = Packed.of([job.opening], [job.number]), None
-    if isinstance(speaker.config, CausalLMConfig):
+    if isinstance(decoder.config, CausalLMConfig):
         source, first = without_last(source)
     if isinstance(job.config, SampleConfig):
-        return sample(speaker, source, job.config, first=first)[0]
-    return search(speaker, source, job.config, first=first)[0][0].tokens
+        return sample(decoder, source, job.config, first=first)[0]
+    return search(decoder, source, job.config, first=first)[0][0].tokens
 
 
 @pytest.mark.parametrize("make", [answering, continuing])
@@ -83,9 +83,9 @@ def alone(speaker: Any, job: Job) -> tuple[int, ...]:
 def test_jobs_that_join_at_any_round_get_the_answer_they_get_alone(
     make: Any, processors: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speaker, every, draw = make(), jobs(61), np.random.default_rng(7)
+    decoder, every, draw = make(), jobs(61), np.random.default_rng(7)
     monkeypatch.setenv("PELLUCID_THREADS", processors)
-    batcher, left = Batcher(speaker, rows=32, continues=make is continuing), [*every]
+    batcher, left = Batcher(decoder, rows=32, continues=make is continuing), [*every]
     most = 0
     while left or not batcher.idle:
         for _ in range(int(draw.integers(0, 4))):
@@ -96,18 +96,18 @@ def test_jobs_that_join_at_any_round_get_the_answer_they_get_alone(
     assert (most > 1) == (processors == "3")
     assert all(job.done and job.error is None for job in every)
     for job in every:
-        assert tuple(job.answer) == alone(speaker, job), job.config
+        assert tuple(job.answer) == alone(decoder, job), job.config
 
 
 def test_a_model_that_is_not_compiled_answers_each_job_as_alone() -> None:
     with reference():
-        speaker, every = answering(), jobs(7)
-        batcher = Batcher(speaker)
+        decoder, every = answering(), jobs(7)
+        batcher = Batcher(decoder)
         for job in every:
             batcher.add(job)
         while not batcher.idle:
             batcher.round()
-        assert [tuple(job.answer) for job in every] == [alone(speaker, job) for job in every]
+        assert [tuple(job.answer) for job in every] == [alone(decoder, job) for job in every]
 
 
 def test_the_state_stays_as_small_as_what_runs() -> None:
@@ -126,8 +126,8 @@ def test_the_state_stays_as_small_as_what_runs() -> None:
 
 
 def test_a_cancelled_job_leaves_before_the_next_token_and_others_do_not_notice() -> None:
-    speaker = answering()
-    batcher, every = Batcher(speaker), jobs(7)
+    decoder = answering()
+    batcher, every = Batcher(decoder), jobs(7)
     for job in every:
         batcher.add(job)
     batcher.round()
@@ -141,7 +141,7 @@ def test_a_cancelled_job_leaves_before_the_next_token_and_others_do_not_notice()
     assert len(gone.answer) == before
     for job in every:
         if job is not gone:
-            assert tuple(job.answer) == alone(speaker, job)
+            assert tuple(job.answer) == alone(decoder, job)
 
 
 def test_a_job_cancelled_while_it_waits_is_never_read() -> None:
@@ -163,7 +163,7 @@ def test_an_error_ends_the_jobs_of_its_group_only() -> None:
         batcher.round()
     assert isinstance(every[1].error, IndexError)
     assert every[0].error is None
-    assert tuple(every[0].answer) == alone(batcher.speaker, every[0])
+    assert tuple(every[0].answer) == alone(batcher.decoder, every[0])
 
 
 def test_an_opening_that_fills_the_positions_has_an_empty_answer() -> None:

@@ -41,14 +41,14 @@ def test_a_request_that_has_begun_is_answered_by_the_model_it_began_with() -> No
         old = server.service.models["chat"]
         assert old.batcher is not None
         begun, going = threading.Event(), threading.Event()
-        room = old.batcher.speaker.room
+        room = old.batcher.decoder.room
 
         def gated(*arguments: Any) -> Any:
             begun.set()
             assert going.wait(60)
             return room(*arguments)
 
-        old.batcher.speaker.room = gated  # type: ignore[method-assign]
+        old.batcher.decoder.room = gated  # type: ignore[method-assign]
         body = {"model": "chat", "prompt": TEXT}
         answers: list[Any] = []
         asker = threading.Thread(

@@ -231,18 +231,18 @@ class Batcher:
 
     def __init__(
         self,
-        speaker: Decodes,
+        decoder: Decodes,
         rows: int = ROWS,
         opening_tokens: int = 2048,
         continues: bool = False,
     ) -> None:
-        self.speaker: Any = speaker
+        self.decoder: Any = decoder
         self.rows, self.opening_tokens = rows, opening_tokens
         self.waiting = Waiting()
-        self.bos: int = speaker.config.bos_token_id
-        self.eos: int = speaker.config.eos_token_id
+        self.bos: int = decoder.config.bos_token_id
+        self.eos: int = decoder.config.eos_token_id
         self._continues = continues  # what a job reads, from its last token on
-        self._joins = isinstance(speaker, Searches)  # rows keep their bits in any batch
+        self._joins = isinstance(decoder, Searches)  # rows keep their bits in any batch
         self.lanes = [_Lane() for _ in range(threads.available() if self._joins else 1)]
         self._lock = threading.Lock()  # of what waits, and of the lanes' numbers of rows
 
@@ -341,7 +341,7 @@ class Batcher:
         first = np.full(len(jobs), self.bos)
         if self._continues:
             source, first = without_last(source)
-        most = np.minimum(self.speaker.room(source), [job.config.max_length for job in jobs])
+        most = np.minimum(self.decoder.room(source), [job.config.max_length for job in jobs])
         for job, limit in zip(jobs, most, strict=True):
             if limit <= 0:
                 job.end()
@@ -352,13 +352,13 @@ class Batcher:
         jobs = [jobs[i] for i in kept]
         if isinstance(kind, SearchConfig):
             if kind not in lane.searches:
-                lane.searches[kind] = _Search(Answering(self.speaker, kind, stop=lane.stop))
+                lane.searches[kind] = _Search(Answering(self.decoder, kind, stop=lane.stop))
             search = lane.searches[kind]
             places = search.answering.join(source, most, first)
             search.jobs.update(zip(places, jobs, strict=True))
             return 0
         answers = [(growing(job, int(limit)), 1) for job, limit in zip(jobs, most, strict=True)]
-        group = _Group(self.speaker.start(source), first, answers)
+        group = _Group(self.decoder.start(source), first, answers)
         generated = self._step(group)
         if group.answers and lane.groups and self._joins:
             running = lane.groups[0]
@@ -389,16 +389,16 @@ class Batcher:
             job.finished = best.finished
             job.end()
         if each:
-            said = answering.generated()
+            generated = answering.generated()
             for place, job in each:
-                if not job.done and len(said[place]) > len(job.answer):
-                    job.grow(said[place])
+                if not job.done and len(generated[place]) > len(job.answer):
+                    job.grow(generated[place])
                     job.notify(job)
         return answering.steps - before
 
     def _step(self, group: _Group) -> int:
         """Generate one token of every answer in a group; ended and cancelled jobs leave it."""
-        log_p, state = self.speaker.step(group.state, group.tokens)
+        log_p, state = self.decoder.step(group.state, group.tokens)
         going: list[tuple[Sampled | Searched, int]] = []
         rows: list[int] = []
         tokens: list[int] = []

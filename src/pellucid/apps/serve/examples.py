@@ -1,4 +1,4 @@
-"""What people do with a model, and a text that it can read: told from its tokenizers and name."""
+"""What people do with a model, and a text that it can read, by its tokenizers and name."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ROWS = 256
-"""Hypotheses in the batch of one model, unless told otherwise."""
+"""Hypotheses in the batch of one model, unless set."""
 
 
 @dataclass(frozen=True)

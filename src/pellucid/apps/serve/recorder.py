@@ -107,13 +107,13 @@ def _masked(pipeline: Any, ids: Sequence[int], places: Sequence[int]) -> list[in
 def _sampled(served: Served, asked: RecordRequest, length: int) -> tuple[int, ...]:
     """Return the tokens of an answer, drawn."""
     assert served.batcher is not None
-    speaker = served.batcher.speaker
+    decoder = served.batcher.decoder
     config = SampleConfig(
         asked.temperature, seed=asked.seed, max_length=length,
         constraints=served.pipeline.search.constraints,
     )  # fmt: skip
     drawing = replace(served.pipeline, sampling=config)
-    return tuple(drawing.generate_answers([asked.text], decoder=lambda: speaker)[0][0].tokens)
+    return tuple(drawing.generate_answers([asked.text], decoder=lambda: decoder)[0][0].tokens)
 
 
 class Recorder:
