@@ -154,10 +154,11 @@ class Attention(Projected):
         y, out_backward = self.out_proj.run(
             xp.reshape(z, (z.shape[0], c.width)), joined(path, "out_proj")
         )
+        heads_shape, shape = z.shape, y.shape  # backward must not keep z and y themselves
 
         def backward(dy: Array, dweights: Array | None = None) -> Heads:
-            check_gradient(dy, y.shape)
-            dz = xp.reshape(out_backward(dy), z.shape)
+            check_gradient(dy, shape)
+            dz = xp.reshape(out_backward(dy), heads_shape)
             also = () if dweights is None else (dweights,)
             if mask_backward is not None:
                 padded = xp.permute_dims(pad_rows(dz, cu_q), (0, 2, 1, 3))
