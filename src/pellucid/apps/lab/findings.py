@@ -53,7 +53,7 @@ class Findings:
 
     def values(self, change: str, metric: str) -> dict[int, float | None]:
         """Return a metric of a variant by seed."""
-        return {seed: value_of(line, metric) for seed, line in self.done[change].items()}
+        return {seed: value_of(line, metric) for seed, line in self.done.get(change, {}).items()}
 
     @cached_property
     def comparisons(self) -> Sequence[Comparison]:
