@@ -24,6 +24,11 @@ Temperature = Annotated[float, Meta(ge=0, le=2)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
+def listed(texts: Texts) -> list[str]:
+    """Return the texts of a field that may be one alone."""
+    return [texts] if isinstance(texts, str) else texts
+
+
 class RequestError(Exception):
     """A request that cannot be answered: status, message, and the field that it is about."""
 
