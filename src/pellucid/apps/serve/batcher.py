@@ -13,7 +13,7 @@ that is not compiled, are chosen here, token by token.
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -139,48 +139,33 @@ class _Answer:
 
 
 class Waiting:
-    """Jobs that wait, in turns: one of each client, then the next of each."""
+    """Jobs that wait, in turns: the next is of the client with the fewest that were taken."""
 
     def __init__(self) -> None:
-        self._clients: OrderedDict[str, deque[Job]] = OrderedDict()
+        self.taken = Counter[str]()
+        """How many jobs of each client run; `take` counts on."""
+        self._jobs: list[Job] = []
 
     def __len__(self) -> int:
-        return sum(map(len, list(self._clients.values())))
-
-    @property
-    def clients(self) -> int:
-        """How many clients have jobs here."""
-        return len(self._clients)
+        return len(self._jobs)
 
     def add(self, job: Job) -> None:
         """Put a job behind its client's others."""
-        self._clients.setdefault(job.client, deque()).append(job)
-
-    def prefer(self, running: Counter[str]) -> None:
-        """Let the clients with the fewest running jobs come first; ties keep their turn."""
-        order = sorted(self._clients, key=lambda client: running[client])
-        self._clients = OrderedDict((client, self._clients[client]) for client in order)
+        self._jobs.append(job)
 
     def next(self) -> Job | None:
-        """Return the job whose turn it is, still waiting."""
-        for jobs in self._clients.values():
-            return jobs[0]
-        return None
+        """Return the job whose turn it is, still waiting; of several clients the first to come."""
+        return min(self._jobs, key=lambda job: self.taken[job.client], default=None)
 
-    def take(self) -> Job:
-        """Remove the job whose turn it is; its client goes to the end of the line."""
-        client, jobs = self._clients.popitem(last=False)
-        job = jobs.popleft()
-        if jobs:
-            self._clients[client] = jobs
-        return job
+    def take(self, job: Job) -> None:
+        """Remove a job, whose client then waits for its next turn."""
+        self._jobs.remove(job)
+        self.taken[job.client] += 1
 
     def drop_cancelled(self) -> list[Job]:
         """Remove the jobs that nobody waits for any more, and return them."""
-        gone = [job for jobs in self._clients.values() for job in jobs if job.cancelled]
-        for job in gone:
-            self._clients[job.client].remove(job)
-        self._clients = OrderedDict(client for client in self._clients.items() if client[1])
+        gone = [job for job in self._jobs if job.cancelled]
+        self._jobs = [job for job in self._jobs if not job.cancelled]
         return gone
 
 
@@ -314,16 +299,17 @@ class Batcher:
 
     def _admit(self, lane: _Lane) -> dict[Any, list[Job]]:
         """Take the waiting jobs that a lane has room for; return those that begin together."""
-        if self.waiting.clients > 1:
+        if len(self.waiting):
             running = chain(*(lane.jobs() for lane in self.lanes))
-            self.waiting.prefer(Counter(job.client for job in running))
+            self.waiting.taken = Counter(job.client for job in running)
         taken: dict[Any, list[Job]] = {}
         rows, tokens = self.running, 0
         while (job := self.waiting.next()) is not None and self._shares(lane, job):
             config, long = job.config, len(job.opening)
             if rows and (rows + job.rows > self.rows or tokens + long > self.opening_tokens):
                 break
-            kind: Any = self.waiting.take()
+            self.waiting.take(job)
+            kind: Any = job
             if self._joins:
                 search = isinstance(config, SearchConfig)
                 kind = replace(config, max_length=1) if search else None
