@@ -102,7 +102,7 @@ def from_form(raw: bytes) -> dict[str, Any]:
     """Return the fields of a form, a list where one comes several times."""
     try:
         body = parse_qs(
-            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000
+            raw.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=1000
         )
     except ValueError:
         raise RequestError(400, "the body is not a form in UTF-8") from None
