@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pellucid.apps.serve.languages import LANGUAGES
 from pellucid.core.errors import UserError
 from pellucid.tasks import Task
 from pellucid.tasks.masked_lm import MASK
 
 Use = Literal["translate", "chat", "pronounce", "continue", "fill"]
 
-SENTENCES = {
-    "ko": "오늘 기분이 어때?",
-    "de": "Ein Hund läuft durch den Schnee.",
-    "en": "A dog runs through the snow.",
-    "fr": "Un chien court dans la neige.",
-}
 WORD = "transparent"
-HOLES = {"ko": f"오늘 {MASK}이 좋아요", "en": f"A dog runs {MASK} the snow."}
 PHONETIC = "ə"
 
 
@@ -45,9 +39,10 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
     """
     if use == "pronounce":
         return WORD
-    if languages is not None and languages[0] in SENTENCES:
-        return SENTENCES[languages[0]]
+    if languages is not None and (sentence := LANGUAGES[languages[0]].sentence):
+        return sentence
     tokenizer = pipeline.source
+    texts = [one.hole if use == "fill" else one.sentence for one in LANGUAGES.values()]
 
     def cost(text: str) -> tuple[int, float]:
         plain = text.replace(MASK, "")
@@ -55,6 +50,6 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
         return unknown, len(tokenizer.encode(plain)) / len(plain.encode())
 
     try:
-        return min((HOLES if use == "fill" else SENTENCES).values(), key=cost)
+        return min(filter(None, texts), key=cost)
     except UserError:
         return ""
