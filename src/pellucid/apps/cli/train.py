@@ -134,9 +134,9 @@ def _run(arguments: list[str], joined: Workers) -> int:
         going_on = resume or (joined.begun and (run / "config.toml").exists())
         how = {"resume": going_on, "accept_changes": accept_changes, "weights": weights}
         joined.broadcast_json((to_mapping(config), str(run), how))
-        how |= {"device": device, "precision": precision, "workers": joined}
+        own = {"device": device, "precision": precision, "workers": joined}
         with Choices() if explain_kernels else nullcontext() as choices:
-            return _train(config, run, choices, how)
+            return _train(config, run, choices, {**how, **own})
 
     return parse(train, f"train {name or 'RECIPE'}", rest, lists=LISTS)
 
@@ -216,8 +216,8 @@ def _train(config: RunConfig, folder: Path, choices: Choices | None, how: Mappin
             choices = None
 
     with Progress(console, folder.resolve().name) as progress:
-        heard = [progress, explain]
-        result = train_run(config, folder, listeners=heard, say=progress.say, **how)
+        how = {"listeners": [progress, explain], "say": progress.say, **how}
+        result = train_run(config, folder, **how)
     if result.interrupted is not None:
         return INTERRUPTED.get(result.interrupted, 1)
     named = shlex.quote(str(folder))

@@ -13,7 +13,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -37,7 +37,6 @@ from pellucid.data.pairs import Splits
 from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, normaliser
 from pellucid.tasks import Seq2SeqTask
 from pellucid.tasks.metrics import METRICS as SCORES
-from pellucid.tasks.scores import Scores
 from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Listener, Saved, Stepped
 from pellucid.training.experiment import (
@@ -242,9 +241,11 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         if ended.interrupted is not None:
             raise _StopError
         minutes = trainer.seconds / 60
-        scores = _numbers(final_scores(task, pairs, config))
-        if pairs.test:  # the loss on validation pairs has its own metrics
-            scores["test_loss"] = scores["loss"]
+        found, scores = final_scores(task, pairs, config), dict[str, float]()
+        if found is not None and found.measured is not None:
+            scores |= found.measured.values
+        if found is not None and pairs.test:  # the loss on validation pairs has its own metrics
+            scores["test_loss"] = found.loss
         curve, probes = learning_curve(folder / METRICS), read_probes(folder / PROBES)
         line = _line(
             trial,
@@ -295,12 +296,3 @@ def learning_curve(metrics: Path) -> dict[str, list[float]]:
         "valid_epoch": [event["epoch"] for event in valid],
         "valid": [event["loss"] for event in valid],
     }
-
-
-def _numbers(scores: Scores | None) -> dict[str, float]:
-    """Return the scores that are one number, and the values of those with an interval."""
-    found = {
-        name: value.get("value") if isinstance(value, Mapping) else value
-        for name, value in (scores.as_json() if scores is not None else {}).items()
-    }
-    return {name: float(x) for name, x in found.items() if isinstance(x, int | float)}
