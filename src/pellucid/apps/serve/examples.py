@@ -16,19 +16,19 @@ PHONETIC = "ə"
 
 
 def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
-    """Return what a model is for.
+    """Return what a model is for: with a pair of languages in its name it translates.
 
-    One that reads words without spaces and writes phonetic letters pronounces; one with a pair of
-    languages in its name translates.
+    One that reads words without spaces pronounces them if it writes phonetic letters, or sounds
+    with spaces between them.
     """
     task: Task = pipeline
     if task.kind != "answer":
         return task.kind
     if languages is not None:
         return "translate"
-    spaceless = bool(pipeline.source.unknown([" "]))
-    phonetic = not pipeline.target.unknown([PHONETIC])
-    return "pronounce" if spaceless and phonetic else "chat"
+    target, spaceless = pipeline.target, pipeline.source.unknown([" "])
+    phonetic = spaceless and (target.kind == "word" or not target.unknown([PHONETIC]))
+    return "pronounce" if phonetic else "chat"
 
 
 def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> str:
