@@ -71,6 +71,8 @@ def fused(call: Call) -> Result | Declined:
     if not _enabled.get():
         return Declined("kernels are off")
     first = next(iter(call.arguments.values()))
+    if isinstance(first, list) and first:  # of all parameters, as an optimizer's step has it
+        first = first[0]
     family = family_of(first)
     if family is None:
         return Declined(f"there are no kernels for {type(first).__module__} arrays")

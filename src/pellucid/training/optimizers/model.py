@@ -6,9 +6,8 @@ where there is one, or else its page.
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from pellucid import kernels
 from pellucid.core.array import Array, like, namespace, to_host
 from pellucid.core.errors import UserError
-from pellucid.core.vjp import check_gradient
+from pellucid.core.vjp import Call, Declined, check_gradient
 from pellucid.nn.module import Parameter
 from pellucid.training.config import OptimizerConfig
 from pellucid.training.optimizers import OPTIMIZERS, Optimizer
@@ -33,8 +32,9 @@ def global_norm(gradients: Iterable[Array]) -> float:
     5.0
     """
     arrays = [_whole(g, g.dtype) for g in gradients]
-    if (run := _plan("global_norm", arrays)) is not None:
-        return math.sqrt(run())
+    fused = kernels.fused(Call(global_norm, (arrays,), {}))
+    if not isinstance(fused, Declined):
+        return float(fused[0])
     total = 0.0
     for g in map(to_host, arrays):
         # einsum runs on one thread without BLAS, so the order does not depend on thread counts.
@@ -157,10 +157,11 @@ class ModelOptimizer:
         settings = self.config.settings()
         options = {name: settings[name] for name in owner.settings} | {"lr": lr, **owner.options}
         tensors = [slot.tensors() for slot in slots]
-        steps = [slot.step for slot in slots]
-        run = _plan(owner.kernel, tensors, steps, scale=scale, **options)
-        if run is not None:
-            run()
+        theta, gradients = ([arrays[i] for arrays in tensors] for i in (0, 1))
+        states, steps = [slot.states for slot in slots], [slot.step for slot in slots]
+        call = Call(owner.step, (theta, gradients, states), {"step": steps, **options})
+        call.arguments["scale"] = scale  # a kernel's own: it makes no scaled gradient
+        if not isinstance(kernels.fused(call), Declined):
             return
         for slot, (theta, gradient, *states) in zip(slots, tensors, strict=True):
             gradient = gradient if scale == 1.0 else gradient * scale
@@ -212,20 +213,3 @@ class ModelOptimizer:
                 like(np.array(state[f"{s}.{name}"]), slot.parameter.learnt) for s in states
             )
             slot.step = int(state[f"step.{name}"])
-
-
-def _plan(
-    kernel: str | None, arrays: Sequence[Any], *args: Any, **options: Any
-) -> Callable[[], Any] | None:
-    """Plan a call of a kernel over whole models; None where it has to be the page.
-
-    arrays: of each parameter, one or a tuple of them; the first tells which kernels take it.
-    """
-    if kernel is None or not kernels.enabled() or not len(arrays):
-        return None
-    family = kernels.family_of(arrays[0][0] if isinstance(arrays[0], tuple) else arrays[0])
-    if family is None:
-        return None
-    plan = importlib.import_module(f"{family}.{kernel}").plan
-    planned: Callable[[], Any] | None = plan(arrays, *args, **options)
-    return planned
