@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import check_ranges, from_mapping, nearest, read_toml
+from pellucid.core.settings import check_ranges, from_mapping, nearest, read_toml, to_mapping
 from pellucid.data.corpora import find_corpus
 from pellucid.data.tokenizers import KINDS, normaliser
 from pellucid.generation import SearchConfig
@@ -336,6 +336,13 @@ class RunConfig:
                 "model is scored by its loss: leave it out"
             )
         task.check_tokenizers(self.model, self.tokenizer.shared)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the settings as a run's folder keeps them."""
+        settings = to_mapping(self)
+        if self.start is not None and self.start.model_type:
+            settings["tokenizer"] = {"shared": True}  # another program's: no more is known
+        return settings
 
 
 def recipe_names() -> list[str]:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import logging
 import os
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text
 from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
-from pellucid.data.corpora import find_corpus, load_corpus
+from pellucid.data.corpora import load_corpus
 from pellucid.data.files import read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, report_shared
 from pellucid.data.texts import as_texts, is_text_file, read_texts
@@ -40,7 +39,7 @@ from pellucid.tasks.folder import (
 )
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
-from pellucid.training.card import model_card, note_quantized
+from pellucid.training.card import card, note_quantized
 from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import START, RunFolder, check_resumed, checkpoint_settings
@@ -175,7 +174,7 @@ def train_run(
         say(_account(prepared))
         with RunFolder(
             folder,
-            _settings(config),
+            config.as_mapping(),
             defaults=_defaults(config),
             resume=resume,
             accept_changes=accept_changes,
@@ -229,7 +228,7 @@ def _prepare(
     resumed = checkpoint_settings(folder) if resume and workers.rank == 0 else None
     if resumed is not None:  # checked before a model is made of them
         # The model has learnt what its tokens mean, so a tokenizer's change cannot be accepted.
-        fixed = {"tokenizer": _settings(config)["tokenizer"]}
+        fixed = {"tokenizer": config.as_mapping()["tokenizer"]}
         fixed = fixed if accept_changes else {"model": _chosen(config)}
         check_resumed(folder, resumed, fixed, _defaults(config))
     start = None
@@ -382,14 +381,6 @@ def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
     }
 
 
-def _settings(config: RunConfig) -> dict[str, Any]:
-    """Return a run's settings as its folder keeps them."""
-    settings = to_mapping(config)
-    if config.start is not None and config.start.model_type:
-        settings["tokenizer"] = {"shared": True}  # another program's, of which no more is known
-    return settings
-
-
 def _defaults(config: RunConfig) -> dict[str, Any]:
     """Return the default of every setting of a run; of a model without a type, the first type."""
     model = to_mapping(type(config.model)())
@@ -398,7 +389,7 @@ def _defaults(config: RunConfig) -> dict[str, Any]:
 
 def _chosen(config: RunConfig) -> dict[str, Any]:
     """Return the model's settings without those that follow from the data."""
-    settings = _settings(config)["model"]
+    settings = config.as_mapping()["model"]
     return {name: value for name, value in settings.items() if not name.endswith("vocab_size")}
 
 
@@ -465,33 +456,4 @@ def _account(prepared: Prepared) -> Text:
         "vocabulary",
         f"학습할 {unit.ko} {count}개{ko and f', 따로 둔 {unit.ko}: {ko}'}; 어휘의 토큰 수: "
         f"{tokens.ko}",
-    )
-
-
-def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
-    """Return the model card of a run."""
-    named = shlex.quote(str(folder))
-    if config.data.train:
-        data = [f"Files of the user's own: {', '.join(p.name for p in config.data.train)}."]
-    else:
-        corpus = find_corpus(config.data.corpus)
-        data = [
-            f"{corpus.about}. Origin: {corpus.origin}. Licence: {corpus.licence}. "
-            f"Cite: {corpus.citation}."
-        ]
-    if config.start is not None:
-        kind = config.start.model_type or "Pellucid"
-        data.append(
-            f"It began from the model in {config.start.folder.resolve().name} ({kind}, SHA-256 "
-            f"{config.start.sha256[:12]}…), with all that it had learnt."
-        )
-    return model_card(
-        folder.resolve().name,
-        about=f"{task_of(config.model).about} {config.description}".strip(),
-        data=data,
-        scores=scores.written() if scores else {},
-        settings=_settings(config),
-        usage=[f"pellucid {verb} {named}" for verb in ("generate", "evaluate")],
-        limits="It knows its training data and similar texts; nothing was done to make its "
-        "answers true, safe or fair.",
     )
