@@ -150,7 +150,7 @@ def check_ranges(settings: Any, **ranges: str) -> None:
     Traceback (most recent call last):
     pellucid.core.errors.UsageError: width must be at least 1, got 0
     """
-    for name, words in _words(type(settings)).items():
+    for name, words in _words(cast(Any, type(settings))).items():
         if (value := getattr(settings, name)) not in words:
             raise UsageError(f"{name} must be one of {', '.join(words)}; got {value!r}")
     for name, interval in ranges.items():

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def global_norm(gradients: Iterable[Array]) -> float:
     5.0
     """
     arrays = [_whole(g, g.dtype) for g in gradients]
-    fused = kernels.fused(Call(global_norm, (arrays,), {}))
+    fused = kernels.fused(Call(cast(Any, global_norm), (arrays,), {}))
     if not isinstance(fused, Declined):
         return float(fused[0])
     total = 0.0
@@ -157,9 +157,9 @@ class ModelOptimizer:
         settings = self.config.settings()
         options = {name: settings[name] for name in owner.settings} | {"lr": lr, **owner.options}
         tensors = [slot.tensors() for slot in slots]
-        theta, gradients = ([arrays[i] for arrays in tensors] for i in (0, 1))
-        states, steps = [slot.states for slot in slots], [slot.step for slot in slots]
-        call = Call(owner.step, (theta, gradients, states), {"step": steps, **options})
+        thetas, gradients = ([arrays[i] for arrays in tensors] for i in (0, 1))
+        kept, steps = [slot.states for slot in slots], [slot.step for slot in slots]
+        call = Call(owner.step, (thetas, gradients, kept), {"step": steps, **options})
         call.arguments["scale"] = scale  # a kernel's own: it makes no scaled gradient
         if not isinstance(kernels.fused(call), Declined):
             return
@@ -170,8 +170,8 @@ class ModelOptimizer:
                     theta[at], gradient[at], tuple(s[at] for s in states), step=slot.step, **options
                 )
                 theta[at] = new
-                for kept, after in zip(states, new_states, strict=True):
-                    kept[at] = after
+                for state, after in zip(states, new_states, strict=True):
+                    state[at] = after
 
     def zero_grad(self) -> None:
         """Forget the gradient of every parameter that is stepped."""
