@@ -399,7 +399,7 @@ class Trainer:
         if use == "ema" and self.average is not None:
             if steps != [state.step]:
                 self.average.load_state_dict(self._checkpoints(steps)[0].average)
-            self.average.write()
+            self.average.swap()
         elif use != "last":
             found = self._checkpoints(steps)
             self.model.load_state_dict(average([checkpoint.weights for checkpoint in found]))

@@ -109,8 +109,9 @@ def test_the_standard_step_is_the_kernel_s(
         raise AssertionError("the page ran")
 
     made = parameters(np.float32)
+    replaced = dataclasses.replace(optimizer, step=page)
+    monkeypatch.setitem(OPTIMIZERS, optimizer.name, replaced)
     model = ModelOptimizer(made, OptimizerConfig(optimizer.name))
-    model.optimizer = dataclasses.replace(optimizer, step=page)
     for key, gradient in gradients(0).items():
         made[key].grad = np.array(gradient, np.float32, order="F")
     model.step(lr=0.1)

@@ -74,13 +74,7 @@ def _first_position(theirs: Foreign) -> int:
 
 def _roberta_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
     config = _bert_config(theirs, names, skipped=_first_position(theirs))
-    if config.head and config.activation_function != "gelu":
-        raise theirs.fault(
-            f"hidden_act = {theirs.values['hidden_act']!r}: RoBERTa's head has 'gelu' in every "
-            "file, and a model here has one activation; remove the arrays of lm_head to read the "
-            "model without its head"
-        )
-    return config
+    return _with_gelu(config, theirs, "RoBERTa", "lm_head")
 
 
 def _roberta_names(config: MaskedLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
@@ -96,10 +90,16 @@ def _electra_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
     theirs.only("embedding_size", theirs.whole("hidden_size"))
     head = "generator_predictions.dense.weight" in names
     config = replace(_bert_config(theirs, names), head=head)
-    if head and config.activation_function != "gelu":
+    return _with_gelu(config, theirs, "ELECTRA", "generator_predictions")
+
+
+def _with_gelu(config: MaskedLMConfig, theirs: Foreign, family: str, head: str) -> MaskedLMConfig:
+    """Refuse a head whose activation, always GELU, is not the model's."""
+    if config.head and config.activation_function != "gelu":
         raise theirs.fault(
-            f"hidden_act = {theirs.values['hidden_act']!r}: ELECTRA's head has 'gelu', and a model "
-            "here has one activation"
+            f"hidden_act = {theirs.values['hidden_act']!r}: {family}'s head has 'gelu' in every "
+            f"file, and a model here has one activation; remove the arrays of {head} to read the "
+            "model without its head"
         )
     return config
 

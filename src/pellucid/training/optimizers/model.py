@@ -68,17 +68,19 @@ class _Slot:
     """A parameter and what is remembered of it."""
 
     parameter: Parameter
+    owner: Optimizer
+    """What steps it."""
     states: tuple[Array, ...]
     step: int = 0
 
-    def tensors(self) -> tuple[Array, ...]:
-        """Return (θ, gradient, states …), all of θ's dtype, θ and the gradient in one piece."""
+    def arrays(self) -> tuple[Array, Array]:
+        """Return θ and the gradient, both of θ's dtype and in one piece."""
         parameter = self.parameter
         if parameter.master is None:
             parameter.data = _whole(parameter.data, parameter.data.dtype)
         assert parameter.grad is not None  # only parameters with a gradient are stepped
         theta = parameter.learnt
-        return (theta, _whole(parameter.grad, theta.dtype), *self.states)
+        return theta, _whole(parameter.grad, theta.dtype)
 
     def matrices(self) -> list[Any]:
         """Return the rows of each matrix that the parameter holds."""
@@ -111,7 +113,7 @@ class ModelOptimizer:
             if id(parameter) not in seen:
                 seen.add(id(parameter))
                 owner = self.optimizer.of(name, parameter.shape)
-                self._slots[name] = _Slot(parameter, owner.initial(parameter.learnt))
+                self._slots[name] = _Slot(parameter, owner, owner.initial(parameter.learnt))
 
     def norm(self) -> float:
         """Return the global norm of the gradients that there are."""
@@ -137,17 +139,15 @@ class ModelOptimizer:
         """
         if not (math.isfinite(lr) and math.isfinite(scale)):
             raise ValueError(f"lr and scale must be finite, got {lr} and {scale}")
-        stepped = [(name, s) for name, s in self._slots.items() if s.parameter.grad is not None]
-        for name, slot in stepped:
+        stepped = {n: slot for n, slot in self._slots.items() if slot.parameter.grad is not None}
+        for name, slot in stepped.items():
             check_gradient(slot.parameter.grad, slot.parameter.shape, name)
-        alike: dict[Any, tuple[Optimizer, list[_Slot]]] = {}
-        for name, slot in stepped:
+        alike: dict[Any, list[_Slot]] = {}
+        for slot in stepped.values():
             slot.step += 1
-            owner = self.optimizer.of(name, slot.parameter.shape)
-            key = id(owner), slot.parameter.learnt.dtype
-            alike.setdefault(key, (owner, []))[1].append(slot)
-        for owner, slots in alike.values():
-            self._step(owner, slots, float(lr), float(scale))
+            alike.setdefault((id(slot.owner), slot.parameter.learnt.dtype), []).append(slot)
+        for slots in alike.values():
+            self._step(slots[0].owner, slots, float(lr), float(scale))
             for slot in slots:
                 if slot.parameter.master is not None:
                     slot.parameter.narrow(slot.parameter.data.dtype)
@@ -156,22 +156,20 @@ class ModelOptimizer:
         # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
         settings = self.config.settings()
         options = {name: settings[name] for name in owner.settings} | {"lr": lr, **owner.options}
-        tensors = [slot.tensors() for slot in slots]
-        thetas, gradients = ([arrays[i] for arrays in tensors] for i in (0, 1))
-        kept, steps = [slot.states for slot in slots], [slot.step for slot in slots]
-        call = Call(owner.step, (thetas, gradients, kept), {"step": steps, **options})
+        thetas, gradients = map(list, zip(*(slot.arrays() for slot in slots), strict=True))
+        states, steps = [slot.states for slot in slots], [slot.step for slot in slots]
+        call = Call(owner.step, (thetas, gradients, states), {"step": steps, **options})
         call.arguments["scale"] = scale  # a kernel's own: it makes no scaled gradient
         if not isinstance(kernels.fused(call), Declined):
             return
-        for slot, (theta, gradient, *states) in zip(slots, tensors, strict=True):
+        for slot, theta, gradient in zip(slots, thetas, gradients, strict=True):
             gradient = gradient if scale == 1.0 else gradient * scale
             for at in slot.matrices() if owner.apart else [...]:
-                new, new_states = owner.step(
-                    theta[at], gradient[at], tuple(s[at] for s in states), step=slot.step, **options
-                )
+                before = tuple(state[at] for state in slot.states)
+                new, after = owner.step(theta[at], gradient[at], before, step=slot.step, **options)
                 theta[at] = new
-                for state, after in zip(states, new_states, strict=True):
-                    state[at] = after
+                for state, new_state in zip(slot.states, after, strict=True):
+                    state[at] = new_state
 
     def zero_grad(self) -> None:
         """Forget the gradient of every parameter that is stepped."""
@@ -185,8 +183,7 @@ class ModelOptimizer:
         """
         state: dict[str, Array] = {}
         for name, slot in self._slots.items():
-            owner = self.optimizer.of(name, slot.parameter.shape)
-            for kept, array in zip(owner.states, slot.states, strict=True):
+            for kept, array in zip(slot.owner.states, slot.states, strict=True):
                 state[f"{kept}.{name}"] = to_host(array)
             state[f"step.{name}"] = np.array(slot.step, np.int64)
         return state
@@ -208,8 +205,6 @@ class ModelOptimizer:
                 f"{self.config.name}:\n  {listed}"
             )
         for name, slot in self._slots.items():
-            states = self.optimizer.of(name, slot.parameter.shape).states
-            slot.states = tuple(
-                like(np.array(state[f"{s}.{name}"]), slot.parameter.learnt) for s in states
-            )
+            theta, kept = slot.parameter.learnt, slot.owner.states
+            slot.states = tuple(like(np.array(state[f"{s}.{name}"]), theta) for s in kept)
             slot.step = int(state[f"step.{name}"])
