@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from pellucid.core.batch import Batch
 from pellucid.core.device import CPU, Precision, check_device, described, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text
@@ -44,7 +45,7 @@ from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConf
 from pellucid.training.events import Listener
 from pellucid.training.run import START, RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.start import Start, opened
-from pellucid.training.trainer import Result, Trainer, ValidationMetric
+from pellucid.training.trainer import Result, Trainer
 from pellucid.training.workers import Workers
 
 Say = Callable[[Text], None]
@@ -241,7 +242,8 @@ def _prepare(
         trained = start.task(config)
     else:
         kept = None if resumed is None else folder
-        trained = untrained(config, _tokenizers(config, pairs, kept, workers))
+        made = _tokenizers(config, pairs, kept, workers)
+        trained = task_of(config.model).build(config.model, made, config.search, config.seed)
     examples = encode(trained, pairs.train, config, pairs.first_target_only)
     if resume and not accept_changes and config.data.sha256 not in ("", examples.digest):
         raise UserError(
@@ -285,14 +287,14 @@ def _fit(
     """Train; `run` is the first worker's."""
     config, pairs, trained, examples, _ = prepared
     workers.begin()
-    trainer = trainer_of(
-        trained,
-        pairs,
-        examples,
-        config,
-        run,
-        listeners,
+    trainer = Trainer(
+        trained.model,
+        batches_of(examples, config),
+        config.training,
+        validation=held_out_of(trained, pairs, config),
         metric=trained.validation(pairs.valid, config.evaluation.metric, config.evaluation.pairs),
+        run=run,
+        listeners=listeners,
         stopping=str if run is None else _announce_stop,
         workers=workers,
     )
@@ -335,15 +337,6 @@ def _announce_stop(name: str) -> None:
     with suppress(OSError):
         # Past Python's streams: a signal may come while one of them is being written to.
         os.write(2, (f"\n{line}" if os.isatty(2) else line).encode())
-
-
-def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Task:
-    """Return the model that a run begins with, its vocabularies as large as the tokenizers.
-
-    tokenizers: the source's and the target's; they may be one. Raises `UsageError` for special
-    tokens other than the tokenizers'.
-    """
-    return task_of(config.model).build(config.model, tokenizers, config.search, config.seed)
 
 
 def encode(
@@ -405,31 +398,10 @@ def batches_of(examples: Examples, config: RunConfig) -> Batches:
     )
 
 
-def trainer_of(
-    trained: Task,
-    pairs: Splits,
-    examples: Examples,
-    config: RunConfig,
-    run: RunFolder | None,
-    listeners: Iterable[Listener] = (),
-    *,
-    metric: ValidationMetric | None = None,
-    stopping: Callable[[str], object] = lambda name: None,
-    workers: Workers | None = None,
-) -> Trainer:
-    """Return the trainer of a run, on its encoded training pairs and its validation pairs."""
-    held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
-    return Trainer(
-        trained.model,
-        batches_of(examples, config),
-        config.training,
-        validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
-        metric=metric,
-        run=run,
-        listeners=listeners,
-        stopping=stopping,
-        workers=workers,
-    )
+def held_out_of(trained: Task, pairs: Splits, config: RunConfig) -> Sequence[Batch]:
+    """Return the batches of the validation pairs; empty without any."""
+    examples = encode(trained, pairs.valid, config, True) if pairs.valid else None
+    return held_out_batches(examples, config.data.batch_tokens) if examples else ()
 
 
 def final_scores(trained: Task, pairs: Splits, config: RunConfig) -> Scores | None:

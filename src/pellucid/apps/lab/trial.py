@@ -41,15 +41,16 @@ from pellucid.tasks.scores import Scores
 from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Listener, Saved, Stepped
 from pellucid.training.experiment import (
+    batches_of,
     encode,
     final_scores,
+    held_out_of,
     make_tokenizers,
     read_data,
-    trainer_of,
-    untrained,
 )
 from pellucid.training.lock import InUseError, Lock
 from pellucid.training.run import CHECKPOINTS, LOCK, METRICS, RunFolder
+from pellucid.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -214,8 +215,8 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         both = file_tokenizers(trial.tokenizer, plan.frame_source)
     else:
         both = make_tokenizers(config.tokenizer, pairs)
-    task = untrained(config, both)
-    assert isinstance(task, Seq2SeqTask)  # check_study lets nothing else through
+    # check_study lets no other task through.
+    task = Seq2SeqTask.build(config.model, both, config.search, config.seed)
     model = task.model
     config = replace(config, model=model.config)
     examples = encode(task, pairs.train, config, pairs.first_target_only)
@@ -226,7 +227,14 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         probed = examples.batch(some.astype(np.int64))  # from all over the data, always the same
         prober = Prober(model, probed, plan.probe_steps, folder / PROBES, plan.measures)
         listeners: list[Listener] = [prober, partial(_stop_if, stop)]
-        trainer = trainer_of(task, pairs, examples, config, run, listeners)
+        trainer = Trainer(
+            model,
+            batches_of(examples, config),
+            config.training,
+            validation=held_out_of(task, pairs, config),
+            run=run,
+            listeners=listeners,
+        )
         ended = trainer.fit()
         if ended.interrupted is not None:
             raise _StopError
