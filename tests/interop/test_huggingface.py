@@ -286,7 +286,7 @@ def change_config(folder: Path, **values: Any) -> None:
         ({"n_inner": 59}, r"does not fit its config\.json: ffn_dim is 59, the weights have 53"),
         ({"n_embd": 3 * 10**9}, "d_model is 3000000000, the weights have 21"),
         ({"n_layer": 10**9}, r"config\.json: has 1000000000 layers, its weights are 28 arrays"),
-        ({"n_layer": 3}, "weights are missing: h.2.attn.c_attn.weight"),
+        ({"n_layer": 3}, "weights are missing: h.2.ln_1.weight, h.2.ln_1.bias, h.2.attn.c_attn"),
         ({"tie_word_embeddings": False}, "weights are missing: lm_head.weight"),
     ],
 )
