@@ -51,12 +51,14 @@ def attention_of(side: str, length: int, causal: bool) -> dict[str, float]:
     if side == "pellucid":
         from pellucid import ops
         from pellucid.kernels import dispatch
+        from pellucid.ops import rules
 
         q, k, v, dout = x
         cu = np.array([0, length])
 
         def once() -> None:
-            _, backward = dispatch(ops.packed_attention, q, k, v, cu, cu, causal=causal)
+            rule = rules.causal if causal else rules.Rule()
+            _, backward = dispatch(ops.packed_attention, q, k, v, cu, cu, rule=rule)
             backward(dout)
     else:
         import torch

@@ -36,6 +36,9 @@ MODELS: tuple[dict[str, Any], ...] = (
 
 def use_kernels() -> Iterator[bytes]:
     """Run the kernels that training and generation of the recipes' models need; yield results."""
+    import numpy as np
+
+    from pellucid import nn
     from pellucid.compiled.engine import Engine
     from pellucid.core.batch import Batch, Packed
     from pellucid.generation import SearchConfig
@@ -44,6 +47,8 @@ def use_kernels() -> Iterator[bytes]:
     from pellucid.training.optimizers.model import ModelOptimizer
     from pellucid.training.step import train_step
 
+    x = np.ones((5, 8), np.float32)
+    yield nn.MultiheadAttention(8, 2)(x, x, x)[1].tobytes()
     sources = Packed.of([[5, 3, 11] * 4, [7, 5]])
     batch = Batch(sources, Packed.of([[1, *[7, 13] * 5, 2], [1, 3, 2]]))
     for settings in MODELS:

@@ -58,7 +58,6 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
     stride = padded(longest) + LANES
     queries = empty((flash.QUERIES, depth), np.float32)
     keys, scores = empty((depth, stride), np.float32), empty((flash.QUERIES, stride), np.float32)
-    spare = empty(LANES, np.float32)
     share = _f(1.0) / _f(heads // out.shape[1])
 
     for piece in range(bounds[task] * heads, bounds[task + 1] * heads):
@@ -71,19 +70,19 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
             flash.gather(q, q_first + first, m, head, queries)
             product(m, width, depth, where(queries, 0), depth, 1, where(keys, 0), stride,
                     where(scores, 0), stride, 0, 0)  # fmt: skip
+            rows, steps = flash.rows_of(terms, n, head, first, 0, 0)
             for i in range(m):
                 t = q_first + first + i
                 low, count = terms.first[t], max(terms.last[t] - terms.first[t], 0)
                 key = flash.row_key(names, t, head, site) if threshold else site
                 if ruled:
-                    rows = flash.rows_of(terms, n, head, first + i, 0)
                     _, sum_ = flash.ruled_row(
-                        scores, i * stride, width, low, count, scale, rows, terms, spare,
-                        _f(-np.inf), key, 0, threshold,
+                        scores, i * stride, width, low, count, scale, flash.row_at(rows, steps, i),
+                        terms.cap, _f(-np.inf), key, 0, threshold,
                     )  # fmt: skip
                 else:
                     _, sum_ = flash.softmax_row(
-                        scores, i * stride, width, low, count, scale, 0, 0, spare, _f(-np.inf),
+                        scores, i * stride, width, low, count, scale, 0, terms.cap, _f(-np.inf),
                         key, 0, threshold,
                     )  # fmt: skip
                 if sum_ > _f(0.0):

@@ -41,16 +41,18 @@ from pellucid.kernels.backend.math import channel_bits, exp, mix, tanh
 from pellucid.kernels.backend.rows import read_only, writeable
 from pellucid.kernels.backend.simd import (
     LANES,
+    add_to,
     choose,
     counting,
     full,
     get,
     highest,
     load,
-    load_truths,
+    load_from,
     put,
     store,
     total,
+    truths_from,
     where,
 )
 from pellucid.kernels.backend.tile import padded, product
@@ -228,32 +230,16 @@ def row_key(rows, query, head, site):
 
 
 @inner()
-def _reach(array):
-    """Return one more than the place of an array's last number, counted from its first."""
-    return (
-        (array.shape[0] - 1) * array.strides[0]
-        + (array.shape[1] - 1) * array.strides[1]
-        + (array.shape[2] - 1) * array.strides[2]
-    ) // array.itemsize + array.shape[3]
+def _row_of(array, n, head, query, key):
+    """Return the address of a row of an array (N, H, L, S), from a key on; 0 of one of no size."""
+    if not array.size:
+        return 0
+    to = n * array.strides[0] + head * array.strides[1] + query * array.strides[2]
+    return where(array, 0) + to + key * array.strides[3]
 
 
 @inner()
-def _row_of(array, n, head, query):
-    """Return the place of a row of an array (N, H, L, S)."""
-    return (
-        n * array.strides[0] + head * array.strides[1] + query * array.strides[2]
-    ) // array.itemsize
-
-
-@inner()
-def _tail(array, at, end, to):
-    """Copy the last numbers of an array, less than LANES, and zeros behind them."""
-    for i in range(LANES):
-        to[i] = get(array, at + i) if at + i < end else _f(0.0)
-
-
-@inner()
-def _scores_at(products, at, j, low, count, scale, rows, terms, spare):
+def _scores_at(products, at, j, low, count, scale, rows, cap):
     """Scores j, j + 1, … of a row of q·k; −inf for keys that are not low, … low + count − 1.
 
     Scaled here, once, and not in q: that would round every term of the product.
@@ -263,49 +249,34 @@ def _scores_at(products, at, j, low, count, scale, rows, terms, spare):
 
 
 @inner()
-def _ruled_scores_at(products, at, j, low, count, scale, rows, terms, spare):
-    """The same scores after every term of a rule; `rows`: where its arrays are read."""
-    _, _, _, forbidden, added, by_distance, _, cap = terms
+def _ruled_scores_at(products, at, j, low, count, scale, rows, cap):
+    """The same scores after every term of a rule; `rows` as `rows_of` returns them."""
+    by_distance, added, forbidden, left, _ = rows
     a = load(products, at + j) * scale
     if cap > _f(0.0):
         a = tanh(a * (_f(1.0) / cap)) * cap
-    if by_distance.size:
-        a = a + load(by_distance, rows[0] + j)
-    if added.size:
-        if rows[1] + j + LANES <= rows[2]:
-            a = a + load(added, rows[1] + j)
-        else:
-            _tail(added, rows[1] + j, rows[2], spare)
-            a = a + load(spare, 0)
-    if forbidden.size:
-        if rows[3] + j + LANES <= rows[4]:
-            a = choose(load_truths(forbidden, rows[3] + j), _f(-np.inf), a)
-        else:
-            _truth_tail(forbidden, rows[3] + j, rows[4], spare)
-            a = choose(load(spare, 0) > _f(0.0), _f(-np.inf), a)
+    if by_distance:
+        a = a + load_from(by_distance + 4 * j, LANES)
+    if added:
+        a = a + load_from(added + 4 * j, left - j)
+    if forbidden:
+        a = choose(truths_from(forbidden + j, left - j), _f(-np.inf), a)
     return choose(counting() + np.uint32(j - low) >= np.uint32(count), _f(-np.inf), a)
 
 
 @inner()
-def _truth_tail(array, at, end, to):
-    """Copy the last bytes of an array as numbers, and zeros behind them."""
-    for i in range(LANES):
-        to[i] = _f(get(array, at + i)) if at + i < end else _f(0.0)
-
-
-@inner()
-def _pulled(da, raw, j, count, scale, rows, terms, diagonals):
+def _pulled(da, raw, j, scale, rows, cap):
     """The gradient of scores j, j + 1, … before the rule: without one, da."""
     return da
 
 
 @inner()
-def _ruled_pulled(da, raw, j, count, scale, rows, terms, diagonals):
+def _ruled_pulled(da, raw, j, scale, rows, cap):
     """Add da to that of the distances, and undo the soft cap; `raw`: the row of q·k."""
-    if terms.by_distance.size:
-        store(diagonals, rows[5] + j, load(diagonals, rows[5] + j) + da)
-    if terms.cap > _f(0.0):
-        t = tanh(load(raw, j) * scale * (_f(1.0) / terms.cap))
+    if rows[4]:
+        add_to(rows[4] + 4 * j, da)
+    if cap > _f(0.0):
+        t = tanh(load(raw, j) * scale * (_f(1.0) / cap))
         da = da * (_f(1.0) - t * t)
     return da
 
@@ -314,14 +285,14 @@ def _passes(scores_at, pulled, ruled):
     """Make the passes over a row of scores, forward and backward, from how a score is computed."""
 
     @inner()
-    def row(scores, at, width, low, count, scale, rows, terms, spare, top, key, first, threshold):
+    def row(scores, at, width, low, count, scale, rows, cap, top, key, first, threshold):
         """Turn a row of q·k into exp(score − top), zero where the hash drops it.
 
         Returns the top of the row and of those before it, and the sum before dropping.
         """
         tops, sums = full(top), full(_f(0.0))
         for j in range(0, width, LANES):
-            a = scores_at(scores, at, j, low, count, scale, rows, terms, spare)
+            a = scores_at(scores, at, j, low, count, scale, rows, cap)
             tops = choose(a > tops, a, tops)
             if ruled:
                 store(scores, at + j, a)
@@ -331,7 +302,7 @@ def _passes(scores_at, pulled, ruled):
             if ruled:
                 a = load(scores, at + j)
             else:
-                a = scores_at(scores, at, j, low, count, scale, rows, terms, spare)
+                a = scores_at(scores, at, j, low, count, scale, rows, cap)
             e = exp(a - base)
             sums = sums + e
             if threshold:
@@ -342,8 +313,8 @@ def _passes(scores_at, pulled, ruled):
 
     @inner()
     def row_backward(
-        scores, dscores, at, width, low, count, scale, rows, terms, spare, top, share, mean, whole,
-        key, first, threshold, keep, p, raw, diagonals,
+        scores, dscores, at, width, low, count, scale, rows, cap, top, share, mean, whole, key,
+        first, threshold, keep, p, raw,
     ):  # fmt: skip
         """Compute, from a row of q·k and of dW, W (into scores) and dA (into dscores).
 
@@ -351,7 +322,7 @@ def _passes(scores_at, pulled, ruled):
         """
         sums = full(_f(0.0))
         for j in range(0, width, LANES):
-            a = scores_at(scores, at, j, low, count, scale, rows, terms, spare)
+            a = scores_at(scores, at, j, low, count, scale, rows, cap)
             p_j = exp(a - top) * share
             w, dp = p_j, load(dscores, at + j)
             if threshold:
@@ -368,7 +339,7 @@ def _passes(scores_at, pulled, ruled):
             mean = total(sums)
         for j in range(0, width, LANES):
             da = load(p, j) * (load(dscores, at + j) - mean)
-            store(dscores, at + j, pulled(da, raw, j, count, scale, rows, terms, diagonals))
+            store(dscores, at + j, pulled(da, raw, j, scale, rows, cap))
 
     return row, row_backward
 
@@ -378,18 +349,32 @@ ruled_row, ruled_row_backward = _passes(_ruled_scores_at, _ruled_pulled, True)
 
 
 @inner()
-def rows_of(terms, n, head, query, s):
-    """Where a row's numbers are in the arrays of a rule, and where those arrays end."""
-    _, _, offset, forbidden, added, by_distance, origin, _ = terms
-    column = origin + s - query - offset[n]
-    return (
-        head * by_distance.shape[1] + column,
-        _row_of(added, n, head, query) + s,
-        _reach(added),
-        _row_of(forbidden, n, head, query) + s,
-        _reach(forbidden),
-        QUERIES - 1 - query % QUERIES,
-    )
+def rows_of(terms, n, head, query, s, diagonals):
+    """Return where the numbers of a rule are for a row of scores, from key s on, and the steps to
+    those of the next row.
+
+    Addresses, 0 for what the rule has not, so that no array's count of users changes in a loop:
+    of its distances, what is added, what is forbidden; then how many keys are left, and the address
+    for the gradient of the distances.
+    """
+    by_distance = gradient = back = 0
+    if terms.by_distance.size:
+        column = terms.origin + s - query - terms.offset[n]
+        by_distance = where(terms.by_distance, head * terms.by_distance.shape[1] + column)
+        gradient, back = diagonals + 4 * (QUERIES - 1), -4
+    left = max(terms.added.shape[3], terms.forbidden.shape[3]) - s
+    added = _row_of(terms.added, n, head, query, s)
+    forbidden = _row_of(terms.forbidden, n, head, query, s)
+    down = terms.added.strides[2] if terms.added.size else 0
+    under = terms.forbidden.strides[2] if terms.forbidden.size else 0
+    return (by_distance, added, forbidden, left, gradient), (back, down, under)
+
+
+@inner()
+def row_at(rows, steps, i):
+    """Return where the numbers are for the i-th row after."""
+    back, down, under = steps
+    return rows[0] + i * back, rows[1] + i * down, rows[2] + i * under, rows[3], rows[4] + i * back
 
 
 HEADS = types.float32[:, :, :]
@@ -443,7 +428,7 @@ def _forward(
     q_firsts, lengths, k_firsts, sources = spans
     names, site, threshold, keep = dropout
     begin, end = bounds[task], bounds[task + 1]
-    ruled = is_ruled(terms)
+    ruled, firsts, lasts, cap = is_ruled(terms), terms.first, terms.last, terms.cap
     heads, depth = q.shape[1], q.shape[2]
     wide = padded(v.shape[2])
     longest = 0
@@ -455,7 +440,6 @@ def _forward(
     scores = empty((QUERIES, ROW), np.float32)
     context = empty((QUERIES, wide), np.float32)
     tops_now, totals = empty(QUERIES, np.float32), empty(QUERIES, np.float32)
-    spare = empty(LANES, np.float32)
 
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads
@@ -477,20 +461,20 @@ def _forward(
                 product(m, width, depth, where(queries, 0), depth, 1,
                         where(keys, s * depth // KEYS * ROW), ROW, where(scores, 0), ROW,
                         0, 0)  # fmt: skip
+                rows, steps = rows_of(terms, n, head, first, s, 0)
                 for i in range(m):
                     t = q_first + first + i
-                    low = terms.first[t] - s
-                    count = max(terms.last[t] - terms.first[t], 0)
+                    low = firsts[t] - s
+                    count = max(lasts[t] - firsts[t], 0)
                     key = row_key(names, t, head, site) if threshold else site
                     if ruled:
-                        rows = rows_of(terms, n, head, first + i, s)
                         top, sum_ = ruled_row(
-                            scores, i * ROW, width, low, count, scale, rows, terms, spare,
+                            scores, i * ROW, width, low, count, scale, row_at(rows, steps, i), cap,
                             tops_now[i], key, s, threshold,
                         )  # fmt: skip
                     else:
                         top, sum_ = softmax_row(
-                            scores, i * ROW, width, low, count, scale, 0, 0, spare,
+                            scores, i * ROW, width, low, count, scale, 0, cap,
                             tops_now[i], key, s, threshold,
                         )  # fmt: skip
                     if tops_now[i] != _f(-np.inf) and top != tops_now[i]:
@@ -523,7 +507,7 @@ def _backward(
     q_firsts, lengths, k_firsts, sources = spans
     names, site, threshold, keep = dropout
     begin, end = bounds[task], bounds[task + 1]
-    ruled = is_ruled(terms)
+    ruled, firsts, lasts, cap = is_ruled(terms), terms.first, terms.last, terms.cap
     heads, depth, depth_v = q.shape[1], q.shape[2], v.shape[2]
     narrow, wide = padded(depth), padded(depth_v)
     longest = 0
@@ -535,7 +519,7 @@ def _backward(
     keys_t, values_t = empty((depth, ROW), np.float32), empty((depth_v, ROW), np.float32)
     dvalues, p = empty((KEYS, wide), np.float32), empty(KEYS, np.float32)
     scores, dscores = empty((QUERIES, ROW), np.float32), empty((QUERIES, ROW), np.float32)
-    spare, raw = empty(LANES, np.float32), empty(KEYS, np.float32)
+    raw = empty(KEYS, np.float32)
     seen = empty((longest + QUERIES - 1) // QUERIES * 2, np.int64)
     diagonals = empty(QUERIES + KEYS + LANES, np.float32)
     for i in range(len(diagonals)):
@@ -574,23 +558,24 @@ def _backward(
                         where(keys_t, 0), ROW, where(scores, 0), ROW, 0, 0)  # fmt: skip
                 product(m, width, depth_v, where(douts, first * wide), wide, 1,
                         where(values_t, 0), ROW, where(dscores, 0), ROW, 0, 0)  # fmt: skip
+                rows, steps = rows_of(terms, n, head, first, s, where(diagonals, 0))
                 for i in range(m):
                     t = q_first + first + i
-                    low = terms.first[t] - s
-                    count = max(terms.last[t] - terms.first[t], 0)
+                    low = firsts[t] - s
+                    count = max(lasts[t] - firsts[t], 0)
                     key = row_key(names, t, head, site) if threshold else site
                     if ruled:
-                        rows = rows_of(terms, n, head, first + i, s)
                         ruled_row_backward(
-                            scores, dscores, i * ROW, width, low, count, scale, rows, terms, spare,
+                            scores, dscores, i * ROW, width, low, count, scale,
+                            row_at(rows, steps, i), cap,
                             tops[t, head], shares[t, head], means[first + i], source <= KEYS, key,
-                            s, threshold, keep, p, raw, diagonals,
+                            s, threshold, keep, p, raw,
                         )  # fmt: skip
                     else:
                         softmax_row_backward(
-                            scores, dscores, i * ROW, width, low, count, scale, 0, 0, spare,
+                            scores, dscores, i * ROW, width, low, count, scale, 0, cap,
                             tops[t, head], shares[t, head], means[first + i], source <= KEYS, key,
-                            s, threshold, keep, p, raw, diagonals,
+                            s, threshold, keep, p, raw,
                         )  # fmt: skip
                 if terms.by_distance.size:
                     column = terms.origin + s - first - terms.offset[n]

@@ -46,6 +46,7 @@ KINDS = {
     "linear": "matrix products",
     "linear_cross_entropy": "output layer and loss",
     "flash": "attention",
+    "attention_weights": "attention",
     "adam": "optimiser",
     "global_norm": "optimiser",
 }

@@ -15,6 +15,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np.arrayobj import make_array
@@ -116,19 +117,6 @@ def load(_context, array, at):
 
 
 @instruction
-def load_truths(_context, array, at):
-    """Read which of LANES bytes from the `at`-th after an array's first are not 0."""
-
-    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        where = _pointer(context, builder, sig.args[0], *values)
-        kind = ir.VectorType(ir.IntType(8), LANES)
-        read = builder.load(builder.bitcast(where, kind.as_pointer()), align=1)
-        return builder.icmp_unsigned("!=", read, ir.Constant(kind, [0] * LANES))
-
-    return truths(array, types.intp), emit
-
-
-@instruction
 def store(_context, array, at, value):
     """Write LANES floats to the `at`-th after an array's first, for any strides."""
 
@@ -138,6 +126,70 @@ def store(_context, array, at, value):
         return context.get_dummy_value()
 
     return types.void(array, types.intp, floats), emit
+
+
+_byte = ir.IntType(8)
+
+
+def _some(builder: Any, kind: Any, address: Any, count: Any) -> Any:
+    """Emit a load of the first `count` of LANES numbers, zeros behind them."""
+    lanes = ir.Constant(uints.llvm, list(range(LANES)))
+    wanted = builder.icmp_signed("<", lanes, spread(builder, builder.trunc(count, _i32)))
+    pointer = builder.inttoptr(address, kind.as_pointer())
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(kind, [kind.as_pointer(), _i32, wanted.type, kind]),
+        f"llvm.masked.load.v{LANES}{'f32' if kind == floats.llvm else 'i8'}.p0",
+    )
+    return builder.call(function, [pointer, _i32(1), wanted, ir.Constant(kind, None)])
+
+
+@instruction
+def load_from(_context, address, count):
+    """Read LANES floats at an address; only the first `count`, and zeros, if there are fewer."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        return _read(builder, floats.llvm, *values)
+
+    return floats(types.intp, types.intp), emit
+
+
+@instruction
+def truths_from(_context, address, count):
+    """Read which of LANES bytes at an address are not 0; only the first `count`."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        kind = ir.VectorType(_byte, LANES)
+        return builder.icmp_unsigned("!=", _read(builder, kind, *values), ir.Constant(kind, None))
+
+    return truths(types.intp, types.intp), emit
+
+
+def _read(builder: Any, kind: Any, address: Any, count: Any) -> Any:
+    whole = builder.icmp_signed(">=", count, ir.Constant(count.type, LANES))
+    with builder.if_else(whole) as (then, otherwise):
+        with then:
+            full = builder.load(builder.inttoptr(address, kind.as_pointer()), align=1)
+            from_full = builder.block
+        with otherwise:
+            part = _some(builder, kind, address, count)
+            from_part = builder.block
+    result = builder.phi(kind)
+    result.add_incoming(full, from_full)
+    result.add_incoming(part, from_part)
+    return result
+
+
+@instruction
+def add_to(_context, address, value):
+    """Add LANES floats to those at an address."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        place = builder.inttoptr(values[0], floats.llvm.as_pointer())
+        builder.store(builder.fadd(builder.load(place, align=4), values[1]), place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, floats), emit
 
 
 @instruction

@@ -1,0 +1,257 @@
+"""Attention with masks and rules: torch's classes as their users call them, and rule by rule.
+
+    python -m benchmarks.attention drop-in [--rounds 9] [--intel | --avx2] [--keep]
+    python -m benchmarks.attention rules [--lengths 512 2048 8192] [--rounds 3] [--keep]
+
+`drop-in`: forward and backward of nn.Transformer (E 256, H 8, 3 + 3 layers, F 512, 64 × 50, dropout
+0.1), MultiheadAttention and scaled_dot_product_attention, Pellucid and PyTorch in turn, with the
+masks that PyTorch's users pass; milliseconds (quartiles) and ratios.
+`rules`: each rule on the fused kernel and on the reference op, and PyTorch's own attention given
+the same rule as a dense mask, one sequence, 8 heads of 32; seconds and the peak memory of a process
+of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from benchmarks import mkl
+from benchmarks.machine import machine, quartiles, report
+
+from pellucid.apps.cli.bench import in_turn, timed
+
+THREADS, E, H, N, L = 2, 256, 8, 64, 50
+RULES = ("none", "causal", "window 128", "alibi", "T5", "soft cap", "documents", "dense float mask")
+SIDES = ("fused", "reference", "torch")
+
+
+def masks() -> dict[str, dict[str, np.ndarray | bool]]:
+    """Return the arguments of nn.Transformer, by name; those that vary between calls are arrays."""
+    random = np.random.default_rng(1)
+    causal = np.triu(np.full((L, L), -np.inf, np.float32), 1)
+    dense = random.standard_normal((L, L), np.float32)
+    padding = np.arange(L) >= random.integers(L // 2, L + 1, N)[:, None]
+    padded = {f"{name}_key_padding_mask": padding for name in ("src", "tgt", "memory")}
+    return {
+        "no mask": {},
+        "causal mask, float": {"tgt_mask": causal},
+        "causal mask, bool": {"tgt_mask": causal < 0},
+        "causal mask and flag": {"tgt_mask": causal, "tgt_is_causal": True},
+        "causal mask, key padding": {"tgt_mask": causal < 0, **padded},
+        "dense float masks": {"src_mask": dense, "tgt_mask": dense + causal},
+    }
+
+
+def transformer_steps(given: dict[str, Any]) -> list[Callable[[], Any]]:
+    import torch
+
+    from pellucid import Rng, nn
+
+    sizes: dict[str, Any] = {
+        "d_model": E, "nhead": H, "num_encoder_layers": 3, "num_decoder_layers": 3,
+        "dim_feedforward": 2 * E, "batch_first": True,
+    }  # fmt: skip
+    ours, theirs = nn.Transformer(**sizes), torch.nn.Transformer(**sizes)
+    x = np.random.default_rng(0).standard_normal((2, N, L, E), np.float32)
+    tensors = {k: v if isinstance(v, bool) else torch.from_numpy(v) for k, v in given.items()}
+    src, tgt = (torch.from_numpy(each).requires_grad_() for each in x)
+    dy = np.ones((N, L, E), np.float32)
+
+    def our_step() -> None:
+        _, backward = ours.forward(*x, rng=Rng(1), **given)
+        backward(dy)
+
+    def their_step() -> None:
+        theirs(src, tgt, **tensors).backward(torch.from_numpy(dy))
+
+    return [our_step, their_step]
+
+
+def attention_steps(weights: bool) -> list[Callable[[], Any]]:
+    import torch
+
+    from pellucid import nn
+
+    x = np.random.default_rng(0).standard_normal((N, L, E), np.float32)
+    ours = nn.MultiheadAttention(E, H, batch_first=True)
+    theirs = torch.nn.MultiheadAttention(E, H, batch_first=True)
+    t, dy = torch.from_numpy(x).requires_grad_(), np.ones_like(x)
+
+    def our_step() -> None:
+        _, backward = ours.forward(x, x, x, need_weights=weights)
+        backward(dy)
+
+    def their_step() -> None:
+        theirs(t, t, t, need_weights=weights)[0].backward(torch.from_numpy(dy))
+
+    return [our_step, their_step]
+
+
+def product_steps() -> list[Callable[[], Any]]:
+    """scaled_dot_product_attention with a dense float mask."""
+    import torch
+
+    from pellucid.nn import functional
+
+    random = np.random.default_rng(0)
+    q, k, v, dout = random.standard_normal((4, N, H, L, E // H), np.float32)
+    mask = random.standard_normal((L, L), np.float32)
+    tensors = [torch.from_numpy(x).requires_grad_() for x in (q, k, v)]
+    added, upstream = torch.from_numpy(mask), torch.from_numpy(dout)
+
+    def our_step() -> None:
+        _, backward = functional.scaled_dot_product_attention.forward(q, k, v, mask)
+        backward(dout)
+
+    def their_step() -> None:
+        torch.nn.functional.scaled_dot_product_attention(*tensors, added).backward(upstream)
+
+    return [our_step, their_step]
+
+
+def drop_in(rounds: int) -> dict[str, Any]:
+    """Time all in turn; the first call of each is not counted."""
+    import torch
+
+    torch.set_num_threads(THREADS)
+    pairs = {f"Transformer, {name}": transformer_steps(given) for name, given in masks().items()}
+    pairs["MultiheadAttention"] = attention_steps(False)
+    pairs["MultiheadAttention, averaged weights"] = attention_steps(True)
+    pairs["scaled_dot_product_attention, float mask"] = product_steps()
+    calls = [call for pair in pairs.values() for call in pair]
+    in_turn(calls, 2)
+    seconds = in_turn(calls, rounds).reshape(len(pairs), 2, rounds)
+    rows = {}
+    for name, (ours, theirs) in zip(pairs, seconds, strict=True):
+        rows[name] = {
+            "pellucid_ms": quartiles(ours * 1e3),
+            "torch_ms": quartiles(theirs * 1e3),
+            "ratio": quartiles(theirs / ours, 2),
+        }
+        if name.startswith("Transformer"):
+            rows[name]["over_no_mask"] = quartiles(ours / seconds[0, 0], 3)
+    return {"drop_in": rows}
+
+
+def rule_run(side: str, name: str, length: int) -> dict[str, float]:
+    """Forward and backward of one sequence; best of three (one if long), after a warm-up."""
+    from pellucid import kernels, ops
+    from pellucid.ops import rules
+
+    random = np.random.default_rng(0)
+    q, k, v, dout = random.standard_normal((4, 1, H, length, 32), np.float32)
+    table = random.standard_normal((32, H)).astype(np.float32)
+    rule = {
+        "none": rules.Rule,
+        "causal": lambda: rules.causal,
+        "window 128": lambda: rules.causal & rules.window(128),
+        "alibi": lambda: rules.causal & rules.alibi,
+        "T5": lambda: rules.causal & rules.relative(table, 128, False),
+        "soft cap": lambda: rules.soft_cap(50.0) & rules.causal,
+        "documents": lambda: rules.causal & rules.documents(np.arange(0, length, 256)),
+        "dense float mask": lambda: rules.mask(
+            random.standard_normal((length, length), np.float32)
+        ),
+    }[name]()
+    if side == "torch":
+        import torch
+
+        torch.set_num_threads(THREADS)
+        mask = None if name == "none" else torch.from_numpy(dense(rule, length))
+        tensors = [torch.from_numpy(x).requires_grad_() for x in (q, k, v)]
+        upstream = torch.from_numpy(dout)
+
+        def once() -> None:
+            torch.nn.functional.scaled_dot_product_attention(*tensors, mask).backward(upstream)
+    else:
+
+        def once() -> None:
+            _, backward = kernels.dispatch(ops.attention, q, k, v, rule=rule)
+            backward(dout)
+
+    if side == "reference":
+        with kernels.reference():
+            times = run(once, length)
+    else:
+        times = run(once, length)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": min(times), "peak_mb": round(peak)}
+
+
+def run(once: Callable[[], None], length: int) -> list[float]:
+    once()
+    return [timed(once) for _ in range(3 if length < 8192 else 1)]
+
+
+def dense(rule: Any, length: int) -> np.ndarray:
+    """Return a rule as the float mask (1, H or 1, L, L) that PyTorch takes; a cap it cannot."""
+    from pellucid.ops.rule import applied, bounds, distances, forbidden, places
+
+    cu = np.array([0, length])
+    first, last = bounds(rule, places(cu, cu, None))
+    limits = forbidden(first, last, length)
+    heads = H if any(hasattr(part, "values") for part in rule.score) else 1
+    zeros = np.zeros((1, heads, length, length), np.float32)
+    mask, _ = applied(rule, zeros, limits, distances(length, length, None))
+    found: np.ndarray = mask
+    return found
+
+
+def apart(side: str, name: str, length: int) -> dict[str, float]:
+    """Run in a process of its own: a peak never falls again."""
+    call = f"rule_run({side!r}, {name!r}, {length})"
+    program = f"import json; from benchmarks import attention; print(json.dumps(attention.{call}))"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def by_rule(lengths: list[int], rounds: int) -> dict[str, Any]:
+    """Measure every rule; arrays of H · L² numbers are left out from 8,192 tokens on."""
+    table: dict[str, Any] = {}
+    for length in lengths:
+        for name in RULES:
+            row: dict[str, Any] = {}
+            for side in SIDES:
+                needs_every_score = side == "reference" or name in ("alibi", "T5")
+                if length >= 8192 and side != "fused" and needs_every_score:
+                    continue
+                if side == "torch" and name == "soft cap":
+                    continue
+                found = [apart(side, name, length) for _ in range(rounds)]
+                row[side] = {
+                    "seconds": quartiles([each["seconds"] for each in found], 4),
+                    "peak_mb": max(each["peak_mb"] for each in found),
+                }
+            table.setdefault(str(length), {})[name] = row
+    return {"rules": table}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("drop-in", "rules"))
+    parser.add_argument("--keep", action="store_true", help="append to results/benchmarks.jsonl")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--lengths", type=int, nargs="*", default=[512, 2048, 8192])
+    mkl.add_flags(parser)
+    options = parser.parse_args()
+    result: dict[str, Any] = {"benchmark": f"attention, {options.what}", **mkl.told(options)}
+    where = machine()
+    if options.what == "drop-in":
+        result |= drop_in(options.rounds)
+    else:
+        result |= by_rule(options.lengths, options.rounds)
+    report(result | {"machine": where}, options.keep)
+
+
+if __name__ == "__main__":
+    main()
