@@ -16,6 +16,7 @@ from pellucid.models.layers import EncoderLayer, norm_of, share_relative_bias
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.models.state import State, decode_step
 from pellucid.nn.module import Forward, single_use
+from pellucid.nn.transformer import Stack
 
 
 class CausalLM(nn.Module):
@@ -44,6 +45,10 @@ class CausalLM(nn.Module):
         share_relative_bias(self.decoder)
         choose_inits(config, self.decoder)
         self.initialise(seed)
+
+    def stacks(self) -> dict[str, tuple[Embed, Stack]]:
+        """Return the stack with the embeddings that enter it."""
+        return {"decoder": (self.embed, self.decoder)}
 
     @property
     def dtype(self) -> Any:

@@ -8,12 +8,12 @@ from pellucid import nn
 from pellucid.models.config import StackConfig
 from pellucid.models.positions import POSITIONS
 from pellucid.nn.attention import Attention
-from pellucid.nn.blocks import Block, feed_forward, gates_of
+from pellucid.nn.blocks import Block, FeedForward, gates_of
 from pellucid.nn.config import AttentionConfig, Relative
 from pellucid.nn.layers import Norm
 
 
-class FeedForward(nn.Module):
+class FurtherNetwork(nn.Module):
     """One more position-wise network with its own norm; article 004's exercise."""
 
     def __init__(self, config: StackConfig, dtype: Any) -> None:
@@ -30,7 +30,7 @@ class FeedForward(nn.Module):
 
     def block(self) -> Block:
         """Return the residual step."""
-        network = feed_forward(self.linear1, self.activation, self.dropout, self.linear2)
+        network = FeedForward(self.linear1, self.activation, self.dropout, self.linear2)
         return Block("", network, self.norm, self.dropout1)
 
 
@@ -106,8 +106,8 @@ def share_relative_bias(*stacks: nn.Module) -> None:
 
 def _extras(config: StackConfig, dtype: Any) -> tuple[nn.ModuleList, nn.ModuleList]:
     return (
-        nn.ModuleList(FeedForward(config, dtype) for _ in range(config.ffn_before)),
-        nn.ModuleList(FeedForward(config, dtype) for _ in range(config.ffn_after - 1)),
+        nn.ModuleList(FurtherNetwork(config, dtype) for _ in range(config.ffn_before)),
+        nn.ModuleList(FurtherNetwork(config, dtype) for _ in range(config.ffn_after - 1)),
     )
 
 

@@ -29,6 +29,7 @@ from pellucid.models.masking import mask_tokens
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.nn.blocks import gates_of
 from pellucid.nn.module import Forward, single_use
+from pellucid.nn.transformer import Stack
 
 Pooling = Literal["mean", "first", "pooler"]
 
@@ -123,6 +124,10 @@ class MaskedLM(nn.Module):
         share_relative_bias(self.encoder)
         choose_inits(config, self.encoder, *([self.head] if self.head else []))
         self.initialise(seed)
+
+    def stacks(self) -> dict[str, tuple[Embed, Stack]]:
+        """Return the stack with the embeddings that enter it."""
+        return {"encoder": (self.embed, self.encoder)}
 
     @property
     def dtype(self) -> Any:

@@ -23,6 +23,7 @@ from pellucid.models.state import State, decode_step
 from pellucid.nn.init import xavier_uniform
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
+from pellucid.nn.transformer import Stack
 
 
 class Seq2Seq(nn.Module):
@@ -66,6 +67,10 @@ class Seq2Seq(nn.Module):
         if not self.config.final_norm:
             return None
         return norm_of(self.config, dtype)
+
+    def stacks(self) -> dict[str, tuple[Embed, Stack]]:
+        """Return every stack with the embeddings that enter it."""
+        return {"encoder": (self.source, self.encoder), "decoder": (self.target, self.decoder)}
 
     @property
     def dtype(self) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid import nn
+from pellucid import nn, ops
 from pellucid.apps.view.backward import check_loss
 from pellucid.apps.view.capture import Captured, capture_pair, capture_text, steps_of, undisturbed
 from pellucid.apps.view.derive import derive
@@ -22,8 +22,9 @@ from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
-from pellucid.models import describe as d
-from pellucid.models.positions import POSITIONS
+from pellucid.models.walk import EVERY_ATTENTION, MODULES, Reader
+from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.norms import NORMS
 from pellucid.tasks import task_of
 
 MASK = "[MASK]"
@@ -73,20 +74,10 @@ def attention(
     return Picture(_with_unknown(replace(record, title=legible(record.title))))
 
 
-SHOWN = d.Reader(
+SHOWN = Reader(
     "the page of attention",
-    {
-        d.Embedding: {"ids": None},
-        d.Positions: {"kind": POSITIONS, "table": None, "angles": None},
-        d.Dropout: {},
-        d.Norm: {"kind": None, "of": None},
-        d.Attention: d.EVERY_ATTENTION,
-        d.FeedForward: {"activation": None},
-        d.Residual: {},
-        d.Transform: {"activation": None},
-        d.Output: {},
-        d.Pooler: {},
-    },
+    MODULES,
+    {**EVERY_ATTENTION, "rotate": (None, ops.rotary), "kind": NORMS, "activation": ACTIVATIONS},
 )
 
 
@@ -103,7 +94,7 @@ def trace_seq2seq(
 
     Raises `UserError` for a sentence without tokens, or a text that does not fit the model.
     """
-    SHOWN.check(d.describe(model))
+    SHOWN.read(model)
     config = model.config
     longest, specials = config.max_position_embeddings, specials_of(config)
     tokenizers = (None, None) if pipeline is None else (pipeline.source, pipeline.target)
@@ -164,7 +155,7 @@ def trace_causal_lm(
     (`pipeline` None) reads the text, then the begin token, as in training pairs. Call it inside
     `undisturbed`. Raises `UserError` for texts that do not fit the model, or that are empty.
     """
-    SHOWN.check(d.describe(model))
+    SHOWN.read(model)
     config = model.config
     longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
     tokenizer = None if pipeline is None else pipeline.source
@@ -226,7 +217,7 @@ def trace_masked_lm(
     Raises `UserError` for a text that does not fit the model, an empty one, or a `target` of
     another number of tokens.
     """
-    SHOWN.check(d.describe(model))
+    SHOWN.read(model)
     config = model.config
     tokenizer = None if pipeline is None else pipeline.source
     specials = specials_of(config) | {config.mask_id: MASK}

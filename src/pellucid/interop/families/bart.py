@@ -8,7 +8,6 @@ from functools import partial
 from pellucid.interop.families.family import Family, Foreign, Theirs, stacked, weight_and_bias
 from pellucid.models import Seq2Seq
 from pellucid.models.config import PositionScheme, Seq2SeqConfig
-from pellucid.models.describe import describe, tensors
 
 
 def _bart_config(
@@ -74,8 +73,7 @@ def _bart_names(
                 names |= weight_and_bias(f"{layer}.norm{k}", f"{layer}.{norm}_layer_norm")
             for k in (1, 2):
                 names |= weight_and_bias(f"{layer}.linear{k}", f"{layer}.fc{k}")
-    own = {tensor.name for tensor in tensors(describe(config))}
-    return {name: source for name, source in names.items() if name in own}
+    return names
 
 
 BART = {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from pellucid.core.errors import UserError
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import Activation, StackConfig
-from pellucid.models.describe import UnsupportedError, describe, tensors
+from pellucid.models.walk import UnsupportedError
 from pellucid.ops.activations import ACTIVATIONS as OURS
 
 ACTIVATIONS: dict[str, str] = {
@@ -45,24 +45,23 @@ class Family(NamedTuple):
     """From (config.json, the names in the weights) to our settings."""
     names: Callable[[Any, Foreign, Collection[str]], dict[str, Theirs]]
     """From (our settings, config.json, the names in the weights) to their arrays of every tensor of
-    ours."""
+    ours, and of some that a model may not have."""
     unused: tuple[str, ...]
     """Parts of names of arrays that are no parameters, or that are not read."""
     specials: tuple[str, str, str] | None
     """The texts of the begin, end and mask tokens, where config.json does not give them."""
 
     def sources(
-        self, config: StackConfig, theirs: Foreign, names: Collection[str]
+        self, model: CausalLM | MaskedLM | Seq2Seq, theirs: Foreign, names: Collection[str]
     ) -> dict[str, Theirs]:
-        """Return their arrays of every tensor of the model that a config describes.
+        """Return their arrays of every array of a model.
 
-        Raises `UnsupportedError` for a tensor that the family has no name for.
+        Raises `UnsupportedError` for an array that the family has no name for.
         """
-        found = self.names(config, theirs, names)
-        ours = [tensor.name for tensor in tensors(describe(config))]
+        found, ours = self.names(model.config, theirs, names), [n for n, _ in model.all_names()]
         if missing := [name for name in ours if name not in found]:
             raise UnsupportedError(f"{theirs.path}: this family has no {', '.join(missing)}")
-        return found
+        return {name: found[name] for name in ours}
 
 
 class Foreign:

@@ -10,7 +10,6 @@ from typing import Any
 from pellucid.interop.families.family import Family, Foreign, Theirs, stacked, weight_and_bias
 from pellucid.models import CausalLM
 from pellucid.models.config import CausalLMConfig
-from pellucid.models.describe import describe, tensors
 
 
 def _llama_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
@@ -125,8 +124,7 @@ def _llama_names(
             names[f"{ours}.{mine}.weight"] = Theirs((f"{his}.{other}.weight",), plus=plus)
         for each in ("self_attn.q_norm.weight", "self_attn.k_norm.weight"):
             names[f"{ours}.{each}"] = Theirs((f"{his}.{each}",))
-    own = {tensor.name for tensor in tensors(describe(config))}
-    return {name: source for name, source in names.items() if name in own}
+    return names
 
 
 LLAMA = {
