@@ -133,7 +133,7 @@ def _check(stack: ModelStack, alone: bool) -> None:
         elif c.relative is not None and alone:
             fault = "positions = 'relative' in a decoder alone"
         elif c.qk_norm is not None and stack.attentions(memory=True):
-            fault = "a norm of queries and keys (qk_norm) in cross-attention"
+            fault = "a norm of queries and keys (q_norm) in cross-attention"
         elif c.qk_norm is not None and c.scale == "learned":
             fault = "a learned scale (head_scale) behind a norm of the queries"
         if fault is not None:
