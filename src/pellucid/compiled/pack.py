@@ -28,12 +28,11 @@ from pellucid.kernels.backend.matmul import panels
 from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import LANES, WIDTH
 from pellucid.models.quantize import Arithmetic, int8_rows
+from pellucid.models.stack import ModelStack, Step
 from pellucid.models.walk import (
     EVERY_ATTENTION,
     GENERATIVE,
-    ModelStack,
     Reader,
-    Step,
     UnsupportedError,
     array,
     projections,

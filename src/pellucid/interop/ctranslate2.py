@@ -21,12 +21,11 @@ from pellucid.core.files import folder_atomically
 from pellucid.data.tokenizers import SPECIALS, UNK, Tokenizer
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.seq2seq import Seq2Seq
+from pellucid.models.stack import ModelStack, Step
 from pellucid.models.walk import (
     EVERY_ATTENTION,
     GENERATIVE,
-    ModelStack,
     Reader,
-    Step,
     UnsupportedError,
     array,
     projections,

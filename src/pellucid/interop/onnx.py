@@ -40,14 +40,8 @@ from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, Seq2SeqConfig
 from pellucid.models.masked_lm import SegmentEmbed
 from pellucid.models.positions import POSITIONS
-from pellucid.models.walk import (
-    EVERY_ATTENTION,
-    MODULES,
-    ModelStack,
-    Reader,
-    Step,
-    UnsupportedError,
-)
+from pellucid.models.stack import ModelStack, Step
+from pellucid.models.walk import EVERY_ATTENTION, MODULES, Reader, UnsupportedError
 from pellucid.nn.attention import Attention
 from pellucid.nn.config import AttentionConfig
 from pellucid.ops.activations import ACTIVATIONS

@@ -10,7 +10,8 @@ import numpy as np
 
 from pellucid.core.errors import optional
 from pellucid.models.positions import POSITIONS
-from pellucid.models.walk import ModelStack, Step, array, projections, score_factor
+from pellucid.models.stack import ModelStack, Step
+from pellucid.models.walk import array, projections, score_factor
 from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import FeedForward
 from pellucid.nn.layers import Linear, Norm

@@ -27,9 +27,9 @@ from pellucid.models.inits import choose_inits, table_init
 from pellucid.models.layers import EncoderLayer, norm_of, share_relative_bias
 from pellucid.models.masking import mask_tokens
 from pellucid.models.output import LossSum, output_layer, output_loss
+from pellucid.models.stack import ModelStack
 from pellucid.nn.blocks import gates_of
 from pellucid.nn.module import Forward, single_use
-from pellucid.nn.transformer import Stack
 
 Pooling = Literal["mean", "first", "pooler"]
 
@@ -125,9 +125,9 @@ class MaskedLM(nn.Module):
         choose_inits(config, self.encoder, *([self.head] if self.head else []))
         self.initialise(seed)
 
-    def stacks(self) -> dict[str, tuple[Embed, Stack]]:
+    def stacks(self) -> dict[str, ModelStack]:
         """Return the stack with the embeddings that enter it."""
-        return {"encoder": (self.embed, self.encoder)}
+        return {"encoder": ModelStack("encoder", self.embed, self.encoder)}
 
     @property
     def dtype(self) -> Any:
@@ -145,26 +145,7 @@ class MaskedLM(nn.Module):
 
         `inference`: dropout is off, whatever mode the model is in.
         """
-        named = None if rng is None else rng.at(text.rows)
-        sites = [None if named is None else named.fold(i) for i in range(2)]
-        x, embed_backward = self.embed.forward(
-            text.tokens, text.positions, rng=sites[0], inference=inference, segments=segments
-        )
-        rows, encoder_backward = self.encoder.run(
-            x,
-            nn.Context(
-                cu_seqlens=text.cu_seqlens,
-                rng=sites[1],
-                inference=inference,
-                path="encoder",
-            ),
-        )
-
-        @single_use
-        def backward(drows: Array) -> None:
-            embed_backward(encoder_backward(drows)[0])
-
-        return rows, backward
+        return self.stacks()["encoder"].run(text, rng, inference=inference, segments=segments)
 
     def forward(
         self,

@@ -19,11 +19,11 @@ from pellucid.models.layers import (
     share_relative_bias,
 )
 from pellucid.models.output import LossSum, output_loss
+from pellucid.models.stack import ModelStack
 from pellucid.models.state import State, decode_step
 from pellucid.nn.init import xavier_uniform
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
-from pellucid.nn.transformer import Stack
 
 
 class Seq2Seq(nn.Module):
@@ -68,9 +68,12 @@ class Seq2Seq(nn.Module):
             return None
         return norm_of(self.config, dtype)
 
-    def stacks(self) -> dict[str, tuple[Embed, Stack]]:
+    def stacks(self) -> dict[str, ModelStack]:
         """Return every stack with the embeddings that enter it."""
-        return {"encoder": (self.source, self.encoder), "decoder": (self.target, self.decoder)}
+        return {
+            "encoder": ModelStack("encoder", self.source, self.encoder),
+            "decoder": ModelStack("decoder", self.target, self.decoder),
+        }
 
     @property
     def dtype(self) -> Any:
@@ -89,44 +92,21 @@ class Seq2Seq(nn.Module):
 
         `inference`: dropout is off, whatever mode the model is in.
         """
-        source, target = batch.source, batch.target.without_last()
-        sites = [
-            None if rng is None else rng.at(side.rows).fold(i)
-            for i, side in enumerate((source, target, source, target))
-        ]
-        x, source_backward = self.source.forward(
-            source.tokens, source.positions, rng=sites[0], inference=inference
-        )
-        memory, encoder_backward = self.encoder.run(
-            x,
-            nn.Context(
-                cu_seqlens=source.cu_seqlens,
-                rng=sites[2],
-                inference=inference,
-                path="encoder",
-            ),
-        )
-        y, target_backward = self.target.forward(
-            target.tokens, target.positions, rng=sites[1], inference=inference
-        )
-        rows, decoder_backward = self.decoder.run(
-            y,
-            nn.Context(
-                cu_seqlens=target.cu_seqlens,
-                causal=True,
-                memory=nn.Memory(memory, source.cu_seqlens),
-                rng=sites[3],
-                inference=inference,
-                path="decoder",
-            ),
+        source, target, stacks = batch.source, batch.target.without_last(), self.stacks()
+        memory, encoder_backward = stacks["encoder"].run(source, rng, (0, 2), inference=inference)
+        rows, decoder_backward = stacks["decoder"].run(
+            target,
+            rng,
+            (1, 3),
+            memory=nn.Memory(memory, source.cu_seqlens),
+            inference=inference,
         )
 
         @single_use
         def backward(drows: Array) -> None:
-            dy, dmemory = decoder_backward(drows)
-            target_backward(dy)
+            dmemory = decoder_backward(drows)
             if dmemory is not None:
-                source_backward(encoder_backward(dmemory)[0])
+                encoder_backward(dmemory)
 
         return rows, backward
 
@@ -159,9 +139,7 @@ class Seq2Seq(nn.Module):
 
     def encode(self, source: Packed) -> Array:
         """Return the encoder's memory, packed rows (U, E)."""
-        x, _ = self.source.forward(source.tokens, source.positions, inference=True)
-        context = nn.Context(cu_seqlens=source.cu_seqlens, inference=True, path="encoder")
-        return self.encoder.run(x, context)[0]
+        return self.stacks()["encoder"].run(source, inference=True)[0]
 
     def start(self, source: Packed) -> State:
         """Return the decoder's state before the first token, one hypothesis per source."""
@@ -173,4 +151,4 @@ class Seq2Seq(nn.Module):
 
         tokens: (B,). The first are the begin tokens. Raises `ValueError` past the last position.
         """
-        return decode_step(self.decoder, self.target, self.output, state, tokens)
+        return decode_step(self.stacks()["decoder"], self.output, state, tokens)

@@ -12,94 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from pellucid import nn, ops
+from pellucid import nn
 from pellucid.core.errors import UserError
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.embed import Embed
 from pellucid.models.layers import DecoderLayer, EncoderLayer, FurtherNetwork
 from pellucid.models.masked_lm import MaskedHead, MaskedLM, SegmentEmbed
 from pellucid.models.seq2seq import Seq2Seq
+from pellucid.models.stack import ModelStack, Step
 from pellucid.nn.attention import Attention
-from pellucid.nn.blocks import Block, FeedForward
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
-from pellucid.nn.transformer import Stack
 
 Array = np.ndarray
 
 
 class UnsupportedError(UserError):
     """A model has a part that one of its readers does not support."""
-
-
-class Step(NamedTuple):
-    """One residual step of a stack: x + f(norm(x)) if `norm_first`, else norm(x + f(x))."""
-
-    layer: int
-    number: int
-    """Of the step within its layer, from 0."""
-    block: Block
-    norm_first: bool
-
-
-@dataclass(frozen=True)
-class ModelStack:
-    """A stack of a model with the embeddings that enter it."""
-
-    name: str
-    """Its attribute of the model: "encoder", or "decoder", whose rows look back only."""
-    embed: Embed
-    body: Stack
-
-    @property
-    def causal(self) -> bool:
-        """Whether a row attends only to itself and to rows before it."""
-        return self.name == "decoder"
-
-    @property
-    def norm(self) -> Norm | None:
-        """The norm at the end."""
-        return self.body.norm
-
-    @property
-    def steps(self) -> list[Step]:
-        """The residual steps, first to last."""
-        return [
-            Step(i, number, block, layer.norm_first)
-            for i, layer in enumerate(self.body.layers)
-            for number, block in enumerate(layer.blocks())
-        ]
-
-    def attentions(self, memory: bool = False) -> list[Attention]:
-        """Return the attentions to the stack's own rows, or to the memory, layer by layer."""
-        blocks = (step.block for step in self.steps if step.block.memory == memory)
-        return [block.body for block in blocks if isinstance(block.body, Attention)]
-
-    def networks(self) -> list[FeedForward]:
-        """Return the feed-forward networks, first to last."""
-        return [step.block.body for step in self.steps if isinstance(step.block.body, FeedForward)]
-
-    def distances(self, attention: Attention) -> tuple[Array, int] | None:
-        """Return what distances −reach … reach add to the scores, (H, 2 · reach + 1), and reach.
-
-        A distance is that of query from key; the outermost stand for all beyond. None where nothing
-        is added.
-        """
-        c, table = attention.config, attention.relative_bias
-        if c.distance_bias is not None:
-            reach = self.embed.config.max_position_embeddings - 1
-            distance = np.arange(-reach, reach + 1)
-            return c.distance_bias(distance[None], c.num_heads)[:, 0].astype(np.float32), reach
-        if c.relative is None or table is None:
-            return None
-        reach = c.relative.longest
-        rows = ops.relative_buckets(np.arange(-reach, reach + 1), *c.relative, not self.causal)
-        return table.learnt[rows].T, reach
 
 
 def stacks_of(model: nn.Module) -> dict[str, ModelStack]:
@@ -115,7 +49,7 @@ def stacks_of(model: nn.Module) -> dict[str, ModelStack]:
     """
     if not isinstance(model, Seq2Seq | CausalLM | MaskedLM):
         raise UnsupportedError(f"{type(model).__name__} is not a model whose parts are known")
-    found = {name: ModelStack(name, *pair) for name, pair in model.stacks().items()}
+    found = model.stacks()
     read: list[nn.Module | None] = [
         getattr(model, name, None) for name in ("output", "head", "pooler")
     ]

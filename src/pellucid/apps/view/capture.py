@@ -15,7 +15,8 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.masked_lm import MaskedLM
 from pellucid.models.seq2seq import Seq2Seq
-from pellucid.models.walk import ModelStack, stacks_of
+from pellucid.models.stack import ModelStack
+from pellucid.models.walk import stacks_of
 from pellucid.nn.attention import Attention
 from pellucid.nn.recorder import AttentionMap, Recorder, Rows
 

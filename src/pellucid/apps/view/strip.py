@@ -11,7 +11,8 @@ from pellucid import nn
 from pellucid.apps.view.record import Part, Role, Side
 from pellucid.models import MaskedLM
 from pellucid.models.masked_lm import SegmentEmbed
-from pellucid.models.walk import ModelStack, Step, score_factor, stacks_of
+from pellucid.models.stack import ModelStack, Step
+from pellucid.models.walk import score_factor, stacks_of
 from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import FeedForward
 from pellucid.nn.layers import Norm
