@@ -28,6 +28,7 @@ from pellucid.ops.norms import NORMS
 from pellucid.tasks import task_of
 
 MASK = "[MASK]"
+KOREAN = {"encoder": "인코더", "decoder": "디코더"}
 EMPTY = "the sentence is empty; there is nothing to draw"
 NO_HEAD = Text(
     "This model predicts no tokens, so there is no loss and no gradient.",
@@ -120,26 +121,19 @@ def trace_seq2seq(
         if not answers[0].finished:
             notes.append(_unfinished(len(target_ids)))
             end = []
-    expected = [*target_ids, *end]
-    run = partial(capture_pair, model, source_ids, [config.bos_token_id, *target_ids], expected)
-    seen = run()
-    record = Record(
+    read, expected = [config.bos_token_id, *target_ids], [*target_ids, *end]
+    return _recorded(
+        model,
+        partial(capture_pair, model, source_ids, read, expected),
+        {"source": source_ids, "target": read},
+        dict(enumerate(expected)),
+        target_side,
         title=f"{source_side.text(source_ids)} → {target_side.text(target_ids)}",
-        model=_describe(model, model.config.encoder_layers, model.config.decoder_layers),
         source=tuple(source_side.labels(source_ids, source)),
         target=(begin, *target_side.labels(target_ids, target or ())),
-        maps=seen.maps,
-        loss=seen.loss,
-        steps=steps_of(seen.logits, expected, range(len(expected)), target_side),
         tree=tree,
         notes=tuple(notes),
     )
-    texts: dict[Side, Sequence[int]] = {
-        "source": source_ids,
-        "target": [config.bos_token_id, *target_ids],
-    }
-    record = _followed(record, model, seen, texts, dict(enumerate(expected)))
-    return _checked(record, model, run)
 
 
 def trace_causal_lm(
@@ -185,22 +179,19 @@ def trace_causal_lm(
         notes = (_unfinished(len(generated)),)
         expected = generated
     places = range(len(opening) - 1, len(opening) - 1 + len(expected))
-    run = partial(capture_text, model, [*opening, *generated], places, expected)
-    seen = run()
-    record = Record(
+    text = [*opening, *generated]
+    return _recorded(
+        model,
+        partial(capture_text, model, text, places, expected),
+        {"target": text},
+        dict(zip(places, expected, strict=True)),
+        vocabulary,
         title=f"{vocabulary.text(ids)} → {vocabulary.text(generated)}",
-        model=_describe(model, 0, config.num_hidden_layers),
         source=(),
         target=(*opened, *vocabulary.labels(generated, target or ())),
-        maps=seen.maps,
-        loss=seen.loss,
-        steps=steps_of(seen.logits, expected, places, vocabulary),
         tree=tree,
         notes=notes,
     )
-    asked = dict(zip(places, expected, strict=True))
-    record = _followed(record, model, seen, {"target": [*opening, *generated]}, asked)
-    return _checked(record, model, run)
 
 
 def trace_masked_lm(
@@ -249,8 +240,6 @@ def trace_masked_lm(
         notes.append(NO_MASK)
     elif target is None:
         expected = model(Packed.of([text]))[np.array(masked)].argmax(axis=1).tolist()
-    run = partial(capture_text, model, text, places, expected)
-    seen = run()
     filled = dict(zip(places, expected, strict=True))
     filled_text = vocabulary.text(
         [filled.get(place, ids[place - 1]) for place in range(1, len(text) - 1)]
@@ -258,18 +247,17 @@ def trace_masked_lm(
     written = source.replace(MASK, "\ufffc") if isinstance(source, str) else source
     begin, end = vocabulary.labels([text[0]]), vocabulary.labels([text[-1]])
     shown = source if isinstance(source, str) else vocabulary.text(ids)
-    record = Record(
+    return _recorded(
+        model,
+        partial(capture_text, model, text, places, expected),
+        {"source": text},
+        filled,
+        vocabulary,
         title=f"{shown} → {filled_text}" if masked and places else shown,
-        model=_describe(model, config.num_hidden_layers, 0),
         source=(*begin, *vocabulary.labels(ids, written), *end),
         target=(),
-        maps=seen.maps,
-        loss=seen.loss,
-        steps=steps_of(seen.logits, expected, places, vocabulary),
         notes=tuple(notes),
     )
-    record = _followed(record, model, seen, {"source": text}, filled)
-    return _checked(record, model, run) if expected else record
 
 
 def _unfinished(tokens: int) -> Text:
@@ -285,30 +273,32 @@ def _all_answers(search: SearchConfig | None, pipeline: Any) -> SearchConfig:
     return replace(search, best=search.beam)
 
 
-def _followed(
-    record: Record,
-    model: nn.Module,
-    seen: Captured,
+def _recorded(
+    model: Seq2Seq | CausalLM | MaskedLM,
+    run: Callable[..., Captured],
     texts: Mapping[Side, Sequence[int]],
     expected: Mapping[int, int],
+    vocabulary: Vocabulary,
+    **labels: Any,
 ) -> Record:
-    """Add every part of the forward pass, and the backward pass of those that are no attention."""
+    """Run a sentence, and return its record: the maps, every part of the forward pass, the backward
+    pass of those that are no attention, and a finite difference at the cell the page opens on.
+
+    `texts` are what each stack reads, `expected` the token that a row of logits should predict.
+    """
+    seen = run()
+    steps = steps_of(seen.logits, list(expected.values()), list(expected), vocabulary)
+    record = Record(model=_describe(model), maps=seen.maps, loss=seen.loss, steps=steps, **labels)
     if not record.maps:
         return record
     parts = parts_of(model, seen.rows, texts)
     cell = select_cell(record)
     queries, keys = KINDS[cell.kind]
     rows = {keys: cell.key, queries: cell.query}
-    eps = model.config.layer_norm_eps  # type: ignore[attr-defined]
+    eps = model.config.layer_norm_eps
     derivations = derive(parts, model.state_dict(), eps, rows, seen.logits, expected)
-    return replace(record, parts=parts, derivations=derivations)
-
-
-def _checked(record: Record, model: nn.Module, run: Callable[..., Captured]) -> Record:
-    """Add the finite difference at the cell that the page opens on."""
-    if not record.maps:
-        return record
-    return replace(record, check=check_loss(model, run, select_cell(record)))
+    check = check_loss(model, run, cell) if expected else None
+    return replace(record, parts=parts, derivations=derivations, check=check)
 
 
 def _with_unknown(record: Record) -> Record:
@@ -325,11 +315,12 @@ def _with_unknown(record: Record) -> Record:
     return replace(record, notes=(*record.notes, note))
 
 
-def _describe(model: Seq2Seq | CausalLM | MaskedLM, encoder: int, decoder: int) -> Text:
+def _describe(model: Seq2Seq | CausalLM | MaskedLM) -> Text:
     c = model.config
     count = sum(parameter.data.size for parameter in model.parameters())
-    en = [f"{n} {name} layers" for n, name in ((encoder, "encoder"), (decoder, "decoder")) if n]
-    ko = [f"{name} {n}층" for n, name in ((encoder, "인코더"), (decoder, "디코더")) if n]
+    layers = [(getattr(c, depth), name) for name, depth in c.depths.items() if getattr(c, depth)]
+    en = [f"{n} {name} layers" for n, name in layers]
+    ko = [f"{KOREAN[name]} {n}층" for n, name in layers]
     return Text(
         f"{' and '.join(en).replace(' layers and', ' and')}, "
         f"{c.num_attention_heads} heads of width {c.head_width}, {count:,} parameters",
