@@ -38,7 +38,6 @@ from pellucid.core.files import folder_atomically
 from pellucid.interop.onnx_graph import Graph, Places, package
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, Seq2SeqConfig
-from pellucid.models.masked_lm import SegmentEmbed
 from pellucid.models.positions import POSITIONS
 from pellucid.models.stack import ModelStack, Step
 from pellucid.models.walk import EVERY_ATTENTION, MODULES, Reader, UnsupportedError
@@ -98,7 +97,7 @@ def _encoder(onnx: Any, model: Model, encoder: ModelStack, decoder: ModelStack |
     g.input("input_ids", ["N", "S"], whole=True)
     g.input("attention_mask", ["N", "S"], whole=True)
     segments = None
-    if isinstance(encoder.embed, SegmentEmbed) and encoder.embed.segments is not None:
+    if encoder.embed.segments is not None:
         g.input(segments := "token_type_ids", ["N", "S"], whole=True)
     counted = g.counted(g.length("input_ids", 1))
     places = Places(counted, counted, g.mask())

@@ -207,9 +207,9 @@ class Graph:
         if embed.places is not None:
             scaled = self.constant(embed.places.astype(np.float32) * np.float32(c.position_factor))
             rows = self("Add", rows, self("Gather", scaled, places))
-        if segments is not None:
-            table: Any = embed.segments
-            rows = self("Add", rows, self("Gather", self.constant(table.weight.learnt), segments))
+        if embed.segments is not None and segments is not None:
+            kinds = self.constant(embed.segments.weight.learnt)
+            rows = self("Add", rows, self("Gather", kinds, segments))
         return rows if embed.norm is None else self.norm(rows, embed.norm)
 
     def mask(self) -> str:

@@ -11,8 +11,7 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.config import CausalLMConfig
 from pellucid.models.embed import Embed
-from pellucid.models.inits import choose_inits
-from pellucid.models.layers import EncoderLayer, norm_of, share_relative_bias
+from pellucid.models.layers import encoder_of
 from pellucid.models.output import LossSum, output_layer, output_loss
 from pellucid.models.stack import ModelStack
 from pellucid.models.state import State, decode_step
@@ -36,14 +35,8 @@ class CausalLM(nn.Module):
     def __init__(self, config: CausalLMConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
         self.embed = Embed(config, config.vocab_size, dtype)
-        self.decoder = nn.TransformerEncoder(
-            EncoderLayer(config, dtype),
-            config.num_hidden_layers,
-            norm_of(config, dtype) if config.final_norm else None,
-        )
+        self.decoder = encoder_of(config, config.num_hidden_layers, dtype)
         self.output = output_layer(config, self.embed.tokens, dtype)
-        share_relative_bias(self.decoder)
-        choose_inits(config, self.decoder)
         self.initialise(seed)
 
     def stacks(self) -> dict[str, ModelStack]:

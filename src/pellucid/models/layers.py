@@ -6,6 +6,7 @@ from typing import Any
 
 from pellucid import nn
 from pellucid.models.config import StackConfig
+from pellucid.models.inits import choose_inits
 from pellucid.models.positions import POSITIONS
 from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import Block, FeedForward, TransformerLayer, gates_of
@@ -71,18 +72,6 @@ def attention_of(config: StackConfig) -> AttentionConfig:
     )
 
 
-def share_relative_bias(*stacks: nn.Module) -> None:
-    """Let the layers of each stack use one table of distances, where they have one."""
-    for stack in stacks:
-        found = [
-            module
-            for _, module in stack.modules()
-            if isinstance(module, Attention) and module.relative_bias is not None
-        ]
-        for attention in found[1:]:
-            attention.relative_bias = found[0].relative_bias
-
-
 class VariedLayer(TransformerLayer):
     """A layer of torch's with the settings of a model: its attention, its norms, and `ffn_before`
     and `ffn_after − 1` networks more."""
@@ -124,3 +113,28 @@ class EncoderLayer(VariedLayer, nn.TransformerEncoderLayer):
 
 class DecoderLayer(VariedLayer, nn.TransformerDecoderLayer):
     """torch's decoder layer as a model varies it."""
+
+
+def encoder_of(config: StackConfig, layers: int, dtype: Any) -> nn.TransformerEncoder:
+    """Return a stack without a memory, each of whose parameters has its initialiser."""
+    stack = nn.TransformerEncoder(EncoderLayer(config, dtype), layers, _last_norm(config, dtype))
+    return _finished(stack, config)
+
+
+def decoder_of(config: StackConfig, layers: int, dtype: Any) -> nn.TransformerDecoder:
+    """Return a stack that attends to a memory, each of whose parameters has its initialiser."""
+    stack = nn.TransformerDecoder(DecoderLayer(config, dtype), layers, _last_norm(config, dtype))
+    return _finished(stack, config)
+
+
+def _last_norm(config: StackConfig, dtype: Any) -> Norm | None:
+    return norm_of(config, dtype) if config.final_norm else None
+
+
+def _finished(stack: Any, config: StackConfig) -> Any:
+    """Let all layers use one table of distances, where they have one, and choose the inits."""
+    attentions = [layer.self_attn for layer in stack.layers]
+    for attention in attentions[1:]:
+        attention.relative_bias = attentions[0].relative_bias
+    choose_inits(config, stack)
+    return stack

@@ -11,18 +11,11 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.embed import Embed
-from pellucid.models.inits import choose_inits
-from pellucid.models.layers import (
-    DecoderLayer,
-    EncoderLayer,
-    norm_of,
-    share_relative_bias,
-)
+from pellucid.models.layers import decoder_of, encoder_of
 from pellucid.models.output import LossSum, output_loss
 from pellucid.models.stack import ModelStack
 from pellucid.models.state import State, decode_step
 from pellucid.nn.init import xavier_uniform
-from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
 
 
@@ -45,12 +38,8 @@ class Seq2Seq(nn.Module):
         e = config.d_model
         self.source = Embed(config, config.source_vocab_size, dtype)
         self.target = Embed(config, config.target_vocab_size, dtype)
-        self.encoder = nn.TransformerEncoder(
-            EncoderLayer(config, dtype), config.encoder_layers, self._final_norm(dtype)
-        )
-        self.decoder = nn.TransformerDecoder(
-            DecoderLayer(config, dtype), config.decoder_layers, self._final_norm(dtype)
-        )
+        self.encoder = encoder_of(config, config.encoder_layers, dtype)
+        self.decoder = decoder_of(config, config.decoder_layers, dtype)
         self.output = nn.Linear(
             e, config.target_vocab_size, config.output_bias, dtype=dtype, seed=None
         )
@@ -59,14 +48,7 @@ class Seq2Seq(nn.Module):
             self.output.weight = self.target.tokens.weight
         if config.tie_embeddings == "all":
             self.source.tokens.weight = self.target.tokens.weight
-        share_relative_bias(self.encoder, self.decoder)
-        choose_inits(config, self.encoder, self.decoder)
         self.initialise(seed)
-
-    def _final_norm(self, dtype: Any) -> Norm | None:
-        if not self.config.final_norm:
-            return None
-        return norm_of(self.config, dtype)
 
     def stacks(self) -> dict[str, ModelStack]:
         """Return every stack with the embeddings that enter it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pellucid import ops
 from pellucid.core.array import Array, float32, host
@@ -46,17 +46,17 @@ class ModelStack:
         memory: Memory | None = None,
         cache: Cache | None = None,
         inference: bool = False,
-        **further: Any,
+        segments: Array | None = None,
     ) -> Forward:
         """Return (rows (T, E), backward); `backward(drows)` returns dmemory, None without one.
 
-        `sites` key the dropout of embeddings and of layers; `further` goes to the embeddings.
-        `inference`: dropout is off, whatever mode the model is in.
+        `sites` key the dropout of embeddings and of layers. `inference`: dropout is off, whatever
+        mode the model is in.
         """
         named = None if rng is None else rng.at(text.rows)
         first, second = (None if named is None else named.fold(i) for i in sites)
         x, embed_backward = self.embed.forward(
-            text.tokens, text.positions, rng=first, inference=inference, **further
+            text.tokens, text.positions, rng=first, inference=inference, segments=segments
         )
         context = Context(
             cu_seqlens=text.cu_seqlens,

@@ -21,7 +21,7 @@ from pellucid.core.errors import UserError
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.embed import Embed
 from pellucid.models.layers import DecoderLayer, EncoderLayer, FurtherNetwork
-from pellucid.models.masked_lm import MaskedHead, MaskedLM, SegmentEmbed
+from pellucid.models.masked_lm import MaskedHead, MaskedLM
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.models.stack import ModelStack, Step
 from pellucid.nn.attention import Attention
@@ -78,13 +78,13 @@ def _read(step: Step) -> Iterator[nn.Module]:
 
 MODULES: frozenset[type] = frozenset(
     {
-        Seq2Seq, CausalLM, MaskedLM, Embed, SegmentEmbed, MaskedHead,
+        Seq2Seq, CausalLM, MaskedLM, Embed, MaskedHead,
         nn.TransformerEncoder, nn.TransformerDecoder, EncoderLayer, DecoderLayer, FurtherNetwork,
         Attention, Norm, nn.LayerNorm, nn.Linear, nn.Embedding, nn.Dropout, nn.ModuleList,
     }
 )  # fmt: skip
 """All that models consist of."""
-GENERATIVE = MODULES - {MaskedLM, SegmentEmbed, MaskedHead}
+GENERATIVE = MODULES - {MaskedLM, MaskedHead}
 """Those of models that generate."""
 
 Values = Collection[Any] | None

@@ -10,7 +10,6 @@ import numpy as np
 from pellucid import nn
 from pellucid.apps.view.record import Part, Role, Side
 from pellucid.models import MaskedLM
-from pellucid.models.masked_lm import SegmentEmbed
 from pellucid.models.stack import ModelStack, Step
 from pellucid.models.walk import score_factor, stacks_of
 from pellucid.nn.attention import Attention
@@ -105,7 +104,7 @@ class _Strip:
         yield self._added("positions", places, c.positions, c.position_factor, embed.positions)
         if places is not None:
             summed = summed + places
-        if isinstance(embed, SegmentEmbed) and embed.segments is not None:
+        if embed.segments is not None:
             rows = embed.segments.weight.data[np.zeros_like(ids)]
             yield self._added("embedding", rows, "segments", 1.0, embed.segments)
             summed = summed + rows
