@@ -212,7 +212,8 @@ class _Weights:
     def keys_values(self, attention: Attention) -> tuple[int, int, int]:
         """Pack what projects the encoder's rows to keys and values, and the keys' norm or −1."""
         _, *kv = projections(attention)
-        weight, bias = zip(*(self._heads(attention, *p) for p in kv), strict=True)
+        width = attention.config.head_width
+        weight, bias = zip(*(_padded(*p, width, LANES) for p in kv), strict=True)
         at = self.product(np.concatenate(weight), np.concatenate(bias))
         return *at, self._head_norms(attention, "k")
 
@@ -227,7 +228,7 @@ class _Weights:
         if isinstance(body, FeedForward):
             into, out = self._network(body), self.linear(body.linear2)
             return [FEED_FORWARD, norm, *into, *out, step.layer, -1]
-        each = [self._heads(body, *p) for p in projections(body)]
+        each = [_padded(*p, body.config.head_width, LANES) for p in projections(body)]
         kind, which = (MEMORY, "q") if step.block.memory else (SELF, "qk")
         weight, bias = zip(*(each if kind == SELF else each[:1]), strict=True)
         into = self.product(np.concatenate(weight), np.concatenate(bias))
@@ -236,38 +237,17 @@ class _Weights:
 
     def _network(self, network: FeedForward) -> tuple[int, int]:
         """Pack a network's first product; of a gated one each half is padded."""
-        weight, bias = network.linear1.weight.learnt, array(network.linear1.bias)
-        f = network.linear2.in_features
-        gates = len(weight) // f
-        w = np.zeros((gates, _up(f, WIDTH), weight.shape[1]), np.float32)
-        b = np.zeros((gates, _up(f, WIDTH)), np.float32)
-        w[:, :f] = weight.reshape(gates, f, -1)
-        b[:, :f] = 0.0 if bias is None else bias.reshape(gates, f)
-        return self.product(w.reshape(-1, weight.shape[1]), b.reshape(-1))
-
-    def _heads(
-        self, attention: Attention, weight: Array, bias: Array | None
-    ) -> tuple[Array, Array]:
-        """Pad every head of a projection with rows of zeros."""
-        width, e = attention.config.head_width, weight.shape[1]
-        heads = len(weight) // width
-        w = np.zeros((heads, _up(width, LANES), e), np.float32)
-        b = np.zeros((heads, _up(width, LANES)), np.float32)
-        w[:, :width] = weight.reshape(heads, width, e)
-        b[:, :width] = 0.0 if bias is None else bias.reshape(heads, width)
-        return w.reshape(-1, e), b.reshape(-1)
+        linear, f = network.linear1, network.linear2.in_features
+        return self.product(*_padded(linear.weight.learnt, array(linear.bias), f, WIDTH))
 
     def _out(self, attention: Attention) -> tuple[int, int]:
         """Pack the product after the heads; zeros meet their padding."""
-        heads, width = attention.config.num_heads, attention.config.head_width
-        weight = attention.out_proj.weight.learnt
-        w = np.zeros((len(weight), heads, _up(width, LANES)), np.float32)
-        w[:, :, :width] = weight.reshape(-1, heads, width)
-        return self.product(w.reshape(len(weight), -1), array(attention.out_proj.bias))
+        out = attention.out_proj
+        weight, _ = _padded(out.weight.learnt.T, None, attention.config.head_width, LANES)
+        return self.product(weight.T, array(out.bias))
 
     def _norm(self, norm: Norm) -> int:
-        weight, bias = array(norm.weight), array(norm.bias)
-        assert weight is not None  # the norms of models have one
+        weight, bias = _weight(norm), array(norm.bias)
         both = np.zeros((2, _up(len(weight), WIDTH)), np.float32)
         both[0, : len(weight)] = weight
         if bias is not None:
@@ -286,13 +266,28 @@ class _Weights:
         if "q" in which:
             scale = array(attention.head_scale)
             scale = np.ones(c.num_heads, np.float32) if scale is None else scale
-            rows.append(scale[:, None] * array(q_norm.weight))
+            rows.append(scale[:, None] * _weight(q_norm))
         if "k" in which:
-            rows.append(np.tile(array(k_norm.weight), (c.groups, 1)))
+            rows.append(np.tile(_weight(k_norm), (c.groups, 1)))
         every = np.concatenate(rows)
         padded = np.zeros((len(every), 2, _up(c.head_width, LANES)), np.float32)
         padded[:, 0, : c.head_width] = every
         return self._floats.add(padded)
+
+
+def _padded(weight: Array, bias: Array | None, block: int, to: int) -> tuple[Array, Array]:
+    """Pad every `block` rows of a weight, and its bias, with zeros to a multiple of `to`."""
+    bias = np.zeros(len(weight), np.float32) if bias is None else bias
+    w, b = weight.reshape(-1, block, weight.shape[1]), bias.reshape(-1, block)
+    more = (0, -block % to)
+    w, b = np.pad(w, ((0, 0), more, (0, 0))), np.pad(b, ((0, 0), more))
+    return w.reshape(-1, weight.shape[1]), b.ravel()
+
+
+def _weight(norm: Norm) -> Array:
+    assert norm.weight is not None  # the norms of models have one
+    weight: Array = norm.weight.learnt
+    return weight
 
 
 class _Row:

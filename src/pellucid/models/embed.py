@@ -81,7 +81,7 @@ class Embed(nn.Module):
         """Return (token · s + position · p + segment, backward): rows before norm and dropout."""
         if segments is not None and self.segments is None:
             raise ValueError("segments were given, but the model has none (type_vocab_size = 0)")
-        self.check(positions)
+        check_positions(positions, self.config)
         s, p = self.config.token_factor, self.config.position_factor
         weight = self.tokens.weight.data
         x, tokens_backward = self.tokens.forward(like(tokens, weight))
@@ -123,14 +123,15 @@ class Embed(nn.Module):
         """The table of positions (longest, E), learned or not; None where nothing is added."""
         return self.table if self.positions is None else self.positions.weight.data
 
-    def check(self, positions: Array) -> None:
-        """Raise `ValueError` for a position past the last."""
-        longest = self.config.max_position_embeddings
-        if len(positions) and int(positions.max()) >= longest:
-            raise ValueError(
-                f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
-                f"{longest} positions; split it, or train with more max_position_embeddings"
-            )
+
+def check_positions(positions: Array, config: StackConfig) -> None:
+    """Raise `ValueError` for a position past the last."""
+    longest = config.max_position_embeddings
+    if len(positions) and int(positions.max()) >= longest:
+        raise ValueError(
+            f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
+            f"{longest} positions; split it, or train with more max_position_embeddings"
+        )
 
 
 def _times(x: Array, factor: float) -> Array:

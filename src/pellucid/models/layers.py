@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from pellucid import nn
 from pellucid.models.config import StackConfig
@@ -12,6 +12,9 @@ from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import Block, FeedForward, TransformerLayer, gates_of
 from pellucid.nn.config import AttentionConfig, Relative
 from pellucid.nn.layers import Norm
+from pellucid.nn.transformer import Stack
+
+AnyStack = TypeVar("AnyStack", bound=Stack)
 
 
 class FurtherNetwork(nn.Module):
@@ -131,7 +134,7 @@ def _last_norm(config: StackConfig, dtype: Any) -> Norm | None:
     return norm_of(config, dtype) if config.final_norm else None
 
 
-def _finished(stack: Any, config: StackConfig) -> Any:
+def _finished(stack: AnyStack, config: StackConfig) -> AnyStack:
     """Let all layers use one table of distances, where they have one, and choose the inits."""
     attentions = [layer.self_attn for layer in stack.layers]
     for attention in attentions[1:]:

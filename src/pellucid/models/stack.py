@@ -85,7 +85,9 @@ class ModelStack:
     @property
     def norm(self) -> Norm | None:
         """The norm at the end."""
-        return self.body.norm
+        norm = self.body.norm
+        assert norm is None or isinstance(norm, Norm)  # torch's own stacks may have any module
+        return norm
 
     @property
     def steps(self) -> list[Step]:

@@ -128,15 +128,13 @@ def _loss(
 def maps_of(recorder: Recorder, model: nn.Module) -> tuple[Map, ...]:
     """Return the maps of one sentence (N = 1) after its backward pass, by kind and layer."""
     names = {id(module): name for name, module in model.modules()}
-    made = [
-        _map(recorder.maps[name], name, step.layer, kind, body, stack)
-        for stack in stacks_of(model).values()
-        for kind, memory in ((cast(Kind, stack.name), False), (cast(Kind, "cross"), True))
-        for step in stack.steps
-        if isinstance(body := step.block.body, Attention)
-        and step.block.memory == memory
-        and (name := names[id(body)]) in recorder.maps
-    ]
+    made = []
+    for stack in stacks_of(model).values():
+        for memory in (False, True):
+            kind = cast(Kind, "cross" if memory else stack.name)
+            for layer, attention in enumerate(stack.attentions(memory)):
+                if (name := names[id(attention)]) in recorder.maps:
+                    made.append(_map(recorder.maps[name], name, layer, kind, attention, stack))
     return tuple(made)
 
 
