@@ -124,6 +124,18 @@ def test_a_block_of_a_layer_is_read_like_its_others() -> None:
     assert len(READER.read(model)["decoder"].networks()) == SMALL.num_hidden_layers + 1
 
 
+def test_what_computes_and_is_not_known_is_refused_by_name() -> None:
+    class Mixing:
+        """It is no module, so that only the block has it."""
+
+    model = CausalLM(SMALL)
+    layer = model.decoder.layers[0]
+    blocks = [layer.blocks()[0]._replace(body=Mixing())]
+    layer.blocks = lambda: blocks
+    with pytest.raises(UnsupportedError, match="layer 0 computes Mixing"):
+        stacks_of(model)
+
+
 def test_a_reader_refuses_modules_and_settings_that_it_does_not_list() -> None:
     assert READER.read(CausalLM(SMALL)).keys() == {"decoder"}
 

@@ -23,7 +23,6 @@ from pellucid.models.causal_lm import CausalLM
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.models.stack import ModelStack, Step
 from pellucid.models.walk import (
-    EVERY_ATTENTION,
     GENERATIVE,
     Reader,
     UnsupportedError,
@@ -46,9 +45,7 @@ READER = Reader(
     "CTranslate2",
     GENERATIVE,
     {
-        **EVERY_ATTENTION,
-        "softcap": (None,),
-        "window": (None,),
+        **dict.fromkeys(("qk_norm", "relative", "angles")),
         "distance_bias": (None, ops.alibi),
         "rotate": (None, ops.rotary),
         "kind": RMS_NORM,

@@ -25,6 +25,7 @@ from pellucid.models.masked_lm import MaskedHead, MaskedLM
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.models.stack import ModelStack, Step
 from pellucid.nn.attention import Attention
+from pellucid.nn.blocks import FeedForward
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
@@ -39,8 +40,8 @@ class UnsupportedError(UserError):
 def stacks_of(model: nn.Module) -> dict[str, ModelStack]:
     """Return the stacks of a model, the encoder first.
 
-    Raises `UnsupportedError` for a module that is no model, and naming an array that none of its
-    parts reads.
+    Raises `UnsupportedError` for a module that is no model, and naming what computes in a layer and
+    is not known, or an array that nothing reads.
 
     >>> from pellucid.models import CausalLM, CausalLMConfig
     >>> model = CausalLM(CausalLMConfig(vocab_size=7, d_model=8, num_hidden_layers=1))
@@ -71,7 +72,14 @@ def stacks_of(model: nn.Module) -> dict[str, ModelStack]:
 def _read(step: Step) -> Iterator[nn.Module]:
     body = step.block.body
     yield step.block.norm
-    yield from (body,) if isinstance(body, Attention) else (body.linear1, body.linear2)
+    if isinstance(body, FeedForward):
+        yield from (body.linear1, body.linear2)
+    elif isinstance(body, Attention):
+        yield body
+    else:
+        raise UnsupportedError(
+            f"layer {step.layer} computes {type(body).__name__}, which is not known here"
+        )
 
 
 # what a reader supports ---------------------------------------------------------------------------

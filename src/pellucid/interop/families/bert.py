@@ -57,22 +57,18 @@ def _encoder_names(config: MaskedLMConfig, skipped: int) -> dict[str, Theirs]:
             **weight_and_bias(f"{ours}.norm1", f"{his}.attention.output.LayerNorm"),
             **weight_and_bias(f"{ours}.norm2", f"{his}.output.LayerNorm"),
         }
-    if config.pooler:
-        names |= weight_and_bias("pooler", "pooler.dense")
-    return names
+    return names | weight_and_bias("pooler", "pooler.dense")
 
 
 def _bert_names(
     config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
 ) -> dict[str, Theirs]:
-    names = _encoder_names(config, 0)
-    if config.head:
-        names |= {
-            **weight_and_bias("head.dense", "cls.predictions.transform.dense"),
-            **weight_and_bias("head.norm", "cls.predictions.transform.LayerNorm"),
-            **_output(config, "cls.predictions", names_there),
-        }
-    return names
+    return {
+        **_encoder_names(config, 0),
+        **weight_and_bias("head.dense", "cls.predictions.transform.dense"),
+        **weight_and_bias("head.norm", "cls.predictions.transform.LayerNorm"),
+        **_output(config, "cls.predictions", names_there),
+    }
 
 
 def _first_position(theirs: Foreign) -> int:
@@ -94,14 +90,12 @@ def _roberta_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
 def _roberta_names(
     config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
 ) -> dict[str, Theirs]:
-    names = _encoder_names(config, _first_position(theirs))
-    if config.head:
-        names |= {
-            **weight_and_bias("head.dense", "lm_head.dense"),
-            **weight_and_bias("head.norm", "lm_head.layer_norm"),
-            **_output(config, "lm_head", names_there),
-        }
-    return names
+    return {
+        **_encoder_names(config, _first_position(theirs)),
+        **weight_and_bias("head.dense", "lm_head.dense"),
+        **weight_and_bias("head.norm", "lm_head.layer_norm"),
+        **_output(config, "lm_head", names_there),
+    }
 
 
 def _electra_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
@@ -119,16 +113,14 @@ def _electra_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
 def _electra_names(
     config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
 ) -> dict[str, Theirs]:
-    names = _encoder_names(config, 0)
-    if config.head:
-        tied, table = config.tie_word_embeddings, "embeddings.word_embeddings.weight"
-        names |= {
-            **weight_and_bias("head.dense", "generator_predictions.dense"),
-            **weight_and_bias("head.norm", "generator_predictions.LayerNorm"),
-            "output.weight": Theirs((table if tied else "generator_lm_head.weight",)),
-            "output.bias": Theirs(("generator_lm_head.bias",)),
-        }
-    return names
+    tied, table = config.tie_word_embeddings, "embeddings.word_embeddings.weight"
+    return {
+        **_encoder_names(config, 0),
+        **weight_and_bias("head.dense", "generator_predictions.dense"),
+        **weight_and_bias("head.norm", "generator_predictions.LayerNorm"),
+        "output.weight": Theirs((table if tied else "generator_lm_head.weight",)),
+        "output.bias": Theirs(("generator_lm_head.bias",)),
+    }
 
 
 def _distilbert_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
@@ -156,11 +148,15 @@ def _distilbert_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfi
 def _distilbert_names(
     config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
 ) -> dict[str, Theirs]:
-    table = "embeddings.word_embeddings.weight"
+    tied, table = config.tie_word_embeddings, "embeddings.word_embeddings.weight"
     names = {
         "embed.tokens.weight": Theirs((table,)),
         "embed.positions.weight": Theirs(("embeddings.position_embeddings.weight",)),
         **weight_and_bias("embed.norm", "embeddings.LayerNorm"),
+        **weight_and_bias("head.dense", "vocab_transform"),
+        **weight_and_bias("head.norm", "vocab_layer_norm"),
+        "output.weight": Theirs((table if tied else "vocab_projector.weight",)),
+        "output.bias": Theirs(("vocab_projector.bias",)),
     }
     for i in range(config.num_hidden_layers):
         ours, his = f"encoder.layers.{i}", f"transformer.layer.{i}"
@@ -173,14 +169,6 @@ def _distilbert_names(
             **weight_and_bias(f"{ours}.linear2", f"{his}.ffn.lin2"),
             **weight_and_bias(f"{ours}.norm1", f"{his}.sa_layer_norm"),
             **weight_and_bias(f"{ours}.norm2", f"{his}.output_layer_norm"),
-        }
-    if config.head:
-        tied = config.tie_word_embeddings
-        names |= {
-            **weight_and_bias("head.dense", "vocab_transform"),
-            **weight_and_bias("head.norm", "vocab_layer_norm"),
-            "output.weight": Theirs((table if tied else "vocab_projector.weight",)),
-            "output.bias": Theirs(("vocab_projector.bias",)),
         }
     return names
 
