@@ -186,7 +186,6 @@ class _Spec:
             "num_heads_kv": None if c.groups == c.num_heads else c.groups,
             "head_dim": c.head_width,
             "qk_norm": c.qk_norm is not None,
-            "sliding_window": c.window,
         }
         if c.rotate is not None:
             scaling = self.specs.attention_spec.RotaryScalingType

@@ -188,7 +188,7 @@ class Part:
     block: int | None = None
     """The residual step of the layer, from 0."""
     kind: str = ""
-    """What the description calls it: "rms_norm", "swiglu"; several words where several apply:
+    """What the model calls it: "rms_norm", "swiglu"; several words where several apply:
     "qk_norm rotary"."""
     shape: tuple[tuple[str, int], ...]
     """Of what it returns: the letter and the size of each axis."""
