@@ -150,12 +150,7 @@ def as_json(
         "derivations": [_derivation(derivation) for derivation in record.derivations],
         "moved": derive.STEP,
         "steps": [
-            {
-                "label": list(step.label),
-                "probability": step.probability,
-                "place": step.place,
-                "candidates": [[*c.label, c.probability] for c in step.candidates],
-            }
+            step._asdict() | {"candidates": [[*c.label, c.probability] for c in step.candidates]}
             for step in record.steps
         ],
         "tree": [

@@ -57,7 +57,7 @@ def attention(
     Σ −log p of the target's tokens and of its end, if it ends. The model is left as it was.
 
     Raises `UserError` for a sentence without tokens, with more than the model has positions, or
-    with ids that it does not know.
+    with ids that it does not know, and for a model with a part that the page does not show.
 
     >>> from pellucid.models import Seq2SeqConfig
     >>> model = Seq2Seq(Seq2SeqConfig(11, 13, d_model=8, num_attention_heads=2, ffn_dim=17))
@@ -68,6 +68,7 @@ def attention(
     pipeline: Any = None if isinstance(model, nn.Module) else model
     inner: Any = model if pipeline is None else pipeline.model
     trace = TRACES[task_of(model).name]
+    SHOWN.read(inner)
     with undisturbed(inner):
         record = trace(inner, pipeline, source, target, search)
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
@@ -95,7 +96,6 @@ def trace_seq2seq(
 
     Raises `UserError` for a sentence without tokens, or a text that does not fit the model.
     """
-    SHOWN.read(model)
     config = model.config
     longest, specials = config.max_position_embeddings, specials_of(config)
     tokenizers = (None, None) if pipeline is None else (pipeline.source, pipeline.target)
@@ -149,7 +149,6 @@ def trace_causal_lm(
     (`pipeline` None) reads the text, then the begin token, as in training pairs. Call it inside
     `undisturbed`. Raises `UserError` for texts that do not fit the model, or that are empty.
     """
-    SHOWN.read(model)
     config = model.config
     longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
     tokenizer = None if pipeline is None else pipeline.source
@@ -208,7 +207,6 @@ def trace_masked_lm(
     Raises `UserError` for a text that does not fit the model, an empty one, or a `target` of
     another number of tokens.
     """
-    SHOWN.read(model)
     config = model.config
     tokenizer = None if pipeline is None else pipeline.source
     specials = specials_of(config) | {config.mask_id: MASK}
