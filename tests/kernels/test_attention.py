@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.compare import compare, declined, planned
+from tests.kernels.compare import compare, declined, page, planned
 
 from pellucid import Rng, nn, ops
 from pellucid.core.rng import row_keys
+from pellucid.ops import rules
+from pellucid.ops.rule import Rule
 
 N, H, L, S, D = 3, 2, 11, 7, 5
 
@@ -89,17 +93,104 @@ def test_multihead_attention_gets_the_kernel_without_a_copy() -> None:
     assert out.swapaxes(1, 2).flags.c_contiguous
 
 
+def some_rules(heads: int, length: int, source: int) -> dict[str, Rule]:
+    """Every form that the kernel knows, and sums of them."""
+    random = np.random.default_rng(7)
+    hidden = random.random((length, source)) < 0.3
+    hidden[1] = True  # nothing to attend to
+    floats = random.standard_normal((N, heads, length, source), np.float32)
+    floats[floats > 1] = -np.inf
+    lengths = np.array([source, source // 2, 1])
+    return {
+        "causal": rules.causal,
+        "window": rules.causal & rules.window(3),
+        "lengths": rules.lengths(lengths, lengths // 3),
+        "prefix": rules.prefix(lengths // 2),
+        "documents": rules.documents(np.array([0, 2, 9])),
+        "bounded": rules.bounded(np.arange(length) % 3, np.arange(length) % source),
+        "bool mask (L, S)": rules.mask(hidden),
+        "bool mask (N, 1, 1, S)": rules.mask(hidden[None, :1, None].repeat(N, 0)),
+        "bool mask (N, H, L, 1)": rules.mask(np.arange(length)[None, None, :, None] % 3 == 1),
+        "two bool masks": rules.mask(hidden) & rules.mask(hidden[::-1]),
+        "float mask": rules.mask(floats),
+        "two float masks, one float64": rules.mask(floats) & rules.mask(floats[0, 0].astype(float)),
+        "float mask (N, 1, 1, S)": rules.mask(floats[:, :1, :1]),
+        "alibi": rules.alibi,
+        "soft cap": rules.soft_cap(2.0),
+        "cap, distances, masks": rules.soft_cap(3.0) & rules.causal & rules.alibi
+        & rules.mask(floats) & rules.mask(hidden),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", some_rules(H, L, S))
+@pytest.mark.parametrize("length, source", [(L, S), (131, 67), (67, 263)])
+def test_rules(name: str, length: int, source: int) -> None:
+    q, k, v, dout = draw(N, length=length, source=source)
+    rule = some_rules(H, length, source)[name]
+    compare(ops.attention, (q, k, v), {"rule": rule, "dropout": 0.2, "rng": named(N, length)}, dout)
+
+
+@pytest.mark.parametrize("length", [13, 67, 263])
+def test_a_learnt_number_for_each_distance_gets_its_gradient(length: int) -> None:
+    """Against float64: the sums cancel, so a few ulp of what is added up."""
+    q, k, v, dout = draw(N, length=length, source=length)
+    table = np.random.default_rng(9).standard_normal((11, H)).astype(np.float32)
+
+    def run(run_of: Any, dtype: Any) -> Any:
+        rule = rules.relative(table.astype(dtype), 20) & rules.window(length // 2)
+        arrays = [x.astype(dtype) for x in (q, k, v)]
+        y, backward = run_of(ops.attention, *arrays, rule=rule)()
+        return y, *backward(dout.astype(dtype))
+
+    exact = run(page, np.float64)
+    for found, wanted in zip(run(planned, np.float32), exact, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+def test_a_mask_at_the_end_of_its_memory_is_not_read_beyond() -> None:
+    """A row of 7 numbers is no whole vector: what is behind it may be another's memory."""
+    page_size = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 2 * page_size)
+    size = L * S * 4
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None)
+    assert libc.mprotect(ctypes.c_void_p(base + page_size), page_size, 0) == 0
+    try:
+        mask = np.frombuffer(memory, np.float32, L * S, page_size - size).reshape(L, S)
+        mask[:] = np.random.default_rng(3).standard_normal((L, S))
+        hidden = np.frombuffer(memory, np.bool_, L * S, page_size - size - L * S).reshape(L, S)
+        hidden[:] = mask > 1
+        q, k, v, dout = draw(N)
+        compare(ops.attention, (q, k, v), {"rule": rules.mask(mask)}, dout)
+        compare(ops.attention, (q, k, v), {"rule": rules.mask(hidden)}, dout)
+    finally:
+        libc.mprotect(ctypes.c_void_p(base + page_size), page_size, 3)
+
+
+def test_blocks_of_keys_that_nobody_sees_are_skipped() -> None:
+    """What is in them is not read: NaN there does not matter."""
+    q, k, v, dout = draw(1, length=600, source=600)
+    k, v = k.copy(), v.copy()
+    k[..., 300:400, :] = v[..., 300:400, :] = np.nan
+    first, last = np.zeros(600, int), np.full(600, 256)
+    first[448:], last[448:] = 512, 600  # blocks are 64 queries and 128 keys
+    out, backward = planned(ops.attention, q, k, v, rule=rules.bounded(first, last))()
+    dq, dk, dv = backward(dout)
+    assert np.isfinite(out).all()
+    assert np.isfinite(dq).all()
+    assert not dk[..., 256:512, :].any()
+    assert not dv[..., 256:512, :].any()
+
+
 @pytest.mark.parametrize(
     "options",
     [
-        {"mask": np.zeros((L, S), bool)},
-        {"mask": np.zeros((N, 1, 1, S), np.float32)},
-        {"mask": np.array([False, True, False, False, False, False, False])[None, None, None]},
+        {"rule": rules.alibi | rules.soft_cap(2.0)},
         {"dropout": 0.1, "rng": Rng(0)},
         {"dropout": 0.1, "rng": Rng(0).at(row_keys(np.arange(H)[:, None], np.arange(L)))},
     ],
 )
-def test_masks_and_arrays_that_attention_declines(options: dict[str, Any]) -> None:
+def test_rules_and_arrays_that_attention_declines(options: dict[str, Any]) -> None:
     q, k, v, _ = draw(N)
     assert declined(ops.attention, q, k, v, **options)
     assert declined(ops.attention, *(x.astype(np.float64) for x in (q, k, v)))

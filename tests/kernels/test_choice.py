@@ -67,6 +67,7 @@ def test_kernels_can_be_switched_off() -> None:
 CALLS = {
     "add_dropout_norm": lambda x, index: (x, x),
     "attention": lambda x, index: (x[None], x[None], x[None]),
+    "attention_weights": lambda x, index: (*[x[:, None]] * 2, *[np.array([0, len(x)])] * 2),
     "bias_act_dropout": lambda x, index: (x, None),
     "dropout": lambda x, index: (x, 0.5, Rng(0)),
     "embedding": lambda x, index: (index, x),

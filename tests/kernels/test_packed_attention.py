@@ -9,6 +9,7 @@ from tests.kernels.compare import compare, declined, planned, results
 from pellucid import Rng, ops
 from pellucid.core.rng import row_keys
 from pellucid.kernels.backend import threads
+from pellucid.ops import rules
 
 LENGTHS = [5, 1, 0, 13, 50]
 OTHER = [7, 3, 2, 0, 1]
@@ -16,6 +17,10 @@ OTHER = [7, 3, 2, 0, 1]
 
 def bounds(lengths: list[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def looks(causal: bool) -> rules.Rule:
+    return rules.causal if causal else rules.Rule()
 
 
 def named(lengths: list[int]) -> Rng:
@@ -52,7 +57,7 @@ def test_short_sequences(
     compare(
         ops.packed_attention,
         args,
-        {"causal": causal, "dropout": dropout, "rng": named(LENGTHS) if dropout else None},
+        {"rule": looks(causal), "dropout": dropout, "rng": named(LENGTHS) if dropout else None},
         dout,
     )
 
@@ -66,9 +71,30 @@ def test_sequences_longer_than_a_block(
     compare(
         ops.packed_attention,
         args,
-        {"causal": causal, "dropout": 0.1, "rng": named(lengths)},
+        {"rule": looks(causal), "dropout": 0.1, "rng": named(lengths)},
         dout,
     )
+
+
+@pytest.mark.parametrize("name", ["alibi", "window", "cap", "mask"])
+@pytest.mark.parametrize("average", [False, True])
+def test_rules_where_sequences_begin_behind_other_keys(name: str, average: bool) -> None:
+    """As new rows of a cache do: query 0 is at position `offset` of its keys."""
+    args, dout = draw([3, 1, 0, 7], [7, 3, 2, 9])
+    hidden = np.random.default_rng(5).random((4, 1, 7, 9)) < 0.2
+    rule = {
+        "alibi": rules.alibi & rules.causal,
+        "window": rules.causal & rules.window(3),
+        "cap": rules.soft_cap(2.0) & rules.prefix(np.array([2, 0, 1, 5])),
+        "mask": rules.mask(hidden) & rules.alibi,
+    }[name]
+    options = {"rule": rule, "offset": np.array([4, 2, 2, 2])}
+    compare(ops.packed_attention, args, options, dout)
+    q, k, _, cu_q, cu_k = args
+    options["average"] = average
+    w, _ = ops.attention_weights(q, k, cu_q, cu_k, **options)
+    dw = np.random.default_rng(3).standard_normal(w.shape, np.float32)
+    compare(ops.attention_weights, (q, k, cu_q, cu_k), options, dw)
 
 
 def test_scale_is_used() -> None:
@@ -91,7 +117,7 @@ def test_a_sequence_without_keys_gives_zeros() -> None:
 
 def test_keys_that_nobody_may_see_get_zero_gradient() -> None:
     args, dout = draw([2], [300])
-    _, _, dk, dv = compare(ops.packed_attention, args, {"causal": True}, dout)
+    _, _, dk, dv = compare(ops.packed_attention, args, {"rule": rules.causal}, dout)
     assert not dk[2:].any()
     assert not dv[2:].any()
 

@@ -16,7 +16,11 @@ from tests.oracles import installed
 
 from pellucid.check import OpCase
 
-ON_THE_HOST = ("cu_q", "cu_k")  # where sequences begin stays in NumPy, whatever the rows are in
+ON_THE_HOST = (
+    "cu_q",
+    "cu_k",
+    "offset",
+)  # where sequences begin stays in NumPy, whatever the rows are in
 
 
 def cupy_runs() -> bool:

@@ -10,6 +10,7 @@ import pytest
 from pellucid import nn, ops
 from pellucid.nn.attention import Attention
 from pellucid.nn.config import AttentionConfig
+from pellucid.ops import rules
 
 PAPER = {
     8: [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256],
@@ -34,5 +35,5 @@ def test_a_layer_attends_with_them() -> None:
     added = -np.abs(place[:, None] - place) * np.array([1 / 16, 1 / 256])[:, None, None]
     cu = np.array([0, length])
     ours = layer.run(x, nn.Context(cu_seqlens=cu, causal=True))[0]
-    expected = plain.run(x, nn.Context(cu_seqlens=cu, causal=True, mask=added[None]))[0]
+    expected = plain.run(x, nn.Context(cu_seqlens=cu, causal=True, rule=rules.mask(added[None])))[0]
     np.testing.assert_allclose(ours, expected, rtol=1e-12)

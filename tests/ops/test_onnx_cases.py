@@ -15,6 +15,7 @@ from tests.oracles import oracle
 
 from pellucid import nn, ops
 from pellucid.nn.masks import both
+from pellucid.ops import rules
 from pellucid.ops.rotary import _turned
 
 pytestmark = pytest.mark.oracle("onnx")
@@ -100,7 +101,12 @@ def attention(x: dict[str, Array], a: dict[str, Any]) -> dict[str, Array]:
     times = q.shape[1] // k.shape[1]
     k, v = (np.repeat(each, times, 1) for each in (k, v))
     y, saved = ops.attention(
-        q, k, v, mask=mask, scale=a.get("scale"), softcap=a.get("softcap") or None
+        q,
+        k,
+        v,
+        mask=mask,
+        scale=a.get("scale"),
+        rule=rules.soft_cap(a["softcap"]) if a.get("softcap") else rules.Rule(),
     )
     found = {"Y": joined(y) if flat else y, **present}
     if a.get("qk_matmul_output_mode") == 3:

@@ -7,7 +7,13 @@ import pytest
 
 from pellucid.core.batch import pack_rows, pad_rows
 from pellucid.core.rng import Rng, row_keys
-from pellucid.ops import attention, attention_backward, packed_attention, packed_attention_backward
+from pellucid.ops import (
+    attention,
+    attention_backward,
+    packed_attention,
+    packed_attention_backward,
+    rules,
+)
 
 H, D, DV = 3, 11, 13
 CU_Q, CU_K = np.array([0, 3, 4, 4, 9]), np.array([0, 2, 2, 5, 12])  # empty queries, empty keys
@@ -25,7 +31,7 @@ def heads_first(x: np.ndarray) -> np.ndarray:
     return x.swapaxes(0, 1)
 
 
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"scale": 0.7}])
+@pytest.mark.parametrize("options", [{}, {"rule": rules.causal}, {"scale": 0.7}])
 def test_every_sequence_is_as_if_it_were_alone(options: dict[str, Any]) -> None:
     q, k, v = rows()
     out, saved = packed_attention(q, k, v, CU_Q, CU_K, **options)
@@ -67,7 +73,7 @@ def test_packed_drops_the_same_bits_as_padded() -> None:
     lengths = np.diff(CU_Q)
     example = np.repeat(np.arange(4), lengths)
     position = np.concatenate([np.arange(n) for n in lengths])
-    rng, options = Rng(5).fold(2), {"dropout": 0.4, "causal": True}
+    rng, options = Rng(5).fold(2), {"dropout": 0.4, "rule": rules.causal}
     packed, _ = packed_attention(
         x, x, x, CU_Q, CU_Q, rng=rng.at(row_keys(example, position)), **options
     )

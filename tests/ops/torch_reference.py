@@ -9,9 +9,12 @@ import numpy as np
 from tests.oracles import oracle
 
 from pellucid.check import OpCase
+from pellucid.check.cases import ruled
 from pellucid.core.rng import Rng, keep_mask
 from pellucid.ops.attention import _by_head
+from pellucid.ops.relative_buckets import relative_buckets
 from pellucid.ops.rotary import Angles
+from pellucid.ops.rule import EVERYTHING, Rule
 
 torch = oracle("torch")
 functional = torch.nn.functional
@@ -24,7 +27,7 @@ def run(case: OpCase, dy: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     fixed = {
         k: torch.tensor(v.copy()) if isinstance(v, np.ndarray) else v for k, v in case.fixed.items()
     }
-    y = globals()[f"_{case.op}"](**arrays, **fixed)
+    y = globals()[f"_{case.op}"](**ruled(arrays | fixed))
     y.backward(torch.tensor(dy))
     return y.detach().numpy(), [x.grad.numpy() for x in arrays.values()]
 
@@ -130,8 +133,10 @@ def _attention(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
-    softcap: float | None = None,
+    rule: Rule = EVERYTHING,
+    places: tuple[int, int] = (0, 0),
 ) -> Tensor:
+    """`places`: the number of the sequence, and how many keys are before its first query."""
     shape = (*q.shape[:-1], k.shape[-2])
     allowed = torch.ones(shape, dtype=torch.bool)
     added = torch.zeros(shape, dtype=q.dtype)
@@ -145,11 +150,53 @@ def _attention(
     alive = allowed.any(-1, keepdim=True)
     added = torch.where(allowed | ~alive, added, -torch.inf)
     added = torch.where(alive, added, 0.0)  # torch gives NaN to a row with nothing to attend to
-    if not dropout and softcap is None:
+    example, offset = places
+    if rule.allowed:
+        seen = torch.tensor([
+            [[looks(part, offset + i, s, n) for i in range(shape[-2]) for s in range(shape[-1])]
+             for n in range(example, example + (shape[0] if len(shape) > 3 else 1))]
+            for part in rule.allowed
+        ]).all(0)  # fmt: skip
+        seen = seen.reshape(len(seen), *([1] * (len(shape) > 2)), *shape[-2:])
+        seen = seen if len(shape) > 3 else seen[0]
+        allowed = allowed & seen
+        alive = allowed.any(-1, keepdim=True)
+        added = torch.where(allowed | ~alive, added, -torch.inf)
+        added = torch.where(alive, added, 0.0)
+    if not dropout and not rule.score:
         return functional.scaled_dot_product_attention(q, k, v, added, scale=scale) * alive
     a = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    a = (a if softcap is None else softcap * torch.tanh(a / softcap)) + added
-    return _dropout(functional.softmax(a, -1), dropout, _by_head(rng, shape)) @ v * alive
+    for part in rule.score:
+        a = scored(part, a, offset)
+    return _dropout(functional.softmax(a + added, -1), dropout, _by_head(rng, shape)) @ v * alive
+
+
+def looks(part: Any, query: int, key: int, example: int) -> bool:
+    """Whether a query sees a key, by the words of the part's page."""
+    match type(part).__name__:
+        case "Causal":
+            return key <= query
+        case "Window":
+            return abs(query - key) < part.size
+        case "Prefix":
+            return key <= query or key < part.lengths[example]
+        case "Documents":
+            return sum(part.starts <= query) == sum(part.starts <= key)
+    raise AssertionError(part)
+
+
+def scored(part: Any, a: Tensor, offset: int) -> Tensor:
+    """The scores after a part, in torch's words."""
+    distance = offset + np.arange(a.shape[-2])[:, None] - np.arange(a.shape[-1])
+    match type(part).__name__:
+        case "SoftCap":
+            return part.cap * torch.tanh(a / part.cap)
+        case "Fixed":
+            return a + torch.tensor(part.function(distance, a.shape[-3]))
+        case "Relative":
+            bucket = relative_buckets(distance, len(part.table), part.longest, part.both_ways)
+            return a + part.table[torch.tensor(bucket)].permute(2, 0, 1)
+    raise AssertionError(part)
 
 
 def _head_scale(q: Tensor, scale: Tensor) -> Tensor:
@@ -165,6 +212,7 @@ def _packed_attention(
     *,
     dropout: float = 0.0,
     rng: Rng | None = None,
+    offset: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
     """One sequence at a time."""
@@ -176,9 +224,26 @@ def _packed_attention(
             parts.append(one[0].new_zeros(one[0].shape[:2] + v.shape[-1:]))
             continue
         rows = None if rng is None else rng.at(rng.rows[here])
-        y = _attention(*(x.transpose(0, 1) for x in one), dropout=dropout, rng=rows, **options)
+        places = n, 0 if offset is None else int(offset[n])
+        heads = (x.transpose(0, 1) for x in one)
+        y = _attention(*heads, dropout=dropout, rng=rows, places=places, **options)
         parts.append(y.transpose(0, 1))
     return torch.cat(parts)
+
+
+def _attention_weights(
+    q: Tensor, k: Tensor, cu_q: Tensor, cu_k: Tensor, *, average: bool = False, **options: Any
+) -> Tensor:
+    """With values that are the rows of a unit matrix, the output is the weights."""
+    longest = int(max(cu_k[1:] - cu_k[:-1]))
+    place = torch.cat([torch.arange(n) for n in cu_k[1:] - cu_k[:-1]])
+    v = torch.eye(longest, dtype=q.dtype)[place][:, None].expand(-1, q.shape[1], -1)
+    rows = _packed_attention(q, k, v, cu_q, cu_k, **options)
+    w = torch.zeros(len(cu_q) - 1, q.shape[1], int(max(cu_q[1:] - cu_q[:-1])), longest).to(q.dtype)
+    for n in range(len(cu_q) - 1):
+        here = rows[cu_q[n] : cu_q[n + 1]]
+        w[n, :, : len(here)] = here.transpose(0, 1)
+    return w.mean(1) if average else w
 
 
 def _cross_entropy(logits: Tensor, target: Tensor, **options: Any) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
+from types import FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,8 +33,9 @@ class OpCase:
 
     @property
     def pair(self) -> Pair:
-        """The plain forward and backward."""
-        return pair_of(getattr(ops, self.op))
+        """The plain forward and backward; a rule that is a function is made of its arrays."""
+        f, f_backward = pair_of(getattr(ops, self.op))
+        return Pair(lambda *args, **arguments: f(*args, **ruled(arguments)), f_backward)
 
     @property
     def inputs(self) -> tuple[Array, ...]:
@@ -44,6 +47,20 @@ class OpCase:
         f, f_backward = self.pair
         y, saved = f(**dict(zip(self.arrays, inputs, strict=True)), **self.fixed)
         return y, lambda dy: f_backward(dy, saved)
+
+
+def ruled(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return an op's arguments, a rule made of the arrays that its function names.
+
+    >>> ruled({"q": 1, "table": 2, "rule": lambda table: table + 1})
+    {'q': 1, 'rule': 3}
+    """
+    made = arguments.get("rule")
+    if not isinstance(made, FunctionType):
+        return arguments
+    names = signature(made).parameters
+    rest = {name: value for name, value in arguments.items() if name not in names}
+    return rest | {"rule": made(**{name: arguments[name] for name in names})}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 from pellucid.check.cases import OpCase
 from pellucid.check.gradient import Array
 from pellucid.core.rng import Rng
+from pellucid.ops import rules
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.rotary import Angles
 
@@ -84,6 +85,7 @@ def _attention() -> list[OpCase]:
     per_query[1] = -np.inf  # nothing to attend to
     per_query[2, ::2] = -np.inf
     rows = np.arange(N * L, dtype=np.uint32).reshape(N, 1, L)
+    looks = rules.window(4) & rules.prefix(np.arange(N) + 2) & rules.documents(np.array([0, 3]))
     return [
         _case("rotary", x=normal(L, H, 2 * D), positions=np.array([0, 3, 1, 97, 2])),
         _case(
@@ -94,7 +96,13 @@ def _attention() -> list[OpCase]:
         _case("attention", "scale, dropout", q=q, k=k, v=v, scale=0.2, dropout=0.3, rng=Rng(5)),
         _case("attention", "bool mask", q=q, k=k, v=v, mask=padding),
         _case("attention", "float mask", q=q, k=k, v=v, held={"mask": per_query}),
-        _case("attention", "soft cap", q=q, k=k, v=v, softcap=1.5, causal=True),
+        _case("attention", "soft cap", q=q, k=k, v=v, causal=True,
+              rule=rules.soft_cap(1.5)),
+        _case("attention", "window, prefix, documents", q=q, k=k, v=v, rule=looks),
+        _case("attention", "ALiBi, then a cap", q=q, k=k, v=v,
+              rule=rules.alibi | rules.soft_cap(3)),
+        _case("attention", "T5", q=q, k=k, v=v, table=normal(7, H),
+              rule=lambda table: rules.causal & rules.relative(table, 5)),
         _case("attention", "causal, L < S", q=q, k=k, v=v, causal=True),
         _case("attention", "causal, L > S", q=longer, k=q, v=fewer, causal=True),
         _case("attention", "one head, no batch", q=q[0, 0], k=k[0, 0], v=v[0, 0]),
@@ -114,11 +122,19 @@ def _packed_attention() -> list[OpCase]:
         _case("head_scale", q=q, scale=normal(H)),
         _case("head_scale", "padded", q=normal(N, L, H, D), scale=normal(H)),
         _case("packed_attention", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k),
-        _case("packed_attention", "soft cap", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k, softcap=2.0),
+        _case("packed_attention", "soft cap", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k,
+              rule=rules.soft_cap(2.0)),
+        _case("attention_weights", q=q, k=k, cu_q=cu_q, cu_k=cu_k, average=True,
+              dropout=0.3, rng=Rng(5).at(rows)),
+        _case("attention_weights", "T5", q=q, k=k, cu_q=cu_q, cu_k=cu_k, table=normal(11, H),
+              rule=lambda table: rules.causal & rules.relative(table, 3)),
+        _case("packed_attention", "T5 after an offset", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k,
+              table=normal(11, H), offset=np.array([0, 4, 1]),
+              rule=lambda table: rules.window(3) & rules.relative(table, 3)),
         _case("packed_attention", "no keys", q=q, k=k, v=v, cu_q=cu_q, cu_k=no_keys, scale=0.2),
         _case(
             "packed_attention", "causal, dropout", q=q, k=own[::-1], v=own, cu_q=cu_q, cu_k=cu_q,
-            causal=True, dropout=0.3, rng=Rng(5).at(rows),
+            rule=rules.causal, dropout=0.3, rng=Rng(5).at(rows),
         ),
     ]  # fmt: skip
 

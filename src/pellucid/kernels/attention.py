@@ -1,28 +1,26 @@
 """Attention on padded batches, by the kernels of packed ones; see `flash`.
 
-Rows of a padded batch stay where they are, L (or S) to a sequence. Padding after the keys makes a
-sequence's span of keys shorter. Other masks are declined.
+Rows of a padded batch stay where they are, L (or S) to a sequence.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 import numpy as np
 
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result, check_gradient
+from pellucid.kernels.attention_rule import prepare
 from pellucid.kernels.flash import NO_BITS, Spans, attend, dropout_bits, is_heads
+from pellucid.ops.attention import whole_rule
 
 Array = np.ndarray
 
 
 def kernel(call: Call) -> Result | Declined:
-    """Compute `ops.attention` for float32 (…, H, L, D), no mask or one of key padding.
-
-    Dropout needs an rng that names rows by query. A soft cap is declined.
-    """
+    """Compute `ops.attention` for float32 (…, H, L, D). Dropout needs an rng that names queries."""
     q, k, v = call.q, call.k, call.v
-    if call.softcap is not None:
-        return Declined("a soft cap")
     if not (
         all(
             isinstance(x, np.ndarray) and x.dtype == np.float32 and x.ndim >= 3 and x.size > 0
@@ -33,30 +31,31 @@ def kernel(call: Call) -> Result | Declined:
         and k.shape[-2] == v.shape[-2]
     ):
         return Declined("expects float32 (…, H, L, D)")
-    sources, bits = (
-        _sources(call.mask, k),
-        dropout_bits(call.dropout, call.rng, _names(call.rng, q)),
-    )
-    if sources is None:
-        return Declined("a mask other than one of key padding")
+    bits = dropout_bits(call.dropout, call.rng, _names(call.rng, q))
     if bits is None:
         return Declined(NO_BITS)
-    n, length, source = len(sources), q.shape[-2], k.shape[-2]
-    steps = np.arange(n)
-    spans = Spans(steps * length, np.full(n, length), steps * source, sources)
+    *lead, heads, length, _ = q.shape
+    n, source = prod(lead), k.shape[-2]
+    steps = np.arange(n + 1)
+    rule = whole_rule(call.rule, call.mask, call.causal)
+    scores = (*lead, heads, length, source)
+    prepared = prepare(rule, steps * length, steps * source, None, scores)
+    if isinstance(prepared, Declined):
+        return prepared
+    spans = Spans(steps[:-1] * length, np.full(n, length), steps[:-1] * source, prepared.sources)
     q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
 
     rows = (_rows(q), _rows(k), _rows(v))
-    out, attend_backward = attend(*rows, spans, call.causal, call.scale, bits)
+    out, attend_backward = attend(*rows, spans, prepared.terms, call.scale, bits)
     q_rows, k_rows, v_rows = (x.shape for x in rows)
 
-    def backward(dout: Array) -> tuple[Array, Array, Array]:
-        """Return dq, dk, dv; keys in the padding get zeros."""
+    def backward(dout: Array) -> tuple[Array, ...]:
+        """Return dq, dk, dv; keys that nobody sees get zeros."""
         check_gradient(dout, (*q_shape[:-1], v_shape[-1]))
         dq = np.empty(q_rows, np.float32)
         dk, dv = np.zeros(k_rows, np.float32), np.zeros(v_rows, np.float32)
-        attend_backward(_rows(dout), dq, dk, dv)
-        return _heads(dq, q_shape), _heads(dk, k_shape), _heads(dv, v_shape)
+        learnt = prepared.backward(attend_backward(_rows(dout), dq, dk, dv))
+        return _heads(dq, q_shape), _heads(dk, k_shape), _heads(dv, v_shape), *learnt
 
     return _heads(out, q_shape), backward
 
@@ -72,22 +71,6 @@ def _heads(rows: Array, shape: tuple[int, ...]) -> Array:
     """(N · L, H, D) -> (…, H, L, D), the inverse."""
     *lead, heads, length, _ = shape
     return rows.reshape(*lead, length, heads, rows.shape[-1]).swapaxes(-2, -3)
-
-
-def _sources(mask: Array | None, k: Array) -> Array | None:
-    """Return how many keys of each sequence are allowed, (N,); None if not key padding."""
-    lead, source = k.shape[:-3], k.shape[-2]
-    if mask is None:
-        return np.full(int(np.prod(lead)), source)
-    if mask.dtype != np.bool_ or mask.ndim > k.ndim or mask.shape[-2:] != (1, source):
-        return None
-    if mask.ndim > 2 and mask.shape[-3] != 1:
-        return None
-    each = np.broadcast_to(mask.reshape(*mask.shape[:-3], source), (*lead, source))
-    each = each.reshape(-1, source)
-    sources = source - np.count_nonzero(each, axis=1)
-    prefix = np.arange(source) >= sources[:, None]
-    return sources if np.array_equal(each, prefix) else None
 
 
 def _names(rng: Rng | None, q: Array) -> Array | None:

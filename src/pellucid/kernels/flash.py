@@ -13,7 +13,10 @@ What differs from the page, and why it is fast:
     (One would do, their log-sum-exp λ; but exp(A − λ) carries λ's rounding, ten times the error
     of the page.) Backward computes the scores again, bit for bit, and from them P.
     Dropout bits are hashed again.
-5.  Softmax's backward needs Σ_s P dP, a sum over a whole row. A row of up to 128 keys is in one
+5.  A rule (`ops.rules`) is data of the kernel: which adjacent keys each query sees, so that blocks
+    that nobody sees are skipped; arrays that forbid or are added; a number for each head and
+    distance; a soft cap. No array (L, S) is made of it.
+6.  Softmax's backward needs Σ_s P dP, a sum over a whole row. A row of up to 128 keys is in one
     block; of a longer one the sum is known beforehand: with W = dropout(P),
     Σ_s P dP = Σ_s W dW = dout · out, and out is kept too.
 
@@ -34,7 +37,7 @@ from pellucid.core.vjp import check_gradient
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
-from pellucid.kernels.backend.math import channel_bits, exp, mix
+from pellucid.kernels.backend.math import channel_bits, exp, mix, tanh
 from pellucid.kernels.backend.rows import read_only, writeable
 from pellucid.kernels.backend.simd import (
     LANES,
@@ -44,6 +47,7 @@ from pellucid.kernels.backend.simd import (
     get,
     highest,
     load,
+    load_truths,
     put,
     store,
     total,
@@ -67,6 +71,19 @@ class Spans(NamedTuple):
     lengths: Array
     k_firsts: Array
     sources: Array
+
+
+class Terms(NamedTuple):
+    """What a rule is to the kernels."""
+
+    first: Array  # (T,) int64: the first key of each query, in its sequence
+    last: Array  # (T,) int64: one after the last
+    offset: Array  # (N,) int64: how many keys are before the first query
+    forbidden: Array  # (N, H, L, S) uint8, any strides but the last; nothing: of no size
+    added: Array  # (N, H, L, S) float32, the same
+    by_distance: Array  # (H, distances + LANES) float32; key − query + origin is the column
+    origin: int
+    cap: np.float32  # 0: none
 
 
 class Dropout(NamedTuple):
@@ -109,41 +126,49 @@ def dropout_bits(p: float, rng: Rng | None, names: Array | None) -> Dropout | No
 
 
 def attend(
-    q: Array, k: Array, v: Array, spans: Spans, causal: bool, scale: float | None, dropout: Dropout
-) -> tuple[Array, Callable[[Array, Array, Array, Array], None]]:
+    q: Array, k: Array, v: Array, spans: Spans, terms: Terms, scale: float | None, dropout: Dropout
+) -> tuple[Array, Callable[[Array, Array, Array, Array], Array]]:
     """Return the attention of every sequence's queries (T, H, D) over its keys (U, H, D).
 
     With it comes `backward(dout, dq, dk, dv)`, which writes the gradients of all rows that belong
-    to a sequence.
+    to a sequence, and returns that of `terms.by_distance`, in float64.
     """
     scale = max(q.shape[2], 1) ** -0.5 if scale is None else scale
     q, k, v = writeable(q), writeable(k), writeable(v)
     out = np.empty((*q.shape[:2], v.shape[2]), np.float32)
     tops, shares = np.empty(q.shape[:2], np.float32), np.empty(q.shape[:2], np.float32)
-    bounds, longest = _bounds(
-        spans.lengths.tobytes(), spans.sources.tobytes(), *q.shape[1:], threads.most_tasks()
-    )
+    bounds, longest = tasks_of(spans, *q.shape[1:])
     tasks = len(bounds) - 1
-    _forward(tasks, q, k, v, spans, bounds, causal, scale, dropout, out, tops, shares)
+    _forward(tasks, q, k, v, spans, bounds, terms, scale, dropout, out, tops, shares)
     reads_out = longest > KEYS
     kept = out if reads_out else _NOTHING
 
-    def backward(dout: Array, dq: Array, dk: Array, dv: Array) -> None:
+    def backward(dout: Array, dq: Array, dk: Array, dv: Array) -> Array:
         check_gradient(dout, (*q.shape[:2], v.shape[2]))
         dout = writeable(dout) if is_heads(dout) else np.array(dout, np.float32, order="C")
-        _backward(tasks, dout, q, k, v, kept, tops, shares, spans, bounds, causal, scale, dropout,
-                  dq, dk, dv)  # fmt: skip
+        # a row for each (sequence, head), added in that order
+        shape = len(spans.lengths), *terms.by_distance.shape
+        learnt = np.zeros((shape[0] * shape[1], shape[2]))
+        _backward(tasks, dout, q, k, v, kept, tops, shares, spans, bounds, terms, scale, dropout,
+                  dq, dk, dv, learnt)  # fmt: skip
+        summed: Array = learnt.reshape(shape).sum(axis=0)
+        return summed
 
     return read_only(out) if reads_out else out, backward
 
 
-@lru_cache(maxsize=32)
-def _bounds(lengths: bytes, sources: bytes, heads: int, width: int, most: int) -> tuple[Array, int]:
+def tasks_of(spans: Spans, heads: int, width: int) -> tuple[Array, int]:
     """Divide the pieces (sequence · heads + head) into tasks of about equal work.
 
-    Returns where the tasks begin and end, and the most keys of a sequence. The spans come as bytes:
-    every layer asks again.
+    Returns where the tasks begin and end, and the most keys of a sequence.
     """
+    lengths, sources = spans.lengths.tobytes(), spans.sources.tobytes()
+    return _bounds(lengths, sources, heads, width, threads.most_tasks())
+
+
+@lru_cache(maxsize=32)
+def _bounds(lengths: bytes, sources: bytes, heads: int, width: int, most: int) -> tuple[Array, int]:
+    """Compute `tasks_of`; the spans come as bytes: every layer asks again."""
     queries, keys = np.frombuffer(lengths, np.int64), np.frombuffer(sources, np.int64)
     total = np.cumsum(np.repeat((queries + 1) * (keys + 1), heads))
     if not len(total):
@@ -154,7 +179,7 @@ def _bounds(lengths: bytes, sources: bytes, heads: int, width: int, most: int) -
 
 
 @inner()
-def _gather(x, first, n, head, to):
+def gather(x, first, n, head, to):
     """Copy rows of one head into the rows of `to`, zeros at their ends."""
     depth, step = x.shape[2], x.strides[0] // 4
     start = first * step + head * (x.strides[1] // 4)
@@ -166,7 +191,7 @@ def _gather(x, first, n, head, to):
 
 
 @inner()
-def _gather_transposed(x, first, n, head, to, at):
+def gather_transposed(x, first, n, head, to, at):
     """Copy rows of one head as columns, to[at + d, i] = x[first + i, head, d], and zeros."""
     step = x.strides[0] // 4
     start = first * step + head * (x.strides[1] // 4)
@@ -196,86 +221,229 @@ def _scatter(values, n, factor, to, first, head):
 
 
 @inner()
-def _row_key(rows, query, head, site):
+def row_key(rows, query, head, site):
     """Hash as `ops.attention` names rows of scores, and then `Rng.row_hash`."""
     named = mix(np.uint32(rows[query] ^ mix(np.uint32(head + 1))))
     return mix(np.uint32(named ^ site))
 
 
 @inner()
-def _scores_at(products, at, j, allowed, scale):
-    """Scores j, j + 1, … of a row of q·k; −inf from the first key that is not allowed.
+def _reach(array):
+    """Return one more than the place of an array's last number, counted from its first."""
+    return (
+        (array.shape[0] - 1) * array.strides[0]
+        + (array.shape[1] - 1) * array.strides[1]
+        + (array.shape[2] - 1) * array.strides[2]
+    ) // array.itemsize + array.shape[3]
+
+
+@inner()
+def _row_of(array, n, head, query):
+    """Return the place of a row of an array (N, H, L, S)."""
+    return (
+        n * array.strides[0] + head * array.strides[1] + query * array.strides[2]
+    ) // array.itemsize
+
+
+@inner()
+def _tail(array, at, end, to):
+    """Copy the last numbers of an array, less than LANES, and zeros behind them."""
+    for i in range(LANES):
+        to[i] = get(array, at + i) if at + i < end else _f(0.0)
+
+
+@inner()
+def _scores_at(products, at, j, low, count, scale, rows, terms, spare):
+    """Scores j, j + 1, … of a row of q·k; −inf for keys that are not low, … low + count − 1.
 
     Scaled here, once, and not in q: that would round every term of the product.
     """
-    forbidden = counting() + np.uint32(j) >= np.uint32(allowed)
+    forbidden = counting() + np.uint32(j - low) >= np.uint32(count)
     return choose(forbidden, _f(-np.inf), load(products, at + j) * scale)
 
 
 @inner()
-def _softmax_row(scores, at, width, allowed, scale, top, key, first, threshold):
-    """Turn a row of q·k into exp(score − top), zero where the hash drops it.
-
-    Returns the top of the row and of those before it, and the sum before dropping.
-    """
-    tops, sums = full(top), full(_f(0.0))
-    for j in range(0, width, LANES):
-        a = _scores_at(scores, at, j, allowed, scale)
-        tops = choose(a > tops, a, tops)
-    top = highest(tops)
-    base = _f(0.0) if top == _f(-np.inf) else top
-    for j in range(0, width, LANES):
-        e = exp(_scores_at(scores, at, j, allowed, scale) - base)
-        sums = sums + e
-        if threshold:
-            drawn = channel_bits(key, counting() + np.uint32(first + j))
-            e = choose(drawn >= threshold, e, _f(0.0))
-        store(scores, at + j, e)
-    return top, total(sums)
+def _ruled_scores_at(products, at, j, low, count, scale, rows, terms, spare):
+    """The same scores after every term of a rule; `rows`: where its arrays are read."""
+    _, _, _, forbidden, added, by_distance, _, cap = terms
+    a = load(products, at + j) * scale
+    if cap > _f(0.0):
+        a = tanh(a * (_f(1.0) / cap)) * cap
+    if by_distance.size:
+        a = a + load(by_distance, rows[0] + j)
+    if added.size:
+        if rows[1] + j + LANES <= rows[2]:
+            a = a + load(added, rows[1] + j)
+        else:
+            _tail(added, rows[1] + j, rows[2], spare)
+            a = a + load(spare, 0)
+    if forbidden.size:
+        if rows[3] + j + LANES <= rows[4]:
+            a = choose(load_truths(forbidden, rows[3] + j), _f(-np.inf), a)
+        else:
+            _truth_tail(forbidden, rows[3] + j, rows[4], spare)
+            a = choose(load(spare, 0) > _f(0.0), _f(-np.inf), a)
+    return choose(counting() + np.uint32(j - low) >= np.uint32(count), _f(-np.inf), a)
 
 
 @inner()
-def _softmax_row_backward(
-    scores, dscores, at, width, allowed, scale, top, share, mean, whole, key, first, threshold,
-    keep, p,
-):  # fmt: skip
-    """Compute, from a row of q·k and of dW, W (into scores) and dA (into dscores).
-
-    `mean` is Σ P dP; it is computed here when the row is `whole`.
-    """
-    sums = full(_f(0.0))
-    for j in range(0, width, LANES):
-        p_j = exp(_scores_at(scores, at, j, allowed, scale) - top) * share
-        w, dp = p_j, load(dscores, at + j)
-        if threshold:
-            drawn = channel_bits(key, counting() + np.uint32(first + j))
-            factor = choose(drawn >= threshold, full(keep), _f(0.0))
-            w, dp = w * factor, dp * factor
-            store(dscores, at + j, dp)
-        sums = sums + p_j * dp
-        store(scores, at + j, w)
-        store(p, j, p_j)
-    if whole:
-        mean = total(sums)
-    for j in range(0, width, LANES):
-        store(dscores, at + j, load(p, j) * (load(dscores, at + j) - mean))
+def _truth_tail(array, at, end, to):
+    """Copy the last bytes of an array as numbers, and zeros behind them."""
+    for i in range(LANES):
+        to[i] = _f(get(array, at + i)) if at + i < end else _f(0.0)
 
 
-_HEADS = types.float32[:, :, :]
+@inner()
+def _pulled(da, raw, j, count, scale, rows, terms, diagonals):
+    """The gradient of scores j, j + 1, … before the rule: without one, da."""
+    return da
+
+
+@inner()
+def _ruled_pulled(da, raw, j, count, scale, rows, terms, diagonals):
+    """Add da to that of the distances, and undo the soft cap; `raw`: the row of q·k."""
+    if terms.by_distance.size:
+        store(diagonals, rows[5] + j, load(diagonals, rows[5] + j) + da)
+    if terms.cap > _f(0.0):
+        t = tanh(load(raw, j) * scale * (_f(1.0) / terms.cap))
+        da = da * (_f(1.0) - t * t)
+    return da
+
+
+def _passes(scores_at, pulled, ruled):
+    """Make the passes over a row of scores, forward and backward, from how a score is computed."""
+
+    @inner()
+    def row(scores, at, width, low, count, scale, rows, terms, spare, top, key, first, threshold):
+        """Turn a row of q·k into exp(score − top), zero where the hash drops it.
+
+        Returns the top of the row and of those before it, and the sum before dropping.
+        """
+        tops, sums = full(top), full(_f(0.0))
+        for j in range(0, width, LANES):
+            a = scores_at(scores, at, j, low, count, scale, rows, terms, spare)
+            tops = choose(a > tops, a, tops)
+            if ruled:
+                store(scores, at + j, a)
+        top = highest(tops)
+        base = _f(0.0) if top == _f(-np.inf) else top
+        for j in range(0, width, LANES):
+            if ruled:
+                a = load(scores, at + j)
+            else:
+                a = scores_at(scores, at, j, low, count, scale, rows, terms, spare)
+            e = exp(a - base)
+            sums = sums + e
+            if threshold:
+                drawn = channel_bits(key, counting() + np.uint32(first + j))
+                e = choose(drawn >= threshold, e, _f(0.0))
+            store(scores, at + j, e)
+        return top, total(sums)
+
+    @inner()
+    def row_backward(
+        scores, dscores, at, width, low, count, scale, rows, terms, spare, top, share, mean, whole,
+        key, first, threshold, keep, p, raw, diagonals,
+    ):  # fmt: skip
+        """Compute, from a row of q·k and of dW, W (into scores) and dA (into dscores).
+
+        `mean` is Σ P dP; it is computed here when the row is `whole`.
+        """
+        sums = full(_f(0.0))
+        for j in range(0, width, LANES):
+            a = scores_at(scores, at, j, low, count, scale, rows, terms, spare)
+            p_j = exp(a - top) * share
+            w, dp = p_j, load(dscores, at + j)
+            if threshold:
+                drawn = channel_bits(key, counting() + np.uint32(first + j))
+                factor = choose(drawn >= threshold, full(keep), _f(0.0))
+                w, dp = w * factor, dp * factor
+                store(dscores, at + j, dp)
+            sums = sums + p_j * dp
+            if ruled:
+                store(raw, j, load(scores, at + j))
+            store(scores, at + j, w)
+            store(p, j, p_j)
+        if whole:
+            mean = total(sums)
+        for j in range(0, width, LANES):
+            da = load(p, j) * (load(dscores, at + j) - mean)
+            store(dscores, at + j, pulled(da, raw, j, count, scale, rows, terms, diagonals))
+
+    return row, row_backward
+
+
+softmax_row, softmax_row_backward = _passes(_scores_at, _pulled, False)
+ruled_row, ruled_row_backward = _passes(_ruled_scores_at, _ruled_pulled, True)
+
+
+@inner()
+def rows_of(terms, n, head, query, s):
+    """Where a row's numbers are in the arrays of a rule, and where those arrays end."""
+    _, _, offset, forbidden, added, by_distance, origin, _ = terms
+    column = origin + s - query - offset[n]
+    return (
+        head * by_distance.shape[1] + column,
+        _row_of(added, n, head, query) + s,
+        _reach(added),
+        _row_of(forbidden, n, head, query) + s,
+        _reach(forbidden),
+        QUERIES - 1 - query % QUERIES,
+    )
+
+
+HEADS = types.float32[:, :, :]
 _OUT = types.float32[:, :, ::1]
 _PER_ROW = types.float32[:, ::1]
 _SPANS = types.NamedUniTuple(types.int64[::1], 4, Spans)
 _DROPOUT = types.NamedTuple((types.uint32[::1], types.uint32, types.uint32, types.float32), Dropout)
-_CALL = (_SPANS, types.int64[::1], types.boolean, types.float32, _DROPOUT)
+_ROWS = types.int64[::1]
+_TERMS = types.NamedTuple(
+    (
+        *(_ROWS, _ROWS, _ROWS, types.uint8[:, :, :, :], types.float32[:, :, :, :]),
+        *(types.float32[:, ::1], types.int64, types.float32),
+    ),
+    Terms,
+)
+CALL = (_SPANS, types.int64[::1], _TERMS, types.float32, _DROPOUT)
 
 
-@threads.parallel(_HEADS, _HEADS, _HEADS, *_CALL, _OUT, _PER_ROW, _PER_ROW)
+@inner()
+def _add_diagonals(diagonals, learnt, at):
+    """Add what a block of scores gives to each distance to the sum of its head, and clear it."""
+    for i in range(QUERIES - 1 + KEYS):
+        column = at + i - (QUERIES - 1)
+        if 0 <= column < learnt.shape[0]:
+            learnt[column] += np.float64(diagonals[i])
+        diagonals[i] = _f(0.0)
+
+
+@inner()
+def is_ruled(terms):
+    """Whether a rule says more than which adjacent keys are seen."""
+    return terms.forbidden.size + terms.added.size + terms.by_distance.size > 0 or terms.cap > _f(
+        0.0
+    )
+
+
+@inner()
+def _seen(terms, row, rows, source):
+    """Return the first key that some of these rows sees, and one after the last; 0, 0 if none."""
+    low, high = source, 0
+    for t in range(row, row + rows):
+        if terms.first[t] < terms.last[t]:
+            low, high = min(low, terms.first[t]), max(high, terms.last[t])
+    return min(low, high), high
+
+
+@threads.parallel(HEADS, HEADS, HEADS, *CALL, _OUT, _PER_ROW, _PER_ROW)
 def _forward(
-    task, tasks, q, k, v, spans, bounds, causal, scale, dropout, out, tops, shares,
+    task, tasks, q, k, v, spans, bounds, terms, scale, dropout, out, tops, shares,
 ):  # fmt: skip
     q_firsts, lengths, k_firsts, sources = spans
-    rows, site, threshold, keep = dropout
+    names, site, threshold, keep = dropout
     begin, end = bounds[task], bounds[task + 1]
+    ruled = is_ruled(terms)
     heads, depth = q.shape[1], q.shape[2]
     wide = padded(v.shape[2])
     longest = 0
@@ -287,34 +455,45 @@ def _forward(
     scores = empty((QUERIES, ROW), np.float32)
     context = empty((QUERIES, wide), np.float32)
     tops_now, totals = empty(QUERIES, np.float32), empty(QUERIES, np.float32)
+    spare = empty(LANES, np.float32)
 
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads
         q_first, length, k_first, source = q_firsts[n], lengths[n], k_firsts[n], sources[n]
         for s in range(0, source, KEYS):
-            _gather_transposed(k, k_first + s, min(KEYS, source - s), head, keys, s // KEYS * depth)
-        _gather(v, k_first, source, head, values)
+            gather_transposed(k, k_first + s, min(KEYS, source - s), head, keys, s // KEYS * depth)
+        gather(v, k_first, source, head, values)
 
         for first in range(0, length, QUERIES):
             m = min(QUERIES, length - first)
-            _gather(q, q_first + first, m, head, queries)
+            gather(q, q_first + first, m, head, queries)
             _clear(context, m)
             for i in range(m):
                 tops_now[i], totals[i] = _f(-np.inf), _f(0.0)
-            seen = min(source, first + m) if causal else source
-            for s in range(0, seen, KEYS):
-                used = min(KEYS, seen - s)
+            begins, ends = _seen(terms, q_first + first, m, source)
+            for s in range(begins // KEYS * KEYS, ends, KEYS):
+                used = min(KEYS, ends - s)
                 width = padded(used)
                 product(m, width, depth, where(queries, 0), depth, 1,
                         where(keys, s * depth // KEYS * ROW), ROW, where(scores, 0), ROW,
                         0, 0)  # fmt: skip
                 for i in range(m):
-                    allowed = max(0, min(used, first + i + 1 - s)) if causal else used
-                    key = _row_key(rows, q_first + first + i, head, site) if threshold else site
-                    top, sum_ = _softmax_row(
-                        scores, i * ROW, width, allowed, scale, tops_now[i], key, s, threshold
-                    )
-                    if s and top != tops_now[i]:
+                    t = q_first + first + i
+                    low = terms.first[t] - s
+                    count = max(terms.last[t] - terms.first[t], 0)
+                    key = row_key(names, t, head, site) if threshold else site
+                    if ruled:
+                        rows = rows_of(terms, n, head, first + i, s)
+                        top, sum_ = ruled_row(
+                            scores, i * ROW, width, low, count, scale, rows, terms, spare,
+                            tops_now[i], key, s, threshold,
+                        )  # fmt: skip
+                    else:
+                        top, sum_ = softmax_row(
+                            scores, i * ROW, width, low, count, scale, 0, 0, spare,
+                            tops_now[i], key, s, threshold,
+                        )  # fmt: skip
+                    if tops_now[i] != _f(-np.inf) and top != tops_now[i]:
                         fade = exp(tops_now[i] - top)
                         totals[i] *= fade
                         for j in range(wide):
@@ -334,15 +513,17 @@ def _forward(
 
 
 @threads.parallel(
-    _HEADS, _HEADS, _HEADS, _HEADS, _OUT, _PER_ROW, _PER_ROW, *_CALL, _HEADS, _HEADS, _HEADS
-)
+    HEADS, HEADS, HEADS, HEADS, _OUT, _PER_ROW, _PER_ROW, *CALL, HEADS, HEADS, HEADS,
+    types.float64[:, ::1],
+)  # fmt: skip
 def _backward(
-    task, tasks, dout, q, k, v, out, tops, shares, spans, bounds, causal, scale, dropout,
-    dq, dk, dv,
+    task, tasks, dout, q, k, v, out, tops, shares, spans, bounds, terms, scale, dropout,
+    dq, dk, dv, learnt,
 ):  # fmt: skip
     q_firsts, lengths, k_firsts, sources = spans
-    rows, site, threshold, keep = dropout
+    names, site, threshold, keep = dropout
     begin, end = bounds[task], bounds[task + 1]
+    ruled = is_ruled(terms)
     heads, depth, depth_v = q.shape[1], q.shape[2], v.shape[2]
     narrow, wide = padded(depth), padded(depth_v)
     longest = 0
@@ -354,28 +535,40 @@ def _backward(
     keys_t, values_t = empty((depth, ROW), np.float32), empty((depth_v, ROW), np.float32)
     dvalues, p = empty((KEYS, wide), np.float32), empty(KEYS, np.float32)
     scores, dscores = empty((QUERIES, ROW), np.float32), empty((QUERIES, ROW), np.float32)
+    spare, raw = empty(LANES, np.float32), empty(KEYS, np.float32)
+    seen = empty((longest + QUERIES - 1) // QUERIES * 2, np.int64)
+    diagonals = empty(QUERIES + KEYS + LANES, np.float32)
+    for i in range(len(diagonals)):
+        diagonals[i] = _f(0.0)
 
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads
         q_first, length, k_first, source = q_firsts[n], lengths[n], k_firsts[n], sources[n]
-        _gather(q, q_first, length, head, queries)
-        _gather(dout, q_first, length, head, douts)
+        gather(q, q_first, length, head, queries)
+        gather(dout, q_first, length, head, douts)
         for i in range(length if source > KEYS else 0):
             mean = _f(0.0)
             for j in range(depth_v):
                 mean += douts[i, j] * out[q_first + i, head, j]
             means[i] = mean
         _clear(dqueries, length)
+        for first in range(0, length, QUERIES):
+            block = first // QUERIES * 2
+            m = min(QUERIES, length - first)
+            seen[block], seen[block + 1] = _seen(terms, q_first + first, m, source)
 
         for s in range(0, source, KEYS):
             used = min(KEYS, source - s)
             width = padded(used)
-            _gather(k, k_first + s, used, head, keys)
-            _gather_transposed(k, k_first + s, used, head, keys_t, 0)
-            _gather_transposed(v, k_first + s, used, head, values_t, 0)
+            gather(k, k_first + s, used, head, keys)
+            gather_transposed(k, k_first + s, used, head, keys_t, 0)
+            gather_transposed(v, k_first + s, used, head, values_t, 0)
             _clear(dkeys, used)
             _clear(dvalues, used)
-            for first in range(s // QUERIES * QUERIES if causal else 0, length, QUERIES):
+            for first in range(0, length, QUERIES):
+                block = first // QUERIES * 2
+                if seen[block] >= s + used or seen[block + 1] <= s:
+                    continue
                 m = min(QUERIES, length - first)
                 product(m, width, depth, where(queries, first * narrow), narrow, 1,
                         where(keys_t, 0), ROW, where(scores, 0), ROW, 0, 0)  # fmt: skip
@@ -383,13 +576,25 @@ def _backward(
                         where(values_t, 0), ROW, where(dscores, 0), ROW, 0, 0)  # fmt: skip
                 for i in range(m):
                     t = q_first + first + i
-                    allowed = max(0, min(used, first + i + 1 - s)) if causal else used
-                    key = _row_key(rows, t, head, site) if threshold else site
-                    _softmax_row_backward(
-                        scores, dscores, i * ROW, width, allowed, scale, tops[t, head],
-                        shares[t, head], means[first + i], source <= KEYS, key, s, threshold,
-                        keep, p,
-                    )  # fmt: skip
+                    low = terms.first[t] - s
+                    count = max(terms.last[t] - terms.first[t], 0)
+                    key = row_key(names, t, head, site) if threshold else site
+                    if ruled:
+                        rows = rows_of(terms, n, head, first + i, s)
+                        ruled_row_backward(
+                            scores, dscores, i * ROW, width, low, count, scale, rows, terms, spare,
+                            tops[t, head], shares[t, head], means[first + i], source <= KEYS, key,
+                            s, threshold, keep, p, raw, diagonals,
+                        )  # fmt: skip
+                    else:
+                        softmax_row_backward(
+                            scores, dscores, i * ROW, width, low, count, scale, 0, 0, spare,
+                            tops[t, head], shares[t, head], means[first + i], source <= KEYS, key,
+                            s, threshold, keep, p, raw, diagonals,
+                        )  # fmt: skip
+                if terms.by_distance.size:
+                    column = terms.origin + s - first - terms.offset[n]
+                    _add_diagonals(diagonals, learnt[piece], column)
                 product(used, wide, m, where(scores, 0), 1, ROW, where(douts, first * wide), wide,
                         where(dvalues, 0), wide, where(dvalues, 0), wide)  # fmt: skip
                 product(used, narrow, m, where(dscores, 0), 1, ROW, where(queries, first * narrow),

@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result
-from pellucid.kernels.flash import NO_BITS, Spans, attend, dropout_bits, is_heads
+from pellucid.kernels.attention_rule import Prepared, prepare
+from pellucid.kernels.flash import NO_BITS, Dropout, Spans, attend, dropout_bits, is_heads
 
 Array = np.ndarray
 
 
+class Batch(NamedTuple):
+    """What the kernels must know of the sequences of a call."""
+
+    spans: Spans
+    prepared: Prepared
+    bits: Dropout
+    scores: tuple[int, int, int, int]
+    """N, H, L, S, the longest."""
+
+
 def kernel(call: Call) -> Result | Declined:
     """Compute `ops.packed_attention` for float32, a head's numbers adjacent, and named rows."""
-    q, k, v, cu_q, cu_k, mask = call.q, call.k, call.v, call.cu_q, call.cu_k, call.mask
-    if call.softcap is not None:
-        return Declined("a soft cap")
+    q, k, v = call.q, call.k, call.v
+    batch = batch_of(call, q, k, v)
+    if not isinstance(batch, Batch):
+        return batch
+    spans, prepared, bits, _ = batch
+    hidden = int(spans.sources.sum()) < len(k)
+    out, attend_backward = attend(q, k, v, spans, prepared.terms, call.scale, bits)
+
+    def backward(dout: Array) -> tuple[Array, ...]:
+        dq, dk, dv = _gradients(q, k, v, hidden)
+        learnt = prepared.backward(attend_backward(dout, dq, dk, dv))
+        return dq, dk, dv, *learnt
+
+    return out, backward
+
+
+def batch_of(call: Call, q: Array, k: Array, v: Array) -> Batch | Declined:
+    """Return where the sequences of a call are, its rule and its dropout."""
+    cu_q, cu_k = call.cu_q, call.cu_k
     if not (
         all(is_heads(x) for x in (q, k, v))
         and q.shape[1:] == k.shape[1:]
@@ -33,21 +61,12 @@ def kernel(call: Call) -> Result | Declined:
     spans = _spans(cu_q.tobytes(), cu_k.tobytes(), len(q), len(k))
     if spans is None:
         return Declined("the boundaries of the sequences do not go up from 0 to all rows")
-    hidden = False
-    if mask is not None:
-        sources = _visible(mask, spans.sources)
-        if sources is None:
-            return Declined("a mask other than one of key padding")
-        spans, hidden = spans._replace(sources=sources), int(sources.sum()) < len(k)
-
-    out, attend_backward = attend(q, k, v, spans, call.causal, call.scale, bits)
-
-    def backward(dout: Array) -> tuple[Array, Array, Array]:
-        dq, dk, dv = _gradients(q, k, v, hidden)
-        attend_backward(dout, dq, dk, dv)
-        return dq, dk, dv
-
-    return out, backward
+    longest = (int(x.max(initial=0)) for x in (spans.lengths, spans.sources))
+    scores = len(cu_q) - 1, q.shape[1], *longest
+    prepared = prepare(call.rule, cu_q, cu_k, call.offset, scores)
+    if isinstance(prepared, Declined):
+        return prepared
+    return Batch(spans._replace(sources=prepared.sources), prepared, bits, scores)
 
 
 @lru_cache(maxsize=32)
@@ -74,27 +93,11 @@ def _names(rng: Rng | None, rows: int) -> Array | None:
     return names
 
 
-def _visible(mask: Array, lengths: Array) -> Array | None:
-    """Return how many keys each sequence has, (N,), less those that a padding mask hides.
-
-    None for any other mask than one of key padding, (N, 1, 1, S), True from some key on.
-    """
-    n, longest = len(lengths), int(lengths.max(initial=0))
-    if mask.dtype != np.bool_ or mask.shape != (n, 1, 1, longest):
-        return None
-    hidden = mask[:, 0, 0]
-    visible = longest - np.count_nonzero(hidden, axis=1)
-    if not np.array_equal(hidden, np.arange(longest) >= visible[:, None]):
-        return None
-    kept: Array = np.minimum(visible, lengths)
-    return kept
-
-
 def _gradients(q: Array, k: Array, v: Array, hidden: bool) -> tuple[Array, Array, Array]:
     """Return arrays for dq, dk, dv: slices of one array where q, k and v were.
 
-    The projection's backward then has them adjacent, without a copy. Keys that are hidden belong to
-    no sequence, so that no task writes their gradients: they start at zero.
+    The projection's backward then has them adjacent, without a copy. No task writes the gradients
+    of keys that nobody sees: they start at zero.
     """
     new = np.zeros if hidden else np.empty
     if k.shape != v.shape:

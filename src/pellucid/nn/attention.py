@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
-from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pellucid import ops
-from pellucid.core.array import Array, float32, like, namespace
-from pellucid.core.batch import pad_rows
-from pellucid.core.vjp import Call, Result, Run, check_gradient, joined, observing
+from pellucid.core.array import Array, float32, host, namespace
+from pellucid.core.vjp import check_gradient, joined
 from pellucid.kernels import dispatch
 from pellucid.nn import heads as steps
 from pellucid.nn.config import AttentionConfig
-from pellucid.nn.context import Context, KeysValues, cached_mask
-from pellucid.nn.distances import with_distances
+from pellucid.nn.context import Context, KeysValues
 from pellucid.nn.function import active_dropout
 from pellucid.nn.heads import Backward, Heads
 from pellucid.nn.init import constant, normal, zeros
 from pellucid.nn.layers import Linear, Norm
 from pellucid.nn.module import Forward, Parameter, single_use
 from pellucid.nn.projections import Projected
-from pellucid.ops.attention import score_gradient
+from pellucid.nn.rules import rule_of
+from pellucid.ops.rule import Rule
 
 
 class Attention(Projected):
@@ -63,17 +59,12 @@ class Attention(Projected):
         With a cache, to the rows of earlier steps too.
         """
         (q, k, v), heads_backward = self.heads(context, (x, 0, 3))
-        cu_k, mask, causal, cache = context.cu_seqlens, context.mask, context.causal, context.cache
+        cu_k, cache, offset = context.cu_seqlens, context.cache, None
         if cache is not None:
             k, v, cu_k = cache.append(context.path, KeysValues(k, v, cu_k))
-            if causal and cu_k[-1] > context.cu_seqlens[-1]:
-                mask, causal = like_mask(cached_mask(context.cu_seqlens, cu_k), x), False
-        mask, mask_backward = with_distances(
-            mask, q, cu_k, self.config, self.relative_bias, context
-        )
-        (y, _), attend_backward = self.attend(
-            (q, k, v), cu_k, mask, causal, context, mask_backward=mask_backward
-        )
+            offset = host.diff(cu_k) - host.diff(context.cu_seqlens)
+        rule = rule_of(self.config, self.relative_bias, context.causal, context.rule)
+        (y, _), attend_backward = self.attend((q, k, v), cu_k, rule, context, offset=offset)
 
         @single_use
         def backward(dy: Array) -> tuple[Array, None]:
@@ -99,9 +90,8 @@ class Attention(Projected):
             (q, k, v), heads_backward = self.heads(context, (x, 0, 1), (memory.rows, 1, 3))
             if cache is not None:
                 cache.append(context.path, KeysValues(k, v, memory.cu_seqlens))
-        (y, _), attend_backward = self.attend(
-            (q, k, v), memory.cu_seqlens, memory.mask, memory.causal, context
-        )
+        rule = rule_of(self.config, None, False, memory.rule)
+        (y, _), attend_backward = self.attend((q, k, v), memory.cu_seqlens, rule, context)
 
         @single_use
         def backward(dy: Array) -> Any:
@@ -124,33 +114,37 @@ class Attention(Projected):
         self,
         heads: Heads,
         cu_k: Array,
-        mask: Array | None,
-        causal: bool,
+        rule: Rule,
         context: Context,
         *,
-        need_weights: bool = False,
-        mask_backward: Callable[[Array], None] | None = None,
+        offset: Array | None = None,
+        weights: Literal["average", "each"] | None = None,
     ) -> Forward:
-        """Attend and project out; return ((y (T, E), weights (N, H, L, S) or None), backward).
+        """Attend and project out; return ((y (T, E), weights), backward).
 
-        `backward(dy, dweights=None)` returns dq, dk, dv, and gives `mask_backward` the gradient of
-        the mask.
+        `weights`: those of every head (N, H, L, S), their average (N, L, S), or None.
+        `backward(dy, dweights=None)` returns dq, dk, dv.
         """
         (q, k, v), c, path, cu_q = heads, self.config, context.path, context.cu_seqlens
         q, scale_backward = steps.scale(q, self.head_scale, path)
         k, v, share_backward = steps.share(k, v, c.num_heads // c.groups, path)
         training = self.training and not context.inference
         dropout = active_dropout(self.dropout, training, context.rng, "attention dropout")
-        kept: list[Any] = []
-        # only the reference op has the probabilities and the gradient of a mask
-        looking = need_weights or mask_backward is not None
-        with observing(partial(_keep, kept)) if looking else nullcontext():
-            z, z_backward = dispatch(
-                ops.packed_attention, q, k, v, cu_q, cu_k, mask=mask, causal=causal,
-                scale=1.0 if isinstance(c.scale, str) else c.scale, dropout=dropout,
-                rng=context.rng if dropout else None, softcap=c.softcap, path=path,
-            )  # fmt: skip
-        xp, weights = namespace(z), kept[0].weights if kept else None
+        options: dict[str, Any] = {
+            "rule": rule,
+            "offset": offset,
+            "scale": 1.0 if isinstance(c.scale, str) else c.scale,
+            "dropout": dropout,
+            "rng": context.rng if dropout else None,
+            "path": path,
+        }
+        z, z_backward = dispatch(ops.packed_attention, q, k, v, cu_q, cu_k, **options)
+        w = w_backward = None
+        if weights is not None:
+            w, w_backward = dispatch(
+                ops.attention_weights, q, k, cu_q, cu_k, average=weights == "average", **options
+            )
+        xp = namespace(z)
         y, out_backward = self.out_proj.run(
             xp.reshape(z, (z.shape[0], c.width)), joined(path, "out_proj")
         )
@@ -159,24 +153,14 @@ class Attention(Projected):
         def backward(dy: Array, dweights: Array | None = None) -> Heads:
             check_gradient(dy, shape)
             dz = xp.reshape(out_backward(dy), heads_shape)
-            also = () if dweights is None else (dweights,)
-            if mask_backward is not None:
-                padded = xp.permute_dims(pad_rows(dz, cu_q), (0, 2, 1, 3))
-                mask_backward(score_gradient(padded, kept[0], *also)[1])
-            dq, dk, dv = z_backward(dz, *also)
+            dq, dk, dv, *dlearnt = z_backward(dz)
+            if dweights is not None and w_backward is not None:
+                dq, dk, *dlearnt = (
+                    a + b for a, b in zip((dq, dk, *dlearnt), w_backward(dweights), strict=True)
+                )
+            for d in dlearnt:
+                assert self.relative_bias is not None  # what a layer's rule can learn
+                self.relative_bias.accumulate(d)
             return scale_backward(dq), *share_backward(dk, dv)
 
-        return (y, weights), backward
-
-
-def _keep(kept: list[Any], call: Call, run: Run) -> Result:
-    """Observe an attention: keep what the reference op saves."""
-    call.keep = True
-    result = run(call)
-    kept.append(call.saved.attention)
-    return result
-
-
-def like_mask(mask: Array | None, x: Array) -> Array | None:
-    """Return a host mask where `x` is; None stays None."""
-    return None if mask is None else like(mask, x)
+        return (y, w), backward

@@ -10,23 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pellucid.core.array import Array, host, like, namespace
+from pellucid.core.array import Array, like, namespace
 from pellucid.core.batch import followed, positions_of, selected
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import joined
+from pellucid.ops.rule import EVERYTHING, Rule
 
 
 class Memory(NamedTuple):
     """Rows that cross-attention looks at: an encoder's output.
 
     rows: (U, E). cu_seqlens (N + 1,): sequence n of the queries looks at rows
-    cu_seqlens[n] : cu_seqlens[n + 1]. `mask` and `causal` are as in `Context`.
+    cu_seqlens[n] : cu_seqlens[n + 1]. `rule` is as in `Context`.
     """
 
     rows: Array
     cu_seqlens: Array
-    mask: Array | None = None
-    causal: bool = False
+    rule: Rule = EVERYTHING
 
     def select(self, index: Array) -> Memory:
         """Return the memory of these sequences, in this order; one may come several times."""
@@ -99,7 +99,7 @@ class Context:
 
     cu_seqlens (N + 1,): rows cu_seqlens[n] : cu_seqlens[n + 1] are one sequence.
     causal: a row may not look at later rows of its sequence.
-    mask: broadcasts to (N, H, L, L); bool means True = not allowed, float is added to the scores.
+    rule: what else is said of its attention (`ops.rules`), after what the layers' settings say.
     positions (T,): each row's position; its place in its sequence unless given.
     memory: what cross-attention looks at.
     rng: needed by dropout while training; `rng.rows` (T,) names the rows.
@@ -110,7 +110,7 @@ class Context:
 
     cu_seqlens: Array
     causal: bool = False
-    mask: Array | None = None
+    rule: Rule = EVERYTHING
     positions: Array | None = None
     memory: Memory | None = None
     rng: Rng | None = None
@@ -131,21 +131,3 @@ class Context:
     def row_positions(self) -> Array:
         """Return (T,) the position of each row."""
         return positions_of(self.cu_seqlens) if self.positions is None else self.positions
-
-
-def cached_mask(cu_q: Array, cu_k: Array) -> Array | None:
-    """Return the causal mask (N, 1, L, S) of new rows whose earlier rows are in a cache.
-
-    The queries of a sequence are the last of its keys. None: a single new row sees all of them.
-
-    >>> import numpy as np
-    >>> cached_mask(np.array([0, 2]), np.array([0, 3]))[0, 0]
-    array([[False, False,  True],
-           [False, False, False]])
-    """
-    new, all_ = host.diff(cu_q), host.diff(cu_k)
-    if new.max(initial=0) <= 1:
-        return None
-    query = host.arange(int(new.max()))[:, None] + (all_ - new)[:, None, None]
-    later: Array = host.arange(int(all_.max())) > query
-    return later[:, None]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pellucid.core.array import Array, host
-from pellucid.nn.masks import combine, valid_lens_mask
+from pellucid.nn.masks import checked_masks, valid_lens_mask
 from pellucid.ops.attention import causal_mask
 
 OPEN, SEVERAL, WEIGHED = ".", "+", "~"
@@ -97,11 +97,13 @@ def _reasons(
     if valid_lens is not None:
         made = valid_lens_mask(valid_lens, shape[3], shape[1])
         lens_mask, lens_padding = (made, None) if made.ndim == 3 else (None, made)
+    attn, padding = checked_masks(attn_mask, key_padding_mask, shape)
+    lens = [mask for mask in checked_masks(lens_mask, lens_padding, shape) if mask is not None]
     given = {
-        ("m", "attn_mask"): combine(attn_mask, None, *shape),
-        ("p", "key_padding_mask"): combine(None, key_padding_mask, *shape),
+        ("m", "attn_mask"): attn,
+        ("p", "key_padding_mask"): padding,
         ("c", "is_causal"): causal_mask(*shape[2:]) if is_causal else None,
-        ("v", "valid_lens"): combine(lens_mask, lens_padding, *shape),
+        ("v", "valid_lens"): lens[0] if lens else None,
     }
     reasons = []
     for (letter, name), mask in given.items():

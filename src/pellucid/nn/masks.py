@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pellucid.core.array import Array, float32, host, to_host
-from pellucid.ops.attention import causal_mask
+from pellucid.core.batch import pad_rows
+from pellucid.ops import rules
+from pellucid.ops.rule import EVERYTHING, Rule, bounds, places
 
 
 def generate_square_subsequent_mask(sz: int, *, dtype: Any = float32) -> Array:
@@ -64,63 +66,83 @@ def arranged(
     is_causal: bool,
     sizes: tuple[int | None, int, int, int],
     dtype: Any,
-) -> tuple[Array | None, bool]:
-    """Return torch's masks as one (`combine`), and whether no later key may be seen besides.
+) -> Rule:
+    """Return torch's masks as a rule; sizes: N (None without a batch), H, L, S.
 
-    A mask (L, S) that says only that is not kept: kernels take causality as such, without an array.
-    torch's Transformer looks for such a mask too. sizes: N, H, L, S.
+    A mask that leaves every query adjacent keys, as causal masks, windows and padding do, becomes
+    their bounds. Other bool masks stay as they are, others are added in `dtype`, the scores'.
     """
-    if _is_causal(attn_mask, *sizes[2:]):
-        attn_mask, is_causal = None, True
-    return combine(attn_mask, key_padding_mask, *sizes, dtype), is_causal
+    rule, added = rules.causal if is_causal else EVERYTHING, []
+    attn, padding = checked_masks(attn_mask, key_padding_mask, sizes)
+    for mask in (attn, padding):
+        if mask is None:
+            continue
+        # one row for each query, or for each sequence, if all heads agree
+        rows = mask if mask.ndim == 2 else None if mask is attn else mask[:, 0, 0]
+        hidden = mask if mask.dtype == host.bool_ else _hidden(mask) if rows is not None else None
+        adjacent = None
+        if hidden is not None and rows is not None:
+            adjacent = adjacent_keys(hidden.reshape(rows.shape))
+        if adjacent is not None:
+            first, last = adjacent
+            causal = host.minimum(host.arange(sizes[2]) + 1, sizes[3])
+            if mask is padding:
+                rule &= rules.lengths(last, first)
+            elif host.array_equal(last, causal) and not first.any():
+                rule &= rules.causal
+            else:
+                rule &= rules.bounded(first, last)
+        elif hidden is not None:
+            rule &= rules.mask(hidden)
+        else:
+            added.append(converted(mask, dtype))
+    return rule & rules.mask(both(*added) if len(added) > 1 else added[0]) if added else rule
 
 
-def _is_causal(mask: Array | None, length: int, source_length: int) -> bool:
-    """Whether a mask forbids the keys after each query, and does nothing else.
+def _hidden(mask: Array) -> Array | None:
+    """Return a float mask as True = not allowed, or None if it adds more than 0 and −inf."""
+    hidden: Array = mask == -host.inf
+    return hidden if bool((hidden | (mask == 0)).all()) else None
 
-    >>> _is_causal(generate_square_subsequent_mask(3), 3, 3)
-    True
+
+def adjacent_keys(hidden: Array) -> tuple[Array, Array] | None:
+    """Return the first key that each row (L, S) allows and one after the last; None if any row
+    forbids a key between.
+
+    >>> import numpy as np
+    >>> adjacent_keys(np.array([[True, False, False], [True, True, True]]))
+    (array([1, 0]), array([3, 0]))
     """
-    if mask is None or host.shape(mask) != (length, source_length):
-        return False
-    mask, later = to_host(mask) if hasattr(mask, "dtype") else host.asarray(mask), None
-    if mask.dtype == host.bool_:
-        later = causal_mask(length, source_length)
-    elif host.issubdtype(mask.dtype, host.floating):
-        later = host.where(causal_mask(length, source_length), -host.inf, 0.0)
-    return later is not None and bool(host.array_equal(mask, later))
+    seen = ~hidden
+    count = host.count_nonzero(seen, axis=1)
+    first = seen.argmax(axis=1) if seen.shape[1] else host.zeros(len(seen), int)
+    last = first + count
+    total = host.pad(host.cumsum(seen, axis=1), [(0, 0), (1, 0)])
+    rows = host.arange(len(seen))
+    return (first, last) if bool((total[rows, last] == count).all()) else None
 
 
-def combine(
+def checked_masks(
     attn_mask: Array | None,
     key_padding_mask: Array | None,
-    n: int | None,
-    heads: int,
-    length: int,
-    source_length: int,
-    dtype: Any = host.float64,
-) -> Array | None:
-    """Return one mask that broadcasts to (N, H, L, S), or None; `n` is None without a batch.
+    sizes: tuple[int | None, int, int, int],
+) -> tuple[Array | None, Array | None]:
+    """Return torch's masks, (L, S) or (N, H, L, S), and (N, 1, 1, S); sizes: N, H, L, S.
 
-    attn_mask: (L, S) or (N·H, L, S); key_padding_mask: (N, S), or (S,) without a batch. Both apply.
-    Two bool masks give a bool one; otherwise True becomes −inf and the numbers are added, in
-    `dtype`, the scores'.
+    N is None without a batch. Raises as `check_mask` does.
     """
-    masks = []
+    batch, heads, length, source_length = sizes
+    n, attn, padding = 1 if batch is None else batch, None, None
     if attn_mask is not None:
-        per_head = (heads if n is None else n * heads, length, source_length)
-        letters = "(H, L, S)" if n is None else "(N·H, L, S)"
-        mask = check_mask(attn_mask, "attn_mask", {"(L, S)": per_head[1:], letters: per_head})
-        per_batch = (1 if n is None else n, heads, length, source_length)
-        masks.append(mask.reshape(per_batch) if mask.ndim == 3 else mask)
+        per_head = (n * heads, length, source_length)
+        letters = "(H, L, S)" if batch is None else "(N·H, L, S)"
+        attn = check_mask(attn_mask, "attn_mask", {"(L, S)": per_head[1:], letters: per_head})
+        attn = attn if attn.ndim == 2 else attn.reshape(n, heads, length, source_length)
     if key_padding_mask is not None:
-        expected = {"(S,)": (source_length,)} if n is None else {"(N, S)": (n, source_length)}
-        mask = check_mask(key_padding_mask, "key_padding_mask", expected)
-        masks.append(mask[None, None, None] if n is None else mask[:, None, None])
-    masks = [mask if mask.dtype == host.bool_ else converted(mask, dtype) for mask in masks]
-    if len(masks) < 2:
-        return masks[0] if masks else None
-    return both(*masks)
+        expected = {"(S,)": (source_length,)} if batch is None else {"(N, S)": (n, source_length)}
+        padding = check_mask(key_padding_mask, "key_padding_mask", expected)
+        padding = padding.reshape(n, 1, 1, source_length)
+    return attn, padding
 
 
 def converted(mask: Array, dtype: Any) -> Array:
@@ -152,20 +174,16 @@ def _as_added(mask: Array) -> Array:
     return host.where(mask, host.float32(-host.inf), host.float32(0.0))
 
 
-def with_free_keys(
-    mask: Array | None, is_causal: bool, lengths: Array, source_lengths: Array, extra: int
-) -> Array | None:
-    """Return mask and causality as one mask in which every sequence has extra keys, open to all.
-
-    lengths, source_lengths (N,): queries and keys of each sequence; the extra keys come behind.
-    """
-    length, longest = int(lengths.max(initial=0)), int(source_lengths.max(initial=0))
-    if mask is not None:
-        mask = to_host(mask)
-        mask = host.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, extra)])
-    if is_causal:
-        later = causal_mask(length, longest + extra)
-        ours = host.arange(longest + extra) < source_lengths[:, None, None]
-        causal = (later & ours)[:, None]
-        mask = causal if mask is None else both(mask, causal)
-    return mask
+def with_free_keys(rule: Rule, cu_q: Array, cu_k: Array, extra: int) -> Rule:
+    """Return the rule of sequences that have extra keys behind their own, open to all."""
+    keys, at = host.diff(cu_k), places(cu_q, cu_k, None)
+    first, last = (pad_rows(x, cu_q)[:, None, :, None] for x in bounds(rule, at))
+    key = host.arange(int(keys.max(initial=0)) + extra)
+    own = key < keys[:, None, None, None]
+    opened = rules.mask(own & ((key < first) | (key >= last)))
+    for part in (*rule.allowed, *rule.score):
+        mask = getattr(part, "mask", None)
+        if mask is not None:
+            room = [(0, 0)] * (mask.ndim - 1) + [(0, extra)]
+            opened = opened & rules.mask(host.pad(mask, room))
+    return opened

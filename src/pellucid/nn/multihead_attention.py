@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pellucid.core.array import Array, float32, host, host_dtype, like, locked, namespace
+from pellucid.core.array import Array, float32, host, host_dtype, like, namespace
 from pellucid.core.batch import followed, one_length
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import check_gradient
 from pellucid.nn.arrange import Arrangement, check_attention_inputs
-from pellucid.nn.attention import Attention, like_mask
+from pellucid.nn.attention import Attention
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.context import Context
 from pellucid.nn.heads import Backward, Heads
 from pellucid.nn.init import xavier_normal
 from pellucid.nn.masks import arranged, with_free_keys
 from pellucid.nn.module import Forward, Parameter, single_use
+from pellucid.ops.rule import Rule
 
 
 class MultiheadAttention(Attention):
@@ -71,20 +72,18 @@ class MultiheadAttention(Attention):
         self,
         heads: Heads,
         cu_k: Array,
-        mask: Array | None,
-        causal: bool,
+        rule: Rule,
         context: Context,
         **options: Any,
     ) -> Forward:
         """Attend as `Attention` does, to the keys of `add_bias_kv` and `add_zero_attn` too."""
         extra = self._extra_keys
         if not extra:
-            return super().attend(heads, cu_k, mask, causal, context, **options)
+            return super().attend(heads, cu_k, rule, context, **options)
         q, k, v = heads
-        lengths = host.diff(context.cu_seqlens), host.diff(cu_k)
+        rule = with_free_keys(rule, context.cu_seqlens, cu_k, extra)
         k, v, cu_k, extend_backward = self._extend(k, v, cu_k)
-        mask = like_mask(with_free_keys(mask, causal, *lengths, extra), q)
-        attended, attend_backward = super().attend((q, k, v), cu_k, mask, False, context, **options)
+        attended, attend_backward = super().attend((q, k, v), cu_k, rule, context, **options)
 
         def backward(*gradients: Array | None) -> Heads:
             dq, dk, dv = attend_backward(*gradients)
@@ -152,20 +151,19 @@ class MultiheadAttention(Attention):
         check_attention_inputs(query, key, value, widths, self.batch_first)
         here, there = (Arrangement.of(x, self.batch_first) for x in (query, key))
         sizes = here.batch, self.num_heads, here.length, there.length
-        mask, causal = arranged(attn_mask, key_padding_mask, is_causal, sizes, host_dtype(query))
+        rule = arranged(attn_mask, key_padding_mask, is_causal, sizes, host_dtype(query))
         rng = here.rng(rng) if self.training and self.dropout else None
         context = Context(cu_seqlens=here.cu_seqlens, rng=rng)
         rows = here.rows(query), there.rows(key), there.rows(value)
         heads, heads_backward = self.heads(context, *((x, i, i + 1) for i, x in enumerate(rows)))
-        attended = heads, there.cu_seqlens, like_mask(mask, query), causal
-        (y, kept), attend_backward = self.attend(*attended, context, need_weights=need_weights)
-        weights: Array | None = None
-        if need_weights:
-            assert kept is not None
-            sizes_of = (here.n, self.num_heads, here.length, there.length + self._extra_keys)
-            kept = namespace(kept).reshape(kept, sizes_of)  # of 0 sequences, rows know no lengths
-            # backward reads the weights of every head too
-            weights = namespace(kept).mean(kept, axis=1) if average_attn_weights else locked(kept)
+        wanted: Literal["average", "each"] = "average" if average_attn_weights else "each"
+        (y, weights), attend_backward = self.attend(
+            heads, there.cu_seqlens, rule, context, weights=wanted if need_weights else None
+        )
+        if weights is not None:
+            head = () if average_attn_weights else (self.num_heads,)
+            keys = there.length + self._extra_keys  # of 0 sequences, rows know no lengths
+            weights = namespace(weights).reshape(weights, (here.n, *head, here.length, keys))
             weights = weights[0, ...] if here.unbatched else weights
         shape = query.shape
 
@@ -179,9 +177,6 @@ class MultiheadAttention(Attention):
                     )
                 check_gradient(dweights, weights.shape)
                 dweights = dweights[None, ...] if here.unbatched else dweights
-                if average_attn_weights:
-                    each = (dweights / self.num_heads)[:, None, ...]
-                    dweights = namespace(each).repeat(each, self.num_heads, axis=1)
             dquery, dkey, dvalue = heads_backward(*attend_backward(here.rows(dout), dweights))
             return here.undo(dquery), there.undo(dkey), there.undo(dvalue)
 

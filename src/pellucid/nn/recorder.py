@@ -9,6 +9,7 @@ from typing import Any
 from pellucid.core.array import Array, locked, namespace
 from pellucid.core.batch import pad_rows
 from pellucid.core.vjp import Call, Observing, Result, Run, composite
+from pellucid.ops import rules
 from pellucid.ops.attention import Saved, score_gradient
 from pellucid.ops.dropout import dropout_backward
 
@@ -113,14 +114,15 @@ class Recorder(Observing):
             q, scales = self._unscaled.pop(call.path)
             q, scale = _padded_heads(q, call.cu_q), scales[:, None, None]
         probabilities, weights = locked(saved.probabilities), locked(saved.weights)
+        causal = set(rules.causal.allowed) <= set(call.rule.allowed)
         seen = AttentionMap(
-            probabilities, weights, locked(q), locked(saved.k), locked(saved.v), scale, call.causal
+            probabilities, weights, locked(q), locked(saved.k), locked(saved.v), scale, causal
         )
         self.maps[call.path] = seen
 
-        def recorded(dy: Array, *dweights: Array) -> Any:
-            seen.take_gradients(_padded_heads(dy, call.cu_q), saved, *dweights)
-            return backward(dy, *dweights)
+        def recorded(dy: Array) -> Any:
+            seen.take_gradients(_padded_heads(dy, call.cu_q), saved)
+            return backward(dy)
 
         return y, recorded
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pellucid import ops
-from pellucid.core.array import Array, host, host_dtype, like, namespace, to_host
+from pellucid.core.array import Array, host, host_dtype, namespace, to_host
 from pellucid.core.rng import Rng
 from pellucid.nn.function import (
     Function,
@@ -62,9 +62,7 @@ def scaled_dot_product_attention(
     mask = attn_mask
     if mask is not None:
         mask = _check_mask(to_host(mask), (*lead, query.shape[-2], key.shape[-2]))
-        mask = like(
-            ~mask if mask.dtype == host.bool_ else converted(mask, host_dtype(query)), query
-        )
+        mask = ~mask if mask.dtype == host.bool_ else converted(mask, host_dtype(query))
     options = {
         "mask": mask,
         "causal": is_causal,

@@ -15,13 +15,13 @@ from pellucid.core.rng import Rng
 from pellucid.core.vjp import check_gradient, inside, joined, part
 from pellucid.nn import functional, masks
 from pellucid.nn.arrange import Arrangement, check_attention_inputs
-from pellucid.nn.attention import like_mask
 from pellucid.nn.blocks import Block, TransformerLayer, unwind
 from pellucid.nn.context import Context, Memory
 from pellucid.nn.differences import rule
 from pellucid.nn.init import xavier_uniform
 from pellucid.nn.layers import LayerNorm
 from pellucid.nn.module import Forward, Module, ModuleList, single_use
+from pellucid.ops.rule import EVERYTHING, Rule
 
 
 class TransformerEncoderLayer(TransformerLayer):
@@ -234,13 +234,11 @@ def _run_padded(
     there, seen = here, None
     if memory is not None and other is not None:
         there = Arrangement.of(memory, batch_first)
-        mask, causal = _arranged(layer, other, here, there, x)
-        seen = Memory(there.rows(memory), there.cu_seqlens, mask, causal)
-    mask, causal = _arranged(layer, own, here, here, x)
+        allowed = _arranged(layer, other, here, there, x)
+        seen = Memory(there.rows(memory), there.cu_seqlens, allowed)
     context = Context(
         cu_seqlens=here.cu_seqlens,
-        causal=causal,
-        mask=mask,
+        rule=_arranged(layer, own, here, here, x),
         memory=seen,
         rng=here.rng(rng),
     )
@@ -265,12 +263,11 @@ def _check(layer: TransformerLayer, query: Array, key: Array) -> None:
 
 def _arranged(
     layer: TransformerLayer | None, given: Masks, here: Arrangement, there: Arrangement, x: Array
-) -> tuple[Array | None, bool]:
+) -> Rule:
     if layer is None:
-        return None, False
+        return EVERYTHING
     sizes = here.batch, layer.self_attn.config.num_heads, here.length, there.length
-    mask, causal = masks.arranged(*given, sizes, host_dtype(x))
-    return like_mask(mask, x), causal
+    return masks.arranged(*given, sizes, host_dtype(x))
 
 
 def _own_rng(site: int, rng: Rng | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pellucid.ops.add_dropout_norm import add_dropout_norm, add_dropout_norm_backward
     from pellucid.ops.alibi import alibi
     from pellucid.ops.attention import attention, attention_backward, causal_mask
+    from pellucid.ops.attention_weights import attention_weights, attention_weights_backward
     from pellucid.ops.bias_act_dropout import bias_act_dropout, bias_act_dropout_backward
     from pellucid.ops.cross_entropy import cross_entropy, cross_entropy_backward
     from pellucid.ops.dropout import dropout, dropout_backward
@@ -46,6 +47,8 @@ __all__ = [
     "alibi",
     "attention",
     "attention_backward",
+    "attention_weights",
+    "attention_weights_backward",
     "bias_act_dropout",
     "bias_act_dropout_backward",
     "causal_mask",

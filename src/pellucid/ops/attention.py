@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.core.array import Array, like, namespace, own_number
+from pellucid.core.array import Array, namespace, own_number
 from pellucid.core.rng import Rng, mix
 from pellucid.ops.dropout import Saved as DropoutSaved
 from pellucid.ops.dropout import dropout as drop
 from pellucid.ops.dropout import dropout_backward
+from pellucid.ops.rule import (
+    EVERYTHING,
+    Places,
+    Rule,
+    applied,
+    applied_backward,
+    bounds,
+    distances,
+    forbidden,
+)
 from pellucid.ops.softmax import Saved as SoftmaxSaved
 from pellucid.ops.softmax import softmax, softmax_backward
 
@@ -23,7 +34,8 @@ class Saved(NamedTuple):
     probabilities: Array  # after the softmax
     weights: Array  # after dropout: what multiplies V
     dropout: DropoutSaved
-    slope: Array | None = None  # of the soft cap: 1 − tanh²
+    rule: Rule
+    chain: list[Any]  # what the rule's parts saved
 
 
 def attention(
@@ -31,26 +43,26 @@ def attention(
     k: Array,
     v: Array,
     *,
+    rule: Rule = EVERYTHING,
     mask: Array | None = None,
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
-    softcap: float | None = None,
 ) -> tuple[Array, Saved]:
     """Return the values of the keys that each query asks for, weighted by how well they match.
 
-        1.  A = scale · Q Kᵀ,  with a soft cap c:  A = c tanh(scale · Q Kᵀ / c);  (+ mask)
+        1.  A = rule(scale · Q Kᵀ)
         2.  P = softmax(A),  W = dropout(P)
         3.  Z = W V                         (…, L, Dv)
 
     q: (…, L, D), k: (…, S, D), v: (…, S, Dv). `scale` is 1 / √D unless given;
-    queries of no width, D = 0, attend to all keys alike. `mask` broadcasts to
-    (…, L, S): bool means True = not allowed, float is added in the dtype of q. `causal` forbids
-    key s > query l. Entries of q and k with mean 0 and variance 1 give q·k the standard deviation
-    √D, and 1 / √D makes it 1 again (3.2.1, footnote 4).
+    queries of no width, D = 0, attend to all keys alike. `rule` says which keys a query may look at
+    and what is done to its scores (`ops.rules`). `mask` and `causal` are short for `rules.mask`,
+    which broadcasts to (…, L, S), bool True = not allowed, float added, and for `rules.causal`,
+    which forbids key s > query l. Entries of q and k with mean 0 and variance 1 give q·k the
+    standard deviation √D, and 1 / √D makes it 1 again (3.2.1, footnote 4).
     A query with every key forbidden (True or −inf) gets zero output and gives zero gradient.
-    `softcap` keeps the scores within (−c, c), before the mask (Gemma Team 2024, Gemma 2, 2).
     Dropout draws for each query, key and head: `rng.rows`, if set, names the queries (it broadcasts
     to (…, L)), and a head's name is its place on the third axis from the end.
 
@@ -62,31 +74,55 @@ def attention(
     >>> attention(q, k, v, causal=True)[0][0, 0]
     array([1., 0., 0.])
     """
-    xp = namespace(q, k, v, mask)
+    namespace(q, k, v, mask)  # all of one library
     _check(q, k, v)
+    rule = whole_rule(rule, mask, causal)
+    *lead, length, _ = q.shape
+    keys, limits = k.shape[-2], None
+    if rule.allowed:
+        n = prod(lead[:-1])
+        steps = np.repeat(np.arange(n), length)
+        at = Places(np.tile(np.arange(length), n), steps, np.full(n * length, keys))
+        head = [1] if lead else []
+        first, last = (x.reshape(*lead[:-1], *head, length) for x in bounds(rule, at))
+        limits = forbidden(first, last, keys)
+    return attended(q, k, v, rule, limits, distances(length, keys, None), scale, dropout, rng)
+
+
+def attended(
+    q: Array,
+    k: Array,
+    v: Array,
+    rule: Rule,
+    limits: np.ndarray | None,
+    distance: np.ndarray,
+    scale: float | None,
+    dropout: float,
+    rng: Rng | None,
+) -> tuple[Array, Saved]:
+    """Run the three steps; `limits` and `distance` are as in `rule.applied`."""
+    xp = namespace(q, k, v)
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else own_number(scale)
     a = scale * (q @ xp.matrix_transpose(k))  # 1
-    slope = None
-    if softcap is not None:
-        tanh = xp.tanh(a / own_number(softcap))
-        a, slope = own_number(softcap) * tanh, 1.0 - tanh * tanh
-    a = _forbid(a, mask, causal)
+    a, chain = applied(rule, a, limits, distance)
     probabilities, _ = softmax(a)  # 2
     weights, dropped = drop(probabilities, dropout, _by_head(rng, a.shape))
     out = weights @ v  # 3
-    return out, Saved(q, k, v, scale, probabilities, weights, dropped, slope)
+    return out, Saved(q, k, v, scale, probabilities, weights, dropped, rule, chain)
 
 
 def attention_backward(
     dout: Array, saved: Saved, dweights: Array | None = None
-) -> tuple[Array, Array, Array]:
-    """Return dq, dk, dv; `dweights` adds a gradient that reached the weights by another way.
+) -> tuple[Array, ...]:
+    """Return dq, dk, dv, and the gradients of the rule's parameters, if it has any.
 
     3.  dV = Wᵀ dZ,  dW = dZ Vᵀ
     2.  dP = dropout's backward of dW,  dA = P ⊙ (dP − Σ_s dP ⊙ P)
-    1.  dQ = scale · dA K,  dK = scale · dAᵀ Q, dA first times the soft cap's 1 − tanh²
+    1.  dA through the rule;  dQ = scale · dA K,  dK = scale · dAᵀ Q
+
+    `dweights` adds a gradient that reached the weights by another way.
     """
-    q, k, v, scale, probabilities, weights, dropped, slope = saved
+    q, k, v, scale, probabilities, weights, dropped, rule, chain = saved
     xp = namespace(dout, q)
     dv = xp.matrix_transpose(weights) @ dout  # 3: out = weights @ v
     dw = dout @ xp.matrix_transpose(v)
@@ -94,11 +130,21 @@ def attention_backward(
         dw = dw + dweights
     dp = dropout_backward(dw, dropped)  # 2: weights = dropout(softmax(a))
     da = softmax_backward(dp, SoftmaxSaved(probabilities))
-    if slope is not None:
-        da = da * slope
-    dq = scale * (da @ k)  # 1: a = scale * q @ k.T
+    da, *dparameters = applied_backward(rule, da, chain)  # 1: a = rule(scale * q @ k.T)
+    dq = scale * (da @ k)
     dk = scale * (xp.matrix_transpose(da) @ q)
-    return dq, dk, dv
+    return dq, dk, dv, *dparameters
+
+
+def whole_rule(rule: Rule, mask: Array | None, causal: bool) -> Rule:
+    """Return a rule, with what `mask` and `causal` say added to it."""
+    if mask is None and not causal:
+        return rule
+    from pellucid.ops import rules  # here, so that this page alone loads little else
+
+    if causal:
+        rule = rules.causal & rule
+    return rule if mask is None else rule & rules.mask(mask)
 
 
 def score_gradient(dout: Array, saved: Saved, dweights: Array | None = None) -> tuple[Array, Array]:
@@ -121,20 +167,6 @@ def causal_mask(length: int, source_length: int) -> np.ndarray:
     return np.arange(source_length) > np.arange(length)[:, None]
 
 
-def _forbid(a: Array, mask: Array | None, causal: bool) -> Array:
-    xp = namespace(a)
-    never = xp.full_like(a, -float("inf"))
-    if mask is not None:
-        _check_mask(mask.shape, a.shape)
-        if mask.dtype == xp.bool:
-            a = xp.where(mask, never, a)
-        else:
-            a = a + xp.astype(mask, a.dtype, copy=False)
-    if causal:
-        a = xp.where(like(causal_mask(a.shape[-2], a.shape[-1]), a), never, a)
-    return a
-
-
 def _by_head(rng: Rng | None, shape: tuple[int, ...]) -> Rng | None:
     """Name the rows of the score matrix: the query's name, and the head it stands in."""
     if rng is None or len(shape) < 3:
@@ -152,11 +184,3 @@ def _check(q: Array, k: Array, v: Array) -> None:
             f"attention expects q (…, L, D), k (…, S, D), v (…, S, Dv), the axes in front equal; "
             f"got q {q.shape}, k {k.shape}, v {v.shape}"
         )
-
-
-def _check_mask(mask: tuple[int, ...], scores: tuple[int, ...]) -> None:
-    padded = (1,) * (len(scores) - len(mask)) + tuple(mask)
-    if len(padded) > len(scores) or any(
-        m not in (1, s) for m, s in zip(padded, scores, strict=True)
-    ):
-        raise ValueError(f"the mask {tuple(mask)} does not broadcast to the scores {tuple(scores)}")

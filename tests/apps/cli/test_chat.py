@@ -70,12 +70,12 @@ def test_it_trains_says_how_long_and_answers(
 ) -> None:
     assert chat() == 0
     out = capsys.readouterr().out
-    assert "Ctrl-C ends it early" in out
+    assert "Ctrl-C ends training early" in out
     assert "5 steps" in out
     assert not questions
     questions += ["ba"]
     assert chat() == 0
-    assert "Ctrl-C ends it early" not in capsys.readouterr().out
+    assert "Ctrl-C ends training early" not in capsys.readouterr().out
     with pytest.raises(UsageError, match="--minutes has no effect"):
         command.run(["--recipe", "tiny.toml", "--run", "runs/tiny", "--minutes", "1"])
 

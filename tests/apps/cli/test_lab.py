@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,27 @@ def test_too_few_seeds_and_runs_of_other_settings_are_reported_before_it_runs(
     recipe.write_text(recipe.read_text().replace("epochs = 2", "epochs = 1"))
     main(["lab", "run", str(path), "--only", "none", "--seeds", "0", "--workers", "1"])
     assert "note: 1 lines of the results file belong to no run" in capsys.readouterr().out
+
+
+def test_failed_runs_of_earlier_settings_are_not_mentioned(tmp_path: Path, capsys: Says) -> None:
+    path, file = write_study(tmp_path), tmp_path / "lab" / "scale" / "results.jsonl"
+    gone = replace(read_study(path).trials()[0], id="0123456789ab")
+    append_result(file, failure(gone, "oh", 0.0))
+    options = ["--only", "none", "--seeds", "0", "--workers", "1"]
+    assert main(["lab", "run", str(path), *options]) == 0
+    assert main(["lab", "report", str(path)]) == 0
+    assert "belong to no run" not in capsys.readouterr().out
+    assert "belong to no run" not in (file.parent / "report.md").read_text()
+
+
+def test_a_score_to_monitor_that_there_will_not_be_is_reported_before_any_run(
+    tmp_path: Path, capsys: Says
+) -> None:
+    sets = 'set.training.monitor = "bleu"\nset.evaluation.metric = "error_rates"\n'
+    path = write_study(tmp_path, STUDY.replace("[changes.none]\n", f"[changes.none]\n{sets}"))
+    code, shown = refused(capsys, str(path))
+    assert code == 2
+    assert "none: monitor = 'bleu' is not a held-out score; there is loss, per, wer" in shown
 
 
 def test_names_and_seeds_that_are_no_run_together(tmp_path: Path, capsys: Says) -> None:

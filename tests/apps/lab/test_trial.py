@@ -88,6 +88,35 @@ def test_losses_of_training_are_of_whole_epochs(trial: Trial, tmp_path: Path) ->
     assert value_of(more, "epochs_to_0.5") == math.inf
 
 
+def changed(trial: Trial, **training: Any) -> Trial:
+    """Return a trial of a study whose recipe monitors an error rate, with other training."""
+    config = replace(
+        trial.config,
+        training=replace(trial.config.training, **training),
+        evaluation=replace(trial.config.evaluation, metric="error_rates"),
+    )
+    return replace(trial, config=config)
+
+
+def test_a_score_of_answers_can_be_monitored(trial: Trial, tmp_path: Path) -> None:
+    line = run_trial(changed(trial, monitor="per"), tmp_path / "run")
+    assert line["status"] == "done", line["error"]
+    events = [
+        json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().split("\n")[:-1]
+    ]
+    assert all(event["scores"]["per"] > 0 for event in events if event["event"] == "validated")
+
+
+def test_every_validation_is_in_the_curve(trial: Trial, tmp_path: Path) -> None:
+    line = run_trial(changed(trial, validate_unit="steps", validate_every=4), tmp_path / "run")
+    every = [*range(4, line["steps"], 4), line["steps"]]
+    an_epoch = line["steps"] / 2
+    assert len(every) > 2
+    assert line["curve"]["valid_epoch"] == pytest.approx([step / an_epoch for step in every])
+    assert line["metrics"]["valid_loss"] == line["curve"]["valid"][-1]
+    assert line["metrics"]["best_valid_loss"] == min(line["curve"]["valid"])
+
+
 def test_only_a_test_set_has_a_test_loss(trial: Trial, tmp_path: Path) -> None:
     line = run_trial(trial, tmp_path / "without")
     assert "test_loss" not in line["metrics"]

@@ -161,6 +161,13 @@ def test_api_keys() -> None:
             assert ask(server, "/translate", urlencode(body).encode(), **kind)[0] == status
 
 
+def test_a_form_may_hold_text_that_is_not_percent_encoded(server: Running) -> None:
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}  # as curl -d sends it
+    assert ask(server, "/translate", "q=Hündin&source=de&target=en".encode(), **kind)[0] == 200
+    status, _, answer = ask(server, "/translate", b"q=\xff&source=de&target=en", **kind)
+    assert (status, answer["error"]) == (400, "the body is not a form in UTF-8")
+
+
 def test_another_host_name_is_refused_and_no_other_origin_is_let_in(server: Running) -> None:
     assert ask(server, "/v1/models", Host="evil.example")[0] == 421
     _, headers, _ = ask(server, "/v1/models", Origin="https://evil.example")

@@ -58,7 +58,7 @@ def test_a_request_that_has_begun_is_answered_by_the_model_it_began_with() -> No
         try:
             assert begun.wait(60)
             loop = next(iter(server.server.servers)).get_loop()
-            loop.call_soon_threadsafe(server.server.reload)
+            loop.call_soon_threadsafe(server.server.signalled, signal.SIGHUP)
             assert until(lambda: server.service.models["chat"] is new)
         finally:
             going.set()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.apps.serve.servers import PIPELINES, Running, ask, running
+from tests.apps.serve.servers import PIPELINES, Running, answering, ask, running
 
 from pellucid.apps import view
 from pellucid.apps.serve import recorder
@@ -19,6 +19,8 @@ from pellucid.apps.serve.limits import Limits
 from pellucid.apps.serve.models import serve_model
 from pellucid.apps.view.page import as_json, dumps
 from pellucid.apps.view.record import select_cell
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.generation import SearchConfig
 from pellucid.tasks.masked_lm import MASK
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ PATH = "/view/record"
 def server() -> Iterator[Running]:
     with running(Limits(view_tokens=40, view_answer=30)) as server:
         yield server
+
+
+def test_a_model_that_writes_sounds_between_spaces_pronounces() -> None:
+    letters, words = ["sun", "nut"], ["s ʌ n", "n ʌ t"]
+    pair = train_tokenizer(letters, "char"), train_tokenizer(words, "word")
+    assert serve_model("small", answering(SearchConfig(), tokenizers=pair)).use == "pronounce"
 
 
 def record(server: Running, model: str, text: str, **more: Any) -> Any:

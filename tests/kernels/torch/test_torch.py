@@ -12,7 +12,7 @@ from tests.ops.libraries import ON_A_GPU, ON_THE_HOST, to
 from tests.oracles import installed, oracle
 
 from pellucid import kernels, nn, ops
-from pellucid.check.cases import OpCase
+from pellucid.check.cases import OpCase, ruled
 from pellucid.check.gradient import listed
 from pellucid.check.op_cases import D, H, S, normal, off_the_kink, op_cases
 from pellucid.core.array import to_host
@@ -20,6 +20,7 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined
 from pellucid.models import MaskedLM, MaskedLMConfig
+from pellucid.ops import rules
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.training.optimizers.adam import adam
 
@@ -31,12 +32,12 @@ OWN = {"q": normal(8, H, D), "k": normal(8, H, D)[::-1], "v": normal(8, H, D) **
 MORE = [  # what the common table has only with dropout, which the CPU leaves to the page
     OpCase("add_dropout_norm", "no bias", {"x": normal(5, D), "residual": normal(5, D)},
            {"weight": None, "bias": None, "eps": 0.3}),
-    OpCase("packed_attention", "causal", OWN, {"cu_q": CU_Q, "cu_k": CU_Q, "causal": True}),
+    OpCase("packed_attention", "causal", OWN, {"cu_q": CU_Q, "cu_k": CU_Q, "rule": rules.causal}),
     OpCase("packed_attention", "cross", {**OWN, "k": normal(9, H, D), "v": normal(9, H, D) ** 2},
            {"cu_q": CU_Q, "cu_k": CU_K, "scale": 0.2}),
     OpCase("packed_attention", "causal, L != S",
            {**OWN, "k": normal(9, H, D), "v": normal(9, H, D) ** 2},
-           {"cu_q": CU_Q, "cu_k": CU_K, "causal": True}),
+           {"cu_q": CU_Q, "cu_k": CU_K, "rule": rules.causal}),
     OpCase("packed_attention", "one length", OWN,
            {"cu_q": np.array([0, 4, 8]), "cu_k": np.array([0, 4, 8])}),
     OpCase("attention", "two axes in front", {x: normal(2, 2, H, S, D) for x in "qkv"},
@@ -55,6 +56,7 @@ def arguments(case: OpCase, dtype: Any, library: str = "torch") -> tuple[list[An
     given = {name: x.astype(dtype) for name, x in case.arrays.items()} | case.fixed
     if library != "numpy":
         given = {k: v if k in ON_THE_HOST else to(library, v) for k, v in given.items()}
+    given = ruled(given)
     parameters = inspect.signature(getattr(ops, case.op)).parameters.values()
     positional = [given.pop(p.name, p.default) for p in parameters if p.kind is not p.KEYWORD_ONLY]
     return positional, given
@@ -324,7 +326,12 @@ def test_on_a_gpu_attention_of_an_even_width_equals_the_page(
     dtype: Any, cu_k: np.ndarray, causal: bool
 ) -> None:
     arrays = {"q": normal(8, H, 16), "k": normal(cu_k[-1], H, 16), "v": normal(cu_k[-1], H, 16)}
-    case = OpCase("packed_attention", "", arrays, {"cu_q": CU_Q, "cu_k": cu_k, "causal": causal})
+    case = OpCase(
+        "packed_attention",
+        "",
+        arrays,
+        {"cu_q": CU_Q, "cu_k": cu_k, "rule": rules.causal if causal else rules.Rule()},
+    )
     dy = gradient_for(case)
     positional, options = arguments(case, np.float32, "torch-cuda")
     narrow = dtype == "bfloat16"

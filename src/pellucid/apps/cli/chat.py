@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from pellucid.apps.cli.answers import converse
-from pellucid.apps.cli.console import Output, Progress, counted
+from pellucid.apps.cli.console import Output, Progress
 from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.options import SamplingOptions, accepts_changes, parse, value_of
 from pellucid.apps.cli.train import run_folder
@@ -18,7 +17,7 @@ from pellucid.core.errors import UsageError
 from pellucid.generation import SearchConfig
 from pellucid.tasks import task_of
 from pellucid.tasks.folder import CONFIG, load_model, save_model
-from pellucid.training.config import RunConfig, TrainingConfig, load_recipe
+from pellucid.training.config import RunConfig, load_recipe
 from pellucid.training.experiment import card, train_run
 
 RECIPE = "chatbot-ko"
@@ -80,7 +79,7 @@ def _train(config: RunConfig, folder: Path, resume: bool, minutes: float | None)
         evaluation = replace(config.evaluation, metric="none")
         config = replace(config, evaluation=evaluation, training=training)
     with Progress(Output(), folder.resolve().name) as progress:
-        _announce(config.training, progress.say)
+        progress.say(tr("Ctrl-C ends training early and keeps the model, so you can talk to it."))
         outcome = train_run(config, folder, resume=resume, listeners=[progress], say=progress.say)
     if outcome.interrupted == "SIGTERM":
         return 143
@@ -88,17 +87,3 @@ def _train(config: RunConfig, folder: Path, resume: bool, minutes: float | None)
         outcome.trained.model.eval()
         save_model(folder / "model", outcome.trained, card(folder, config, None))
     return 0
-
-
-def _announce(training: TrainingConfig, say: Callable[[str], None]) -> None:
-    if training.minutes is not None:
-        budget = tr("{:g} minutes").format(training.minutes)
-    else:
-        epochs, steps = training.epochs, training.steps
-        work = counted(epochs, "epoch") if epochs else counted(steps or 0, "step")
-        budget = tr("{}; the time left is shown").format(work)
-    say(
-        tr(
-            "Training takes {}. Ctrl-C ends it early and keeps the model, so you can talk to it."
-        ).format(budget)
-    )

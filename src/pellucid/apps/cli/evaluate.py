@@ -7,18 +7,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
-from pellucid.apps.cli.options import accepts_changes, asks_help, parse, split_name
+from pellucid.apps.cli.options import named_model, parse
 from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SavingError, write_atomically
 from pellucid.data.pairs import Splits, TextPair
 from pellucid.generation import SearchConfig
 from pellucid.tasks import Task
-from pellucid.tasks.folder import CARD, find_model, load_model
+from pellucid.tasks.folder import CARD, find_model
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
 from pellucid.training.card import with_scores
@@ -30,11 +30,10 @@ _log = logging.getLogger(__name__)
 
 def run(arguments: list[str]) -> int:
     """Run the command: the model named first gives the search its defaults."""
-    name, rest = split_name(arguments)
-    if name is None and not asks_help(rest):
-        raise UsageError("which model? Use `pellucid evaluate RUN [OPTIONS]`, the run first")
+    name, rest, trained = named_model(
+        arguments, "which model? Use `pellucid evaluate RUN [OPTIONS]`, the run first"
+    )
     path = Path(name or "")
-    trained: Any = load_model(path, accepts_changes(rest)) if name is not None else None
     saved = getattr(trained, "search", SearchConfig())
 
     def evaluate(

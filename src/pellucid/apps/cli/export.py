@@ -10,7 +10,6 @@ from pellucid.data.tokenizers import Tokenizer
 from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
 from pellucid.interop.huggingface import write_pretrained
 from pellucid.interop.onnx import write_onnx
-from pellucid.tasks import CausalLMTask, MaskedLMTask, Seq2SeqTask, Task
 from pellucid.tasks.folder import (
     find_model,
     folder_size,
@@ -18,12 +17,6 @@ from pellucid.tasks.folder import (
     model_files,
     tokenizers_in,
 )
-
-ENGINES: dict[str, tuple[type[Task], ...]] = {
-    "onnx": (Seq2SeqTask, CausalLMTask, MaskedLMTask),
-    "ctranslate2": (Seq2SeqTask, CausalLMTask),
-}
-"""The tasks whose models an engine takes."""
 
 
 def export(
@@ -54,7 +47,7 @@ def export(
     source = find_model(model)
     if to == "huggingface":
         _export_huggingface(trained, source, folder, weights)
-    elif not isinstance(trained, ENGINES[to]):
+    elif to == "ctranslate2" and not trained.generates:
         raise UserError(
             f"{model}: is a {type(trained.model).__name__}, which cannot be exported to {to}; this "
             "needs a model that generates"

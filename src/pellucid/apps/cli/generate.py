@@ -14,24 +14,21 @@ import tyro
 from pellucid.apps.cli.answers import answer_parts, converse, print_answers, split, typed
 from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.lines import Line, given, standard_input, windows
-from pellucid.apps.cli.options import SamplingOptions, accepts_changes, asks_help, parse, split_name
+from pellucid.apps.cli.options import SamplingOptions, named_model, parse
 from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.generation import SearchConfig
 from pellucid.tasks import Blank, MaskedLMTask
-from pellucid.tasks.folder import load_model
 
 
 def run(arguments: list[str]) -> int:
     """Run the command: the model named first decides which options there are, and defaults."""
-    name, rest = split_name(arguments)
-    if name is None and not asks_help(rest):
-        raise UsageError("which model? Use `pellucid generate MODEL [TEXT ...]`")
-    if name is None:
-        return parse(_generate(None), "generate MODEL", rest)
-    trained: Any = load_model(Path(name), accepts_changes(rest))
-    command = _generate if trained.generates else _fill
-    return parse(command(trained), f"generate {name}", rest)
+    name, rest, trained = named_model(
+        arguments, "which model? Use `pellucid generate MODEL [TEXT ...]`"
+    )
+    fills = trained is not None and not trained.generates
+    command = _fill(trained) if fills else _generate(trained)
+    return parse(command, f"generate {name or 'MODEL'}", rest)
 
 
 def _generate(trained: Any) -> Callable[..., int]:

@@ -14,7 +14,7 @@ from pellucid.apps.cli.commands import listed
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.options import parse
-from pellucid.apps.lab.findings import UNKNOWN, gather
+from pellucid.apps.lab.findings import UNKNOWN, gather, unknown_lines
 from pellucid.apps.lab.report import write_report
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.runner import run_study
@@ -77,8 +77,8 @@ def run_verb(
     if few:
         say(f"note: {few}")
     say(f"runs in {home / 'runs'}, results in {file}")
-    if unknown := read_results(file).keys() - {trial.id for trial in found.trials()}:
-        say(f"note: {len(unknown)} {UNKNOWN}")
+    if unknown := unknown_lines(read_results(file), {trial.id for trial in found.trials()}):
+        say(f"note: {unknown} {UNKNOWN}")
     ended = run_study(
         trials,
         file,

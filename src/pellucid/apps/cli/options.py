@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
@@ -26,6 +27,7 @@ from tyro.constructors import (
 from pellucid.apps.cli.language import tr, wrapped
 from pellucid.core.errors import UsageError
 from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.tasks.folder import load_model
 
 RULES = ConstructorRegistry()
 """What tyro makes options of, where it differs from its own rules."""
@@ -123,6 +125,18 @@ def accepts_changes(arguments: Sequence[str]) -> bool:
     typed = [word.replace("_", "-") for word in before_text(arguments)]
     either = [word for word in typed if word in ("--accept-changes", "--no-accept-changes")]
     return either[-1:] == ["--accept-changes"]
+
+
+def named_model(arguments: Sequence[str], use: str) -> tuple[str | None, list[str], Any]:
+    """Return the model's name, which comes first, the other arguments, and the model.
+
+    Without a name there is no model, but help may be asked for: else `UsageError` says `use`.
+    """
+    name, rest = split_name(arguments)
+    if name is None and not asks_help(rest):
+        raise UsageError(use)
+    trained = None if name is None else load_model(Path(name), accepts_changes(rest))
+    return name, rest, trained
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -14,9 +13,9 @@ from typing import TypeVar
 
 from pellucid.apps.cli.options import parse
 from pellucid.apps.serve.limits import ROWS
-from pellucid.apps.serve.signals import handling
 from pellucid.core.errors import UsageError, UserError, optional
 from pellucid.core.files import MOST_BYTES, check_file
+from pellucid.training.signals import handling
 
 T = TypeVar("T")
 
@@ -60,7 +59,7 @@ def run(arguments: list[str]) -> int:
         """
         if not model:
             raise UsageError("which model? Use `pellucid serve MODEL [MODEL ...]`")
-        with handling(dict.fromkeys((signal.SIGINT, signal.SIGTERM), _end)):
+        with handling(_end):
             for name in ("httptools", "msgspec", "prometheus_client", "starlette", "uvicorn"):
                 optional(name, SEPARATE, extra="serve")
             from pellucid.apps.serve.app import Application
@@ -106,7 +105,7 @@ def run(arguments: list[str]) -> int:
     return parse(serve, "serve", arguments)
 
 
-def _end(number: int, _: object) -> None:
+def _end(number: int) -> None:
     """End the process with 128 + n on a signal, as long as there is no request.
 
     Process 1 of a container has no other handlers.

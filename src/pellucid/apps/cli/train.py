@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -132,19 +132,13 @@ def _run(arguments: list[str], joined: Workers) -> int:
             return launch(arguments, workers, restarts)
         # Whoever replaces workers goes on with the run that they began.
         going_on = resume or (joined.begun and (run / "config.toml").exists())
-        values = (to_mapping(config), str(run), going_on, accept_changes, weights)
-        joined.broadcast_json(values)
+        how = {"resume": going_on, "accept_changes": accept_changes, "weights": weights}
+        joined.broadcast_json((to_mapping(config), str(run), how))
+        own = {"device": device, "precision": precision, "workers": joined}
         with Choices() if explain_kernels else nullcontext() as choices:
-            return _train(
-                config, run, going_on, accept_changes, weights, device, precision, joined, choices
-            )
+            return _train(config, run, choices, {**how, **own})
 
-    return parse(
-        train,
-        f"train {name or 'RECIPE'}",
-        rest,
-        lists=LISTS,
-    )
+    return parse(train, f"train {name or 'RECIPE'}", rest, lists=LISTS)
 
 
 def run_folder(recipe: str, arguments: Sequence[str]) -> Path:
@@ -205,30 +199,14 @@ def _timeout(arguments: Sequence[str]) -> float:
 
 def _follow(workers: Workers) -> int:
     """Train as the first worker says, which prints and writes everything."""
-    settings, folder, resume, accept_changes, weights = workers.broadcast_json(None)
+    settings, folder, how = workers.broadcast_json(None)
     config = from_mapping(RunConfig, settings, "the first worker's settings")
-    result = train_run(
-        config,
-        Path(folder),
-        resume=resume,
-        accept_changes=accept_changes,
-        weights=weights,
-        workers=workers,
-    )
+    result = train_run(config, Path(folder), workers=workers, **how)
     return INTERRUPTED.get(result.interrupted or "", 0)
 
 
-def _train(
-    config: RunConfig,
-    folder: Path,
-    resume: bool,
-    accept_changes: bool,
-    weights: WeightFormat,
-    device: str,
-    precision: Precision,
-    workers: Workers,
-    choices: Choices | None,
-) -> int:
+def _train(config: RunConfig, folder: Path, choices: Choices | None, how: Mapping[str, Any]) -> int:
+    """Train, showing the progress; `how` holds the further arguments of `train_run`."""
     console = Output()
 
     def explain(event: Event) -> None:
@@ -238,18 +216,8 @@ def _train(
             choices = None
 
     with Progress(console, folder.resolve().name) as progress:
-        result = train_run(
-            config,
-            folder,
-            resume=resume,
-            accept_changes=accept_changes,
-            weights=weights,
-            device=device,
-            precision=precision,
-            listeners=[progress, explain],
-            say=progress.say,
-            workers=workers,
-        )
+        how = {"listeners": [progress, explain], "say": progress.say, **how}
+        result = train_run(config, folder, **how)
     if result.interrupted is not None:
         return INTERRUPTED.get(result.interrupted, 1)
     named = shlex.quote(str(folder))

@@ -11,14 +11,14 @@ from typing import Annotated, Literal
 import tyro
 
 from pellucid.apps.cli.console import Output
-from pellucid.apps.cli.options import accepts_changes, parse, split_name
+from pellucid.apps.cli.options import named_model, parse
 from pellucid.apps.view import attention
 from pellucid.apps.view.picture import drawable
 from pellucid.core.errors import UsageError
 from pellucid.core.language import Language
 from pellucid.generation import SearchConfig
 from pellucid.tasks import Task
-from pellucid.tasks.folder import find_model, load_model
+from pellucid.tasks.folder import find_model
 
 USE = 'which model, and what text? Use `pellucid view MODEL "TEXT"`'
 PAGE = Path("attention.html")
@@ -26,10 +26,7 @@ PAGE = Path("attention.html")
 
 def run(arguments: list[str]) -> int:
     """Run the command: the model named first gives the search its defaults."""
-    name, rest = split_name(arguments)
-    if not arguments:
-        raise UsageError(USE)
-    trained = load_model(Path(name), accepts_changes(rest)) if name is not None else None
+    name, rest, trained = named_model(arguments, USE)
     saved = getattr(trained, "search", SearchConfig())
     page = _page(Path(name)) if name is not None else PAGE
 

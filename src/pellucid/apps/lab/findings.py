@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,7 +26,7 @@ class Findings:
     missing: int
     """Planned runs without a line."""
     unknown: int
-    """Lines of the file that belong to no run of this study as it is now."""
+    """Finished runs in the file that are none of this study as it is now."""
 
     @property
     def lines(self) -> list[Line]:
@@ -53,7 +53,7 @@ class Findings:
 
     def values(self, change: str, metric: str) -> dict[int, float | None]:
         """Return a metric of a variant by seed."""
-        return {seed: value_of(line, metric) for seed, line in self.done[change].items()}
+        return {seed: value_of(line, metric) for seed, line in self.done.get(change, {}).items()}
 
     @cached_property
     def comparisons(self) -> Sequence[Comparison]:
@@ -70,6 +70,11 @@ class Findings:
         return with_holm(found)
 
 
+def unknown_lines(lines: Mapping[str, Line], ids: Container[str]) -> int:
+    """Return how many finished runs have none of these ids; a failed one left nothing to miss."""
+    return sum(line["status"] == "done" for id, line in lines.items() if id not in ids)
+
+
 def gather(study: Study, lines: Mapping[str, Line]) -> Findings:
     """Match the lines of a results file with the runs of a study.
 
@@ -84,7 +89,7 @@ def gather(study: Study, lines: Mapping[str, Line]) -> Findings:
             done[trial.change][trial.seed] = line
         else:
             failed.append({**line, "change": trial.change, "seed": trial.seed})
-    unknown = len(lines) - len(known)
+    unknown = unknown_lines(lines, trials)
     if not any(done.values()):
         also = f"; {len(failed)} failed, the first: {failed[0]['error']}" if failed else ""
         also += f"; {unknown} {UNKNOWN}" if unknown else ""

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle, islice
+from pathlib import Path
 from statistics import median, median_high
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,7 +49,6 @@ DARK = {INK: "#e3eaec", PAPER: "#12181a", RULE: "#2f3c40", "#0072b2": "#3d9be0"}
 # Okabe and Ito's palette without its yellow, which is too pale for lines.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-LEGEND: Mapping[str, Any] = {"frameon": False, "fontsize": 8, "handlelength": 2.8}
 WIDTH = 8.6
 FAR = 10.0
 """A difference beyond this multiple of the usual one is off the scale: an arrow and its value."""
@@ -65,14 +65,8 @@ def new_figure(title: str, width: float, height: float) -> Iterator[Figure]:
     import matplotlib
     from matplotlib.figure import Figure
 
-    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    options: dict[Any, Any] = {
-        **dict.fromkeys(inked, INK),
-        "svg.fonttype": "none",
-        "svg.hashsalt": "pellucid",
-        "text.parse_math": False,
-    }
-    with matplotlib.rc_context(options), warnings.catch_warnings():
+    style = Path(__file__).with_name("templates") / "report.mplstyle"
+    with matplotlib.rc_context(fname=style), warnings.catch_warnings():
         # Text stays text: what shows the picture has the fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -132,17 +126,13 @@ def draw_bands(axes: Axes, curves: Curves, marker: str = "") -> None:
             **style[name],
             marker=shape,
             markersize=size,
-            linewidth=1.6,
             label=name,
         )
         if len(seeds) > 1:
             low, high = [min(c) for c in columns], [max(c) for c in columns]
             colour = style[name]["color"]
             axes.fill_between(xs, low, high, color=colour, alpha=opacity, linewidth=edge)
-    axes.grid(color=RULE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8)
+    axes.grid()
 
 
 def _columns(seeds: Sequence[Points]) -> tuple[list[float], list[list[float]]]:
@@ -174,7 +164,7 @@ def add_legend(axes: Axes, curves: Curves, differences: bool) -> None:
         what = signed(ends[name]) if differences else f"({len(curves[name])})"
         labels.append(f"{name} {what}{arrow}")
     lines = [handles[name] for name in ordered]
-    axes.legend(lines, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
+    axes.legend(lines, labels, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _points(panels: Iterable[Curves]) -> list[tuple[float, float]]:
@@ -244,7 +234,7 @@ def draw_curves(
             if differences:
                 axes.axhline(0, color=INK, linewidth=0.9)
             if len(panels) > 1:
-                axes.set_title(name, fontsize=9, loc="left")
+                axes.set_title(name)
         first, curves = shown[0][0], shown[0][1][1]
         for mark in marks:
             colour = styles(list(curves))[mark.name]["color"]
@@ -287,12 +277,11 @@ def draw_forest(comparisons: Sequence[Comparison]) -> str:
             axes.axvline(0, color=INK, linewidth=0.9)
             axes.set(xlim=ends, ylim=(-0.7, len(group) - 0.3))
             names = [f"{'★ ' * c.primary}{c.name}  (n = {len(c.seeds)})" for c in reversed(group)]
-            axes.set_yticks(range(len(group)), names, fontsize=8)
+            axes.set_yticks(range(len(group)), names)
             axes.set_xlabel(f"{record.label}: {record.better} is better", fontsize=8)
-            axes.grid(axis="x", color=RULE, linewidth=0.6)
-            axes.spines[["top", "right", "left"]].set_visible(False)
+            axes.grid(axis="x")
+            axes.spines.left.set_visible(False)
             axes.tick_params(axis="y", length=0)
-            axes.tick_params(axis="x", labelsize=8)
         return to_svg(figure)
 
 
@@ -349,7 +338,7 @@ def draw_grid(
                                   xycoords=("axes fraction", "data"),
                                   textcoords="offset points")  # fmt: skip
                 if i == 0:
-                    axes.set_title(column, fontsize=8)
+                    axes.set_title(column, fontsize=8, loc="center")
             set_log_if_wide(grid[i, 0], [curves.get((row, column), {}) for column in columns])
             grid[i, 0].set_ylabel(row.replace(": ", ":\n"), fontsize=7)
         xs = [x for x, _ in _points(curves.values())]
@@ -360,7 +349,7 @@ def draw_grid(
             ([], []),
         )
         if len(labels) > 1 or lines is None:
-            figure.legend(handles, labels, loc="outside lower center", ncols=4, **LEGEND)
+            figure.legend(handles, labels, loc="outside lower center", ncols=4)
         return to_svg(figure)
 
 

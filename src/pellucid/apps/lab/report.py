@@ -171,11 +171,15 @@ def _minus(found: Mapping[str, Mapping[int, Points]], base: str) -> Curves:
 
 
 def _points(findings: Findings, change: str, key: str) -> dict[int, Points]:
-    """Return a variant's curves by seed."""
+    """Return a variant's curves by seed.
+
+    Lines of 0.1.0 have one validation an epoch, None for an epoch without.
+    """
     found: dict[int, Points] = {}
     for seed, line in findings.done[change].items():
         curve = line["curve"]
-        both = [(x, y) for x, y in zip(curve["epoch"], curve[key], strict=False) if y is not None]
+        epochs = curve.get(f"{key}_epoch", curve["epoch"])
+        both = [(x, y) for x, y in zip(epochs, curve[key], strict=False) if y is not None]
         found[seed] = ([x for x, _ in both], [y for _, y in both])
     return found
 

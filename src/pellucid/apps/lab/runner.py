@@ -215,9 +215,7 @@ class _Work:
 
     def _is_patient(self, trial: Trial, line: Line) -> bool:
         """Return whether a run folder in use may still be released, by an orphan that saves."""
-        now, known = time.monotonic(), trial.id in self._in_use
-        if now - self._in_use.setdefault(trial.id, now) >= ORPHAN:
-            return False
-        if not known:
+        now = time.monotonic()
+        if trial.id not in self._in_use:
             self.say(f"{describe(line)} (tried again for {ORPHAN:.0f} seconds)")
-        return True
+        return now - self._in_use.setdefault(trial.id, now) < ORPHAN

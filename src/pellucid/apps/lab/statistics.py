@@ -94,11 +94,9 @@ def compare(
             for name, side in ((contrast.change, values), (contrast.against, against))
             if side.get(seed) is None
         }
-        if set(why.values()) == {NOT_DONE}:
-            pending += 1
-        else:
-            lost += 1
-        if list(why.values()) != [NOT_DONE, NOT_DONE]:
+        waits = set(why.values()) == {NOT_DONE}
+        pending, lost = pending + waits, lost + (not waits)
+        if not waits or len(why) == 1:
             missing += [f"{name} with seed {seed} {reason}" for name, reason in why.items()]
     differences = tuple(difference(*pair) for pair in pairs.values())
     found = Comparison(contrast, primary, tuple(pairs), differences, tuple(missing), lost, pending)

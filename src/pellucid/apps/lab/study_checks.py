@@ -12,11 +12,11 @@ from pellucid.apps.lab.measures import MEASURES
 from pellucid.apps.lab.metrics import find_metric
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.study import Bound, Contrast, Plan, Reference, Study, Trial, run_id
-from pellucid.apps.lab.trial import data_digest, other_data, read_pairs
+from pellucid.apps.lab.trial import check_scores, data_digest, other_data, read_pairs
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
+from pellucid.data.pairs import Splits
 from pellucid.models.config import Seq2SeqConfig
-from pellucid.tasks.bleu import check_installed
 from pellucid.tasks.task import token_error
 from pellucid.training.config import DataConfig, RunConfig
 
@@ -79,9 +79,10 @@ def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
     results: the results file, with whose runs they will be compared.
 
     Raises `UserError` for data that is missing or damaged, a metric of held-out pairs that the data
-    does not have, data that changed after a run was done, and a package that is not installed.
+    does not have, a score to monitor that there will not be, data that changed after a run was
+    done, and a package that is not installed.
     """
-    read: dict[object, tuple[list[str], str]] = {}
+    read: dict[object, tuple[Splits, str]] = {}
 
     def key(config: RunConfig) -> object:
         """Return the settings that decide which pairs there are, and in which part."""
@@ -89,17 +90,20 @@ def check_ready(study: Study, trials: Sequence[Trial], results: Path) -> None:
 
     for change in dict.fromkeys(trial.change for trial in trials):
         config = study.variants[change]
-        if config.evaluation.metric == "bleu":
-            check_installed()
         if key(config) not in read:
             pairs = read_pairs(config)
-            parts = [part for part in ("valid", "test") if getattr(pairs, part)]
-            read[key(config)] = parts, data_digest(pairs)
-        check_held_out(study.plan.metrics, change, config.data, read[key(config)][0])
+            read[key(config)] = pairs, data_digest(pairs)
+        pairs = read[key(config)][0]
+        try:
+            check_scores(config, pairs)
+        except UsageError as error:
+            raise UsageError(f"{change}: {error}") from None
+        parts = [part for part in ("valid", "test") if getattr(pairs, part)]
+        check_held_out(study.plan.metrics, change, config.data, parts)
     lines = read_results(results)
     for trial in study.trials():
         before = lines.get(trial.id, {}).get("data")
-        _, now = read.get(key(trial.config), ((), None))
+        _, now = read.get(key(trial.config), (None, None))
         if before and now and before != now:
             raise UserError(
                 f"{results}: {trial.change} with seed {trial.seed} was trained on "

@@ -13,7 +13,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -36,8 +36,7 @@ from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
 from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, normaliser
 from pellucid.tasks import Seq2SeqTask
-from pellucid.tasks.bleu import check_installed
-from pellucid.tasks.scores import Scores
+from pellucid.tasks.metrics import METRICS as SCORES
 from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Listener, Saved, Stepped
 from pellucid.training.experiment import (
@@ -137,6 +136,14 @@ def read_pairs(config: RunConfig) -> Splits:
     return read_data(config.data, normaliser(config.tokenizer.normalise))
 
 
+def check_scores(config: RunConfig, pairs: Splits) -> None:
+    """Raise `UserError` where scores cannot be computed, or none is the one to monitor."""
+    metric = SCORES.get(config.evaluation.metric)
+    if metric:
+        metric.check()  # now, rather than after the training
+    config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)
+
+
 def data_digest(pairs: Splits) -> str:
     """Return the SHA-256 of all pairs as read: training, validation and test.
 
@@ -207,9 +214,8 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
     if begun:
         Lock(folder / LOCK).release()  # a folder in use is refused before anything is read
     config, plan = trial.config, trial.plan
-    if config.evaluation.metric == "bleu":
-        check_installed()  # now, rather than after the training
     pairs = read_pairs(config)
+    check_scores(config, pairs)
     if trial.tokenizer:
         both = file_tokenizers(trial.tokenizer, plan.frame_source)
     else:
@@ -226,14 +232,20 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         probed = examples.batch(some.astype(np.int64))  # from all over the data, always the same
         prober = Prober(model, probed, plan.probe_steps, folder / PROBES, plan.measures)
         listeners: list[Listener] = [prober, partial(_stop_if, stop)]
-        trainer = trainer_of(task, pairs, examples, config, run, listeners)
+        monitored = None  # the answers to validation pairs take time, and have no other use here
+        if config.training.monitor != "loss":
+            evaluation = config.evaluation
+            monitored = task.validation(pairs.valid, evaluation.metric, evaluation.pairs)
+        trainer = trainer_of(task, pairs, examples, config, run, listeners, metric=monitored)
         ended = trainer.fit()
         if ended.interrupted is not None:
             raise _StopError
         minutes = trainer.seconds / 60
-        scores = _numbers(final_scores(task, pairs, config))
-        if pairs.test:  # the loss on validation pairs has its own metrics
-            scores["test_loss"] = scores["loss"]
+        found, scores = final_scores(task, pairs, config), dict[str, float]()
+        if found is not None and found.measured is not None:
+            scores |= found.measured.values
+        if found is not None and pairs.test:  # the loss on validation pairs has its own metrics
+            scores["test_loss"] = found.loss
         curve, probes = learning_curve(folder / METRICS), read_probes(folder / PROBES)
         line = _line(
             trial,
@@ -268,28 +280,19 @@ def _stop_if(path: Path | None, event: Event) -> None:
         signal.raise_signal(signal.SIGTERM)  # which the trainer handles: it saves and ends
 
 
-def learning_curve(metrics: Path) -> dict[str, list[float | None]]:
-    """Return the losses after each epoch from a run's metrics.jsonl.
+def learning_curve(metrics: Path) -> dict[str, list[float]]:
+    """Return the losses of a run from its metrics.jsonl: of training after each `epoch`.
 
     train: nats per answer, as article 003 defines it; train_token: the same per token; valid: nats
-    per token at the validation that followed, None where there was none.
+    per token at every validation, of which valid_epoch is when, in epochs.
     """
     events = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     epochs = [event for event in events if event["event"] == "epoch_ended"]
-    validated = [event for event in events if event["event"] == "validated"]
-    valid = {event["epoch"]: event["loss"] for event in validated if event["loss"] is not None}
+    valid = [e for e in events if e["event"] == "validated" and e["loss"] is not None]
     return {
         "epoch": [event["epoch"] for event in epochs],
         "train": [event["loss_per_sentence"] for event in epochs],
         "train_token": [event["loss"] for event in epochs],
-        "valid": [valid.get(event["epoch"]) for event in epochs] if valid else [],
+        "valid_epoch": [event["epoch"] for event in valid],
+        "valid": [event["loss"] for event in valid],
     }
-
-
-def _numbers(scores: Scores | None) -> dict[str, float]:
-    """Return the scores that are one number, and the values of those with an interval."""
-    found = {
-        name: value.get("value") if isinstance(value, Mapping) else value
-        for name, value in (scores.as_json() if scores is not None else {}).items()
-    }
-    return {name: float(x) for name, x in found.items() if isinstance(x, int | float)}

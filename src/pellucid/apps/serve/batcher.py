@@ -13,7 +13,7 @@ that is not compiled, are chosen here, token by token.
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -96,94 +96,76 @@ class Job:
         self.notify(self)
 
 
-class Sampled:
-    """An answer drawn token by token: `generation.sample_stream` for one input."""
+@dataclass(eq=False)
+class _Answer:
+    """An answer that is chosen here: drawn, or searched for with a model that does not search."""
 
-    def __init__(self, job: Job, config: SampleConfig, limit: int) -> None:
-        self.job, self.config, self.limit = job, config, limit
-
-    def advance(self, log_p: Array, eos: int) -> Survivors:
-        """Draw the next token from log p (1, V); return nothing once the answer has ended."""
-        answer, config = self.job.answer, self.config
-        allowed = constrain(log_p[0], answer, config.constraints, (), eos)
-        draws = uniform_draws(config.seed, len(answer), np.array([self.job.number]))
-        token = choose(allowed, config, draws[0])
-        if token == eos:
-            self.job.finished = True
-            return []
-        answer.append(token)
-        return [(0, token)] if len(answer) < self.limit else []
-
-
-class Searched:
-    """The best answer of a search that the model does not do itself: `generation.search`."""
-
-    def __init__(self, job: Job, config: SearchConfig, limit: int) -> None:
-        self.job, self.config, self.search, self.length = job, config, Search(limit, ()), 0
+    job: Job
+    search: Search
+    rows: int = 1
+    """How many hypotheses there are."""
+    length: int = 0
 
     def advance(self, log_p: Array, eos: int) -> Survivors:
         """Extend every hypothesis by a token, given log p (hypotheses, V)."""
         self.length += 1
-        survivors = extend(self.search, log_p, eos, self.config, self.length)
+        if isinstance(self.job.config, SampleConfig):
+            survivors = self._draw(log_p[0], self.job.config, eos)
+        else:
+            survivors = self._search(log_p, self.job.config, eos)
+        self.rows = len(survivors)
+        return survivors
+
+    def _draw(self, log_p: Array, config: SampleConfig, eos: int) -> Survivors:
+        """Draw the next token, as `generation.sample_stream` does for one input."""
+        job = self.job
+        allowed = constrain(log_p, job.answer, config.constraints, (), eos)
+        draws = uniform_draws(config.seed, len(job.answer), np.array([job.number]))
+        token = choose(allowed, config, draws[0])
+        job.finished = token == eos
+        if not job.finished:
+            job.answer.append(token)
+        return [(0, token)] if not job.finished and self.length < self.search.limit else []
+
+    def _search(self, log_p: Array, config: SearchConfig, eos: int) -> Survivors:
+        survivors = extend(self.search, log_p, eos, config, self.length)
         if not survivors:
             best = ranked(self.search.done)[0]
             self.job.grow(best.tokens)
             self.job.finished = best.finished
-        elif self.config.beam == 1:
+        elif config.beam == 1:
             self.job.grow(self.search.beams[0][0])
         return survivors
 
 
-def growing(job: Job, limit: int) -> Sampled | Searched:
-    """Return an answer of at most `limit` tokens, before its first."""
-    if isinstance(job.config, SampleConfig):
-        return Sampled(job, job.config, limit)
-    return Searched(job, job.config, limit)
-
-
 class Waiting:
-    """Jobs that wait, in turns: one of each client, then the next of each."""
+    """Jobs that wait, in turns: the next is of the client with the fewest that were taken."""
 
     def __init__(self) -> None:
-        self._clients: OrderedDict[str, deque[Job]] = OrderedDict()
+        self.taken = Counter[str]()
+        """How many jobs of each client run; `take` counts on."""
+        self._jobs: list[Job] = []
 
     def __len__(self) -> int:
-        return sum(map(len, list(self._clients.values())))
-
-    @property
-    def clients(self) -> int:
-        """How many clients have jobs here."""
-        return len(self._clients)
+        return len(self._jobs)
 
     def add(self, job: Job) -> None:
         """Put a job behind its client's others."""
-        self._clients.setdefault(job.client, deque()).append(job)
-
-    def prefer(self, running: Counter[str]) -> None:
-        """Let the clients with the fewest running jobs come first; ties keep their turn."""
-        order = sorted(self._clients, key=lambda client: running[client])
-        self._clients = OrderedDict((client, self._clients[client]) for client in order)
+        self._jobs.append(job)
 
     def next(self) -> Job | None:
-        """Return the job whose turn it is, still waiting."""
-        for jobs in self._clients.values():
-            return jobs[0]
-        return None
+        """Return the job whose turn it is, still waiting; of several clients the first to come."""
+        return min(self._jobs, key=lambda job: self.taken[job.client], default=None)
 
-    def take(self) -> Job:
-        """Remove the job whose turn it is; its client goes to the end of the line."""
-        client, jobs = self._clients.popitem(last=False)
-        job = jobs.popleft()
-        if jobs:
-            self._clients[client] = jobs
-        return job
+    def take(self, job: Job) -> None:
+        """Remove a job, whose client then waits for its next turn."""
+        self._jobs.remove(job)
+        self.taken[job.client] += 1
 
     def drop_cancelled(self) -> list[Job]:
         """Remove the jobs that nobody waits for any more, and return them."""
-        gone = [job for jobs in self._clients.values() for job in jobs if job.cancelled]
-        for job in gone:
-            self._clients[job.client].remove(job)
-        self._clients = OrderedDict(client for client in self._clients.items() if client[1])
+        gone = [job for job in self._jobs if job.cancelled]
+        self._jobs = [job for job in self._jobs if not job.cancelled]
         return gone
 
 
@@ -193,12 +175,11 @@ class _Group:
 
     state: Any
     tokens: Array
-    answers: list[tuple[Sampled | Searched, int]]
-    """(answer so far, how many rows it has)."""
+    answers: list[_Answer]
 
     @property
     def jobs(self) -> list[Job]:
-        return [answer.job for answer, _ in self.answers]
+        return [answer.job for answer in self.answers]
 
 
 @dataclass
@@ -318,16 +299,17 @@ class Batcher:
 
     def _admit(self, lane: _Lane) -> dict[Any, list[Job]]:
         """Take the waiting jobs that a lane has room for; return those that begin together."""
-        if self.waiting.clients > 1:
+        if len(self.waiting):
             running = chain(*(lane.jobs() for lane in self.lanes))
-            self.waiting.prefer(Counter(job.client for job in running))
+            self.waiting.taken = Counter(job.client for job in running)
         taken: dict[Any, list[Job]] = {}
         rows, tokens = self.running, 0
         while (job := self.waiting.next()) is not None and self._shares(lane, job):
             config, long = job.config, len(job.opening)
             if rows and (rows + job.rows > self.rows or tokens + long > self.opening_tokens):
                 break
-            kind: Any = self.waiting.take()
+            self.waiting.take(job)
+            kind: Any = job
             if self._joins:
                 search = isinstance(config, SearchConfig)
                 kind = replace(config, max_length=1) if search else None
@@ -357,7 +339,7 @@ class Batcher:
             places = search.answering.join(source, most, first)
             search.jobs.update(zip(places, jobs, strict=True))
             return 0
-        answers = [(growing(job, int(limit)), 1) for job, limit in zip(jobs, most, strict=True)]
+        answers = [_Answer(job, Search(int(n), ())) for job, n in zip(jobs, most, strict=True)]
         group = _Group(self.decoder.start(source), first, answers)
         generated = self._step(group)
         if group.answers and lane.groups and self._joins:
@@ -399,20 +381,20 @@ class Batcher:
     def _step(self, group: _Group) -> int:
         """Generate one token of every answer in a group; ended and cancelled jobs leave it."""
         log_p, state = self.decoder.step(group.state, group.tokens)
-        going: list[tuple[Sampled | Searched, int]] = []
+        going: list[_Answer] = []
         rows: list[int] = []
         tokens: list[int] = []
         generated = first = 0
-        for answer, count in group.answers:
-            job, own = answer.job, log_p[first : first + count]
+        for answer in group.answers:
+            job, own = answer.job, log_p[first : first + answer.rows]
             survivors = [] if job.cancelled else answer.advance(own, self.eos)
             rows += [first + parent for parent, _ in survivors]
             tokens += [token for _, token in survivors]
-            first, generated = first + count, generated + max(1, len(survivors))
+            first, generated = first + len(own), generated + max(1, len(survivors))
             if not survivors:
                 job.end()
                 continue
-            going.append((answer, len(survivors)))
+            going.append(answer)
             if job.each and job.answer:
                 job.notify(job)
         if going and rows != list(range(len(log_p))):

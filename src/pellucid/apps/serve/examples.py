@@ -4,37 +4,31 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pellucid.apps.serve.languages import LANGUAGES
 from pellucid.core.errors import UserError
 from pellucid.tasks import Task
 from pellucid.tasks.masked_lm import MASK
 
 Use = Literal["translate", "chat", "pronounce", "continue", "fill"]
 
-SENTENCES = {
-    "ko": "오늘 기분이 어때?",
-    "de": "Ein Hund läuft durch den Schnee.",
-    "en": "A dog runs through the snow.",
-    "fr": "Un chien court dans la neige.",
-}
 WORD = "transparent"
-HOLES = {"ko": f"오늘 {MASK}이 좋아요", "en": f"A dog runs {MASK} the snow."}
 PHONETIC = "ə"
 
 
 def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
-    """Return what a model is for.
+    """Return what a model is for: with a pair of languages in its name it translates.
 
-    One that reads words without spaces and writes phonetic letters pronounces; one with a pair of
-    languages in its name translates.
+    One that reads words without spaces pronounces them if it writes phonetic letters, or sounds
+    with spaces between them.
     """
     task: Task = pipeline
     if task.kind != "answer":
         return task.kind
     if languages is not None:
         return "translate"
-    spaceless = bool(pipeline.source.unknown([" "]))
-    phonetic = not pipeline.target.unknown([PHONETIC])
-    return "pronounce" if spaceless and phonetic else "chat"
+    target, spaceless = pipeline.target, pipeline.source.unknown([" "])
+    phonetic = spaceless and (target.kind == "word" or not target.unknown([PHONETIC]))
+    return "pronounce" if phonetic else "chat"
 
 
 def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> str:
@@ -45,9 +39,10 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
     """
     if use == "pronounce":
         return WORD
-    if languages is not None and languages[0] in SENTENCES:
-        return SENTENCES[languages[0]]
+    if languages is not None and (sentence := LANGUAGES[languages[0]].sentence):
+        return sentence
     tokenizer = pipeline.source
+    texts = [one.hole if use == "fill" else one.sentence for one in LANGUAGES.values()]
 
     def cost(text: str) -> tuple[int, float]:
         plain = text.replace(MASK, "")
@@ -55,6 +50,6 @@ def example_for(pipeline: Any, use: Use, languages: tuple[str, str] | None) -> s
         return unknown, len(tokenizer.encode(plain)) / len(plain.encode())
 
     try:
-        return min((HOLES if use == "fill" else SENTENCES).values(), key=cost)
+        return min(filter(None, texts), key=cost)
     except UserError:
         return ""

@@ -24,6 +24,11 @@ Temperature = Annotated[float, Meta(ge=0, le=2)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
+def listed(texts: Texts) -> list[str]:
+    """Return the texts of a field that may be one alone."""
+    return [texts] if isinstance(texts, str) else texts
+
+
 class RequestError(Exception):
     """A request that cannot be answered: status, message, and the field that it is about."""
 
@@ -97,7 +102,7 @@ def from_form(raw: bytes) -> dict[str, Any]:
     """Return the fields of a form, a list where one comes several times."""
     try:
         body = parse_qs(
-            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000
+            raw.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=1000
         )
     except ValueError:
         raise RequestError(400, "the body is not a form in UTF-8") from None

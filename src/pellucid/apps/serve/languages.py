@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Collection
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 
 class Language(NamedTuple):
-    """A language by its ISO 639-1 code, and what gives it away in a text."""
+    """A language of `languages.toml`, which says what each field is."""
 
     code: str
     name: str
-    script: str
-    """A character class of letters that it alone has here."""
+    script: str = ""
     common: str = ""
-    """Frequent words, for languages that share the Latin script."""
+    sentence: str = ""
+    hole: str = ""
 
 
 LANGUAGES = {
-    language.code: language
-    for language in (
-        Language("ar", "Arabic", "\u0600-\u06ff"),
-        Language(
-            "de", "German", "äöüßÄÖÜ", "der die das und ist ein eine nicht ich zu mit den auf"
-        ),
-        Language("el", "Greek", "\u0370-\u03ff"),
-        Language("en", "English", "", "the a an and is are of to in on with not you it his her"),
-        Language("es", "Spanish", "ñ¿¡", "el la los las y es un una que de en con no por"),
-        Language("fr", "French", "çœêè", "le la les et est un une que de dans avec ne pas pour"),
-        Language("he", "Hebrew", "\u0590-\u05ff"),
-        Language("it", "Italian", "ìò", "il lo la gli e è un una che di in con non per"),
-        Language("ja", "Japanese", "\u3040-\u30ff"),
-        Language("ko", "Korean", "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"),
-        Language("nl", "Dutch", "", "de het een en is niet ik van met op dat zijn"),
-        Language("pt", "Portuguese", "ãõ", "o a os as e é um uma que de em com não por"),
-        Language("ru", "Russian", "\u0400-\u04ff"),
-        Language("zh", "Chinese", "\u4e00-\u9fff"),
-    )
+    code: Language(code, **fields)
+    for code, fields in tomllib.loads(
+        Path(__file__).with_name("languages.toml").read_text("utf-8")
+    ).items()
 }
 
 

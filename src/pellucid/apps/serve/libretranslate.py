@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 from starlette.responses import JSONResponse, Response
 
-from pellucid.apps.serve.fields import RequestError, Texts, about, read
+from pellucid.apps.serve.fields import RequestError, Texts, about, listed, read
 from pellucid.apps.serve.languages import LANGUAGES, detect
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Exchange
@@ -77,7 +77,7 @@ def _detected(exchange: Exchange, text: str) -> list[dict[str, Any]]:
 async def translate(exchange: Exchange) -> Response:
     """POST /translate: texts in another language."""
     asked = read(exchange.body, Translate)
-    texts = [asked.q] if isinstance(asked.q, str) else asked.q
+    texts = listed(asked.q)
     if len(texts) > exchange.service.limits.texts:
         raise RequestError(400, f"at most {exchange.service.limits.texts} texts in q", "q")
     auto = asked.source == "auto"

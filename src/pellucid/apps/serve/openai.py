@@ -25,10 +25,11 @@ from pellucid.apps.serve.fields import (
     Temperature,
     Texts,
     about,
+    listed,
     read,
 )
 from pellucid.apps.serve.models import Served
-from pellucid.apps.serve.service import Exchange
+from pellucid.apps.serve.service import Exchange, find_model
 from pellucid.data.tokenizers import settled
 from pellucid.generation import SampleConfig, SearchConfig
 
@@ -126,10 +127,7 @@ async def models(exchange: Exchange) -> Response:
     served = exchange.service.models
     if name is None:
         return JSONResponse({"object": "list", "data": [_card(one) for one in served.values()]})
-    if name not in served:
-        raise RequestError(404, f"there is no model of this name; there are: {', '.join(served)}",
-                           "model")  # fmt: skip
-    return JSONResponse(_card(served[name]))
+    return JSONResponse(_card(find_model(served, name, served)))
 
 
 def _card(served: Served) -> dict[str, Any]:
@@ -148,7 +146,7 @@ async def embeddings(exchange: Exchange) -> Response:
     """POST /v1/embeddings: a vector for each text."""
     asked = _read(exchange, Embeddings)
     served = exchange.service.model(asked.model, "embed")
-    texts = [asked.input] if isinstance(asked.input, str) else asked.input
+    texts = listed(asked.input)
     _check_number(exchange, len(texts), "input")
     data, used = [], 0
     for i, text in enumerate(texts):  # one by one: no embedding depends on the others
@@ -173,8 +171,7 @@ async def chat(exchange: Exchange) -> Response:
 async def completions(exchange: Exchange) -> Response:
     """POST /v1/completions: an answer to a text, or what follows it."""
     asked = _read(exchange, Completions)
-    texts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
-    return await _generate(exchange, asked, texts)
+    return await _generate(exchange, asked, listed(asked.prompt))
 
 
 def _read(exchange: Exchange, kind: type[T]) -> T:
@@ -268,7 +265,7 @@ async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str])
     served = exchange.service.model(asked.model, "generate")
     _check_number(exchange, len(texts) * asked.n, "n" if asked.n > 1 else "prompt")
     config = _config(asked, served)
-    stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop
+    stops = listed(asked.stop)
     if len(stops) > 4 or "" in stops:
         raise RequestError(400, "stop must hold at most 4 texts, none empty", "stop")
     each = asked.stream or bool(stops)
@@ -297,7 +294,7 @@ async def _generate(exchange: Exchange, asked: Generation, texts: Sequence[str])
     async for i, new, _ in _pieces(exchange, answers):
         written[i] += new
     choices = [
-        _choice(is_chat, i, text, answer.reason)
+        _choice(asked, i, text, answer.reason)
         for i, (text, answer) in enumerate(zip(written, answers, strict=True))
     ]
     return JSONResponse({**head, "choices": choices, "usage": _usage(answers, asked.n)})
@@ -335,20 +332,20 @@ async def _events(
     def event(*choices: dict[str, Any]) -> bytes:
         return _event({**head, "choices": choices})
 
-    is_chat, first = isinstance(asked, Chat), True
+    first = True
     try:
         async with asyncio.timeout_at(exchange.began + exchange.service.limits.seconds):
             for i in range(len(answers)):
-                yield event(_piece(is_chat, i, ""))
+                yield event(_choice(asked, i, "", None))
             async for i, new, done in _pieces(exchange, answers):
                 if new:
                     if first:
                         path = exchange.request.url.path
                         exchange.service.metrics.first_token.labels(path).observe(exchange.seconds)
                         first = False
-                    yield event(_piece(is_chat, i, new))
+                    yield event(_choice(asked, i, new, None))
                 if done:
-                    yield event(_piece(is_chat, i, None, answers[i].reason))
+                    yield event(_choice(asked, i, None, answers[i].reason))
         if asked.stream_options.get("include_usage"):
             yield _event({**head, "choices": [], "usage": _usage(answers, asked.n)})
         yield b"data: [DONE]\n\n"
@@ -359,19 +356,12 @@ async def _events(
         yield _event(error_body(500, "the model failed", None))
 
 
-def _choice(is_chat: bool, index: int, text: str, reason: str) -> dict[str, Any]:
-    """Return a whole answer."""
-    message = {"role": "assistant", "content": text, "refusal": None}
-    content = {"message": message} if is_chat else {"text": text}
-    return {"index": index, **content, "logprobs": None, "finish_reason": reason}
-
-
-def _piece(
-    is_chat: bool, index: int, text: str | None, reason: str | None = None
-) -> dict[str, Any]:
-    """Return a piece of an answer; without text, its end."""
-    delta = {} if text is None else {"role": "assistant", "content": text}
-    content: dict[str, Any] = {"delta": delta} if is_chat else {"text": text or ""}
+def _choice(asked: Generation, index: int, text: str | None, reason: str | None) -> dict[str, Any]:
+    """Return a whole answer, or a piece of one; a piece without text is its end."""
+    content: dict[str, Any] = {"text": text or ""}
+    if isinstance(asked, Chat):
+        content = {} if text is None else {"role": "assistant", "content": text}
+        content = {"delta": content} if asked.stream else {"message": {**content, "refusal": None}}
     return {"index": index, **content, "logprobs": None, "finish_reason": reason}
 
 

@@ -18,10 +18,12 @@ from starlette.types import ASGIApp
 from pellucid.apps.serve.connection import GRACE, Connection, State
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.service import Service
-from pellucid.apps.serve.signals import Handler, handling
 from pellucid.core.errors import UserError
+from pellucid.training.signals import handling
 
 Load = Callable[[Mapping[str, Served]], Mapping[str, Served]]
+
+STOP = (signal.SIGINT, signal.SIGTERM)
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -129,19 +131,18 @@ class Server(uvicorn.Server):
             self._reloading = asyncio.create_task(self._reload())
         return await super().on_tick(counter)
 
-    def reload(self, *_: object) -> None:
-        """Load the models anew, next to the requests; any thread may call it.
-
-        Those that have begun are answered by the model that they began with.
-        """
-        self._stale = True
-
     async def _reload(self) -> None:
         assert self.load is not None
         self.service.models = await asyncio.to_thread(self.load, self.service.models)
 
-    def stop(self, number: int, _: object) -> None:
-        """Stop, on a signal of this number."""
+    def signalled(self, number: int) -> None:
+        """Stop, on a signal of this number; on SIGHUP load the models anew, next to the requests.
+
+        Those that have begun are answered by the model that they began with.
+        """
+        if number not in STOP:
+            self._stale = True
+            return
         self.service.stopping = True
         if self.should_exit and number == signal.SIGINT:
             self.force_exit = True
@@ -161,13 +162,11 @@ def serve(
     load: returns the models anew, given those there are; SIGHUP calls it.
     """
     server = Server(app, service, load)
-    handlers: dict[int, Handler] = {signal.SIGINT: server.stop, signal.SIGTERM: server.stop}
-    if load is not None and sys.platform != "win32":
-        handlers[signal.SIGHUP] = server.reload
+    reload = (signal.SIGHUP,) if load is not None and sys.platform != "win32" else ()
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        with handling(handlers), bound:
+        with handling(server.signalled, (*STOP, *reload)), bound:
             started(server)
             server.run([bound])
     finally:

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,15 +54,22 @@ class Service:
     def model(self, name: str, task: str) -> Served:
         """Return a model by its name. Raises `RequestError` if it is unknown or does not fit."""
         fit = [served.name for served in self.models.values() if _does(served, task)]
-        if name not in self.models:
-            there = ", ".join(fit) or f"none that can {task}"
-            raise RequestError(404, f"there is no model of this name; there are: {there}", "model")
-        served = self.models[name]
+        served = find_model(self.models, name, fit, f"none that can {task}")
         if not _does(served, task):
             raise RequestError(
                 400, f"{served.name} cannot {task}: {served.pipeline.about}", "model"
             )
         return served
+
+
+def find_model(
+    models: Mapping[str, Served], name: str, named: Iterable[str], none: str = ""
+) -> Served:
+    """Return a model by its name; else raise `RequestError` that lists those `named`."""
+    if name not in models:
+        there = ", ".join(named) or none
+        raise RequestError(404, f"there is no model of this name; there are: {there}", "model")
+    return models[name]
 
 
 def _password(credentials: str) -> str:

@@ -13,7 +13,7 @@ from pellucid.apps.serve.fields import RequestError, about, read
 from pellucid.apps.serve.models import Served
 from pellucid.apps.serve.pages import policy
 from pellucid.apps.serve.recorder import RecordRequest, make_record
-from pellucid.apps.serve.service import Exchange
+from pellucid.apps.serve.service import Exchange, find_model
 from pellucid.apps.view.page import live_page, script_of
 from pellucid.apps.view.record import Language
 from pellucid.core.errors import UserError
@@ -30,10 +30,7 @@ class Address(Struct):
 def _viewed(exchange: Exchange, name: str) -> Served:
     """Return a model by its name. Raises `RequestError` if it is unknown or reads no texts."""
     there = {one.name: one for one in exchange.service.models.values() if one.example}
-    if name not in there:
-        names = ", ".join(there) or "none that reads texts"
-        raise RequestError(404, f"there is no model of this name; there are: {names}", "model")
-    return there[name]
+    return find_model(there, name, there, "none that reads texts")
 
 
 async def record(exchange: Exchange) -> Response:

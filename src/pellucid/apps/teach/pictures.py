@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import tomllib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.core.errors import optional
-from pellucid.core.language import Language, Text
+from pellucid.core.language import Language
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,46 +84,24 @@ def top_weight(d_k: int, keys: int, power: float) -> float:
 
 def softmax(language: Language = "en") -> Figure:
     """Draw the weights of one query over 10 keys at d_k = 64, without and with the scale."""
-    titles = (
-        Text("softmax(q·k): not scaled", "softmax(q·k): 스케일링 없음"),
-        Text("softmax(q·k / √d_k)", "softmax(q·k / √d_k)"),
-    )
-    mean = Text("mean of the largest weight over {:,} queries: {:.2f}",
-                "쿼리 {:,}개에서 최대 가중치의 평균: {:.2f}")  # fmt: skip
-    words = (Text("key", "키"), Text("weight", "가중치"))
-    heading = Text(
-        "Article 000: one query, 10 keys, d_k = 64", "글 000: 쿼리 하나, 키 10개, d_k = 64"
-    )
     row = scores(64, 10)[3]
-    with _style(language, titles + words + (mean, heading)):
-        figure, axes = _figure(9.0, 3.9, 2)
-        for ax, title, power in zip(axes, titles, (0.0, 0.5), strict=True):
+    with _picture("softmax", language, 9.0, 3.9, 2) as (figure, axes, words):
+        for ax, title, power in zip(axes, ("plain", "scaled"), (0.0, 0.5), strict=True):
             weights, _ = ops.softmax(row / 64**power)
             bars = ax.bar(np.arange(10), weights, color=COLOURS[0])
             ax.bar_label(bars, [f"{w:.2f}" if w >= 0.005 else "" for w in weights], fontsize=8)
-            below = mean.to(language).format(DRAWS, top_weight(64, 10, power))
+            below = words["mean"].format(DRAWS, top_weight(64, 10, power))
             ax.set(
-                title=title.to(language), ylim=(0, 1.1), xticks=range(10),
-                xlabel=f"{words[0].to(language)}\n{below}", ylabel=words[1].to(language),
+                title=words[title], ylim=(0, 1.1), xticks=range(10),
+                xlabel=f"{words['key']}\n{below}", ylabel=words["weight"],
             )  # fmt: skip
-        figure.suptitle(heading.to(language))
     return figure
 
 
 def activations(language: Language = "en") -> Figure:
     """Draw the activations and their derivatives, and the error of GELU's tanh form."""
-    titles = (
-        Text("The functions", "함수"),
-        Text("Their derivatives", "도함수"),
-        Text("GELU: tanh form − exact", "GELU: tanh 근사 − 정확한 값"),
-    )
-    lowest = Text("GELU's minimum\n({:.3f}, {:.3f})", "GELU의 최솟값\n({:.3f}, {:.3f})")
-    largest = Text("largest: {:.1e}", "최대 차이: {:.1e}")
-    heading = Text("Article 000: activations, from our own forward and backward",
-                   "글 000: 활성화 함수 (Pellucid의 순전파·역전파로 계산)")  # fmt: skip
     x = np.linspace(-4.0, 4.0, 1601)
-    with _style(language, (*titles, lowest, largest, heading)):
-        figure, axes = _figure(12.0, 4.2, 3)
+    with _picture("activations", language, 12.0, 4.2, 3) as (figure, axes, words):
         for colour, name in zip(itertools.cycle(COLOURS), ACTIVATIONS, strict=False):
             y, slope = curve(name, x)
             axes[0].plot(x, y, color=colour, label=name)
@@ -129,100 +109,66 @@ def activations(language: Language = "en") -> Figure:
         at, least = gelu_minimum()
         axes[0].plot(at, least, "o", color=COLOURS[3], markersize=5)
         axes[0].annotate(
-            lowest.to(language).format(at, least), (at, least), (-3.7, 1.1), fontsize=9,
+            words["lowest"].format(at, least), (at, least), (-3.7, 1.1), fontsize=9,
             arrowprops={"arrowstyle": "-", "color": INK},
         )  # fmt: skip
         axes[0].legend(loc="upper left", fontsize=9)
         error = ops.gelu(x, "tanh")[0] - ops.gelu(x)[0]
         axes[2].plot(x, error, color=COLOURS[3])
-        axes[2].set_title(titles[2].to(language))
+        axes[2].set_title(words["error"])
         axes[2].ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
         axes[2].text(
-            0.5, 0.95, largest.to(language).format(np.abs(error).max()),
+            0.5, 0.95, words["largest"].format(np.abs(error).max()),
             transform=axes[2].transAxes, ha="center", va="top", fontsize=9,
         )  # fmt: skip
-        axes[0].set(title=titles[0].to(language), ylim=(-0.6, 4.0), ylabel="f(x)")
-        axes[1].set(title=titles[1].to(language), ylabel="f′(x)")
+        axes[0].set(title=words["functions"], ylim=(-0.6, 4.0), ylabel="f(x)")
+        axes[1].set(title=words["derivatives"], ylabel="f′(x)")
         for ax in axes:
             ax.set_xlabel("x")
             ax.axhline(0.0, color=INK, linewidth=0.5)
-        figure.suptitle(heading.to(language))
     return figure
 
 
 def positions(language: Language = "en") -> Figure:
     """Draw the sinusoidal table, and how the product of two positions depends on their distance."""
-    titles = (
-        Text("P[t, channel]", "P[t, 채널]"),
-        Text("P[t]·P[t + k] for t = 0, 20, 40", "t = 0, 20, 40일 때 P[t]·P[t + k]"),
-    )
-    words = (
-        Text("position t", "위치 t"), Text("channel", "채널"), Text("distance k", "거리 k"),
-        Text("the curves coincide: only the distance counts",
-             "세 곡선이 겹칩니다: 내적은 거리에만 의존"),
-    )  # fmt: skip
-    heading = Text("Sinusoidal positions, width 64", "사인·코사인 위치 인코딩, 폭 64")
     table = ops.sinusoidal(100, 64)
-    with _style(language, (*titles, *words, heading)):
-        figure, axes = _figure(11.0, 4.2, 2)
+    with _picture("positions", language, 11.0, 4.2, 2) as (figure, axes, words):
         image = axes[0].imshow(table.T, aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1)
-        axes[0].set(title=titles[0].to(language), xlabel=words[0].to(language),
-                    ylabel=words[1].to(language))  # fmt: skip
+        axes[0].set(title=words["table"], xlabel=words["position"], ylabel=words["channel"])
         figure.colorbar(image, ax=axes[0], ticks=[-1, 0, 1])
         for width, colour, t in zip((7, 4, 1.2), COLOURS, (0, 20, 40), strict=False):
             products = table[t : t + 60] @ table[t]
             axes[1].plot(products, color=colour, linewidth=width, alpha=0.6, label=f"t = {t}")
-        axes[1].set(title=titles[1].to(language), ylim=(0, 33),
-                    xlabel=f"{words[2].to(language)}\n{words[3].to(language)}")  # fmt: skip
+        axes[1].set(title=words["products"], ylim=(0, 33), xlabel=words["distance"])
         axes[1].legend(fontsize=9)
-        figure.suptitle(heading.to(language))
     return figure
 
 
 def variance(language: Language = "en") -> Figure:
     """Draw Var[q·k] against d_k, and the largest weight against the number of keys."""
-    titles = (
-        Text("Variance of the scores", "점수의 분산"),
-        Text("Mean of the largest weight, d_k = 64", "최대 가중치의 평균, d_k = 64"),
-    )
-    words = (
-        Text("not scaled", "스케일링 없음"), Text("/ √d_k", "/ √d_k"), Text("/ d_k", "/ d_k"),
-        Text("number of keys", "키의 개수"), Text("even: 1 / keys", "균등: 1 / 키의 개수"),
-        Text("Var = d_k", "Var = d_k"),
-    )  # fmt: skip
-    heading = Text(
-        "Articles 000 and 003: the width of a head sets the variance, the number of keys the mean",
-        "글 000, 003: 헤드의 폭은 분산을, 키의 개수는 평균 가중치를 정합니다",
-    )
     widths, counts = [2**n for n in range(2, 10)], [2**n for n in range(1, 8)]
-    powers = dict(zip(words[:3], (0.0, 0.5, 1.0), strict=True))
-    with _style(language, (*titles, *words, heading)):
-        figure, axes = _figure(11.0, 4.3, 2)
-        axes[0].plot(
-            widths, widths, color=INK, linestyle=":", zorder=3, label=words[5].to(language)
-        )
-        for colour, (word, power) in zip(COLOURS, powers.items(), strict=False):
+    with _picture("variance", language, 11.0, 4.3, 2) as (figure, axes, words):
+        axes[0].plot(widths, widths, color=INK, linestyle=":", zorder=3, label="Var = d_k")
+        powers = {words["plain"]: 0.0, "/ √d_k": 0.5, "/ d_k": 1.0}
+        for colour, (label, power) in zip(COLOURS, powers.items(), strict=False):
             spread = [float((scores(d, 8) / d**power).var()) for d in widths]
-            axes[0].plot(widths, spread, "o-", color=colour, label=word.to(language))
+            axes[0].plot(widths, spread, "o-", color=colour, label=label)
             tops = [top_weight(64, n, power) for n in counts]
-            axes[1].plot(counts, tops, "o-", color=colour, label=word.to(language))
-        axes[1].plot(
-            counts, [1 / n for n in counts], color=INK, linestyle=":", label=words[4].to(language)
-        )
-        axes[0].set(title=titles[0].to(language), xlabel="d_k", ylabel="Var[q·k · s]", yscale="log")
-        axes[1].set(title=titles[1].to(language), xlabel=words[3].to(language), ylim=(0, 1.03))
+            axes[1].plot(counts, tops, "o-", color=colour, label=label)
+        even = [1 / n for n in counts]
+        axes[1].plot(counts, even, color=INK, linestyle=":", label=words["even"])
+        axes[0].set(title=words["spread"], xlabel="d_k", ylabel="Var[q·k · s]", yscale="log")
+        axes[1].set(title=words["largest"], xlabel=words["keys"], ylim=(0, 1.03))
         for ax, ticks in zip(axes, (widths, counts), strict=True):
             ax.set_xscale("log", base=2)
             ax.set_xticks(ticks, [str(n) for n in ticks])
             ax.legend(fontsize=9)
-        figure.suptitle(heading.to(language))
     return figure
 
 
 def score_map(weights: Array, queries: Sequence[str], keys: Sequence[str], title: str) -> Figure:
     """Draw an attention map (L, S) with its tokens: a row is a query, dark is a large weight."""
-    label = Text(title, "".join((title, *queries, *keys)))
-    with _style("ko", (label,)):
+    with _style("".join((title, *queries, *keys))):
         figure, (ax,) = _figure(0.5 * len(keys) + 2.8, 0.4 * len(queries) + 1.9, 1)
         image = ax.imshow(weights, cmap="GnBu", vmin=0, vmax=1, aspect="auto")
         ax.set_xticks(range(len(keys)), keys, rotation=60, ha="right", rotation_mode="anchor")
@@ -257,8 +203,21 @@ def _figure(width: float, height: float, columns: int) -> tuple[Figure, list[Axe
 
 
 @contextmanager
-def _style(language: Language, texts: Sequence[Text]) -> Iterator[None]:
-    """Set colours, and fonts that have every character of the texts.
+def _picture(
+    name: str, language: Language, width: float, height: float, columns: int
+) -> Iterator[tuple[Figure, list[Axes], Mapping[str, str]]]:
+    """Make a figure with its heading, to be drawn inside the `with`; yield its axes and texts."""
+    texts = tomllib.loads(files(__package__).joinpath("pictures.toml").read_text("utf-8"))[name]
+    words = {key: text[language] for key, text in texts.items()}
+    with _style("".join(words.values())):
+        figure, axes = _figure(width, height, columns)
+        yield figure, axes, words
+        figure.suptitle(words["heading"])
+
+
+@contextmanager
+def _style(text: str) -> Iterator[None]:
+    """Set colours, and fonts that have every character of a text.
 
     Raises `UserError` when matplotlib is missing.
     """
@@ -268,7 +227,7 @@ def _style(language: Language, texts: Sequence[Text]) -> Iterator[None]:
     from pellucid.apps.view.fonts import families_for
 
     settings: Any = {
-        "font.family": families_for("".join(text.to(language) for text in texts) + "·√′−"),
+        "font.family": families_for(text + "·√′−"),
         "axes.edgecolor": INK,
         "text.color": INK,
         "axes.labelcolor": INK,

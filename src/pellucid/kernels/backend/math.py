@@ -44,6 +44,31 @@ def exp(x):
     return choose(x < _SMALLEST, _ZERO, y * two_to_n)
 
 
+_MAGNITUDE, _SIGN = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
+_TWO, _SMALL = np.float32(2.0), np.float32(0.7)
+# tanh(x) = x + x³ p(x²) on |x| ≤ 0.7, fitted to a relative error of 7e-10
+_T0, _T1, _T2, _T3, _T4, _T5 = (
+    np.float32(c)
+    for c in (-0.333333245, 0.133329822, -0.0539209069, 0.0215710427, -0.00788350235, 0.0018959136)
+)
+
+
+@inner(EXACT)
+def tanh(x):
+    """Compute tanh to 3 ulp: near 0 by a polynomial, beyond by (1 − e⁻²ˣ) / (1 + e⁻²ˣ)."""
+    size = number(_uint(bits(x) & _MAGNITUDE))
+    e = exp(size * -_TWO)
+    far = (_ONE - e) / (_ONE + e)
+    far = number(_uint(bits(far) | _uint(bits(x) & _SIGN)))
+    square = x * x
+    p = square * _T5 + _T4
+    p = p * square + _T3
+    p = p * square + _T2
+    p = p * square + _T1
+    p = p * square + _T0
+    return choose(size < _SMALL, x + x * (square * p), far)
+
+
 @inner()
 def inverse_root(x):
     """1 / √x for x > 0; NaN at inf, which means that x overflowed."""

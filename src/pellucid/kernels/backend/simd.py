@@ -87,6 +87,7 @@ def _define(op: Callable[..., Any], vector: _Vector, emit: str, result: _Vector,
 _define(operator.add, floats, "fadd", floats)
 _define(operator.sub, floats, "fsub", floats)
 _define(operator.mul, floats, "fmul", floats)
+_define(operator.truediv, floats, "fdiv", floats)
 _define(operator.lt, floats, "fcmp_ordered", truths, "<")
 _define(operator.gt, floats, "fcmp_ordered", truths, ">")
 _define(operator.add, uints, "add", uints)
@@ -94,6 +95,8 @@ _define(operator.mul, uints, "mul", uints)
 _define(operator.xor, uints, "xor", uints)
 _define(operator.rshift, uints, "lshr", uints)
 _define(operator.lshift, uints, "shl", uints)
+_define(operator.and_, uints, "and_", uints)
+_define(operator.or_, uints, "or_", uints)
 _define(operator.ge, uints, "icmp_unsigned", truths, ">=")
 
 
@@ -110,6 +113,19 @@ def load(_context, array, at):
         return builder.load(builder.bitcast(where, floats.llvm.as_pointer()), align=4)
 
     return floats(array, types.intp), emit
+
+
+@instruction
+def load_truths(_context, array, at):
+    """Read which of LANES bytes from the `at`-th after an array's first are not 0."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        where = _pointer(context, builder, sig.args[0], *values)
+        kind = ir.VectorType(ir.IntType(8), LANES)
+        read = builder.load(builder.bitcast(where, kind.as_pointer()), align=1)
+        return builder.icmp_unsigned("!=", read, ir.Constant(kind, [0] * LANES))
+
+    return truths(array, types.intp), emit
 
 
 @instruction

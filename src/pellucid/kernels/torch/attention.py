@@ -8,33 +8,34 @@ from torch import Tensor
 
 from pellucid.core.batch import one_length
 from pellucid.core.vjp import Call, Declined, Result, check_gradient
-from pellucid.kernels.torch.flash import attend_packed, attend_padded, fits
+from pellucid.kernels.torch.flash import attend_packed, attend_padded, causal_alone, fits
+from pellucid.ops.attention import whole_rule
 
 
 def kernel(call: Call) -> Result | Declined:
     """Compute `ops.attention` for (…, H, L, D) without a mask and without dropout."""
     q, k, v = call.q, call.k, call.v
-    if call.softcap is not None or not (
-        call.mask is None
-        and (call.dropout == 0.0 or call.rng is None)
+    causal = causal_alone(whole_rule(call.rule, call.mask, call.causal))
+    if causal is None or not (
+        (call.dropout == 0.0 or call.rng is None)
         and fits(q, k, v)
         and q.ndim >= 3
         and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
         and k.shape[-2] == v.shape[-2]
     ):
-        return Declined("expects tensors (…, H, L, D) without mask, soft cap and dropout")
+        return Declined("expects tensors (…, H, L, D) without dropout, and no rule but causality")
     factor = q.shape[-1] ** -0.5 if call.scale is None else float(call.scale)
     lead, length, source = q.shape[:-3], q.shape[-2], k.shape[-2]
     n = prod(lead)
 
     qs, ks, vs = (x.reshape(n, *x.shape[-3:]) for x in (q, k, v))
     if q.device.type == "cpu":
-        out, attend_backward = attend_padded(qs, ks, vs, None, call.causal, factor)
+        out, attend_backward = attend_padded(qs, ks, vs, None, causal, factor)
         z = out
     else:
         spans = one_length(n, length), one_length(n, source)
         rows = _rows(qs), _rows(ks), _rows(vs)
-        out, attend_backward = attend_packed(*rows, *spans, call.causal, factor, 0.0, None)
+        out, attend_backward = attend_packed(*rows, *spans, causal, factor, 0.0, None)
         z = _heads(out, n)
 
     def backward(dout: Tensor) -> tuple[Tensor, ...]:

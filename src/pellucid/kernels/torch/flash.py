@@ -17,6 +17,8 @@ from torch import Tensor
 from pellucid.core.rng import Rng
 from pellucid.kernels.torch.draws import seed_of
 from pellucid.kernels.torch.tensors import are_numbers, on_device
+from pellucid.ops import rules
+from pellucid.ops.rule import Rule
 
 _aten = torch.ops.aten
 _ALIGNED = 8  # numbers of a head's width that the GPU's functions read together
@@ -35,6 +37,13 @@ def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
         return bool(q.shape[-1] == v.shape[-1])
     aligned = not (q.shape[-1] % _ALIGNED or v.shape[-1] % _ALIGNED)
     return q.device.type in _PACKED and q.dtype != torch.float64 and aligned
+
+
+def causal_alone(rule: Rule) -> bool | None:
+    """Return whether a rule is causality, False if it is nothing; None if torch has not got it."""
+    if rule.score or set(rule.allowed) - set(rules.causal.allowed):
+        return None
+    return bool(rule.allowed)
 
 
 def attend_padded(

@@ -14,14 +14,15 @@ from torch import Tensor
 from pellucid.core.batch import pack_rows, pad_rows
 from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.torch.draws import draws_on
-from pellucid.kernels.torch.flash import attend_packed, attend_padded, fits
+from pellucid.kernels.torch.flash import attend_packed, attend_padded, causal_alone, fits
 
 
 def kernel(call: Call) -> Result | Declined:
     """Compute `ops.packed_attention` without a mask, where every sequence has keys."""
     q, k, v, cu_q, cu_k = call.q, call.k, call.v, call.cu_q, call.cu_k
-    if call.softcap is not None or not (
-        call.mask is None
+    causal = causal_alone(call.rule)
+    if causal is None or not (
+        (call.offset is None or not call.offset.any())
         and fits(q, k, v)
         and q.ndim == k.ndim == v.ndim == 3
         and q.shape[1] == k.shape[1] == v.shape[1]
@@ -31,15 +32,15 @@ def kernel(call: Call) -> Result | Declined:
         and bool(np.diff(cu_k).all())
         and draws_on(q.device, call.dropout, call.rng)
     ):
-        return Declined("expects heads without a mask or soft cap, keys in every sequence")
+        return Declined("expects keys in every sequence, and no rule but causality")
     factor = q.shape[-1] ** -0.5 if call.scale is None else float(call.scale)
     shape = (*q.shape[:2], v.shape[2])
 
     if q.device.type == "cpu":
-        out, attend_backward = _padded(q, k, v, cu_q, cu_k, call.causal, factor)
+        out, attend_backward = _padded(q, k, v, cu_q, cu_k, causal, factor)
     else:
         out, attend_backward = attend_packed(
-            q, k, v, cu_q, cu_k, call.causal, factor, call.dropout, call.rng
+            q, k, v, cu_q, cu_k, causal, factor, call.dropout, call.rng
         )
 
     def backward(dout: Tensor) -> Any:

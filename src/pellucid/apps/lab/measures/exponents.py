@@ -7,7 +7,7 @@ p = −log s / log d_k, which puts fixed and learned scales on one axis.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FEWEST = 3
 """Fixed exponents with a run that a group needs."""
+Values = tuple[Sequence[int], Mapping[str, Sequence[float]], Mapping[int, float]]
+"""Seeds, the value of each by fixed variant, and the value of the learned scales by seed."""
 SHAPES = dict(zip(KINDS, "D^v", strict=True))
 
 
@@ -40,22 +42,28 @@ class Group:
     lines: Mapping[int, Line] = field(default_factory=dict)
     """Its finished runs, by seed."""
 
-    def ends(self, kind: str, seeds: Sequence[int] | None = None) -> list[float | None]:
-        """Return the learned exponent of every head of a kind at the end; None for a scale ≤ 0."""
-        runs = [line for seed, line in self.lines.items() if seeds is None or seed in seeds]
-        last = [probe for run in runs for probe in run["probes"][-1:]]
-        return [exponent(s, self.d_k) for probe in last for s in head_values(probe, kind, "scale")]
+    def ends(self, kind: str, seeds: Container[int]) -> tuple[list[float], int]:
+        """Return the learned exponents of a kind's heads at the end, and how many heads have none.
 
+        A scale of 0 or below has none.
+        """
+        runs = [line for seed, line in self.lines.items() if seed in seeds]
+        scales = [
+            s for run in runs for p in run["probes"][-1:] for s in head_values(p, kind, "scale")
+        ]
+        found = [p for s in scales if (p := exponent(s, self.d_k)) is not None]
+        return found, len(scales) - len(found)
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a group reached by a metric, with the seeds that every fixed exponent has."""
+    def values(self, findings: Findings, metric: str) -> Values:
+        """Return a metric of the seeds that every fixed exponent has, and of the learned scales."""
 
-    seeds: Sequence[int]
-    fixed: Mapping[str, Sequence[float]]
-    """Of every fixed variant, by seed."""
-    learned: Mapping[int, float]
-    """Of the learned scales, by seed."""
+        def known(name: str) -> dict[int, float]:
+            return {s: v for s, v in findings.values(name, metric).items() if v is not None}
+
+        fixed, learned = {name: known(name) for name in self.fixed}, known(self.learned or "")
+        seeds = sorted(set.intersection(*map(set, fixed.values())))
+        of = {name: [values[s] for s in seeds] for name, values in fixed.items()}
+        return seeds, of, {s: learned[s] for s in seeds if s in learned}
 
 
 def show(findings: Findings) -> Sequence[Block]:
@@ -115,32 +123,17 @@ def groups_of(findings: Findings) -> list[Group]:
     ]
 
 
-def _outcome(findings: Findings, group: Group, metric: str) -> Outcome:
-    names = [*group.fixed, *([group.learned] if group.learned else [])]
-    values = {
-        name: {s: v for s, v in findings.values(name, metric).items() if v is not None}
-        for name in names
-    }
-    seeds = sorted(set.intersection(*(set(values[name]) for name in group.fixed)))
-    own = values.get(group.learned or "", {})
-    return Outcome(
-        seeds,
-        {name: [values[name][s] for s in seeds] for name in group.fixed},
-        {s: own[s] for s in seeds if s in own},
-    )
-
-
 def _against(findings: Findings, groups: Sequence[Group], metric: str) -> Block:
     """Draw a metric over the exponent."""
     record, marks = find_metric(metric), list[Mark]()
     curves: dict[str, list[Points]] = {}
     for group in groups:
-        found = _outcome(findings, group, metric)
-        runs = zip(*found.fixed.values(), strict=True)
+        seeds, fixed, learned = group.values(findings, metric)
+        runs = zip(*fixed.values(), strict=True)
         curves[group.title] = [(list(group.fixed.values()), values) for values in runs]
-        for kind in KINDS if found.learned else ():
-            if ends := _known(group.ends(kind, found.seeds)):
-                y = median(found.learned.values())
+        for kind in KINDS if learned else ():
+            if ends := group.ends(kind, seeds)[0]:
+                y = median(learned.values())
                 marks.append(Mark(group.title, median(ends), y, SHAPES[kind]))
     never = any(math.isinf(y) for runs in curves.values() for _, ys in runs for y in ys)
     title = f"{metric} over the exponent p ({record.better} is better)"
@@ -157,28 +150,27 @@ def _against(findings: Findings, groups: Sequence[Group], metric: str) -> Block:
 
 def _row(findings: Findings, group: Group, metric: str) -> list[str]:
     """Return the cells of a group in the table of the best exponents."""
-    found = _outcome(findings, group, metric)
-    if not found.seeds:
+    seeds, fixed, learned = group.values(findings, metric)
+    if not seeds:
         return ["none with every exponent yet", *["–"] * 6]
     sign = 1 if find_metric(metric).better == "lower" else -1
-    middles = {name: median(values) for name, values in found.fixed.items()}
+    middles = {name: median(values) for name, values in fixed.items()}
     best = min(middles, key=lambda name: sign * middles[name])
     each = [
-        _lowest(group, {name: sign * values[i] for name, values in found.fixed.items()})
-        for i in range(len(found.seeds))
+        _lowest(group, {name: sign * values[i] for name, values in fixed.items()})
+        for i in range(len(seeds))
     ]
-    learned, own, compared = list[float](), "–", "–"
-    for kind in KINDS:
-        learned += _known(group.ends(kind, found.seeds))
-    if found.learned:
-        own = format_value(median(found.learned.values()))
-        fixed = dict(zip(found.seeds, found.fixed[best], strict=True))
-        pairs = [difference(value, fixed[s]) for s, value in found.learned.items()]
+    ends = [p for kind in KINDS for p in group.ends(kind, seeds)[0]]
+    own = compared = "–"
+    if learned:
+        own = format_value(median(learned.values()))
+        at_best = dict(zip(seeds, fixed[best], strict=True))
+        pairs = [difference(value, at_best[s]) for s, value in learned.items()]
         lower = sum(d < 0 for d in pairs)
         compared = f"median {signed(median(pairs))}, lower in {lower} of {len(pairs)}"
     overall = _lowest(group, {name: sign * middle for name, middle in middles.items()})
-    row = [str(len(found.seeds)), overall, format_value(middles[best]), ", ".join(each)]
-    return [*row, format_spread(learned, ".2f"), own, compared]
+    row = [str(len(seeds)), overall, format_value(middles[best]), ", ".join(each)]
+    return [*row, format_spread(ends, ".2f"), own, compared]
 
 
 def _lowest(group: Group, values: Mapping[str, float]) -> str:
@@ -210,16 +202,10 @@ def _along(groups: Sequence[Group]) -> Block:
 
 def _ends(group: Group, kind: str) -> list[str]:
     """Return where the learned scales of one kind of attention ended, as a row."""
-    found = group.ends(kind)
-    ps = _known(found)
-    none = len(found) - len(ps)
-    also = f", {none} of {len(found)} heads at 0 or below" if none else ""
+    ps, none = group.ends(kind, group.lines)
+    also = f", {none} of {len(ps) + none} heads at 0 or below" if none else ""
     scales = format_spread([group.d_k**-p for p in ps], ".3g")
     return [group.title, kind, format_spread(ps, ".2f") + also, scales]
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
 
 
 MEASURE = Measure("exponents", "Which exponent", show=show)

@@ -1,0 +1,93 @@
+"""The weights of attention, without those of every head where their average is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from pellucid.core.vjp import Call, Declined, Result, check_gradient, pair_of
+from pellucid.kernels import flash
+from pellucid.kernels.backend import threads
+from pellucid.kernels.backend.arrays import empty
+from pellucid.kernels.backend.rows import writeable
+from pellucid.kernels.backend.simd import LANES, where
+from pellucid.kernels.backend.tile import padded, product
+from pellucid.kernels.packed_attention import Batch, batch_of
+
+_f = np.float32
+
+
+def kernel(call: Call) -> Result | Declined:
+    """Compute `ops.attention_weights` for float32 heads; backward is the reference op's.
+
+    Heads are added in their order, so the bits do not depend on the number of threads.
+    """
+    batch = batch_of(call, call.q, call.k, call.k)
+    if not isinstance(batch, Batch):
+        return batch
+    scale = max(call.q.shape[2], 1) ** -0.5 if call.scale is None else call.scale
+    n, heads, length, keys = batch.scores
+    out = np.zeros((n, 1 if call.average else heads, length, keys), np.float32)
+    bounds = flash.tasks_of(batch.spans, 1, heads * call.q.shape[2])[0]
+    q, k = writeable(call.q), writeable(call.k)
+    _weights(len(bounds) - 1, q, k, batch.spans, bounds, batch.prepared.terms, scale, batch.bits,
+             out)  # fmt: skip
+
+    weights = out[:, 0] if call.average else out
+    shape = weights.shape
+
+    def backward(dw: np.ndarray) -> tuple[np.ndarray, ...]:
+        check_gradient(dw, shape)
+        forward, f_backward = pair_of(call.op)
+        _, saved = forward(**call.arguments)
+        gradients: tuple[np.ndarray, ...] = f_backward(dw, saved)
+        return gradients
+
+    return weights, backward
+
+
+@threads.parallel(flash.HEADS, flash.HEADS, *flash.CALL, types.float32[:, :, :, ::1])
+def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
+    q_firsts, lengths, k_firsts, sources = spans
+    names, site, threshold, keep = dropout
+    heads, depth = q.shape[1], q.shape[2]
+    ruled = flash.is_ruled(terms)
+    longest = 0
+    for n in range(bounds[task], bounds[task + 1]):
+        longest = max(longest, sources[n])
+    stride = padded(longest) + LANES
+    queries = empty((flash.QUERIES, depth), np.float32)
+    keys, scores = empty((depth, stride), np.float32), empty((flash.QUERIES, stride), np.float32)
+    spare = empty(LANES, np.float32)
+    share = _f(1.0) / _f(heads // out.shape[1])
+
+    for piece in range(bounds[task] * heads, bounds[task + 1] * heads):
+        n, head = piece // heads, piece % heads
+        q_first, length, source = q_firsts[n], lengths[n], sources[n]
+        flash.gather_transposed(k, k_firsts[n], source, head, keys, 0)
+        width = padded(source)
+        for first in range(0, length if source else 0, flash.QUERIES):
+            m = min(flash.QUERIES, length - first)
+            flash.gather(q, q_first + first, m, head, queries)
+            product(m, width, depth, where(queries, 0), depth, 1, where(keys, 0), stride,
+                    where(scores, 0), stride, 0, 0)  # fmt: skip
+            for i in range(m):
+                t = q_first + first + i
+                low, count = terms.first[t], max(terms.last[t] - terms.first[t], 0)
+                key = flash.row_key(names, t, head, site) if threshold else site
+                if ruled:
+                    rows = flash.rows_of(terms, n, head, first + i, 0)
+                    _, sum_ = flash.ruled_row(
+                        scores, i * stride, width, low, count, scale, rows, terms, spare,
+                        _f(-np.inf), key, 0, threshold,
+                    )  # fmt: skip
+                else:
+                    _, sum_ = flash.softmax_row(
+                        scores, i * stride, width, low, count, scale, 0, 0, spare, _f(-np.inf),
+                        key, 0, threshold,
+                    )  # fmt: skip
+                if sum_ > _f(0.0):
+                    factor = _f(1.0) / sum_ * (keep * share)
+                    to = out[n, head if out.shape[1] > 1 else 0, first + i]
+                    for j in range(source):
+                        to[j] += scores[i, j] * factor

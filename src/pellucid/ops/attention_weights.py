@@ -1,0 +1,73 @@
+"""The weights of attention themselves, inside each sequence of packed rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid.core.array import Array, namespace
+from pellucid.core.batch import pack_rows
+from pellucid.core.rng import Rng
+from pellucid.ops.attention import Saved as AttentionSaved
+from pellucid.ops.dropout import dropout_backward
+from pellucid.ops.packed_attention import packed_attention
+from pellucid.ops.rule import EVERYTHING, Rule, applied_backward
+from pellucid.ops.softmax import Saved as SoftmaxSaved
+from pellucid.ops.softmax import softmax_backward
+
+
+class Saved(NamedTuple):
+    cu_q: np.ndarray
+    cu_k: np.ndarray
+    attention: AttentionSaved
+    average: bool
+
+
+def attention_weights(
+    q: Array,
+    k: Array,
+    cu_q: np.ndarray,
+    cu_k: np.ndarray,
+    *,
+    average: bool = False,
+    rule: Rule = EVERYTHING,
+    offset: np.ndarray | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    rng: Rng | None = None,
+) -> tuple[Array, Saved]:
+    """Return W = dropout(softmax(rule(scale · Q Kᵀ))), what `packed_attention` multiplies V with.
+
+    Arguments as there; W: (N, H, L, S), L and S the longest, zeros in the padding, or, if
+    `average`, its mean over the heads, (N, L, S).
+
+    >>> x, cu = np.array([[[1.0]], [[1.0]]]), np.array([0, 2])
+    >>> attention_weights(x, x, cu, cu, average=True)[0]
+    array([[[0.5, 0.5],
+            [0.5, 0.5]]])
+    """
+    _, saved = packed_attention(
+        q, k, k, cu_q, cu_k, rule=rule, offset=offset, scale=scale, dropout=dropout, rng=rng
+    )
+    w = saved.attention.weights
+    y = namespace(w).mean(w, axis=1) if average else w
+    return y, Saved(cu_q, cu_k, saved.attention, average)
+
+
+def attention_weights_backward(dw: Array, saved: Saved) -> tuple[Array, ...]:
+    """Return dq (T, H, D), dk (U, H, D), and those of the rule's parameters.
+
+    dP = dropout's backward of dW,  dA = P ⊙ (dP − Σ_s dP ⊙ P) through the rule,
+    dQ = scale · dA K,  dK = scale · dAᵀ Q
+    """
+    cu_q, cu_k, inner, average = saved
+    xp, p = namespace(dw), inner.probabilities
+    if average:
+        dw = xp.broadcast_to((dw / p.shape[1])[:, None, ...], p.shape)
+    da = softmax_backward(dropout_backward(dw, inner.dropout), SoftmaxSaved(p))
+    da, *learnt = applied_backward(inner.rule, da, inner.chain)
+    dq = inner.scale * (da @ inner.k)
+    dk = inner.scale * (xp.matrix_transpose(da) @ inner.q)
+    rows = (pack_rows(xp.permute_dims(x, (0, 2, 1, 3)), cu) for x, cu in ((dq, cu_q), (dk, cu_k)))
+    return *rows, *learnt

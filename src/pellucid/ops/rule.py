@@ -1,0 +1,187 @@
+"""Attention's rule: who may look at whom, and what happens to a score.
+
+    A = rule(scale · Q Kᵀ)          every part of `score`, from left to right
+    A[l, s] = −∞  unless s is allowed for l     every part of `allowed`, last of all
+
+A rule is a value. The reference op applies it to the scores, a fused kernel computes it inside its
+loop, where no array (L, S) exists.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid.core.array import Array, like, namespace
+
+
+class Places(NamedTuple):
+    """Where queries are; each (T,) integers, sequences one after another."""
+
+    query: np.ndarray
+    """Position of the query in its sequence, counted as its keys are."""
+    example: np.ndarray
+    """Number of its sequence."""
+    keys: np.ndarray
+    """How many keys its sequence has."""
+
+
+class Allowed(ABC):
+    """A part that forbids keys. `bounds` says which keys are left: first, first + 1, … last − 1."""
+
+    mask: Array | None = None
+    """Bool, True = not allowed, broadcasts to the scores: for what bounds cannot say."""
+
+    @abstractmethod
+    def bounds(self, at: Places) -> tuple[Any, Any]:
+        """Return first and last, which broadcast to (T,)."""
+
+
+class Score(ABC):
+    """A part that changes scores (…, H, L, S), with its derivative."""
+
+    parameters: tuple[Array, ...] = ()
+    """What it has learnt; `backward` gives them gradients."""
+
+    @abstractmethod
+    def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
+        """Return (the new scores, saved). distance: query − key, (L, S) or (N, L, S)."""
+
+    @abstractmethod
+    def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
+        """Return (the gradient of the scores, that of each parameter)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """Parts of attention's rule; `a & b` has the parts of both, scores changed by a first.
+
+    `a | b` is the same for rules that only change scores, as a pipe of functions.
+
+    >>> from pellucid.ops import rules
+    >>> rule = rules.causal & rules.window(128)
+    >>> len(rule.allowed), len((rules.alibi | rules.soft_cap(50)).score)
+    (2, 2)
+    """
+
+    allowed: tuple[Allowed, ...] = ()
+    score: tuple[Score, ...] = ()
+
+    def __and__(self, other: Rule) -> Rule:
+        return Rule(self.allowed + other.allowed, self.score + other.score)
+
+    def __or__(self, other: Rule) -> Rule:
+        if other.allowed:
+            raise TypeError("`|` chains what changes scores; join parts that forbid keys with `&`")
+        return self & other
+
+    @property
+    def parameters(self) -> tuple[Array, ...]:
+        """Return what its parts have learnt, in order: a backward gives their gradients so."""
+        return tuple(p for part in self.score for p in part.parameters)
+
+
+EVERYTHING = Rule()
+"""The rule by which every query sees every key of its sequence."""
+
+
+def bounds(rule: Rule, at: Places) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first key of each query, and the one after the last, (T,).
+
+    >>> from pellucid.ops import rules
+    >>> at = Places(np.arange(3), np.zeros(3, int), np.full(3, 3))
+    >>> bounds(rules.causal & rules.window(2), at)
+    (array([0, 0, 1]), array([1, 2, 3]))
+    """
+    first, last = np.zeros_like(at.query), at.keys
+    for part in rule.allowed:
+        low, high = part.bounds(at)
+        first, last = np.maximum(first, low), np.minimum(last, high)
+    return first, last
+
+
+def forbidden(first: np.ndarray, last: np.ndarray, keys: int) -> np.ndarray:
+    """Return the mask (…, S), True outside of first … last − 1, each (…).
+
+    >>> forbidden(np.array([0, 1]), np.array([2, 2]), 3)
+    array([[False, False,  True],
+           [ True, False,  True]])
+    """
+    key = np.arange(keys)
+    mask: np.ndarray = (key < first[..., None]) | (key >= last[..., None])
+    return mask
+
+
+def applied(
+    rule: Rule, a: Array, limits: np.ndarray | None, distance: np.ndarray
+) -> tuple[Array, list[Any]]:
+    """Return the scores after the rule, and what each part saved.
+
+    a: (…, H, L, S). limits: the mask of the `bounds`, broadcasts to a, or None.
+    """
+    xp = namespace(a)
+    chain = []
+    for part in rule.score:
+        a, saved = part.forward(a, distance)
+        chain.append(saved)
+    masks: list[Array] = [] if limits is None else [limits]
+    masks += [part.mask for part in rule.allowed if part.mask is not None]
+    for mask in masks:
+        a = xp.where(broadcasts(moved(mask, a), a.shape), xp.full_like(a, -float("inf")), a)
+    return a, chain
+
+
+def applied_backward(rule: Rule, da: Array, chain: list[Any]) -> tuple[Array, ...]:
+    """Return the gradient of the scores before the rule, and of each parameter."""
+    gradients: tuple[Array, ...] = ()
+    for part, saved in zip(reversed(rule.score), reversed(chain), strict=True):
+        da, *learnt = part.backward(da, saved)
+        gradients = (*learnt, *gradients)
+    return (da, *gradients)
+
+
+def moved(mask: Array, a: Array) -> Array:
+    """Return a mask where the scores are; one on the host may go with any array."""
+    return like(mask, a) if isinstance(mask, np.ndarray) else mask
+
+
+def broadcasts(mask: Array, scores: tuple[int, ...]) -> Array:
+    """Return the mask; raise `ValueError` if it does not broadcast to the scores' shape."""
+    padded = (1,) * (len(scores) - mask.ndim) + tuple(mask.shape)
+    if len(padded) > len(scores) or any(
+        m not in (1, s) for m, s in zip(padded, scores, strict=True)
+    ):
+        raise ValueError(
+            f"the mask {tuple(mask.shape)} does not broadcast to the scores {tuple(scores)}"
+        )
+    return mask
+
+
+def places(cu_q: np.ndarray, cu_k: np.ndarray, offset: np.ndarray | None) -> Places:
+    """Return where the queries of packed rows are; offset (N,): how many keys are before them.
+
+    >>> places(np.array([0, 1, 3]), np.array([0, 4, 6]), np.array([3, 0])).query
+    array([3, 0, 1])
+    """
+    lengths = np.diff(cu_q)
+    example = np.repeat(np.arange(len(lengths)), lengths)
+    query = np.arange(len(example)) - cu_q[example]
+    if offset is not None:
+        query = query + offset[example]
+    return Places(query, example, np.diff(cu_k)[example])
+
+
+def distances(length: int, keys: int, offset: np.ndarray | None) -> np.ndarray:
+    """Return query − key, (L, S), or (N, L, S) where sequences begin at different offsets.
+
+    >>> distances(1, 3, np.array([2, 2]))
+    array([[2, 1, 0]])
+    """
+    distance: np.ndarray = np.arange(length)[:, None] - np.arange(keys)
+    if offset is None or not len(offset):
+        return distance
+    shifted: np.ndarray = distance + offset[:, None, None]
+    return shifted[0] if (offset == offset[0]).all() else shifted

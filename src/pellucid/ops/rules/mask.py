@@ -1,0 +1,51 @@
+"""A mask given as an array: bool forbids keys, float is added to the scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pellucid.core.array import Array, namespace
+from pellucid.ops.rule import Allowed, Places, Rule, Score, broadcasts, moved
+
+
+def mask(given: Array) -> Rule:
+    """Return the rule of an array that broadcasts to the scores (…, H, L, S).
+
+    bool: True = not allowed. float: added, in the dtype of the scores; −inf forbids.
+
+    >>> mask(np.array([[False, True]])).allowed[0].mask
+    array([[False,  True]])
+    """
+    if given.dtype == namespace(given).bool:
+        return Rule(allowed=(Mask(given),))
+    return Rule(score=(Added(given),))
+
+
+@dataclass(frozen=True, eq=False)
+class Mask(Allowed):
+    """Keys that an array forbids."""
+
+    mask: Array
+
+    def bounds(self, at: Places) -> tuple[Any, Any]:
+        """Return all keys: which of them are forbidden is in the array."""
+        return 0, at.keys
+
+
+@dataclass(frozen=True, eq=False)
+class Added(Score):
+    """A + mask."""
+
+    mask: Array
+
+    def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
+        """Return a + mask."""
+        given = moved(broadcasts(self.mask, a.shape), a)
+        return a + namespace(a).astype(given, a.dtype, copy=False), None
+
+    def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
+        """Return da: the mask is a constant."""
+        return (da,)
