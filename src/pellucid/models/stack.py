@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pellucid import ops
-from pellucid.core.array import Array, float32, host
+from pellucid.core.array import Array, host
 from pellucid.core.batch import Packed
 from pellucid.core.rng import Rng
 from pellucid.models.embed import Embed
@@ -15,7 +14,10 @@ from pellucid.nn.blocks import Block, FeedForward
 from pellucid.nn.context import Cache, Context, Memory
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
+from pellucid.nn.rules import rule_of
 from pellucid.nn.transformer import Stack
+from pellucid.ops.rule import EVERYTHING, Rule
+from pellucid.ops.rules.distances import Distances
 
 
 class Step(NamedTuple):
@@ -107,19 +109,21 @@ class ModelStack:
         """Return the feed-forward networks, first to last."""
         return [step.block.body for step in self.steps if isinstance(step.block.body, FeedForward)]
 
+    def rule(self, attention: Attention, memory: bool = False) -> Rule:
+        """Return who attends to whom in one of its attentions, and what happens to a score."""
+        causal = self.causal and not memory
+        return rule_of(attention.config, attention.relative_bias, causal, EVERYTHING)
+
     def distances(self, attention: Attention) -> tuple[Array, int] | None:
         """Return what distances −reach … reach add to the scores, (H, 2 · reach + 1), and reach.
 
         A distance is that of query from key; the outermost stand for all beyond. None where nothing
         is added.
         """
-        c, table = attention.config, attention.relative_bias
-        if c.distance_bias is not None:
-            reach = self.embed.config.max_position_embeddings - 1
-            distance = host.arange(-reach, reach + 1)
-            return c.distance_bias(distance[None], c.num_heads)[:, 0].astype(float32), reach
-        if c.relative is None or table is None:
-            return None
-        reach = c.relative.longest
-        rows = ops.relative_buckets(host.arange(-reach, reach + 1), *c.relative, not self.causal)
-        return table.learnt[rows].T, reach
+        longest, c = self.embed.config.max_position_embeddings, attention.config
+        reach = longest - 1 if c.relative is None else c.relative.longest
+        for part in self.rule(attention).score:
+            if isinstance(part, Distances):
+                added, _ = part.values(host.arange(-reach, reach + 1), c.num_heads)
+                return added.astype(self.embed.tokens.weight.learnt.dtype), reach
+        return None

@@ -161,6 +161,7 @@ def _map(
         dqueries,
         dkeys,
         added,
+        stack.rule(attention, memory=kind == "cross"),
     )
 
 

@@ -12,6 +12,7 @@ from pellucid.core.errors import UsageError
 from pellucid.core.language import Language as Language  # what a page is written in
 from pellucid.core.language import Text as Text
 from pellucid.nn.config import AttentionConfig
+from pellucid.ops.rule import EVERYTHING, Rule
 
 Array = np.ndarray
 Kind = Literal["encoder", "decoder", "cross"]
@@ -58,6 +59,8 @@ class Map:
     """The same for the rows that keys and values are made of: (S, E)."""
     added: Array | None = None
     """What distances −(n − 1) … n − 1 of query from key add to the scores, (H, 2 n − 1)."""
+    rule: Rule = EVERYTHING
+    """Who attends to whom, and what happens to a score."""
 
     @property
     def causal(self) -> bool:
@@ -72,16 +75,7 @@ class Map:
     @property
     def options(self) -> dict[str, Any]:
         """What `ops.attention` makes the probabilities of q, k and v with."""
-        mask, window = None, self.config.window
-        if window is not None or self.added is not None:
-            distance = np.subtract.outer(np.arange(self.q.shape[1]), np.arange(self.k.shape[1]))
-            away = np.abs(distance) >= (np.inf if window is None else window)
-            bias: Array | float = 0.0
-            if self.added is not None:
-                bias = self.added[:, distance + self.added.shape[1] // 2].astype(np.float64)
-            mask = np.where(away, -np.inf, bias)
-        softcap = self.config.softcap
-        return {"scale": 1.0, "causal": self.causal, "softcap": softcap, "mask": mask}
+        return {"scale": 1.0, "rule": self.rule}
 
     @property
     def entropies(self) -> Array:
