@@ -19,9 +19,9 @@ from pellucid.data.corpora import load_corpus
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.kernels.backend.threads import available
 from pellucid.models import Seq2SeqConfig
-from pellucid.tasks import Seq2SeqTask
+from pellucid.tasks import Seq2SeqTask, task_of
 from pellucid.training.config import load_recipe
-from pellucid.training.experiment import encode, make_tokenizers, read_data, untrained
+from pellucid.training.experiment import encode, make_tokenizers, read_data
 
 LONGEST = 50
 VOCABULARY = 8000
@@ -65,7 +65,8 @@ def demo_task() -> Task:
     plain = replace(recipe.model, activation_function="relu", ffn_dim=512)
     recipe = replace(recipe, model=plain)
     pairs = read_data(recipe.data)
-    trained = untrained(recipe, make_tokenizers(recipe.tokenizer, pairs))
+    tokenizers = make_tokenizers(recipe.tokenizer, pairs)
+    trained = task_of(recipe.model).build(recipe.model, tokenizers, recipe.search, recipe.seed)
     assert isinstance(trained, Seq2SeqTask)  # the recipe is for an encoder-decoder
     examples = encode(trained, pairs.train, recipe, pairs.first_target_only)
     tokens, config = recipe.data.batch_tokens, trained.model.config

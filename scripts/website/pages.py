@@ -26,6 +26,7 @@ from formulas import clauses, mathml
 from pellucid.apps.cli import language as language_of_the_command_line
 from pellucid.apps.teach.topic import TOPIC_LINK, TOPICS, Block, measured, quoted, read, value
 from pellucid.data.corpora import CORPORA
+from pellucid.kernels import kernel_of
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
@@ -414,7 +415,7 @@ def parts(language: Language) -> str:
             f"`{optimizer.name}`",
             escaped(said(optimizer.about, language)),
             ", ".join(f"`{state}`" for state in optimizer.remembered),
-            yes[bool(optimizer.kernel)],
+            yes[bool(kernel_of(optimizer.step.__name__))],
         )
         for optimizer in OPTIMIZERS.values()
     ]

@@ -1,36 +1,35 @@
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from pellucid.training.card import model_card, note_quantized, with_scores
-
-
-def test_a_card_says_what_it_was_given() -> None:
-    card = model_card(
-        "g2p",
-        about="Spells sounds.",
-        data=["Words (Apache-2.0)"],
-        scores={"PER": "12.0 %"},
-        settings={"model": {"d_model": 64, "kind": "a|b"}, "seed": 0},
-        usage=["pellucid generate model word"],
-        limits="English only.",
-    )
-    for line in (
-        "# g2p",
-        "- Words (Apache-2.0)",
-        "| PER | 12.0 % |",
-        "| model.kind | a\\|b |",
-        "| seed | 0 |",
-        "pellucid generate model word",
-        "English only.",
-    ):
-        assert line in card.splitlines()
+from pellucid.training.card import card as run_card
+from pellucid.training.card import note_quantized, with_scores
+from pellucid.training.config import DataConfig, RunConfig, TrainingConfig
 
 
 def card(scores: dict[str, str]) -> str:
-    return model_card(
-        "g2p", about="", data=[], scores=scores, settings={"seed": 0}, usage=[], limits=""
-    )
+    own = DataConfig(train=(Path("there/words.tsv"),))
+    config = RunConfig("Spells sounds.", data=own, training=TrainingConfig(monitor="a|b"))
+    written: Any = SimpleNamespace(written=lambda: scores)
+    return run_card(Path("runs/my g2p"), config, written if scores else None)
+
+
+def test_a_card_says_what_it_was_given() -> None:
+    found = card({"PER": "12.0 %"}).splitlines()
+    for line in (
+        "# my g2p",
+        "- Files of the user's own: words.tsv.",
+        "| PER | 12.0 % |",
+        "| training.monitor | a\\|b |",
+        "| seed | 0 |",
+        "pellucid generate 'runs/my g2p'",
+    ):
+        assert line in found
+    assert any(line.endswith("Spells sounds.") for line in found)
 
 
 def test_new_scores_take_the_place_of_those_of_their_names_and_of_no_others() -> None:
@@ -42,7 +41,7 @@ def test_new_scores_take_the_place_of_those_of_their_names_and_of_no_others() ->
 
 
 def test_a_users_own_words_in_a_card_survive() -> None:
-    old = card({"pairs": "7"}).replace("# g2p", "# Ours\n\n| pairs | x |")
+    old = card({"pairs": "7"}).replace("# my g2p", "# Ours\n\n| pairs | x |")
     old = old.replace("| pairs | 7 |", "| pairs  |  7 |\n| mine | 5 |\n\nMeasured at home.")
     found = with_scores(old, {"pairs": "11", "loss": "2"})
     assert found == old.replace("| pairs  |  7 |", "| pairs | 11 |").replace(

@@ -237,7 +237,7 @@ def test_a_run_that_wrote_fewer_settings_had_their_defaults(
 
     run = tmp_path / "run"
     with monkeypatch.context() as before:
-        before.setattr("pellucid.training.experiment._settings", fewer)
+        before.setattr(RunConfig, "as_mapping", fewer)
         train_run(settings(data), run)
     assert "norm_type" not in (read_settings(run) or {})["model"]
     other = replace(settings(data).model, norm_type="rms_norm")

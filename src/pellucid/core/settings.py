@@ -15,6 +15,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -132,6 +133,44 @@ def from_mapping(
         return kind(**arguments)
     except (ValueError, UsageError) as error:
         raise UsageError(f"{source}: {f'[{key}] ' if key else ''}{error}") from None
+
+
+def check_ranges(settings: Any, **ranges: str) -> None:
+    """Raise `UsageError` for a field that is out of its range, or not one of its words.
+
+    ranges: by field, as "[0, 1)": from 0, which is allowed, to below 1. None is in every range.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Model:
+    ...     width: int | None = None
+    ...     def __post_init__(self) -> None:
+    ...         check_ranges(self, width="[1, inf]")
+    >>> Model(0)
+    Traceback (most recent call last):
+    pellucid.core.errors.UsageError: width must be at least 1, got 0
+    """
+    for name, words in _words(cast(Any, type(settings))).items():
+        if (value := getattr(settings, name)) not in words:
+            raise UsageError(f"{name} must be one of {', '.join(words)}; got {value!r}")
+    for name, interval in ranges.items():
+        value = getattr(settings, name)
+        low, high = map(float, interval[1:-1].split(","))
+        if value is None or low < value < high:
+            continue
+        if (value == low and interval[0] == "[") or (value == high and interval[-1] == "]"):
+            continue
+        least = f"{'at least' if interval[0] == '[' else 'above'} {low:g}"
+        most = f" and {'at most' if interval[-1] == ']' else 'below'} {high:g}"
+        most = {"inf]": "", "inf)": " and finite"}.get(interval[-4:], most)
+        raise UsageError(f"{name} must be {least}{most}, got {value}")
+
+
+@cache
+def _words(kind: type) -> dict[str, tuple[Any, ...]]:
+    """Return the words that a dataclass's fields may be, by the fields that take words."""
+    hints = get_type_hints(kind).items()
+    return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
 
 
 def to_mapping(settings: Any) -> dict[str, Any]:

@@ -201,6 +201,11 @@ def part(f: Callable[..., Result], x: Any, *more: Any, path: str) -> Result:
     return observed(Call(composite, (x,), {}, path), lambda call: f(x, *more))
 
 
+def no_backward(*gradients: Any) -> Any:
+    """Be the backward of a kernel that nothing is differentiated through."""
+    raise TypeError("an optimizer's step has no derivative")
+
+
 def check_gradient(dy: Any, shape: tuple[int, ...], of: str = "the output") -> None:
     """Raise `ValueError` unless a gradient has the shape of what it is the gradient of.
 

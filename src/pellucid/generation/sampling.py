@@ -12,6 +12,7 @@ from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError
 from pellucid.core.rng import Rng, random_bits
+from pellucid.core.settings import check_ranges
 from pellucid.generation.constraints import constrain
 from pellucid.generation.model import compile_model
 from pellucid.models.decoding import Constraints, Decodes, limits_of
@@ -44,16 +45,8 @@ class SampleConfig:
                 f"temperature must be above 0 and finite, got {self.temperature}; for the "
                 "likeliest token use greedy search"
             )
-        if self.top_k < 0:
-            raise UsageError(f"top_k must be at least 0, got {self.top_k}")
-        if not 0 < self.top_p <= 1:
-            raise UsageError(f"top_p must be above 0 and at most 1, got {self.top_p}")
-        if not 0 <= self.min_p < 1:
-            raise UsageError(f"min_p must be at least 0 and below 1, got {self.min_p}")
-        if self.max_length < 1:
-            raise UsageError(f"max_length must be at least 1, got {self.max_length}")
-        if self.seed < 0:
-            raise UsageError(f"seed must be at least 0, got {self.seed}")
+        check_ranges(self, top_k="[0, inf]", top_p="(0, 1]", min_p="[0, 1)")
+        check_ranges(self, max_length="[1, inf]", seed="[0, inf]")
 
 
 def kept_probabilities(log_p: Array, config: SampleConfig) -> tuple[Array, Array]:

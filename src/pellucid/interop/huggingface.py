@@ -100,20 +100,15 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
             "it belongs to another model"
         )
     config = _with_specials(config, family, tokenizer)
-    state = {
-        ours: gathered(source, tensors)
-        for ours, source in family.names(config, theirs, tensors).items()
-        if tensors.keys() >= set(source.names)
-    }
-    if faults := size_faults(config, state):  # before a model of such sizes is built
+    names = family.sources(config, theirs, tensors)
+    state = _state(names, tensors, path)
+    if faults := size_faults(config, state):
         raise UserError(f"{path}: does not fit its {CONFIG}: {'; '.join(faults)}")
-    model = family.model(config, dtype=dtype)
-    names = family.sources(model, theirs, tensors)
-    _check_theirs(names, tensors, path)
     for name in _left_over(names, tensors, family):
         _log.warning("%s: %s is not used by the model and was left out", path, name)
+    model = family.model(config, dtype=dtype)
     try:
-        model.load_state_dict({name: state[name] for name in names})
+        model.load_state_dict(state)
     except StateError as error:
         raise UserError(f"{path}: does not fit its {CONFIG}: {error}") from None
     return Pretrained(model.eval(), tokenizer)
@@ -237,12 +232,14 @@ def _named_as_bare(tensors: Mapping[str, Array], family: Family) -> dict[str, Ar
     return named
 
 
-def _check_theirs(names: Mapping[str, Theirs], tensors: Mapping[str, Array], path: Path) -> None:
-    """Raise `UserError` naming arrays that are missing, or an array that is not finite."""
+def _state(
+    names: Mapping[str, Theirs], tensors: Mapping[str, Array], path: Path
+) -> dict[str, Array]:
     asked = dict.fromkeys(name for theirs in names.values() for name in theirs.names)
     if missing := [name for name in asked if name not in tensors]:
         raise UserError(f"{path}: these weights are missing: {', '.join(missing)}")
     check_weights({name: tensors[name] for name in asked}, path)
+    return {ours: gathered(theirs, tensors) for ours, theirs in names.items()}
 
 
 def gathered(theirs: Theirs, tensors: Mapping[str, Array]) -> Array:
@@ -302,7 +299,7 @@ def write_pretrained(
     bare = _named_as_bare(tensors, family)
     written = dict(zip(bare, tensors, strict=True))  # by their names without a prefix
     state = {name: np.asarray(x, np.float64) for name, x in model.state_dict().items()}
-    sources = family.sources(model, theirs, tuple(bare))
+    sources = family.sources(model.config, theirs, tuple(bare))
     if faults := [name for name in sources.keys() ^ state.keys() if name in state]:
         raise UserError(f"{like}: is of another model, without {', '.join(sorted(faults))}")
     for name, source in sources.items():

@@ -1,6 +1,6 @@
 """`dispatch`, the one door of every op, and the fused kernels that may take a call.
 
-`kernels/<name>.py` has `kernel(call) -> (y, backward) | Declined` for the page `ops.<name>`, for
+`kernels/<name>.py` has `kernel(call) -> (y, backward) | Declined` for a page of that name, for
 NumPy's float32 on a CPU; `kernels/torch/<name>.py` is for tensors of torch. It reads the arguments
 off the call (`call.x`, `call.weight`), and what it declines the page computes. What backward reads
 again of y is read-only.
@@ -71,6 +71,8 @@ def fused(call: Call) -> Result | Declined:
     if not _enabled.get():
         return Declined("kernels are off")
     first = next(iter(call.arguments.values()))
+    if isinstance(first, list) and first:  # of all parameters, as an optimizer's step has it
+        first = first[0]
     family = family_of(first)
     if family is None:
         return Declined(f"there are no kernels for {type(first).__module__} arrays")

@@ -8,48 +8,32 @@ The order of operations is the plain page's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
+from pellucid.core.vjp import Call, Declined, Result, no_backward
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.slices import address, floats, slices_of, whole
 
-Array = np.ndarray
 
+def kernel(call: Call) -> Result | Declined:
+    """Step every parameter as `training.optimizers.adam.adam` does, in place.
 
-def plan(
-    tensors: Sequence[tuple[Array, ...]],
-    steps: Sequence[int],
-    *,
-    scale: float,
-    lr: float,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    decoupled: bool = False,
-) -> Callable[[], None] | None:
-    """Plan `training.optimizers.adam.adam` on every parameter, in place. None: not for these.
-
-    tensors: (θ, gradient, exp_avg, exp_avg_sq) of each parameter; the gradient is taken times
-    `scale`. steps: the number of each parameter's step, counted from 1.
+    The call has a list over the parameters for the page's θ, gradient, moments and step; the
+    gradients are taken times its `scale`.
     """
+    tensors = list(zip(call.theta, call.gradient, *zip(*call.moments, strict=True), strict=True))
     if not whole(x for arrays in tensors for x in arrays):
-        return None
-
-    def run() -> None:
-        beta1, beta2 = betas
-        keep = 1 - lr * weight_decay if decoupled else 1.0
-        added = 0.0 if decoupled else weight_decay
-        numbers = map(np.float32, (scale, added, keep, 1 - beta1, beta2, 1 - beta2, eps))
-        unbias = {t: (1 / (1 - beta2**t) ** 0.5, lr / (1 - beta1**t)) for t in set(steps)}
-        rates = np.array([unbias[t] for t in steps], np.float32)
-        addresses = np.array([[address(x) for x in arrays] for arrays in tensors], np.int64)
-        slices = slices_of([arrays[0] for arrays in tensors])
-        if len(slices):
-            _step(len(slices), addresses, slices, rates, *numbers)
-
-    return run
+        return Declined("expects float32 arrays, each in one piece that may be written")
+    lr, (beta1, beta2), decay = call.lr, call.betas, call.weight_decay
+    keep, added = (1 - lr * decay, 0.0) if call.decoupled else (1.0, decay)
+    numbers = (call.scale, added, keep, 1 - beta1, beta2, 1 - beta2, call.eps)
+    unbias = {t: (1 / (1 - beta2**t) ** 0.5, lr / (1 - beta1**t)) for t in set(call.step)}
+    rates = np.array([unbias[t] for t in call.step], np.float32)
+    addresses = np.array([[address(x) for x in arrays] for arrays in tensors], np.int64)
+    slices = slices_of(call.theta)
+    if len(slices):
+        _step(len(slices), addresses, slices, rates, *map(np.float32, numbers))
+    return None, no_backward
 
 
 @threads.parallel("i8[:,::1],i8[:,::1],f4[:,::1],f4,f4,f4,f4,f4,f4,f4")

@@ -1,31 +1,27 @@
-"""The sum of squares of all gradients in one pass over memory, in float64."""
+"""The norm of all gradients in one pass over memory, in float64."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
 from typing import Any
 
 import numpy as np
 
+from pellucid.core.vjp import Call, Declined, Result, no_backward
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.slices import address, floats, slices_of, whole
 
-Array = np.ndarray
 
-
-def plan(arrays: Sequence[Array]) -> Callable[[], float] | None:
-    """Plan Σ x² of all arrays: slices of a fixed size, added in order. None: not for these."""
+def kernel(call: Call) -> Result | Declined:
+    """Compute √Σ g² of all gradients: slices of a fixed size, added in order."""
+    arrays = call.gradients
     if not whole(arrays):
-        return None
-
-    def run() -> float:
-        slices = slices_of(arrays)
-        sums = np.empty(len(slices))
-        if len(slices):
-            _squares(len(slices), np.array([address(x) for x in arrays], np.int64), slices, sums)
-        return float(sum(sums.tolist()))
-
-    return run
+        return Declined("expects float32 arrays, each in one piece that may be written")
+    slices = slices_of(arrays)
+    sums = np.empty(len(slices))
+    if len(slices):
+        _squares(len(slices), np.array([address(x) for x in arrays], np.int64), slices, sums)
+    return math.sqrt(sum(sums.tolist())), no_backward
 
 
 @threads.parallel("i8[::1],i8[:,::1],f8[::1]")

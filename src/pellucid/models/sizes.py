@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +41,25 @@ def forward_operations(model: nn.Module, lengths: Mapping[str, Sequence[int]]) -
             products += sum(own) * width * e + sum(keys) * 2 * c.groups * c.head_width * e
             products += 2 * width * sum(n * m for n, m in zip(own, keys, strict=True))
     return 2.0 * products
+
+
+def array_names(build: Callable[[Any], nn.Module], config: StackConfig) -> list[str]:
+    """Return the names of the arrays of the model that a config makes.
+
+    The model built for it has all layers, but is as narrow as can be: the sizes of a damaged config
+    need not fit into memory.
+
+    >>> from pellucid.models import CausalLM, CausalLMConfig
+    >>> array_names(CausalLM, CausalLMConfig(num_hidden_layers=0))[:2]
+    ['embed.tokens.weight', 'embed.positions.weight']
+    """
+    least = {
+        **{"d_model": 2, "num_attention_heads": 1, "num_key_value_heads": None, "head_dim": None},
+        **{"ffn_dim": 1, "max_position_embeddings": 2, "type_vocab_size": 1},
+        **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), 0),
+    }
+    narrow = {name: n for name, n in least.items() if getattr(config, name, None)}
+    return [name for name, _ in build(replace(config, **narrow)).all_names()]
 
 
 SHOWN: dict[str, tuple[str, ...]] = {

@@ -2,70 +2,46 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from pellucid.core.settings import flat
+from pellucid.data.corpora import find_corpus
 from pellucid.models.quantize import WeightFormat
+from pellucid.tasks import task_of
+from pellucid.tasks.scores import Scores
+from pellucid.training.config import RunConfig
 
 SCORES_HEADING, NO_SCORES = "## Scores on held-out data", "None were taken."
 
 
-def model_card(
-    title: str,
-    *,
-    about: str,
-    data: Sequence[str],
-    scores: Mapping[str, str],
-    settings: Mapping[str, Any],
-    usage: Sequence[str],
-    limits: str,
-) -> str:
-    """Return a model card as Markdown, in the layout that Hugging Face shows.
-
-    about: what it does. data: what it learnt from, one line a set, licence included. scores: held
-    out, by name, already written out. settings: nested tables as in config.toml. usage: commands.
-    limits: what not to expect of it.
-
-    >>> card = model_card("Toy", about="Reverses.", data=["Random strings."],
-    ...     scores={"loss": "0.5 nats/token"}, settings={"model": {"d_model": 8}},
-    ...     usage=["pellucid generate runs/toy/model abc"], limits="Short strings only.")
-    >>> "| loss | 0.5 nats/token |" in card and "| model.d_model | 8 |" in card
-    True
-    """
-    return "\n".join(
-        [
-            "---",
-            "library_name: pellucid",
-            "---",
-            "",
-            f"# {title}",
-            "",
-            about,
-            "",
-            SCORES_HEADING,
-            "",
-            *_table("score", "value", scores),
-            "",
-            "## Data",
-            "",
-            *(f"- {line}" for line in data),
-            "",
-            "## Use",
-            "",
-            "```sh",
-            *usage,
-            "```",
-            "",
-            "## Limits",
-            "",
-            limits,
-            "",
-            "## Settings",
-            "",
-            *_table("setting", "value", flat(settings)),
-            "",
+def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
+    """Return the model card of a run as Markdown, in the layout that Hugging Face shows."""
+    if config.data.train:
+        data = [f"Files of the user's own: {', '.join(p.name for p in config.data.train)}."]
+    else:
+        corpus = find_corpus(config.data.corpus)
+        data = [
+            f"{corpus.about}. Origin: {corpus.origin}. Licence: {corpus.licence}. "
+            f"Cite: {corpus.citation}."
         ]
+    if config.start is not None:
+        kind = config.start.model_type or "Pellucid"
+        data.append(
+            f"It began from the model in {config.start.folder.resolve().name} ({kind}, SHA-256 "
+            f"{config.start.sha256[:12]}…), with all that it had learnt."
+        )
+    template = files("pellucid.training").joinpath("card.md").read_text(encoding="utf-8")
+    return template.format(
+        title=folder.resolve().name,
+        about=f"{task_of(config.model).about} {config.description}".strip(),
+        scores="\n".join(_table("score", "value", scores.written() if scores else {})),
+        data="\n".join(f"- {line}" for line in data),
+        folder=shlex.quote(str(folder)),
+        settings="\n".join(_table("setting", "value", flat(config.as_mapping()))),
     )
 
 

@@ -6,17 +6,16 @@ train RECIPE --help`. The model's settings are in `models.config`, the search's 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import reduce
 from importlib.resources import as_file, files
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import from_mapping, nearest, read_toml
+from pellucid.core.settings import check_ranges, from_mapping, nearest, read_toml, to_mapping
 from pellucid.data.corpora import find_corpus
 from pellucid.data.tokenizers import KINDS, normaliser
 from pellucid.generation import SearchConfig
@@ -41,14 +40,6 @@ else:
     TokenizerName = Literal[tuple(KINDS)]
     OptimizerName = Literal[tuple(OPTIMIZERS)]
     ScheduleName = Literal[tuple(SCHEDULES)]
-
-
-def _at_least(least: int, settings: Any, *names: str) -> None:
-    """Raise `UsageError` for a setting that is set and below `least`."""
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and value < least:
-            raise UsageError(f"{name} must be at least {least}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -90,9 +81,8 @@ class DataConfig:
             raise UsageError("valid or test files need train files too")
         if self.corpus and not self.train:
             find_corpus(self.corpus)
-        if not 0 <= self.held_out < 1:
-            raise UsageError(f"held_out must be at least 0 and below 1, got {self.held_out}")
-        _at_least(1, self, "batch_tokens", "batch_size", "max_tokens")
+        above = dict.fromkeys(("batch_tokens", "batch_size", "max_tokens"), "[1, inf]")
+        check_ranges(self, held_out="[0, 1)", **above)
 
 
 @dataclass(frozen=True)
@@ -147,7 +137,7 @@ class EvaluationConfig:
     """Held-out pairs decoded at each validation during training; the final score takes all."""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "pairs")
+        check_ranges(self, pairs="[1, inf]")
 
 
 @dataclass(frozen=True)
@@ -174,22 +164,13 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
-        if self.name not in OPTIMIZERS:
-            raise UsageError(
-                f"optimizer name must be one of {', '.join(OPTIMIZERS)}; got {self.name!r}"
-            )
+        check_ranges(
+            self, momentum="[0, 1)", eps="(0, inf]", weight_decay="[0, inf]", clip="(0, inf]"
+        )
         if self.betas is None:  # written out, as in every run's settings
             object.__setattr__(self, "betas", OPTIMIZERS[self.name].defaults.get("betas", BETAS))
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"betas must be two numbers in [0, 1), got {self.betas}")
-        if self.momentum is not None and not 0 <= self.momentum < 1:
-            raise UsageError(f"momentum must be in [0, 1), got {self.momentum}")
-        if not self.eps > 0:
-            raise UsageError(f"eps must be above 0, got {self.eps}")
-        if self.weight_decay is not None and not self.weight_decay >= 0:
-            raise UsageError(f"weight_decay must be at least 0, got {self.weight_decay}")
-        if not self.clip > 0:
-            raise UsageError(f"clip must be above 0 (inf for no limit), got {self.clip}")
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that the optimizer reads, its defaults for those unset.
@@ -217,18 +198,12 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
-        if self.name not in SCHEDULES:
-            raise UsageError(f"schedule must be one of {', '.join(SCHEDULES)}; got {self.name!r}")
-        if not 0 < self.lr < math.inf:
-            raise UsageError(f"lr must be above 0 and finite, got {self.lr}")
-        _at_least(0, self, "warmup")
+        check_ranges(self, lr="(0, inf)", warmup="[0, inf]", end="[0, 1]")
         if self.warmup < (least := SCHEDULES[self.name].least_warmup):
             raise UsageError(
                 f"the {self.name} schedule needs a warmup of at least {least} step; the paper's "
                 f"is 4000"
             )
-        if not 0 <= self.end <= 1:
-            raise UsageError(f"end must be a share from 0 to 1, got {self.end}")
 
     def at(self, step: int, *, total: float, d_model: int = 512) -> float:
         """Return the learning rate of this step of `total`; `d_model` is for `paper` only.
@@ -294,22 +269,10 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value out of range."""
-        for name in ("steps", "epochs", "minutes", "parts", "checkpoint_every", "patience"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"{name} must be above 0 or unset, got {value}")
-        _at_least(1, self, "accumulate", "log_every", "validate_every", "keep", "average")
-        _at_least(0, self, "seed")
-        if not 0 <= self.label_smoothing < 1:
-            raise UsageError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
-        if not 0 <= self.ema < 1:
-            raise UsageError(f"ema must be in [0, 1), got {self.ema}")
-        hints = get_type_hints(type(self))
-        for name in ("loss_normalisation", "validate_unit", "use"):
-            if getattr(self, name) not in (known := get_args(hints[name])):
-                raise UsageError(
-                    f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
-                )
+        ends = ("steps", "epochs", "minutes", "parts", "checkpoint_every", "patience")
+        counts = ("accumulate", "log_every", "validate_every", "keep", "average")
+        above = dict.fromkeys(ends, "(0, inf]") | dict.fromkeys(counts, "[1, inf]")
+        check_ranges(self, **above, seed="[0, inf]", label_smoothing="[0, 1)", ema="[0, 1)")
 
     def check(self, offered: Collection[str] | None) -> None:
         """Raise `UsageError` when nothing ends training, or nothing gives the score to monitor.
@@ -360,7 +323,7 @@ class RunConfig:
     """The model to begin with; unset: a new one."""
 
     def __post_init__(self) -> None:
-        _at_least(0, self, "seed")
+        check_ranges(self, seed="[0, inf]")
         if self.data.max_tokens + 2 > self.model.max_position_embeddings:
             raise UsageError(
                 f"model.max_position_embeddings must hold data.max_tokens, begin and end: "
@@ -373,6 +336,13 @@ class RunConfig:
                 "model is scored by its loss: leave it out"
             )
         task.check_tokenizers(self.model, self.tokenizer.shared)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the settings as a run's folder keeps them."""
+        settings = to_mapping(self)
+        if self.start is not None and self.start.model_type:
+            settings["tokenizer"] = {"shared": True}  # another program's: no more is known
+        return settings
 
 
 def recipe_names() -> list[str]:

@@ -45,25 +45,19 @@ class MovingAverage:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Let the parameters have their averages for a while."""
-        self._swap()
+        self.swap()
         try:
             yield
         finally:
-            self._swap()
+            self.swap()
 
-    def _swap(self) -> None:
+    def swap(self) -> None:
+        """Exchange the parameters and their averages."""
         for name, average in self._averages.items():
             parameter = self._parameters[name]
             theta = parameter.learnt
             kept = _copy(theta)
             theta[...], average[...] = average, kept
-            if parameter.master is not None:
-                parameter.narrow(parameter.data.dtype)
-
-    def write(self) -> None:
-        """Give the parameters their averages for good."""
-        for name, parameter in self._parameters.items():
-            parameter.learnt[...] = self._averages[name]
             if parameter.master is not None:
                 parameter.narrow(parameter.data.dtype)
 

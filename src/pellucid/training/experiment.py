@@ -7,7 +7,6 @@ import hashlib
 import json
 import logging
 import os
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -17,12 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from pellucid.core.batch import Batch
 from pellucid.core.device import CPU, Precision, check_device, described, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.language import Text
 from pellucid.core.settings import to_mapping
 from pellucid.data.batches import Batches, Examples, held_out_batches
-from pellucid.data.corpora import find_corpus, load_corpus
+from pellucid.data.corpora import load_corpus
 from pellucid.data.files import read_split, with_more
 from pellucid.data.pairs import Splits, TextPair, report_shared
 from pellucid.data.texts import as_texts, is_text_file, read_texts
@@ -40,12 +40,12 @@ from pellucid.tasks.folder import (
 )
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
-from pellucid.training.card import model_card, note_quantized
+from pellucid.training.card import card, note_quantized
 from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
 from pellucid.training.events import Listener
 from pellucid.training.run import START, RunFolder, check_resumed, checkpoint_settings
 from pellucid.training.start import Start, opened
-from pellucid.training.trainer import Result, Trainer, ValidationMetric
+from pellucid.training.trainer import Result, Trainer
 from pellucid.training.workers import Workers
 
 Say = Callable[[Text], None]
@@ -175,7 +175,7 @@ def train_run(
         say(_account(prepared))
         with RunFolder(
             folder,
-            _settings(config),
+            config.as_mapping(),
             defaults=_defaults(config),
             resume=resume,
             accept_changes=accept_changes,
@@ -229,7 +229,7 @@ def _prepare(
     resumed = checkpoint_settings(folder) if resume and workers.rank == 0 else None
     if resumed is not None:  # checked before a model is made of them
         # The model has learnt what its tokens mean, so a tokenizer's change cannot be accepted.
-        fixed = {"tokenizer": _settings(config)["tokenizer"]}
+        fixed = {"tokenizer": config.as_mapping()["tokenizer"]}
         fixed = fixed if accept_changes else {"model": _chosen(config)}
         check_resumed(folder, resumed, fixed, _defaults(config))
     start = None
@@ -242,7 +242,8 @@ def _prepare(
         trained = start.task(config)
     else:
         kept = None if resumed is None else folder
-        trained = untrained(config, _tokenizers(config, pairs, kept, workers))
+        made = _tokenizers(config, pairs, kept, workers)
+        trained = task_of(config.model).build(config.model, made, config.search, config.seed)
     examples = encode(trained, pairs.train, config, pairs.first_target_only)
     if resume and not accept_changes and config.data.sha256 not in ("", examples.digest):
         raise UserError(
@@ -286,14 +287,14 @@ def _fit(
     """Train; `run` is the first worker's."""
     config, pairs, trained, examples, _ = prepared
     workers.begin()
-    trainer = trainer_of(
-        trained,
-        pairs,
-        examples,
-        config,
-        run,
-        listeners,
+    trainer = Trainer(
+        trained.model,
+        batches_of(examples, config),
+        config.training,
+        validation=held_out_of(trained, pairs, config),
         metric=trained.validation(pairs.valid, config.evaluation.metric, config.evaluation.pairs),
+        run=run,
+        listeners=listeners,
         stopping=str if run is None else _announce_stop,
         workers=workers,
     )
@@ -338,15 +339,6 @@ def _announce_stop(name: str) -> None:
         os.write(2, (f"\n{line}" if os.isatty(2) else line).encode())
 
 
-def untrained(config: RunConfig, tokenizers: Sequence[Tokenizer]) -> Task:
-    """Return the model that a run begins with, its vocabularies as large as the tokenizers.
-
-    tokenizers: the source's and the target's; they may be one. Raises `UsageError` for special
-    tokens other than the tokenizers'.
-    """
-    return task_of(config.model).build(config.model, tokenizers, config.search, config.seed)
-
-
 def encode(
     trained: Task, pairs: Sequence[TextPair], config: RunConfig, first_target_only: bool
 ) -> Examples:
@@ -382,14 +374,6 @@ def scoring(config: RunConfig, pairs: Sequence[TextPair]) -> dict[str, Any]:
     }
 
 
-def _settings(config: RunConfig) -> dict[str, Any]:
-    """Return a run's settings as its folder keeps them."""
-    settings = to_mapping(config)
-    if config.start is not None and config.start.model_type:
-        settings["tokenizer"] = {"shared": True}  # another program's, of which no more is known
-    return settings
-
-
 def _defaults(config: RunConfig) -> dict[str, Any]:
     """Return the default of every setting of a run; of a model without a type, the first type."""
     model = to_mapping(type(config.model)())
@@ -398,7 +382,7 @@ def _defaults(config: RunConfig) -> dict[str, Any]:
 
 def _chosen(config: RunConfig) -> dict[str, Any]:
     """Return the model's settings without those that follow from the data."""
-    settings = _settings(config)["model"]
+    settings = config.as_mapping()["model"]
     return {name: value for name, value in settings.items() if not name.endswith("vocab_size")}
 
 
@@ -414,31 +398,10 @@ def batches_of(examples: Examples, config: RunConfig) -> Batches:
     )
 
 
-def trainer_of(
-    trained: Task,
-    pairs: Splits,
-    examples: Examples,
-    config: RunConfig,
-    run: RunFolder | None,
-    listeners: Iterable[Listener] = (),
-    *,
-    metric: ValidationMetric | None = None,
-    stopping: Callable[[str], object] = lambda name: None,
-    workers: Workers | None = None,
-) -> Trainer:
-    """Return the trainer of a run, on its encoded training pairs and its validation pairs."""
-    held_out = encode(trained, pairs.valid, config, True) if pairs.valid else None
-    return Trainer(
-        trained.model,
-        batches_of(examples, config),
-        config.training,
-        validation=held_out_batches(held_out, config.data.batch_tokens) if held_out else (),
-        metric=metric,
-        run=run,
-        listeners=listeners,
-        stopping=stopping,
-        workers=workers,
-    )
+def held_out_of(trained: Task, pairs: Splits, config: RunConfig) -> Sequence[Batch]:
+    """Return the batches of the validation pairs; empty without any."""
+    examples = encode(trained, pairs.valid, config, True) if pairs.valid else None
+    return held_out_batches(examples, config.data.batch_tokens) if examples else ()
 
 
 def final_scores(trained: Task, pairs: Splits, config: RunConfig) -> Scores | None:
@@ -465,33 +428,4 @@ def _account(prepared: Prepared) -> Text:
         "vocabulary",
         f"학습할 {unit.ko} {count}개{ko and f', 따로 둔 {unit.ko}: {ko}'}; 어휘의 토큰 수: "
         f"{tokens.ko}",
-    )
-
-
-def card(folder: Path, config: RunConfig, scores: Scores | None) -> str:
-    """Return the model card of a run."""
-    named = shlex.quote(str(folder))
-    if config.data.train:
-        data = [f"Files of the user's own: {', '.join(p.name for p in config.data.train)}."]
-    else:
-        corpus = find_corpus(config.data.corpus)
-        data = [
-            f"{corpus.about}. Origin: {corpus.origin}. Licence: {corpus.licence}. "
-            f"Cite: {corpus.citation}."
-        ]
-    if config.start is not None:
-        kind = config.start.model_type or "Pellucid"
-        data.append(
-            f"It began from the model in {config.start.folder.resolve().name} ({kind}, SHA-256 "
-            f"{config.start.sha256[:12]}…), with all that it had learnt."
-        )
-    return model_card(
-        folder.resolve().name,
-        about=f"{task_of(config.model).about} {config.description}".strip(),
-        data=data,
-        scores=scores.written() if scores else {},
-        settings=_settings(config),
-        usage=[f"pellucid {verb} {named}" for verb in ("generate", "evaluate")],
-        limits="It knows its training data and similar texts; nothing was done to make its "
-        "answers true, safe or fair.",
     )

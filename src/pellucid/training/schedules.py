@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from inspect import signature
 
 
 def warmup_factor(step: int, warmup: int) -> float:
@@ -84,25 +86,22 @@ class Schedule:
     name: str
     about: str
     rate: Callable[..., float]
-    """rate(step, …) with the arguments that it reads, by name."""
-    reads: tuple[str, ...]
-    """Of `ScheduleConfig`'s lr, warmup and end, total (steps) and d_model (the model's width)."""
+    """rate(step, …); its arguments are some of `reads`."""
     least_warmup: int = 0
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Of `ScheduleConfig`'s lr, warmup and end, total (steps) and d_model (the width)."""
+        return tuple(signature(self.rate).parameters)[1:]
 
 
 SCHEDULES: dict[str, Schedule] = {
     schedule.name: schedule
     for schedule in (
-        Schedule("constant", "lr", constant, ("lr", "warmup")),
-        Schedule("inverse_sqrt", "lr / √step after the peak", inverse_sqrt, ("lr", "warmup")),
-        Schedule(
-            "paper",
-            "section 5.3, from width and warm-up alone",
-            paper,
-            ("d_model", "warmup"),
-            least_warmup=1,
-        ),
-        Schedule("linear", "a straight line to lr · end", linear, ("lr", "total", "warmup", "end")),
-        Schedule("cosine", "half a cosine to lr · end", cosine, ("lr", "total", "warmup", "end")),
+        Schedule("constant", "lr", constant),
+        Schedule("inverse_sqrt", "lr / √step after the peak", inverse_sqrt),
+        Schedule("paper", "section 5.3, from width and warm-up alone", paper, least_warmup=1),
+        Schedule("linear", "a straight line to lr · end", linear),
+        Schedule("cosine", "half a cosine to lr · end", cosine),
     )
 }

@@ -79,17 +79,22 @@ class TrainerState:
         return cls(**{**values, **tallies})
 
 
+def _budget(
+    config: TrainingConfig, step: int, epochs: float, seconds: float
+) -> list[tuple[float, float]]:
+    """Return each limit that is set, with how much of it is used."""
+    minutes = None if config.minutes is None else 60 * config.minutes
+    limits = ((config.steps, step), (config.epochs, epochs), (minutes, seconds))
+    return [(limit, used) for limit, used in limits if limit is not None]
+
+
 def share_used(config: TrainingConfig, *, step: int, epochs: float, seconds: float) -> float:
     """Return the share of the budget that is used, 0 to 1, by the limit that is nearest.
 
     >>> share_used(TrainingConfig(steps=100, epochs=4), step=10, epochs=2.0, seconds=0.0)
     0.5
     """
-    used = [
-        step / config.steps if config.steps else 0.0,
-        epochs / config.epochs if config.epochs else 0.0,
-        seconds / (60 * config.minutes) if config.minutes else 0.0,
-    ]
+    used = [used / limit for limit, used in _budget(config, step, epochs, seconds)]
     return min(max(used), 1.0)
 
 
@@ -102,14 +107,8 @@ def total_steps(config: TrainingConfig, *, step: int, epochs: float, seconds: fl
     >>> total_steps(TrainingConfig(epochs=4), step=10, epochs=0.5, seconds=0.0)
     80.0
     """
-    totals = []
-    if config.steps is not None:
-        totals.append(float(config.steps))
-    if config.epochs is not None:
-        totals.append(step * config.epochs / epochs)
-    if config.minutes is not None:
-        totals.append(step * config.minutes * 60 / max(seconds, 1e-9))
-    return min(totals)
+    budget = _budget(config, step, epochs, max(seconds, 1e-9))
+    return min(step * limit / used for limit, used in budget)
 
 
 def reason_to_stop(config: TrainingConfig, *, step: int, epoch: int, seconds: float) -> str | None:

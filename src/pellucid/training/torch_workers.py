@@ -90,34 +90,16 @@ class TorchWorkers(Workers):
         self._exchange(lambda group: group.allgather([tensors], [self._tensor(own)]), patient)
         return whole
 
-    def broadcast(self, arrays: Sequence[Array], *, patient: bool = False) -> None:
+    def broadcast(self, arrays: Sequence[Array]) -> None:
         """Give every worker the first one's numbers, in place, in one message."""
         options = self._dist.BroadcastOptions()
         options.rootRank = 0
         whole = np.concatenate([np.ascontiguousarray(a).ravel().view(np.uint8) for a in arrays])
-        self._exchange(lambda group: group.broadcast([self._tensor(whole)], options), patient)
+        self._exchange(lambda group: group.broadcast([self._tensor(whole)], options))
         end = 0
         for array in arrays:
             start, end = end, end + array.nbytes
             array[...] = whole[start:end].view(array.dtype).reshape(array.shape)
-
-    def broadcast_json(self, value: Any, *, patient: bool = False) -> Any:
-        """Return the first worker's value; see `Workers`."""
-        text = np.frombuffer(json.dumps(value).encode() if self.rank == 0 else b"", np.uint8).copy()
-        size = np.array([len(text)], np.int64)
-        self.broadcast([size], patient=patient)
-        text = text if self.rank == 0 else np.empty(int(size[0]), np.uint8)
-        self.broadcast([text], patient=patient)
-        return json.loads(text.tobytes())
-
-    def gather_json(self, value: Any) -> list[Any]:
-        """Return the values of all workers."""
-        text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        sizes = self.all_gather(np.array([len(text)], np.int64), patient=True)[:, 0]
-        padded = np.zeros(int(sizes.max()), np.uint8)
-        padded[: len(text)] = text
-        rows = self.all_gather(padded, patient=True)
-        return [json.loads(row[:n].tobytes()) for row, n in zip(rows, sizes, strict=True)]
 
     def _tensor(self, array: Array) -> Any:
         return self._torch.from_numpy(array)

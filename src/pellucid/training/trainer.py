@@ -35,6 +35,7 @@ from pellucid.training.events import (
     Trained,
     Validated,
 )
+from pellucid.training.memory import keep_freed_memory
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.parts import PartSum
 from pellucid.training.run import RunFolder
@@ -175,6 +176,7 @@ class Trainer:
         checkpoint cannot be written.
         """
         state, config = self.state, self.config
+        keep_freed_memory()
         if self.run is not None:
             self.run.begin()
         parameters = sum(math.prod(p.shape) for _, p in self.model.named_parameters())
@@ -397,7 +399,7 @@ class Trainer:
         if use == "ema" and self.average is not None:
             if steps != [state.step]:
                 self.average.load_state_dict(self._checkpoints(steps)[0].average)
-            self.average.write()
+            self.average.swap()
         elif use != "last":
             found = self._checkpoints(steps)
             self.model.load_state_dict(average([checkpoint.weights for checkpoint in found]))

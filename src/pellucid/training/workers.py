@@ -59,11 +59,16 @@ class Workers:
 
     def broadcast_json(self, value: Any, *, patient: bool = False) -> Any:
         """Return the first worker's value, which JSON can hold."""
-        return json.loads(json.dumps(value))
+        return self.gather_json(None if self.rank else value, patient=patient)[0]
 
-    def gather_json(self, value: Any) -> list[Any]:
-        """Return the values of all workers, which JSON can hold; wait as long as it takes."""
-        return [json.loads(json.dumps(value))]
+    def gather_json(self, value: Any, *, patient: bool = True) -> list[Any]:
+        """Return the values of all workers, which JSON can hold."""
+        text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        sizes = self.all_gather(np.array([len(text)]), patient=patient)[:, 0]
+        padded = np.zeros(int(sizes.max()), np.uint8)
+        padded[: len(text)] = text
+        rows = self.all_gather(padded, patient=patient)
+        return [json.loads(row[:n].tobytes()) for row, n in zip(rows, sizes, strict=True)]
 
     def begin(self) -> None:
         """Note that the run has begun: a process that replaces this one goes on with it."""

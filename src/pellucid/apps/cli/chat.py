@@ -17,8 +17,9 @@ from pellucid.core.errors import UsageError
 from pellucid.generation import SearchConfig
 from pellucid.tasks import task_of
 from pellucid.tasks.folder import CONFIG, load_model, save_model
+from pellucid.training.card import card
 from pellucid.training.config import RunConfig, load_recipe
-from pellucid.training.experiment import card, train_run
+from pellucid.training.experiment import train_run
 
 RECIPE = "chatbot-ko"
 CANNOT_TALK = "{}: fills [MASK] and cannot talk; use pellucid train and pellucid generate"

@@ -21,9 +21,9 @@ from pellucid.tasks import Task
 from pellucid.tasks.folder import CARD, find_model
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
-from pellucid.training.card import with_scores
+from pellucid.training.card import card, with_scores
 from pellucid.training.config import DataConfig, MetricName, RunConfig, TokenizerConfig, load_recipe
-from pellucid.training.experiment import card, encode, read_material, score
+from pellucid.training.experiment import encode, read_material, score
 
 _log = logging.getLogger(__name__)
 

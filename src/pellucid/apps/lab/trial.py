@@ -40,15 +40,16 @@ from pellucid.tasks.metrics import METRICS as SCORES
 from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Listener, Saved, Stepped
 from pellucid.training.experiment import (
+    batches_of,
     encode,
     final_scores,
+    held_out_of,
     make_tokenizers,
     read_data,
-    trainer_of,
-    untrained,
 )
 from pellucid.training.lock import InUseError, Lock
 from pellucid.training.run import CHECKPOINTS, LOCK, METRICS, RunFolder
+from pellucid.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -220,8 +221,8 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         both = file_tokenizers(trial.tokenizer, plan.frame_source)
     else:
         both = make_tokenizers(config.tokenizer, pairs)
-    task = untrained(config, both)
-    assert isinstance(task, Seq2SeqTask)  # check_study lets nothing else through
+    # check_study lets no other task through.
+    task = Seq2SeqTask.build(config.model, both, config.search, config.seed)
     model = task.model
     config = replace(config, model=model.config)
     examples = encode(task, pairs.train, config, pairs.first_target_only)
@@ -236,7 +237,15 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
         if config.training.monitor != "loss":
             evaluation = config.evaluation
             monitored = task.validation(pairs.valid, evaluation.metric, evaluation.pairs)
-        trainer = trainer_of(task, pairs, examples, config, run, listeners, metric=monitored)
+        trainer = Trainer(
+            model,
+            batches_of(examples, config),
+            config.training,
+            validation=held_out_of(task, pairs, config),
+            metric=monitored,
+            run=run,
+            listeners=listeners,
+        )
         ended = trainer.fit()
         if ended.interrupted is not None:
             raise _StopError

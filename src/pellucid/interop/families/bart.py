@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from pellucid.interop.families.family import Family, Foreign, Theirs, stacked, weight_and_bias
+from pellucid.interop.families.family import Family, Foreign, Row, Table, Theirs
 from pellucid.models import Seq2Seq
 from pellucid.models.config import PositionScheme, Seq2SeqConfig
 
@@ -48,32 +48,31 @@ def _bart_config(
     )
 
 
-def _bart_names(
-    config: Seq2SeqConfig, theirs: Foreign, names_there: Collection[str]
-) -> dict[str, Theirs]:
-    shared = ("source.tokens.weight", "target.tokens.weight", "output.weight")
-    names = dict.fromkeys(shared, Theirs(("shared.weight",)))
-    names["output.bias"] = Theirs(("final_logits_bias",), first=True)
+def _bart_names(config: Seq2SeqConfig, theirs: Foreign, names: Collection[str]) -> Table:
+    table: dict[str, Row] = {
+        "source.tokens.weight": "shared.weight",
+        "target.tokens.weight": "shared.weight",
+        "output.weight": "shared.weight",
+        "output.bias": Theirs(("final_logits_bias",), first=True),
+        "decoder.layers.#.norm2.*": "decoder.layers.#.encoder_attn_layer_norm.*",
+        "decoder.layers.#.norm3.*": "decoder.layers.#.final_layer_norm.*",
+        "encoder.layers.#.norm2.*": "encoder.layers.#.final_layer_norm.*",
+    }
     for ours, his in (("source", "encoder"), ("target", "decoder")):
-        table = f"{his}.embed_positions.weight"
-        names[f"{ours}.positions.weight"] = Theirs((table,), skip=2)  # BART begins at 2
-        names |= weight_and_bias(f"{ours}.norm", f"{his}.layernorm_embedding")
-        names |= weight_and_bias(f"{his}.norm", f"{his}.layer_norm")
-        for i in range(getattr(config, f"{his}_layers")):
-            layer = f"{his}.layers.{i}"
-            attentions = {"self_attn": "self_attn", "multihead_attn": "encoder_attn"}
-            norms = ["self_attn", "encoder_attn", "final"][:: 1 if his == "decoder" else 2]
-            for attention, other in list(attentions.items())[: len(norms) - 1]:
-                parts = [f"{layer}.{other}.{part}_proj" for part in "qkv"]
-                names |= stacked(f"{layer}.{attention}.in_proj_", parts)
-                names |= weight_and_bias(
-                    f"{layer}.{attention}.out_proj", f"{layer}.{other}.out_proj"
-                )
-            for k, norm in enumerate(norms, start=1):
-                names |= weight_and_bias(f"{layer}.norm{k}", f"{layer}.{norm}_layer_norm")
-            for k in (1, 2):
-                names |= weight_and_bias(f"{layer}.linear{k}", f"{layer}.fc{k}")
-    return names
+        layer, positions = f"{his}.layers.#", f"{his}.embed_positions.weight"
+        for mine, other in (("self_attn", "self_attn"), ("multihead_attn", "encoder_attn")):
+            parts = tuple(f"{layer}.{other}.{part}_proj.*" for part in "qkv")
+            table[f"{layer}.{mine}.in_proj_*"] = parts
+            table[f"{layer}.{mine}.out_proj.*"] = f"{layer}.{other}.out_proj.*"
+        table |= {
+            f"{ours}.positions.weight": Theirs((positions,), skip=2),  # BART begins at 2
+            f"{ours}.norm.*": f"{his}.layernorm_embedding.*",
+            f"{layer}.norm1.*": f"{layer}.self_attn_layer_norm.*",
+            f"{layer}.linear1.*": f"{layer}.fc1.*",
+            f"{layer}.linear2.*": f"{layer}.fc2.*",
+            f"{his}.norm.*": f"{his}.layer_norm.*",
+        }
+    return table
 
 
 BART = {

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from pellucid.interop.families.family import Family, Foreign, Theirs, stacked, weight_and_bias
+from pellucid.interop.families.family import Family, Foreign, Row, Table, Theirs
 from pellucid.models import MaskedLM
 from pellucid.models.config import MaskedLMConfig
+
+TABLE = "embeddings.word_embeddings.weight"
+POSITIONS = "embeddings.position_embeddings.weight"
 
 
 def _bert_config(theirs: Foreign, names: Collection[str], skipped: int = 0) -> MaskedLMConfig:
@@ -37,37 +40,30 @@ def _bert_config(theirs: Foreign, names: Collection[str], skipped: int = 0) -> M
     )
 
 
-def _encoder_names(config: MaskedLMConfig, skipped: int) -> dict[str, Theirs]:
-    positions = "embeddings.position_embeddings.weight"
-    names = {
-        "embed.tokens.weight": Theirs(("embeddings.word_embeddings.weight",)),
-        "embed.positions.weight": Theirs((positions,), skip=skipped),
-        **weight_and_bias("embed.norm", "embeddings.LayerNorm"),
-    }
-    if config.type_vocab_size:
-        names["embed.segments.weight"] = Theirs(("embeddings.token_type_embeddings.weight",))
-    for i in range(config.num_hidden_layers):
-        ours, his = f"encoder.layers.{i}", f"encoder.layer.{i}"
-        parts = [f"{his}.attention.self.{part}" for part in ("query", "key", "value")]
-        names |= {
-            **stacked(f"{ours}.self_attn.in_proj_", parts),
-            **weight_and_bias(f"{ours}.self_attn.out_proj", f"{his}.attention.output.dense"),
-            **weight_and_bias(f"{ours}.linear1", f"{his}.intermediate.dense"),
-            **weight_and_bias(f"{ours}.linear2", f"{his}.output.dense"),
-            **weight_and_bias(f"{ours}.norm1", f"{his}.attention.output.LayerNorm"),
-            **weight_and_bias(f"{ours}.norm2", f"{his}.output.LayerNorm"),
-        }
-    return names | weight_and_bias("pooler", "pooler.dense")
-
-
-def _bert_names(
-    config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
-) -> dict[str, Theirs]:
+def _encoder_names(skipped: int = 0) -> dict[str, Row]:
+    ours, his = "encoder.layers.#", "encoder.layer.#"
+    parts = tuple(f"{his}.attention.self.{part}.*" for part in ("query", "key", "value"))
     return {
-        **_encoder_names(config, 0),
-        **weight_and_bias("head.dense", "cls.predictions.transform.dense"),
-        **weight_and_bias("head.norm", "cls.predictions.transform.LayerNorm"),
-        **_output(config, "cls.predictions", names_there),
+        "embed.tokens.weight": TABLE,
+        "embed.positions.weight": Theirs((POSITIONS,), skip=skipped),
+        "embed.segments.weight": "embeddings.token_type_embeddings.weight",
+        "embed.norm.*": "embeddings.LayerNorm.*",
+        f"{ours}.self_attn.in_proj_*": parts,
+        f"{ours}.self_attn.out_proj.*": f"{his}.attention.output.dense.*",
+        f"{ours}.linear1.*": f"{his}.intermediate.dense.*",
+        f"{ours}.linear2.*": f"{his}.output.dense.*",
+        f"{ours}.norm1.*": f"{his}.attention.output.LayerNorm.*",
+        f"{ours}.norm2.*": f"{his}.output.LayerNorm.*",
+        "pooler.*": "pooler.dense.*",
+    }
+
+
+def _bert_names(config: MaskedLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
+    return {
+        **_encoder_names(),
+        "head.dense.*": "cls.predictions.transform.dense.*",
+        "head.norm.*": "cls.predictions.transform.LayerNorm.*",
+        **_output(config, "cls.predictions", names),
     }
 
 
@@ -78,23 +74,15 @@ def _first_position(theirs: Foreign) -> int:
 
 def _roberta_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
     config = _bert_config(theirs, names, skipped=_first_position(theirs))
-    if config.head and config.activation_function != "gelu":
-        raise theirs.fault(
-            f"hidden_act = {theirs.values['hidden_act']!r}: RoBERTa's head has 'gelu' in every "
-            "file, and a model here has one activation; remove the arrays of lm_head to read the "
-            "model without its head"
-        )
-    return config
+    return _with_gelu(config, theirs, "RoBERTa", "lm_head")
 
 
-def _roberta_names(
-    config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
-) -> dict[str, Theirs]:
+def _roberta_names(config: MaskedLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
     return {
-        **_encoder_names(config, _first_position(theirs)),
-        **weight_and_bias("head.dense", "lm_head.dense"),
-        **weight_and_bias("head.norm", "lm_head.layer_norm"),
-        **_output(config, "lm_head", names_there),
+        **_encoder_names(_first_position(theirs)),
+        "head.dense.*": "lm_head.dense.*",
+        "head.norm.*": "lm_head.layer_norm.*",
+        **_output(config, "lm_head", names),
     }
 
 
@@ -102,24 +90,27 @@ def _electra_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfig:
     theirs.only("embedding_size", theirs.whole("hidden_size"))
     head = "generator_predictions.dense.weight" in names
     config = replace(_bert_config(theirs, names), head=head)
-    if head and config.activation_function != "gelu":
+    return _with_gelu(config, theirs, "ELECTRA", "generator_predictions")
+
+
+def _with_gelu(config: MaskedLMConfig, theirs: Foreign, family: str, head: str) -> MaskedLMConfig:
+    """Refuse a head whose activation, always GELU, is not the model's."""
+    if config.head and config.activation_function != "gelu":
         raise theirs.fault(
-            f"hidden_act = {theirs.values['hidden_act']!r}: ELECTRA's head has 'gelu', and a model "
-            "here has one activation"
+            f"hidden_act = {theirs.values['hidden_act']!r}: {family}'s head has 'gelu' in every "
+            f"file, and a model here has one activation; remove the arrays of {head} to read the "
+            "model without its head"
         )
     return config
 
 
-def _electra_names(
-    config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
-) -> dict[str, Theirs]:
-    tied, table = config.tie_word_embeddings, "embeddings.word_embeddings.weight"
+def _electra_names(config: MaskedLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
     return {
-        **_encoder_names(config, 0),
-        **weight_and_bias("head.dense", "generator_predictions.dense"),
-        **weight_and_bias("head.norm", "generator_predictions.LayerNorm"),
-        "output.weight": Theirs((table if tied else "generator_lm_head.weight",)),
-        "output.bias": Theirs(("generator_lm_head.bias",)),
+        **_encoder_names(),
+        "head.dense.*": "generator_predictions.dense.*",
+        "head.norm.*": "generator_predictions.LayerNorm.*",
+        "output.weight": TABLE if config.tie_word_embeddings else "generator_lm_head.weight",
+        "output.bias": "generator_lm_head.bias",
     }
 
 
@@ -145,41 +136,34 @@ def _distilbert_config(theirs: Foreign, names: Collection[str]) -> MaskedLMConfi
     )
 
 
-def _distilbert_names(
-    config: MaskedLMConfig, theirs: Foreign, names_there: Collection[str]
-) -> dict[str, Theirs]:
-    tied, table = config.tie_word_embeddings, "embeddings.word_embeddings.weight"
-    names = {
-        "embed.tokens.weight": Theirs((table,)),
-        "embed.positions.weight": Theirs(("embeddings.position_embeddings.weight",)),
-        **weight_and_bias("embed.norm", "embeddings.LayerNorm"),
-        **weight_and_bias("head.dense", "vocab_transform"),
-        **weight_and_bias("head.norm", "vocab_layer_norm"),
-        "output.weight": Theirs((table if tied else "vocab_projector.weight",)),
-        "output.bias": Theirs(("vocab_projector.bias",)),
+def _distilbert_names(config: MaskedLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
+    ours, his = "encoder.layers.#", "transformer.layer.#"
+    return {
+        "embed.tokens.weight": TABLE,
+        "embed.positions.weight": POSITIONS,
+        "embed.norm.*": "embeddings.LayerNorm.*",
+        f"{ours}.self_attn.in_proj_*": tuple(f"{his}.attention.{part}_lin.*" for part in "qkv"),
+        f"{ours}.self_attn.out_proj.*": f"{his}.attention.out_lin.*",
+        f"{ours}.linear1.*": f"{his}.ffn.lin1.*",
+        f"{ours}.linear2.*": f"{his}.ffn.lin2.*",
+        f"{ours}.norm1.*": f"{his}.sa_layer_norm.*",
+        f"{ours}.norm2.*": f"{his}.output_layer_norm.*",
+        "head.dense.*": "vocab_transform.*",
+        "head.norm.*": "vocab_layer_norm.*",
+        "output.weight": TABLE if config.tie_word_embeddings else "vocab_projector.weight",
+        "output.bias": "vocab_projector.bias",
     }
-    for i in range(config.num_hidden_layers):
-        ours, his = f"encoder.layers.{i}", f"transformer.layer.{i}"
-        names |= {
-            **stacked(
-                f"{ours}.self_attn.in_proj_", [f"{his}.attention.{part}_lin" for part in "qkv"]
-            ),
-            **weight_and_bias(f"{ours}.self_attn.out_proj", f"{his}.attention.out_lin"),
-            **weight_and_bias(f"{ours}.linear1", f"{his}.ffn.lin1"),
-            **weight_and_bias(f"{ours}.linear2", f"{his}.ffn.lin2"),
-            **weight_and_bias(f"{ours}.norm1", f"{his}.sa_layer_norm"),
-            **weight_and_bias(f"{ours}.norm2", f"{his}.output_layer_norm"),
-        }
-    return names
 
 
-def _output(config: MaskedLMConfig, head: str, names_there: Collection[str]) -> dict[str, Theirs]:
+def _output(config: MaskedLMConfig, head: str, names: Collection[str]) -> dict[str, str]:
     """The output layer; one that is not tied has a bias of its own in newer files."""
-    table, bias = "embeddings.word_embeddings.weight", f"{head}.bias"
-    if not config.tie_word_embeddings:
-        table = f"{head}.decoder.weight"
-        bias = f"{head}.decoder.bias" if f"{head}.decoder.bias" in names_there else bias
-    return {"output.weight": Theirs((table,)), "output.bias": Theirs((bias,))}
+    if config.tie_word_embeddings:
+        return {"output.weight": TABLE, "output.bias": f"{head}.bias"}
+    own = f"{head}.decoder.bias" in names
+    return {
+        "output.weight": f"{head}.decoder.weight",
+        "output.bias": f"{head}.decoder.bias" if own else f"{head}.bias",
+    }
 
 
 BERT = {

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from pellucid.core.errors import UserError
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import Activation, StackConfig
+from pellucid.models.sizes import array_names
 from pellucid.models.walk import UnsupportedError
 from pellucid.ops.activations import ACTIVATIONS as OURS
 
@@ -23,7 +25,7 @@ class Theirs(NamedTuple):
 
     names: tuple[str, ...]
     transposed: bool = False
-    """GPT-2 keeps its matrices as (in, out), torch's Linear as (out, in)."""
+    """GPT-2 keeps its matrices as (in, out), torch's Linear as (out, in). A bias stays as it is."""
     skip: int = 0
     """Rows left out at the start."""
     first: bool = False
@@ -32,6 +34,11 @@ class Theirs(NamedTuple):
     """Every number is multiplied by it."""
     plus: float = 0.0
     """Added to every number: Gemma keeps a norm's weight less one."""
+
+
+Row = str | tuple[str, ...] | Theirs
+Table = Mapping[str, Row]
+"""Our tensors' names, and theirs. # is a layer's number, and * at the end weight or bias."""
 
 
 class Family(NamedTuple):
@@ -43,25 +50,40 @@ class Family(NamedTuple):
     """How names begin in files of a model with a head; a bare model's have no prefix."""
     config: Callable[[Foreign, Collection[str]], StackConfig]
     """From (config.json, the names in the weights) to our settings."""
-    names: Callable[[Any, Foreign, Collection[str]], dict[str, Theirs]]
+    names: Callable[[Any, Foreign, Collection[str]], Table]
     """From (our settings, config.json, the names in the weights) to their arrays of every tensor of
-    ours, and of some that a model may not have."""
+    ours, and of tensors that only other models of the family have."""
     unused: tuple[str, ...]
     """Parts of names of arrays that are no parameters, or that are not read."""
     specials: tuple[str, str, str] | None
     """The texts of the begin, end and mask tokens, where config.json does not give them."""
 
     def sources(
-        self, model: CausalLM | MaskedLM | Seq2Seq, theirs: Foreign, names: Collection[str]
+        self, config: StackConfig, theirs: Foreign, names: Collection[str]
     ) -> dict[str, Theirs]:
-        """Return their arrays of every array of a model.
+        """Return their arrays of every tensor of the model that a config makes.
 
-        Raises `UnsupportedError` for an array that the family has no name for.
+        Raises `UnsupportedError` for a tensor that the family has no name for.
         """
-        found, ours = self.names(model.config, theirs, names), [n for n, _ in model.all_names()]
-        if missing := [name for name in ours if name not in found]:
+        table = self.names(config, theirs, names)
+        found = {name: _row(table, name) for name in array_names(self.model, config)}
+        if missing := [name for name, source in found.items() if source is None]:
             raise UnsupportedError(f"{theirs.path}: this family has no {', '.join(missing)}")
-        return {name: found[name] for name in ours}
+        return {name: source for name, source in found.items() if source is not None}
+
+
+def _row(table: Table, name: str) -> Theirs | None:
+    """Return the row of a tensor of ours, with a layer's number and a kind filled in."""
+    number, kind = re.search(r"\.(\d+)\.", name), re.search(r"(weight|bias)$", name)
+    pattern = name.replace(number[0], ".#.") if number else name
+    row = table.get(pattern, table.get(re.sub(r"(weight|bias)$", "*", pattern)))
+    if row is None:
+        return None
+    source = row if isinstance(row, Theirs) else Theirs((row,) if isinstance(row, str) else row)
+    names = (each.replace("#", number[1]) if number else each for each in source.names)
+    filled = tuple(each.replace("*", kind[1]) if kind else each for each in names)
+    matrix = name.endswith("weight")
+    return source._replace(names=filled, transposed=source.transposed and matrix)
 
 
 class Foreign:
@@ -130,19 +152,3 @@ class Foreign:
         if type(value) not in kinds:
             raise self.fault(f"{name} = {value!r}; expected {kinds[-1].__name__}")
         return value
-
-
-def weight_and_bias(ours: str, theirs: str, transposed: bool = False) -> dict[str, Theirs]:
-    """Return the sources of a layer's weight and bias."""
-    return {
-        f"{ours}.weight": Theirs((f"{theirs}.weight",), transposed),
-        f"{ours}.bias": Theirs((f"{theirs}.bias",)),
-    }
-
-
-def stacked(ours: str, theirs: Sequence[str]) -> dict[str, Theirs]:
-    """Return the sources of our weight and bias that several of their layers make, stacked."""
-    return {
-        f"{ours}{kind}": Theirs(tuple(f"{name}.{kind}" for name in theirs))
-        for kind in ("weight", "bias")
-    }

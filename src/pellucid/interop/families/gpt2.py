@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pellucid.interop.families.family import Family, Foreign, Theirs, weight_and_bias
+from pellucid.interop.families.family import Family, Foreign, Table, Theirs
 from pellucid.models import CausalLM
 from pellucid.models.config import CausalLMConfig
 
@@ -34,28 +34,20 @@ def _gpt2_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
     )
 
 
-def _gpt2_names(
-    config: CausalLMConfig, theirs: Foreign, names_there: Collection[str]
-) -> dict[str, Theirs]:
-    tied = config.tie_word_embeddings
-    names = {
-        "embed.tokens.weight": Theirs(("wte.weight",)),
-        "embed.positions.weight": Theirs(("wpe.weight",)),
-        "output.weight": Theirs(("wte.weight" if tied else "lm_head.weight",)),
-        **weight_and_bias("decoder.norm", "ln_f"),
+def _gpt2_names(config: CausalLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
+    ours, his = "decoder.layers.#", "h.#"
+    return {
+        "embed.tokens.weight": "wte.weight",
+        "embed.positions.weight": "wpe.weight",
+        f"{ours}.self_attn.in_proj_*": Theirs((f"{his}.attn.c_attn.*",), transposed=True),
+        f"{ours}.self_attn.out_proj.*": Theirs((f"{his}.attn.c_proj.*",), transposed=True),
+        f"{ours}.linear1.*": Theirs((f"{his}.mlp.c_fc.*",), transposed=True),
+        f"{ours}.linear2.*": Theirs((f"{his}.mlp.c_proj.*",), transposed=True),
+        f"{ours}.norm1.*": f"{his}.ln_1.*",
+        f"{ours}.norm2.*": f"{his}.ln_2.*",
+        "decoder.norm.*": "ln_f.*",
+        "output.weight": "wte.weight" if config.tie_word_embeddings else "lm_head.weight",
     }
-    for i in range(config.num_hidden_layers):
-        ours, his = f"decoder.layers.{i}", f"h.{i}"
-        names |= {
-            f"{ours}.self_attn.in_proj_weight": Theirs((f"{his}.attn.c_attn.weight",), True),
-            f"{ours}.self_attn.in_proj_bias": Theirs((f"{his}.attn.c_attn.bias",)),
-            **weight_and_bias(f"{ours}.self_attn.out_proj", f"{his}.attn.c_proj", True),
-            **weight_and_bias(f"{ours}.linear1", f"{his}.mlp.c_fc", True),
-            **weight_and_bias(f"{ours}.linear2", f"{his}.mlp.c_proj", True),
-            **weight_and_bias(f"{ours}.norm1", f"{his}.ln_1"),
-            **weight_and_bias(f"{ours}.norm2", f"{his}.ln_2"),
-        }
-    return names
 
 
 GPT2 = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pellucid.interop.families.family import Family, Foreign, Theirs, stacked, weight_and_bias
+from pellucid.interop.families.family import Family, Foreign, Table, Theirs
 from pellucid.models import CausalLM
 from pellucid.models.config import CausalLMConfig
 
@@ -101,30 +101,22 @@ def _gemma_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
 
 
 def _llama_names(
-    config: CausalLMConfig, theirs: Foreign, names_there: Collection[str], plus: float = 0.0
-) -> dict[str, Theirs]:
-    names = {
-        "embed.tokens.weight": Theirs(("embed_tokens.weight",)),
+    config: CausalLMConfig, theirs: Foreign, names: Collection[str], plus: float = 0.0
+) -> Table:
+    ours, his, table = "decoder.layers.#", "layers.#", "embed_tokens.weight"
+    return {
+        "embed.tokens.weight": table,
+        f"{ours}.self_attn.in_proj_*": tuple(f"{his}.self_attn.{x}_proj.*" for x in "qkv"),
+        f"{ours}.self_attn.q_norm.weight": f"{his}.self_attn.q_norm.weight",
+        f"{ours}.self_attn.k_norm.weight": f"{his}.self_attn.k_norm.weight",
+        f"{ours}.self_attn.out_proj.*": f"{his}.self_attn.o_proj.*",
+        f"{ours}.linear1.*": (f"{his}.mlp.gate_proj.*", f"{his}.mlp.up_proj.*"),
+        f"{ours}.linear2.*": f"{his}.mlp.down_proj.*",
+        f"{ours}.norm1.weight": Theirs((f"{his}.input_layernorm.weight",), plus=plus),
+        f"{ours}.norm2.weight": Theirs((f"{his}.post_attention_layernorm.weight",), plus=plus),
         "decoder.norm.weight": Theirs(("norm.weight",), plus=plus),
-        "output.weight": Theirs(
-            ("embed_tokens.weight" if config.tie_word_embeddings else "lm_head.weight",)
-        ),
+        "output.weight": table if config.tie_word_embeddings else "lm_head.weight",
     }
-    for i in range(config.num_hidden_layers):
-        ours, his = f"decoder.layers.{i}", f"layers.{i}"
-        names |= {
-            **stacked(
-                f"{ours}.self_attn.in_proj_", [f"{his}.self_attn.{part}_proj" for part in "qkv"]
-            ),
-            **weight_and_bias(f"{ours}.self_attn.out_proj", f"{his}.self_attn.o_proj"),
-            **stacked(f"{ours}.linear1.", [f"{his}.mlp.gate_proj", f"{his}.mlp.up_proj"]),
-            **weight_and_bias(f"{ours}.linear2", f"{his}.mlp.down_proj"),
-        }
-        for mine, other in (("norm1", "input_layernorm"), ("norm2", "post_attention_layernorm")):
-            names[f"{ours}.{mine}.weight"] = Theirs((f"{his}.{other}.weight",), plus=plus)
-        for each in ("self_attn.q_norm.weight", "self_attn.k_norm.weight"):
-            names[f"{ours}.{each}"] = Theirs((f"{his}.{each}",))
-    return names
 
 
 LLAMA = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pellucid.interop.families.family import Family, Foreign, Theirs
+from pellucid.interop.families.family import Family, Foreign, Row, Table, Theirs
 from pellucid.models import Seq2Seq
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.nn.blocks import gates_of
@@ -50,38 +50,36 @@ def _t5_scales(theirs: Foreign) -> bool:
     return theirs.flag("scale_decoder_outputs", theirs.flag("tie_word_embeddings", True))
 
 
-def _t5_names(
-    config: Seq2SeqConfig, theirs: Foreign, names_there: Collection[str]
-) -> dict[str, Theirs]:
+def _t5_names(config: Seq2SeqConfig, theirs: Foreign, names: Collection[str]) -> Table:
     tied = config.tie_embeddings == "all"
-    shared = Theirs(("shared.weight",))
-    names = {
-        "source.tokens.weight": shared,
-        "target.tokens.weight": shared,
-        "output.weight": shared if tied else Theirs(("lm_head.weight",)),
+    table: dict[str, Row] = {
+        "source.tokens.weight": "shared.weight",
+        "target.tokens.weight": "shared.weight",
+        "output.weight": "shared.weight" if tied else "lm_head.weight",
     }
     gates = ("wi",) if gates_of(config.activation_function) == 1 else ("wi_0", "wi_1")
     for stack, attentions in (
         ("encoder", {"self_attn": "SelfAttention"}),
         ("decoder", {"self_attn": "SelfAttention", "multihead_attn": "EncDecAttention"}),
     ):
+        ours, his = f"{stack}.layers.#", f"{stack}.block.#.layer"
+        for k, (mine, other) in enumerate(attentions.items()):
+            parts = tuple(f"{his}.{k}.{other}.{part}.weight" for part in "qkv")
+            table[f"{ours}.{mine}.in_proj_weight"] = parts
+            table[f"{ours}.{mine}.out_proj.weight"] = f"{his}.{k}.{other}.o.weight"
+        for k in range(len(attentions) + 1):
+            table[f"{ours}.norm{k + 1}.weight"] = f"{his}.{k}.layer_norm.weight"
+        first, dense = f"{stack}.block.0.layer.0.", f"{his}.{len(attentions)}.DenseReluDense"
         # The division before the output layer is put into the norm before it.
         scale = config.d_model**-0.5 if stack == "decoder" and _t5_scales(theirs) else 1.0
-        names[f"{stack}.norm.weight"] = Theirs((f"{stack}.final_layer_norm.weight",), times=scale)
-        table = Theirs((f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",))
-        for i in range(getattr(config, f"{stack}_layers")):
-            ours, his = f"{stack}.layers.{i}", f"{stack}.block.{i}.layer"
-            names[f"{ours}.self_attn.relative_bias"] = table
-            for k, (mine, other) in enumerate(attentions.items()):
-                parts = (f"{his}.{k}.{other}.{part}.weight" for part in "qkv")
-                names[f"{ours}.{mine}.in_proj_weight"] = Theirs(tuple(parts))
-                names[f"{ours}.{mine}.out_proj.weight"] = Theirs((f"{his}.{k}.{other}.o.weight",))
-            dense = f"{his}.{len(attentions)}.DenseReluDense"
-            names[f"{ours}.linear1.weight"] = Theirs(tuple(f"{dense}.{w}.weight" for w in gates))
-            names[f"{ours}.linear2.weight"] = Theirs((f"{dense}.wo.weight",))
-            for k in range(len(attentions) + 1):
-                names[f"{ours}.norm{k + 1}.weight"] = Theirs((f"{his}.{k}.layer_norm.weight",))
-    return names
+        table |= {
+            f"{ours}.self_attn.relative_bias": first
+            + "SelfAttention.relative_attention_bias.weight",
+            f"{ours}.linear1.weight": tuple(f"{dense}.{w}.weight" for w in gates),
+            f"{ours}.linear2.weight": f"{dense}.wo.weight",
+            f"{stack}.norm.weight": Theirs((f"{stack}.final_layer_norm.weight",), times=scale),
+        }
+    return table
 
 
 T5 = {

@@ -2,51 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import torch
-from torch import Tensor
 
-from pellucid.kernels.torch.tensors import are_numbers
+from pellucid.core.vjp import Call, Declined, Result, no_backward
+from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
-def plan(
-    tensors: Sequence[tuple[Tensor, ...]],
-    steps: Sequence[int],
-    *,
-    scale: float,
-    lr: float,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    decoupled: bool = False,
-) -> Callable[[], None] | None:
-    """Plan `training.optimizers.adam.adam` on every parameter, in place. None: not for these.
+def kernel(call: Call) -> Result | Declined:
+    """Step every parameter as `training.optimizers.adam.adam` does, in place.
 
-    tensors and steps are as in `kernels.adam`.
+    The call is as for `kernels.adam`.
     """
-    if not all(are_numbers(*arrays) for arrays in tensors):
-        return None
-
-    def run() -> None:
-        device = tensors[0][0].device
-        counts = {t: torch.full((), float(t), device=device) for t in set(steps)}
-        theta, gradients, m, v = (list(arrays) for arrays in zip(*tensors, strict=True))
-        step = torch._fused_adamw_ if decoupled else torch._fused_adam_
-        step(
-            theta,
-            torch._foreach_mul(gradients, scale),
-            m,
-            v,
-            [],
-            [counts[t] for t in steps],
-            lr=lr,
-            beta1=betas[0],
-            beta2=betas[1],
-            weight_decay=weight_decay,
-            eps=eps,
-            amsgrad=False,
-            maximize=False,
-        )
-
-    return run
+    m, v = (list(arrays) for arrays in zip(*call.moments, strict=True))
+    if not are_numbers(*call.theta, *call.gradient, *m, *v):
+        return Declined(NOT_TENSORS)
+    device = call.theta[0].device
+    counts = {t: torch.full((), float(t), device=device) for t in set(call.step)}
+    step = torch._fused_adamw_ if call.decoupled else torch._fused_adam_
+    step(
+        call.theta,
+        torch._foreach_mul(call.gradient, call.scale),
+        m,
+        v,
+        [],
+        [counts[t] for t in call.step],
+        lr=call.lr,
+        beta1=call.betas[0],
+        beta2=call.betas[1],
+        weight_decay=call.weight_decay,
+        eps=call.eps,
+        amsgrad=False,
+        maximize=False,
+    )
+    return None, no_backward

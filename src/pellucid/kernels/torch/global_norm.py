@@ -1,22 +1,18 @@
-"""The sum of squares of all gradients in float64, read from the device once."""
+"""The norm of all gradients in float64, read from the device once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
 
 import torch
-from torch import Tensor
 
-from pellucid.kernels.torch.tensors import are_numbers
+from pellucid.core.vjp import Call, Declined, Result, no_backward
+from pellucid.kernels.torch.tensors import NOT_TENSORS, are_numbers
 
 
-def plan(arrays: Sequence[Tensor]) -> Callable[[], float] | None:
-    """Plan Σ x² of all arrays. None: not for these."""
-    if not arrays or not all(are_numbers(x) for x in arrays):
-        return None
-
-    def run() -> float:
-        norms = torch._foreach_norm(list(arrays), 2, dtype=torch.float64)
-        return float(torch.stack(norms).square().sum())
-
-    return run
+def kernel(call: Call) -> Result | Declined:
+    """Compute √Σ g² of all gradients."""
+    if not are_numbers(*call.gradients):
+        return Declined(NOT_TENSORS)
+    norms = torch._foreach_norm(call.gradients, 2, dtype=torch.float64)
+    return math.sqrt(float(torch.stack(norms).square().sum())), no_backward

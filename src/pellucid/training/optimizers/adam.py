@@ -62,7 +62,6 @@ ADAM = Optimizer(
     states=Moments._fields,
     step=adam,
     settings={"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0},
-    kernel="adam",
 )
 ADAMW = Optimizer(
     name="adamw",
@@ -71,5 +70,4 @@ ADAMW = Optimizer(
     step=adam,
     settings={"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
     options={"decoupled": True},
-    kernel="adam",
 )

@@ -6,19 +6,18 @@ where there is one, or else its page.
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from pellucid import kernels
 from pellucid.core.array import Array, like, namespace, to_host
 from pellucid.core.errors import UserError
-from pellucid.core.vjp import check_gradient
+from pellucid.core.vjp import Call, Declined, check_gradient
 from pellucid.nn.module import Parameter
 from pellucid.training.config import OptimizerConfig
 from pellucid.training.optimizers import OPTIMIZERS, Optimizer
@@ -33,8 +32,9 @@ def global_norm(gradients: Iterable[Array]) -> float:
     5.0
     """
     arrays = [_whole(g, g.dtype) for g in gradients]
-    if (run := _plan("global_norm", arrays)) is not None:
-        return math.sqrt(run())
+    fused = kernels.fused(Call(cast(Any, global_norm), (arrays,), {}))
+    if not isinstance(fused, Declined):
+        return float(fused[0])
     total = 0.0
     for g in map(to_host, arrays):
         # einsum runs on one thread without BLAS, so the order does not depend on thread counts.
@@ -68,17 +68,19 @@ class _Slot:
     """A parameter and what is remembered of it."""
 
     parameter: Parameter
+    owner: Optimizer
+    """What steps it."""
     states: tuple[Array, ...]
     step: int = 0
 
-    def tensors(self) -> tuple[Array, ...]:
-        """Return (θ, gradient, states …), all of θ's dtype, θ and the gradient in one piece."""
+    def arrays(self) -> tuple[Array, Array]:
+        """Return θ and the gradient, both of θ's dtype and in one piece."""
         parameter = self.parameter
         if parameter.master is None:
             parameter.data = _whole(parameter.data, parameter.data.dtype)
         assert parameter.grad is not None  # only parameters with a gradient are stepped
         theta = parameter.learnt
-        return (theta, _whole(parameter.grad, theta.dtype), *self.states)
+        return theta, _whole(parameter.grad, theta.dtype)
 
     def matrices(self) -> list[Any]:
         """Return the rows of each matrix that the parameter holds."""
@@ -111,7 +113,7 @@ class ModelOptimizer:
             if id(parameter) not in seen:
                 seen.add(id(parameter))
                 owner = self.optimizer.of(name, parameter.shape)
-                self._slots[name] = _Slot(parameter, owner.initial(parameter.learnt))
+                self._slots[name] = _Slot(parameter, owner, owner.initial(parameter.learnt))
 
     def norm(self) -> float:
         """Return the global norm of the gradients that there are."""
@@ -137,17 +139,15 @@ class ModelOptimizer:
         """
         if not (math.isfinite(lr) and math.isfinite(scale)):
             raise ValueError(f"lr and scale must be finite, got {lr} and {scale}")
-        stepped = [(name, s) for name, s in self._slots.items() if s.parameter.grad is not None]
-        for name, slot in stepped:
+        stepped = {n: slot for n, slot in self._slots.items() if slot.parameter.grad is not None}
+        for name, slot in stepped.items():
             check_gradient(slot.parameter.grad, slot.parameter.shape, name)
-        alike: dict[Any, tuple[Optimizer, list[_Slot]]] = {}
-        for name, slot in stepped:
+        alike: dict[Any, list[_Slot]] = {}
+        for slot in stepped.values():
             slot.step += 1
-            owner = self.optimizer.of(name, slot.parameter.shape)
-            key = id(owner), slot.parameter.learnt.dtype
-            alike.setdefault(key, (owner, []))[1].append(slot)
-        for owner, slots in alike.values():
-            self._step(owner, slots, float(lr), float(scale))
+            alike.setdefault((id(slot.owner), slot.parameter.learnt.dtype), []).append(slot)
+        for slots in alike.values():
+            self._step(slots[0].owner, slots, float(lr), float(scale))
             for slot in slots:
                 if slot.parameter.master is not None:
                     slot.parameter.narrow(slot.parameter.data.dtype)
@@ -156,21 +156,20 @@ class ModelOptimizer:
         # NumPy's own float64 scalars would turn float32 arrays into float64; Python's do not.
         settings = self.config.settings()
         options = {name: settings[name] for name in owner.settings} | {"lr": lr, **owner.options}
-        tensors = [slot.tensors() for slot in slots]
-        steps = [slot.step for slot in slots]
-        run = _plan(owner.kernel, tensors, steps, scale=scale, **options)
-        if run is not None:
-            run()
+        thetas, gradients = map(list, zip(*(slot.arrays() for slot in slots), strict=True))
+        states, steps = [slot.states for slot in slots], [slot.step for slot in slots]
+        call = Call(owner.step, (thetas, gradients, states), {"step": steps, **options})
+        call.arguments["scale"] = scale  # a kernel's own: it makes no scaled gradient
+        if not isinstance(kernels.fused(call), Declined):
             return
-        for slot, (theta, gradient, *states) in zip(slots, tensors, strict=True):
+        for slot, theta, gradient in zip(slots, thetas, gradients, strict=True):
             gradient = gradient if scale == 1.0 else gradient * scale
             for at in slot.matrices() if owner.apart else [...]:
-                new, new_states = owner.step(
-                    theta[at], gradient[at], tuple(s[at] for s in states), step=slot.step, **options
-                )
+                before = tuple(state[at] for state in slot.states)
+                new, after = owner.step(theta[at], gradient[at], before, step=slot.step, **options)
                 theta[at] = new
-                for kept, after in zip(states, new_states, strict=True):
-                    kept[at] = after
+                for state, new_state in zip(slot.states, after, strict=True):
+                    state[at] = new_state
 
     def zero_grad(self) -> None:
         """Forget the gradient of every parameter that is stepped."""
@@ -184,8 +183,7 @@ class ModelOptimizer:
         """
         state: dict[str, Array] = {}
         for name, slot in self._slots.items():
-            owner = self.optimizer.of(name, slot.parameter.shape)
-            for kept, array in zip(owner.states, slot.states, strict=True):
+            for kept, array in zip(slot.owner.states, slot.states, strict=True):
                 state[f"{kept}.{name}"] = to_host(array)
             state[f"step.{name}"] = np.array(slot.step, np.int64)
         return state
@@ -207,25 +205,6 @@ class ModelOptimizer:
                 f"{self.config.name}:\n  {listed}"
             )
         for name, slot in self._slots.items():
-            states = self.optimizer.of(name, slot.parameter.shape).states
-            slot.states = tuple(
-                like(np.array(state[f"{s}.{name}"]), slot.parameter.learnt) for s in states
-            )
+            theta, kept = slot.parameter.learnt, slot.owner.states
+            slot.states = tuple(like(np.array(state[f"{s}.{name}"]), theta) for s in kept)
             slot.step = int(state[f"step.{name}"])
-
-
-def _plan(
-    kernel: str | None, arrays: Sequence[Any], *args: Any, **options: Any
-) -> Callable[[], Any] | None:
-    """Plan a call of a kernel over whole models; None where it has to be the page.
-
-    arrays: of each parameter, one or a tuple of them; the first tells which kernels take it.
-    """
-    if kernel is None or not kernels.enabled() or not len(arrays):
-        return None
-    family = kernels.family_of(arrays[0][0] if isinstance(arrays[0], tuple) else arrays[0])
-    if family is None:
-        return None
-    plan = importlib.import_module(f"{family}.{kernel}").plan
-    planned: Callable[[], Any] | None = plan(arrays, *args, **options)
-    return planned

@@ -1,4 +1,4 @@
-"""The record of one optimizer: its page, its fused kernel, what it remembers, its defaults."""
+"""The record of one optimizer: its page, what it remembers, its defaults."""
 
 from __future__ import annotations
 
@@ -24,14 +24,11 @@ class Optimizer:
     """Names of the arrays that it remembers of each parameter; a checkpoint has STATE.PARAMETER."""
     step: Callable[..., tuple[Array, tuple[Array, ...]]]
     """The page, a pure function: step(θ, gradient, states, step=, lr=, …settings, …options) ->
-    (θ, states) after step `step`, counted from 1."""
+    (θ, states) after step `step`, counted from 1. A kernel of its name steps all parameters."""
     settings: Mapping[str, Any]
     """The settings that the page reads of `OptimizerConfig`, with this optimizer's defaults."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the page, which make one page several optimizers."""
-    kernel: str | None = None
-    """The module in `pellucid.kernels` whose plan(tensors, steps, scale=, lr=, …settings,
-    …options) steps all parameters in place; None: there is none."""
     shapes: Callable[[Shape], tuple[Shape, ...]] | None = None
     """The shapes of a parameter's states, by its own; None: each has the parameter's."""
     apart: bool = False
