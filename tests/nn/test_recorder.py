@@ -230,3 +230,18 @@ def test_rows_of_a_stack_have_the_full_names_of_its_parts() -> None:
     np.testing.assert_array_equal(
         recorder.rows["encoder.norm"].x, recorder.rows["encoder.layers.1.1"].y
     )
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_a_gradient_of_the_weights_is_part_of_the_maps(average: bool) -> None:
+    mha = nn.MultiheadAttention(E, H, batch_first=True, dtype=np.float64).eval()
+    random = np.random.default_rng(5)
+    x = random.standard_normal((N, L, E))
+    with nn.Recorder() as recorder:
+        (y, w), backward = mha.forward(x, x, x, average_attn_weights=average)
+    dw = random.standard_normal(w.shape)
+    backward(np.zeros_like(y), dw)
+    seen = recorder.maps[""]
+    each = np.repeat(dw[:, None] / H, H, axis=1) if average else dw
+    np.testing.assert_allclose(seen.dweights, each, atol=1e-15)
+    assert np.abs(seen.dscores).max() > 0

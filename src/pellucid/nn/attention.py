@@ -153,11 +153,13 @@ class Attention(Projected):
         def backward(dy: Array, dweights: Array | None = None) -> Heads:
             check_gradient(dy, shape)
             dz = xp.reshape(out_backward(dy), heads_shape)
-            dq, dk, dv, *dlearnt = z_backward(dz)
+            from_weights: tuple[Array, ...] = ()
             if dweights is not None and w_backward is not None:
-                dq, dk, *dlearnt = (
-                    a + b for a, b in zip((dq, dk, *dlearnt), w_backward(dweights), strict=True)
-                )
+                from_weights = w_backward(dweights)
+            dq, dk, dv, *dlearnt = z_backward(dz)
+            if from_weights:
+                pairs = zip((dq, dk, *dlearnt), from_weights, strict=True)
+                dq, dk, *dlearnt = (a + b for a, b in pairs)
             for d in dlearnt:
                 assert self.relative_bias is not None  # what a layer's rule can learn
                 self.relative_bias.accumulate(d)

@@ -90,12 +90,16 @@ class Recorder(Observing):
     rows: dict[str, Rows] = field(default_factory=dict)
     _unscaled: dict[str, tuple[Array, Array]] = field(default_factory=dict)
     """By the layer's name, queries before each head's learned scale, and the scales."""
+    _dweights: dict[str, Array] = field(default_factory=dict)
+    """By the layer's name, the gradient of weights that were handed out."""
 
     def __call__(self, call: Call, run: Run) -> Result:
         """Run one call, and keep what it made."""
         name = call.op.__name__
         if name == "packed_attention":
             return self._attend(call, run)
+        if name == "attention_weights":
+            return self._weights(call, run)
         if name == "head_scale":
             self._unscaled[call.path] = call.q, call.scale + 0.0
         y, backward = run(call)
@@ -121,8 +125,21 @@ class Recorder(Observing):
         self.maps[call.path] = seen
 
         def recorded(dy: Array) -> Any:
-            seen.take_gradients(_padded_heads(dy, call.cu_q), saved)
+            dweights = self._dweights.pop(call.path, None)
+            seen.take_gradients(_padded_heads(dy, call.cu_q), saved, dweights)
             return backward(dy)
+
+        return y, recorded
+
+    def _weights(self, call: Call, run: Run) -> Result:
+        """Keep the gradient of weights that were handed out, for the layer's map."""
+        y, backward = run(call)
+        heads = call.q.shape[1]
+
+        def recorded(dw: Array) -> Any:
+            each = (dw / heads)[:, None, ...] if call.average else dw
+            self._dweights[call.path] = each
+            return backward(dw)
 
         return y, recorded
 

@@ -148,7 +148,10 @@ def whole_rule(rule: Rule, mask: Array | None, causal: bool) -> Rule:
 
 
 def score_gradient(dout: Array, saved: Saved, dweights: Array | None = None) -> tuple[Array, Array]:
-    """Return (dweights, dscores): the gradients at steps 2 and 1 themselves, to be looked at."""
+    """Return (dweights, dscores): the gradients at steps 2 and 1 themselves, to be looked at.
+
+    `dweights` adds a gradient that reached the weights by another way.
+    """
     v, probabilities, dropped = saved.v, saved.probabilities, saved.dropout
     xp = namespace(dout, v)
     dw = dout @ xp.matrix_transpose(v)

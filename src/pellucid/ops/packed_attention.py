@@ -63,15 +63,10 @@ def packed_attention(
     return _rows(out, cu_q), Saved(cu_q, cu_k, saved)
 
 
-def packed_attention_backward(
-    dout: Array, saved: Saved, dweights: Array | None = None
-) -> tuple[Array, ...]:
-    """Return dq (T, H, D), dk (U, H, D), dv (U, H, Dv), and those of the rule's parameters.
-
-    `dweights` (N, H, L, S) adds a gradient that reached the weights by another path.
-    """
+def packed_attention_backward(dout: Array, saved: Saved) -> tuple[Array, ...]:
+    """Return dq (T, H, D), dk (U, H, D), dv (U, H, Dv), and those of the rule's parameters."""
     cu_q, cu_k, inner = saved
-    dq, dk, dv, *learnt = attention_backward(_heads(dout, cu_q), inner, dweights)
+    dq, dk, dv, *learnt = attention_backward(_heads(dout, cu_q), inner)
     return _rows(dq, cu_q), _rows(dk, cu_k), _rows(dv, cu_k), *learnt
 
 
