@@ -58,7 +58,7 @@ def array_names(build: Callable[[Any], nn.Module], config: StackConfig) -> list[
         **{"ffn_dim": 1, "max_position_embeddings": 2, "type_vocab_size": 1},
         **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), 0),
     }
-    narrow = {name: n for name, n in least.items() if getattr(config, name, None)}
+    narrow: dict[str, Any] = {name: n for name, n in least.items() if getattr(config, name, None)}
     return [name for name, _ in build(replace(config, **narrow)).all_names()]
 
 
