@@ -30,7 +30,7 @@ from pellucid.interop.huggingface import (
     write_pretrained,
 )
 from pellucid.models import CausalLM, CausalLMConfig, MaskedLM, Seq2Seq
-from pellucid.models.describe import UnsupportedError
+from pellucid.models.walk import UnsupportedError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "huggingface"
 FAMILIES = tuple(sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
@@ -286,7 +286,7 @@ def change_config(folder: Path, **values: Any) -> None:
         ({"n_inner": 59}, r"does not fit its config\.json: ffn_dim is 59, the weights have 53"),
         ({"n_embd": 3 * 10**9}, "d_model is 3000000000, the weights have 21"),
         ({"n_layer": 10**9}, r"config\.json: has 1000000000 layers, its weights are 28 arrays"),
-        ({"n_layer": 3}, "weights are missing: h.2.ln_1.weight, h.2.ln_1.bias, h.2.attn.c_attn"),
+        ({"n_layer": 3}, "weights are missing: h.2.attn.c_attn"),
         ({"tie_word_embeddings": False}, "weights are missing: lm_head.weight"),
     ],
 )
@@ -388,5 +388,5 @@ def test_a_bare_model_an_old_one_and_one_with_more_are_read(
 def test_a_tensor_without_a_name_in_the_family_is_refused() -> None:
     config = CausalLMConfig(vocab_size=5, d_model=8, num_hidden_layers=1, ffn_before=1)
     theirs = Foreign({}, Path("config.json"))
-    with pytest.raises(UnsupportedError, match=r"no decoder\.layers\.0\.before\.0\.norm\.weight"):
+    with pytest.raises(UnsupportedError, match=r"no .*decoder\.layers\.0\.before\.0\.norm\.weight"):
         families.FAMILIES["gpt2"].sources(config, theirs, [])

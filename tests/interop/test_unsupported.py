@@ -1,32 +1,40 @@
-"""Every reader of descriptions refuses, by name, the parts that it does not know."""
+"""Every reader of models refuses, by name, the parts that it does not know."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.models.test_describe import changed
 
+from pellucid import nn
 from pellucid.compiled import pack
 from pellucid.generation import compile_model
 from pellucid.interop import ctranslate2, onnx
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.models.describe import Positions, Reader, Record, UnsupportedError, describe
+from pellucid.models.walk import Reader, UnsupportedError
+from pellucid.nn.attention import Attention
+from pellucid.nn.blocks import TransformerLayer
 
 CONFIG = Seq2SeqConfig(11, 11, d_model=8, num_attention_heads=2, ffn_dim=13)
 READERS = [pack.READER, onnx.READER, ctranslate2.READER]
 
 
+class Convolution(nn.Linear):
+    """A module that no reader knows."""
+
+
+def first_layer(model: Seq2Seq) -> TransformerLayer:
+    layer: TransformerLayer = model.encoder.layers[0]
+    return layer
+
+
 @pytest.fixture
-def strange() -> Iterator[Seq2Seq]:
+def strange() -> Seq2Seq:
     """A model whose activation no reader knows."""
     model = Seq2Seq(CONFIG)
-    object.__setattr__(model.config, "activation_function", "cosine")
-    yield model
-    object.__setattr__(model.config, "activation_function", "relu")
+    first_layer(model).activation = "cosine"
+    return model
 
 
 @pytest.mark.oracle("onnx")
@@ -44,24 +52,30 @@ def test_a_model_that_is_not_compiled_generates_by_itself(strange: Seq2Seq) -> N
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 def test_readers_refuse_what_they_do_not_know(reader: Reader) -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Convolution(Record):
-        width: int
-
-    records = describe(CONFIG)
-    reader.check(records)
-    spiral = [
-        replace(record, kind="spiral") if isinstance(record, Positions) else record
-        for record in records
-    ]
-    strange: list[tuple[Any, str]] = [
-        (changed(records, kind="max_norm"), r"Norm kind = 'max_norm' \(supported: layer_norm"),
-        (
-            spiral,
-            r"Positions kind = 'spiral' \(supported: sinusoidal, sinusoidal_halves, learned",
-        ),
-        ([*records, Convolution(stack="decoder", width=3)], r"Convolution \(supported: Embedding"),
-    ]
-    for unknown, message in strange:
+    def refused(model: Seq2Seq, message: str) -> None:
         with pytest.raises(UnsupportedError, match=rf"{reader.name} .*{message}"):
-            reader.check(unknown)
+            reader.read(model)
+
+    reader.read(Seq2Seq(CONFIG))
+    model = Seq2Seq(CONFIG)
+    first_layer(model).norm1.kind = "max_norm"
+    refused(model, r"LayerNorm kind = 'max_norm' \(supported: layer_norm")
+    model = Seq2Seq(CONFIG)
+    first_layer(model).linear1 = Convolution(8, 13)
+    refused(model, r"Convolution \(encoder\.layers\.0\.linear1\)")
+
+    def spiral(x: object) -> object:
+        return x
+
+    model = Seq2Seq(CONFIG)
+    own = replace(first_layer(model).self_attn.config, rotate=spiral)  # type: ignore[arg-type]
+    first_layer(model).self_attn = Attention(own)
+    refused(model, r"Attention rotate = spiral \(supported: None, rotary")
+
+
+def test_compiled_decoding_needs_one_attention_in_all_layers() -> None:
+    model = Seq2Seq(CONFIG)
+    own = first_layer(model).self_attn.config
+    first_layer(model).self_attn = Attention(replace(own, window=3))
+    with pytest.raises(UnsupportedError, match="needs one self-attention in all blocks"):
+        pack.pack(model, "float32")

@@ -18,6 +18,7 @@ from pellucid.compiled.records import Keys, Memory, Source, Visible
 from pellucid.core.batch import Packed
 from pellucid.kernels.backend import threads
 from pellucid.models.decoding import Decodes, Hypothesis, SearchConfig, limits_of
+from pellucid.models.embed import check_positions
 from pellucid.models.quantize import Arithmetic
 
 Array = np.ndarray
@@ -184,7 +185,7 @@ class Engine:
         """Feed one token to every hypothesis; return (log p of the next (B, V), state)."""
         target, output = self.packed.target, self.packed.output
         tokens = _within(tokens, len(target.tokens))
-        self._check_positions(state.counts)
+        check_positions(state.counts, self.config)
         batch = np.arange(len(tokens))
         own = state.cache.add(len(tokens))
         names = np.zeros((len(tokens), max(state.names.shape[1], int(state.counts.max()) + 1)), int)
@@ -244,19 +245,10 @@ class Engine:
             return Source(nothing, nothing, no_start), np.zeros((len(source), 2), np.int64)
         inputs = self.packed.source
         tokens = _within(source.tokens, len(inputs.tokens))
-        self._check_positions(source.positions)
+        check_positions(source.positions, self.config)
         starts = np.ascontiguousarray(source.cu_seqlens, np.int64)
         spans = np.stack([starts[:-1], np.diff(starts)], axis=1)
         return Source(tokens, source.positions, starts), spans
-
-    def _check_positions(self, positions: Array) -> None:
-        """Raise `ValueError` for a position past the last."""
-        longest = self.config.max_position_embeddings
-        if len(positions) and int(positions.max()) >= longest:
-            raise ValueError(
-                f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
-                f"{longest} positions; split it, or train with more max_position_embeddings"
-            )
 
     def prompts_of(self, source: Packed, cache: _Cache) -> tuple[Array, Array]:
         """Have a decoder alone read every source; return how many rows each has, and their names.
@@ -266,7 +258,7 @@ class Engine:
         if self.packed.has_encoder or not len(source.tokens):
             return np.zeros(len(source), np.int64), np.zeros((len(source), 0), np.int64)
         tokens = _within(source.tokens, len(self.packed.target.tokens))
-        self._check_positions(source.positions)
+        check_positions(source.positions, self.config)
         own = cache.add(len(tokens))
         begins, longest = source.cu_seqlens[:-1], np.arange(int(source.lengths.max()))
         visible = Visible(

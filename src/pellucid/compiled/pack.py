@@ -1,4 +1,4 @@
-"""A model's weights as the decoding kernels read them, packed from its description.
+"""A model's weights as the decoding kernels read them, packed from its modules.
 
 Matrices are in panels (`kernels.backend.matmul`, or `.int8`), vectors padded to them, one after
 another in one long array of each dtype. It is a copy: a model that is trained further needs a new
@@ -7,7 +7,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,27 +27,21 @@ from pellucid.kernels.backend import int8
 from pellucid.kernels.backend.matmul import panels
 from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import LANES, WIDTH
-from pellucid.models.describe import (
+from pellucid.models.quantize import Arithmetic, int8_rows
+from pellucid.models.stack import ModelStack, Step
+from pellucid.models.walk import (
     EVERY_ATTENTION,
     GENERATIVE,
-    Attention,
-    FeedForward,
-    Norm,
-    Output,
-    Positions,
     Reader,
-    Residual,
-    Stack,
     UnsupportedError,
     array,
-    describe,
-    distance_table,
-    parts,
-    position_table,
     projections,
+    score_factor,
 )
-from pellucid.models.positions import POSITIONS
-from pellucid.models.quantize import Arithmetic, int8_rows
+from pellucid.nn.attention import Attention
+from pellucid.nn.blocks import FeedForward
+from pellucid.nn.config import AttentionConfig
+from pellucid.nn.layers import Linear, Norm
 from pellucid.ops.activations import ACTIVATIONS
 
 Array = np.ndarray
@@ -57,16 +51,12 @@ CENTRED = {"layer_norm": True, "rms_norm": False}
 
 READER = Reader(
     "Compiled decoding",
+    GENERATIVE,
     {
-        **GENERATIVE,
-        Positions: {
-            "kind": [name for name, x in POSITIONS.items() if x.rotate in (None, ops.rotary)],
-            "table": None,
-            "angles": None,
-        },
-        Norm: {"kind": CENTRED, "of": None},
-        Attention: EVERY_ATTENTION,
-        FeedForward: {"activation": [n for n, x in ACTIVATIONS.items() if x.kernel is not None]},
+        **EVERY_ATTENTION,
+        "rotate": (None, ops.rotary),
+        "kind": CENTRED,
+        "activation": [name for name, row in ACTIVATIONS.items() if row.kernel is not None],
     },
 )
 
@@ -84,8 +74,8 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
 
     Raises `UnsupportedError` for a model that the kernels do not compute.
     """
-    records, weights = describe(model), _Weights(model.state_dict(), arithmetic)
-    decoder, encoder = (READER.stack(records, name) for name in ("decoder", "encoder"))
+    stacks, weights = READER.read(model), _Weights(arithmetic)
+    decoder, encoder = (stacks.get(name) for name in ("decoder", "encoder"))
     if decoder is None:
         raise UnsupportedError("Compiled decoding needs a decoder; this model has none")
     target, packed = weights.inputs(decoder), weights.stack(decoder)
@@ -93,14 +83,9 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
     memory: list[tuple[int, int, int]] = []
     if encoder is not None:
         source, read = weights.inputs(encoder), weights.stack(encoder)
-        memory = [
-            weights.keys_values(block.sublayer)
-            for block in decoder.blocks
-            if isinstance(block.sublayer, Attention) and block.sublayer.over == "memory"
-        ]
-    (output,) = (record for record in records if isinstance(record, Output))
-    weight = weights.state[output.linear.weight.name]
-    at = weights.product(weight, array(output.linear.bias, weights.state), _NO_TOKEN)
+        memory = [weights.keys_values(each) for each in decoder.attentions(memory=True)]
+    output: Linear = model.output  # type: ignore[attr-defined]
+    at, entries = weights.linear(output, _NO_TOKEN), output.out_features
     made = PackedModel(
         encoder is not None,
         weights.joined(),
@@ -109,12 +94,12 @@ def pack(model: nn.Module, arithmetic: Arithmetic) -> tuple[PackedModel, str]:
         np.array(memory, np.int64).reshape(-1, 3),
         packed,
         target,
-        PackedOutput(*at, len(weight), _up(len(weight), WIDTH)),
+        PackedOutput(*at, entries, _up(entries, WIDTH)),
     )
     expected = tuple(MODEL[arithmetic].types)
     if (found := tuple(map(typeof, made))) != expected:
         raise TypeError(f"expected a packed model of {expected}, got {found}")
-    networks = [part for part in parts(records) if isinstance(part, FeedForward)]
+    networks = (each for stack in stacks.values() for each in stack.networks())
     activation = _the("activation", (network.activation for network in networks), "relu")
     return made, str(ACTIVATIONS[activation].kernel)
 
@@ -123,12 +108,12 @@ def _up(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
-def _the(name: str, values: Iterable[Any], default: Any) -> Any:
-    """Return the one value of a setting that all blocks share; `default` if there are no blocks."""
+def _the(what: str, values: Iterable[Any], default: Any) -> Any:
+    """Return the one value that all blocks share; `default` if there are no blocks."""
     different = list(dict.fromkeys(values))
     if len(different) > 1:
         raise UnsupportedError(
-            f"Compiled decoding needs one {name} in all blocks, got "
+            f"Compiled decoding needs one {what} in all blocks, got "
             f"{', '.join(map(str, different))}"
         )
     return different[0] if different else default
@@ -137,81 +122,75 @@ def _the(name: str, values: Iterable[Any], default: Any) -> Any:
 class _Weights:
     """Collects what is packed; every method returns where it begins."""
 
-    def __init__(self, state: Mapping[str, Array], arithmetic: Arithmetic) -> None:
-        self.state, self.arithmetic = state, arithmetic
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        self.arithmetic = arithmetic
         self._floats, self._bytes = _Row(np.float32), _Row(np.uint8)
 
     def joined(self) -> PackedWeights:
         """Return everything."""
         return PackedWeights(self._floats.joined(), self._bytes.joined())
 
-    def inputs(self, stack: Stack) -> PackedInputs:
+    def inputs(self, stack: ModelStack) -> PackedInputs:
         """Pack what a stack reads."""
-        tokens, scales = self.state[stack.tokens.table.name], np.empty(0, np.float32)
+        embed = stack.embed
+        tokens, scales = embed.tokens.weight.learnt, np.empty(0, np.float32)
         if self.arithmetic == "int8":
             tokens, scales = int8_rows(tokens)
-        table = position_table(stack.positions, self.state, np.float32)
+        table = embed.places
         if table is None:
-            table = np.zeros((1, stack.positions.width), np.float32)
+            table = np.zeros((1, embed.config.d_model), np.float32)
         return PackedInputs(
             writeable(tokens),
             scales.ravel(),
             writeable(table),
-            np.float32(stack.tokens.factor),
-            np.float32(stack.positions.factor),
-            -1 if stack.embedding_norm is None else self._norm(stack.embedding_norm),
+            np.float32(embed.config.token_factor),
+            np.float32(embed.config.position_factor),
+            -1 if embed.norm is None else self._norm(embed.norm),
         )
 
-    def stack(self, stack: Stack) -> PackedStack:
+    def stack(self, stack: ModelStack) -> PackedStack:
         """Pack a stack's blocks, in order, its final norm, and what its attention varies."""
-        blocks = stack.blocks
-        subs = [b.sublayer for b in blocks]
-        networks = [each for each in subs if isinstance(each, FeedForward)]
-        attentions = [each for each in subs if isinstance(each, Attention)]
-        own = [each for each in attentions if each.over == "self"]
-        norms = [b.norm for b in blocks] + ([] if stack.norm is None else [stack.norm])
-        norms += [] if stack.embedding_norm is None else [stack.embedding_norm]
-        head_norms = [n for each in attentions for n in (each.q_norm, each.k_norm) if n is not None]
-        lines = [self._block(block) for block in blocks]
-        causal = {each.causal for each in own}
-        if causal - {stack.tokens.stack == "decoder"}:
-            raise UnsupportedError(
-                "Compiled decoding needs causal attention in the decoder and no other in the "
-                f"encoder; {stack.tokens.stack} has causal = {causal}"
-            )
-        _the("norm of queries and keys", ("rms_norm", *(norm.kind for norm in head_norms)), None)
-        width = stack.tokens.table.shape[1]
-        activation = _the("activation", (network.activation for network in networks), "relu")
-        gates = ACTIVATIONS[activation].gates
-        inner = _the("ffn_dim", (network.linear2.weight.shape[1] for network in networks), 1)
-        placement = _the("norm placement", (block.placement for block in blocks), "pre")
-        heads = _the("number of heads", (each.heads for each in attentions), 1)
-        head_width = _the("head width", (each.head_width for each in attentions), 1)
-        window = _the("window", (each.window for each in own), None)
-        distances, reach = self._distances(stack, own)
-        rotates = bool(own) and POSITIONS[stack.positions.kind].rotate is not None
+        steps, own = stack.steps, stack.attentions()
+        lines = [self._block(step) for step in steps]
+        # The kernels compute every block of a stack alike.
+        no_layers = AttentionConfig(embed_dim=1, num_heads=1, scale=1.0)
+        config = _the("self-attention", (each.config for each in own), no_layers)
+        every = [*own, *stack.attentions(memory=True)]
+        _the("attention", (each.config.of_memory() for each in every), None)
+        activation, inner = _the(
+            "feed-forward network",
+            ((each.activation, each.linear2.in_features) for each in stack.networks()),
+            ("relu", 1),
+        )
+        norms = [step.block.norm for step in steps] + [stack.norm, stack.embed.norm]
+        kinds = [(norm.kind, norm.eps) for norm in norms if norm is not None]
+        if config.qk_norm is not None:
+            kinds.append((kinds[0][0], config.qk_norm))
+        kind, eps = _the("norm", kinds, ("layer_norm", 0.0))
+        at, reach = self._distances(stack)
+        width, head_width = stack.embed.config.d_model, config.head_width
         return PackedStack(
             program=np.array(lines, np.int64).reshape(-1, 8),
-            layers=len(stack.layers()),
+            layers=len(stack.body.layers),
             width=width,
             padded_width=_up(width, WIDTH),
             ffn=inner,
             padded_ffn=_up(inner, WIDTH),
-            gates=gates,
-            heads=heads,
-            key_heads=_the("number of key heads", (_key_heads(each) for each in attentions), 1),
+            gates=ACTIVATIONS[activation].gates,
+            heads=config.num_heads,
+            key_heads=config.groups,
             head_width=head_width,
             padded_head=_up(head_width, LANES),
-            pre_norm=int(placement == "pre"),
-            centred=int(CENTRED[_the("norm", (norm.kind for norm in norms), "layer_norm")]),
+            pre_norm=int(_the("norm placement", (step.norm_first for step in steps), True)),
+            centred=int(CENTRED[kind]),
             final_norm=-1 if stack.norm is None else self._norm(stack.norm),
-            window=_ANYWHERE if window is None else window,
-            distances=distances,
+            window=_ANYWHERE if config.window is None else config.window,
+            distances=at,
             reach=reach,
-            scale=np.float32(_the("scale of the scores", (each.scale for each in attentions), 1.0)),
-            softcap=np.float32(_the("softcap", (a.softcap for a in attentions), None) or 0.0),
-            eps=np.float32(_the("norm eps", (norm.eps for norm in norms + head_norms), 0.0)),
-            angles=stack.positions.angles.frequencies(head_width // 2 if rotates else 0),
+            scale=np.float32(score_factor(config)),
+            softcap=np.float32(config.softcap or 0.0),
+            eps=np.float32(eps),
+            angles=config.angles.frequencies(head_width // 2 if config.rotate else 0),
         )
 
     def product(self, weight: Array, bias: Array | None, fill: float = 0.0) -> tuple[int, int]:
@@ -226,74 +205,53 @@ class _Weights:
         both[1, :n] = scales.ravel()
         return self._bytes.add(int8.panels(rows)), self._floats.add(both)
 
+    def linear(self, linear: Linear, fill: float = 0.0) -> tuple[int, int]:
+        """Pack a linear layer."""
+        return self.product(linear.weight.learnt, array(linear.bias), fill)
+
     def keys_values(self, attention: Attention) -> tuple[int, int, int]:
         """Pack what projects the encoder's rows to keys and values, and the keys' norm or −1."""
-        _, *kv = projections(attention, self.state)
-        weight, bias = zip(*(self._heads(attention, *p) for p in kv), strict=True)
+        _, *kv = projections(attention)
+        width = attention.config.head_width
+        weight, bias = zip(*(_padded(*p, width, LANES) for p in kv), strict=True)
         at = self.product(np.concatenate(weight), np.concatenate(bias))
         return *at, self._head_norms(attention, "k")
 
-    def _distances(self, stack: Stack, attentions: list[Attention]) -> tuple[int, int]:
+    def _distances(self, stack: ModelStack) -> tuple[int, int]:
         """Pack what distances add to the scores; return where it begins, and its reach."""
-        _the("reach", (each.relative_longest for each in attentions), None)
-        found = distance_table(stack.positions, attentions[0], self.state) if attentions else None
+        found = next((stack.distances(each) for each in stack.attentions()), None)
         return (-1, 0) if found is None else (self._floats.add(found[0]), found[1])
 
-    def _block(self, block: Residual) -> list[int]:
+    def _block(self, step: Step) -> list[int]:
         """Return a block's line of the program."""
-        norm = self._norm(block.norm)
-        if isinstance(block.sublayer, FeedForward):
-            return self._network(block.sublayer, norm, block.layer)
-        attention = block.sublayer
-        each = [self._heads(attention, *p) for p in projections(attention, self.state)]
-        kind, which = {"self": (SELF, "qk"), "memory": (MEMORY, "q")}[attention.over]
+        norm, body = self._norm(step.block.norm), step.block.body
+        if isinstance(body, FeedForward):
+            into, out = self._network(body), self.linear(body.linear2)
+            return [FEED_FORWARD, norm, *into, *out, step.layer, -1]
+        each = [_padded(*p, body.config.head_width, LANES) for p in projections(body)]
+        kind, which = (MEMORY, "q") if step.block.memory else (SELF, "qk")
         weight, bias = zip(*(each if kind == SELF else each[:1]), strict=True)
         into = self.product(np.concatenate(weight), np.concatenate(bias))
-        head_norm = self._head_norms(attention, which)
-        return [kind, norm, *into, *self._out(attention), block.layer, head_norm]
+        head_norm = self._head_norms(body, which)
+        return [kind, norm, *into, *self._out(body), step.layer, head_norm]
 
-    def _network(self, network: FeedForward, norm: int, layer: int) -> list[int]:
-        """Return a feed-forward network's line; of a gated one each half is padded."""
-        weight = self.state[network.linear1.weight.name]
-        bias = array(network.linear1.bias, self.state)
-        gates = ACTIVATIONS[network.activation].gates
-        f = len(weight) // gates
-        w = np.zeros((gates, _up(f, WIDTH), weight.shape[1]), np.float32)
-        b = np.zeros((gates, _up(f, WIDTH)), np.float32)
-        w[:, :f] = weight.reshape(gates, f, -1)
-        b[:, :f] = 0.0 if bias is None else bias.reshape(gates, f)
-        into = self.product(w.reshape(-1, weight.shape[1]), b.reshape(-1))
-        out = network.linear2
-        onto = self.product(self.state[out.weight.name], array(out.bias, self.state))
-        return [FEED_FORWARD, norm, *into, *onto, layer, -1]
-
-    def _heads(
-        self, attention: Attention, weight: Array, bias: Array | None
-    ) -> tuple[Array, Array]:
-        """Pad every head of a projection with rows of zeros."""
-        width, e = attention.head_width, weight.shape[1]
-        heads = len(weight) // width
-        w = np.zeros((heads, _up(width, LANES), e), np.float32)
-        b = np.zeros((heads, _up(width, LANES)), np.float32)
-        w[:, :width] = weight.reshape(heads, width, e)
-        b[:, :width] = 0.0 if bias is None else bias.reshape(heads, width)
-        return w.reshape(-1, e), b.reshape(-1)
+    def _network(self, network: FeedForward) -> tuple[int, int]:
+        """Pack a network's first product; of a gated one each half is padded."""
+        linear, f = network.linear1, network.linear2.in_features
+        return self.product(*_padded(linear.weight.learnt, array(linear.bias), f, WIDTH))
 
     def _out(self, attention: Attention) -> tuple[int, int]:
         """Pack the product after the heads; zeros meet their padding."""
-        heads, width = attention.heads, attention.head_width
-        weight = self.state[attention.out_proj.weight.name]
-        w = np.zeros((len(weight), heads, _up(width, LANES)), np.float32)
-        w[:, :, :width] = weight.reshape(-1, heads, width)
-        bias = array(attention.out_proj.bias, self.state)
-        return self.product(w.reshape(len(weight), -1), bias)
+        out = attention.out_proj
+        weight, _ = _padded(out.weight.learnt.T, None, attention.config.head_width, LANES)
+        return self.product(weight.T, array(out.bias))
 
     def _norm(self, norm: Norm) -> int:
-        weight = self.state[norm.weight.name]
+        weight, bias = _weight(norm), array(norm.bias)
         both = np.zeros((2, _up(len(weight), WIDTH)), np.float32)
         both[0, : len(weight)] = weight
-        if norm.bias is not None:
-            both[1, : len(weight)] = self.state[norm.bias.name]
+        if bias is not None:
+            both[1, : len(weight)] = bias
         return self._floats.add(both)
 
     def _head_norms(self, attention: Attention, which: str) -> int:
@@ -301,26 +259,35 @@ class _Weights:
 
         A learned scale of the heads is put into those of the queries.
         """
-        if attention.q_norm is None or attention.k_norm is None:
+        c, q_norm, k_norm = attention.config, attention.q_norm, attention.k_norm
+        if q_norm is None or k_norm is None:
             return -1
-        width = attention.head_width
         rows = []
         if "q" in which:
-            scale = array(attention.head_scale, self.state)
-            scale = np.ones(attention.heads, np.float32) if scale is None else scale
-            rows.append(scale[:, None] * self.state[attention.q_norm.weight.name])
+            scale = array(attention.head_scale)
+            scale = np.ones(c.num_heads, np.float32) if scale is None else scale
+            rows.append(scale[:, None] * _weight(q_norm))
         if "k" in which:
-            rows.append(
-                np.tile(self.state[attention.k_norm.weight.name], (_key_heads(attention), 1))
-            )
+            rows.append(np.tile(_weight(k_norm), (c.groups, 1)))
         every = np.concatenate(rows)
-        padded = np.zeros((len(every), 2, _up(width, LANES)), np.float32)
-        padded[:, 0, :width] = every
+        padded = np.zeros((len(every), 2, _up(c.head_width, LANES)), np.float32)
+        padded[:, 0, : c.head_width] = every
         return self._floats.add(padded)
 
 
-def _key_heads(attention: Attention) -> int:
-    return attention.key_value_heads or attention.heads
+def _padded(weight: Array, bias: Array | None, block: int, to: int) -> tuple[Array, Array]:
+    """Pad every `block` rows of a weight, and its bias, with zeros to a multiple of `to`."""
+    bias = np.zeros(len(weight), np.float32) if bias is None else bias
+    w, b = weight.reshape(-1, block, weight.shape[1]), bias.reshape(-1, block)
+    more = (0, -block % to)
+    w, b = np.pad(w, ((0, 0), more, (0, 0))), np.pad(b, ((0, 0), more))
+    return w.reshape(-1, weight.shape[1]), b.ravel()
+
+
+def _weight(norm: Norm) -> Array:
+    assert norm.weight is not None  # the norms of models have one
+    weight: Array = norm.weight.learnt
+    return weight
 
 
 class _Row:

@@ -9,8 +9,8 @@ import numpy as np
 from pellucid import kernels
 from pellucid.kernels.backend.compile import compiling
 from pellucid.models.decoding import Decodes
-from pellucid.models.describe import UnsupportedError
 from pellucid.models.quantize import Arithmetic
+from pellucid.models.walk import UnsupportedError
 from pellucid.nn import Module
 
 _log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ def compile_model(model: Decodes, arithmetic: Arithmetic = "float32") -> Decodes
 
     The kernels multiply in float32, or with all matrices rounded to int8: faster, and near.
 
-    A model on another device generates there. The kernels take float32 models whose description
+    A model on another device generates there. The kernels take float32 models all of whose parts
     they support. All others (a wrapper, another program's model, `PELLUCID_KERNELS=off`) generate
     by their own steps. The copy does not follow the model when it is trained further.
     """

@@ -15,32 +15,24 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pellucid import ops
 from pellucid.core.errors import UserError, optional
 from pellucid.core.files import folder_atomically
 from pellucid.data.tokenizers import SPECIALS, UNK, Tokenizer
 from pellucid.models.causal_lm import CausalLM
-from pellucid.models.describe import (
-    EVERY_ATTENTION,
+from pellucid.models.seq2seq import Seq2Seq
+from pellucid.models.stack import ModelStack, Step
+from pellucid.models.walk import (
     GENERATIVE,
-    Attention,
-    Description,
-    FeedForward,
-    Linear,
-    Norm,
-    Output,
-    Positions,
     Reader,
-    Residual,
-    Stack,
     UnsupportedError,
     array,
-    describe,
-    parts,
-    position_table,
     projections,
+    score_factor,
 )
-from pellucid.models.positions import POSITIONS
-from pellucid.models.seq2seq import Seq2Seq
+from pellucid.nn.attention import Attention
+from pellucid.nn.blocks import FeedForward
+from pellucid.nn.layers import Linear, Norm
 from pellucid.ops.activations import ACTIVATIONS
 
 Array = np.ndarray
@@ -51,12 +43,13 @@ RMS_NORM = {"layer_norm": False, "rms_norm": True}
 
 READER = Reader(
     "CTranslate2",
+    GENERATIVE,
     {
-        **GENERATIVE,
-        Positions: {"kind": POSITIONS, "table": None, "angles": None},
-        Norm: {"kind": RMS_NORM, "of": None},
-        Attention: {**EVERY_ATTENTION, "softcap": (None,), "window": (None,)},
-        FeedForward: {"activation": [name for name, row in ACTIVATIONS.items() if row.ctranslate2]},
+        **dict.fromkeys(("qk_norm", "relative", "angles")),
+        "distance_bias": (None, ops.alibi),
+        "rotate": (None, ops.rotary),
+        "kind": RMS_NORM,
+        "activation": [name for name, row in ACTIVATIONS.items() if row.ctranslate2],
     },
 )
 
@@ -84,16 +77,16 @@ def write_ctranslate2(
         "writing CTranslate2 models needs its package",
         extra="export",
     ).specs
-    records = describe(model)
-    _check(records)
-    encoder, decoder = (_checked(records, name) for name in ("encoder", "decoder"))
+    stacks = READER.read(model)
+    for stack in stacks.values():
+        _check(stack, alone="encoder" not in stacks)
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
-    spec = _Spec(specs, model.state_dict()).of(encoder, decoder, records)
+    spec = _Spec(specs).of(stacks.get("encoder"), stacks["decoder"], model.output)
     # Its quantizer multiplies in place.
     specs.model_spec.visit_spec(spec, _own)
     settings = model.config
-    if encoder is None:
+    if "encoder" not in stacks:
         spec.register_vocabulary(target.vocabulary)
     else:
         spec.register_source_vocabulary(source.vocabulary)
@@ -115,43 +108,38 @@ _ORDERS = [["self", "network"], ["self", "memory", "network"]]
 """The sublayers that a layer may have."""
 
 
-def _checked(records: Description, name: str) -> Stack | None:
-    """Return a stack that has an order of sublayers that CTranslate2 has."""
-    stack = READER.stack(records, name)
-    if stack is None:
-        return None
-    if not stack.blocks:
-        raise UnsupportedError(f"CTranslate2 cannot express a stack without layers: the {name}")
-    for blocks in stack.layers():
-        if (order := [_kind(block) for block in blocks]) not in _ORDERS:
+def _check(stack: ModelStack, alone: bool) -> None:
+    """Raise `UnsupportedError` for an order of sublayers that CTranslate2 does not have, and for
+    what it has, but computes otherwise in such a model: in a decoder `alone`, or in others."""
+    if not stack.steps:
+        raise UnsupportedError(
+            f"CTranslate2 cannot express a stack without layers: the {stack.name}"
+        )
+    for i in range(len(stack.body.layers)):
+        if (order := [_kind(step) for step in stack.steps if step.layer == i]) not in _ORDERS:
             raise UnsupportedError(
-                f"CTranslate2 cannot express a layer of {', '.join(order)}: a layer of the {name} "
-                "has one network, after attention; ffn_before must be 0 and ffn_after 1"
+                f"CTranslate2 cannot express a layer of {', '.join(order)}: a layer of the "
+                f"{stack.name} has one network, after attention; ffn_before must be 0 and "
+                "ffn_after 1"
             )
-    return stack
+    for attention in stack.attentions():
+        c, fault = attention.config, None
+        if c.distance_bias is not None and not alone:
+            fault = "positions = 'alibi' but in a decoder alone"
+        elif c.relative is not None and alone:
+            fault = "positions = 'relative' in a decoder alone"
+        elif c.qk_norm is not None and stack.attentions(memory=True):
+            fault = "a norm of queries and keys (q_norm) in cross-attention"
+        elif c.qk_norm is not None and c.scale == "learned":
+            fault = "a learned scale (head_scale) behind a norm of the queries"
+        if fault is not None:
+            raise UnsupportedError(f"CTranslate2 cannot express {fault}")
 
 
-def _check(records: Description) -> None:
-    """Raise `UnsupportedError` for what CTranslate2 has, but computes otherwise in such a model."""
-    READER.check(records)
-    alone = not any(record.stack == "encoder" for record in records)
-    for part in parts(records):
-        match part:
-            case Positions(kind="alibi") if not alone:
-                fault = "positions = 'alibi' but in a decoder alone"
-            case Positions(kind="relative") if alone:
-                fault = "positions = 'relative' in a decoder alone"
-            case Attention(over="memory") if part.q_norm is not None:
-                fault = "a norm of queries and keys (q_norm) in cross-attention"
-            case Attention() if part.q_norm is not None and part.head_scale is not None:
-                fault = "a learned scale (head_scale) behind a norm of the queries"
-            case _:
-                continue
-        raise UnsupportedError(f"CTranslate2 cannot express {fault}")
-
-
-def _kind(block: Residual) -> str:
-    return block.sublayer.over if isinstance(block.sublayer, Attention) else "network"
+def _kind(step: Step) -> str:
+    if isinstance(step.block.body, FeedForward):
+        return "network"
+    return "memory" if step.block.memory else "self"
 
 
 def _own(spec: Any, name: str, value: Any) -> None:
@@ -162,96 +150,82 @@ def _own(spec: Any, name: str, value: Any) -> None:
 class _Spec:
     """Fills CTranslate2's specification of a model with arrays."""
 
-    def __init__(self, specs: Any, state: Mapping[str, Array]) -> None:
-        self.specs, self.state = specs, state
+    def __init__(self, specs: Any) -> None:
+        self.specs = specs
 
-    def of(self, encoder: Stack | None, decoder: Stack | None, records: Description) -> Any:
+    def of(self, encoder: ModelStack | None, decoder: ModelStack, output: Linear) -> Any:
         """Return the specification of a model."""
-        assert decoder is not None  # every model that generates has one
         made = self.specs.transformer_spec
         target = made.TransformerDecoderSpec(
             with_encoder_attention=encoder is not None,
-            alibi=decoder.positions.kind == "alibi",
+            alibi=decoder.attentions()[0].config.distance_bias is not None,
             **self._options(decoder),
         )
         self._stack(decoder, target)
-        (output,) = (record for record in records if isinstance(record, Output))
-        self._linear(target.projection, output.linear)
+        self._linear(target.projection, output)
         if encoder is None:
             return made.TransformerDecoderModelSpec(target)
         source = made.TransformerEncoderSpec(**self._options(encoder))
         self._stack(encoder, source)
         return made.TransformerSpec(source, target)
 
-    def _options(self, stack: Stack) -> dict[str, Any]:
+    def _options(self, stack: ModelStack) -> dict[str, Any]:
         """Return what a stack's specification is built with."""
-        first = stack.blocks[0]
-        network = stack.blocks[-1].sublayer
-        attention = first.sublayer
-        assert isinstance(attention, Attention)
-        assert isinstance(network, FeedForward)
-        activation = ACTIVATIONS[network.activation]
+        first, c = stack.steps[0], stack.attentions()[0].config
+        activation = ACTIVATIONS[str(stack.networks()[0].activation)]
         options: dict[str, Any] = {
-            "num_layers": len(stack.layers()),
-            "num_heads": attention.heads,
-            "pre_norm": first.placement == "pre",
+            "num_layers": len(stack.body.layers),
+            "num_heads": c.num_heads,
+            "pre_norm": first.norm_first,
             "no_final_norm": stack.norm is None,
             "activation": getattr(self.specs.common_spec.Activation, str(activation.ctranslate2)),
             "ffn_glu": activation.gates == 2,
-            "rms_norm": RMS_NORM[first.norm.kind],
-            "layernorm_embedding": stack.embedding_norm is not None,
-            "relative_attention_bias": attention.relative_bias is not None,
-            "num_heads_kv": attention.key_value_heads,
-            "head_dim": attention.head_width,
-            "qk_norm": attention.q_norm is not None,
-            "sliding_window": attention.window,
+            "rms_norm": RMS_NORM[first.block.norm.kind],
+            "layernorm_embedding": stack.embed.norm is not None,
+            "relative_attention_bias": c.relative is not None,
+            "num_heads_kv": None if c.groups == c.num_heads else c.groups,
+            "head_dim": c.head_width,
+            "qk_norm": c.qk_norm is not None,
         }
-        if POSITIONS[stack.positions.kind].rotate is not None:
+        if c.rotate is not None:
             scaling = self.specs.attention_spec.RotaryScalingType
-            angles = stack.positions.angles
             options |= {
-                "rotary_dim": attention.head_width,
+                "rotary_dim": c.head_width,
                 "rotary_interleave": False,
-                "rotary_base": angles.base,
-                "rotary_scaling_type": scaling.Linear if angles.low is None else scaling.Llama3,
-                "rotary_scaling_factor": angles.factor,
+                "rotary_base": c.angles.base,
+                "rotary_scaling_type": scaling.Linear if c.angles.low is None else scaling.Llama3,
+                "rotary_scaling_factor": c.angles.factor,
             }
         return options
 
-    def _stack(self, stack: Stack, to: Any) -> None:
+    def _stack(self, stack: ModelStack, to: Any) -> None:
+        embed, factors = stack.embed, stack.embed.config
         embeddings = to.embeddings[0] if isinstance(to.embeddings, list) else to.embeddings
-        embeddings.weight = self.state[stack.tokens.table.name]
-        to.scale_embeddings = np.float32(stack.tokens.factor)
-        table = position_table(stack.positions, self.state, np.float32)
-        if table is not None:
-            to.position_encodings.encodings = table * np.float32(stack.positions.factor)
-        for name, norm in (
-            ("layer_norm", stack.norm),
-            ("layernorm_embedding", stack.embedding_norm),
-        ):
+        embeddings.weight = embed.tokens.weight.learnt
+        to.scale_embeddings = np.float32(factors.token_factor)
+        if embed.places is not None:
+            places = embed.places.astype(np.float32)
+            to.position_encodings.encodings = places * np.float32(factors.position_factor)
+        for name, norm in (("layer_norm", stack.norm), ("layernorm_embedding", embed.norm)):
             if norm is not None:
                 self._norm(to, name, norm)
-        for blocks, layer in zip(stack.layers(), to.layer, strict=True):
-            for block in blocks:
-                self._block(block, layer, stack)
-
-    def _block(self, block: Residual, to: Any, stack: Stack) -> None:
-        match block.sublayer:
-            case Attention(over="self"):
-                self._attention(to.self_attention, block.sublayer)
-                self._distances(to.self_attention, block.sublayer, stack)
-                self._norm(to.self_attention, "layer_norm", block.norm)
-            case Attention(over="memory"):
-                self._attention(to.attention, block.sublayer)
-                self._norm(to.attention, "layer_norm", block.norm)
-            case FeedForward():
-                self._network(to.ffn, block.sublayer)
-                self._norm(to.ffn, "layer_norm", block.norm)
+        for step in stack.steps:
+            layer, body = to.layer[step.layer], step.block.body
+            if isinstance(body, FeedForward):
+                into = layer.ffn
+                self._network(into, body)
+            elif step.block.memory:
+                into = layer.attention
+                self._attention(into, body)
+            else:
+                into = layer.self_attention
+                self._attention(into, body)
+                self._distances(into, body)
+            self._norm(into, "layer_norm", step.block.norm)
 
     def _network(self, to: Any, network: FeedForward) -> None:
-        gates = ACTIVATIONS[network.activation].gates
-        weights = np.split(self.state[network.linear1.weight.name], gates)
-        bias = array(network.linear1.bias, self.state)
+        gates = ACTIVATIONS[str(network.activation)].gates
+        weights, bias = np.split(network.linear1.weight.learnt, gates), array(network.linear1.bias)
         for n, name in enumerate(("linear_0", "linear_0_noact")[:gates]):
             into = getattr(to, name)
             into.weight = weights[n]
@@ -261,7 +235,7 @@ class _Spec:
 
     def _attention(self, to: Any, attention: Attention) -> None:
         """Self-attention has (q, k, v) in one product; cross-attention has q, and (k, v)."""
-        each = projections(attention, self.state)
+        each = projections(attention)
         weights = [weight for weight, _ in each]
         # some of its paths go wrong where only some products have biases
         biases = [np.zeros(len(w), np.float32) if b is None else b for w, b in each]
@@ -273,31 +247,36 @@ class _Spec:
         for name, norm in (("q_norm", attention.q_norm), ("k_norm", attention.k_norm)):
             if norm is not None:
                 self._norm(to, name, norm)
-        to.queries_scale = np.float32(attention.scale)
+        to.queries_scale = np.float32(score_factor(attention.config))
 
-    def _distances(self, to: Any, attention: Attention, stack: Stack) -> None:
+    def _distances(self, to: Any, attention: Attention) -> None:
         """Write the angles of rotary positions, or the learned scores of distances."""
-        angles = stack.positions.angles
-        if angles.low is not None and angles.high is not None and angles.original is not None:
+        c, relative = attention.config, attention.config.relative
+        angles = c.angles
+        if (
+            c.rotate is not None
+            and angles.low is not None
+            and angles.high is not None
+            and angles.original is not None
+        ):
             to.__dict__ |= {
                 "rotary_scaling_factor": np.float32(angles.factor),
                 "rotary_low_freq_factor": np.float32(angles.low),
                 "rotary_high_freq_factor": np.float32(angles.high),
                 "original_max_position_embeddings": np.int32(angles.original),
             }
-        if attention.relative_bias is not None:
-            to.relative_attention_bias = self.state[attention.relative_bias.name]
-            to.relative_attention_max_distance = np.int32(attention.relative_longest)
+        if relative is not None and attention.relative_bias is not None:
+            to.relative_attention_bias = attention.relative_bias.learnt
+            to.relative_attention_max_distance = np.int32(relative.longest)
 
     def _linear(self, to: Any, linear: Linear) -> None:
-        to.weight = self.state[linear.weight.name]
-        bias = array(linear.bias, self.state)
-        if bias is not None:
-            to.bias = bias
+        to.weight = linear.weight.learnt
+        if linear.bias is not None:
+            to.bias = linear.bias.learnt
 
     def _norm(self, to: Any, name: str, norm: Norm) -> None:
         made = self.specs.common_spec.LayerNormSpec(rms_norm=RMS_NORM[norm.kind])
-        made.gamma = self.state[norm.weight.name]
+        made.gamma = array(norm.weight)
         if norm.bias is not None:
-            made.beta = self.state[norm.bias.name]
+            made.beta = norm.bias.learnt
         to.__dict__[name] = made

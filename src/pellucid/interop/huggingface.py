@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from safetensors.numpy import save
@@ -25,7 +25,6 @@ from pellucid.interop.families import FAMILIES, Family, Foreign, Theirs
 from pellucid.interop.tokenizer import ForeignTokenizer, MissingTokenizer, SentencePieceTokenizer
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import StackConfig
-from pellucid.models.describe import STACKS
 from pellucid.models.quantize import Arithmetic, QuantizeError, WeightFormat, dequantize, quantize
 from pellucid.models.sizes import size_faults
 from pellucid.nn import StateError
@@ -89,7 +88,7 @@ def read_pretrained(path: Path | str, dtype: Any = np.float32) -> Pretrained:
         config = family.config(theirs, tensors)
     except UsageError as error:  # the file is at fault, not a setting of the user's
         raise theirs.fault(str(error)) from None
-    layers = sum(getattr(config, stack.layers) for stack in STACKS[cast(Any, config).model_type])
+    layers = sum(getattr(config, depth) for depth in config.depths.values())
     if layers > len(tensors):  # their names alone would fill the memory
         raise theirs.fault(
             f"has {layers} layers, its weights are {len(tensors)} arrays; copy both again"

@@ -24,11 +24,11 @@ one at least. G are the heads of keys and values. config.json next to them is th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -38,48 +38,25 @@ from pellucid.core.files import folder_atomically
 from pellucid.interop.onnx_graph import Graph, Places, package
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import CausalLMConfig, Seq2SeqConfig
-from pellucid.models.describe import (
-    EVERY_ATTENTION,
-    GENERATIVE,
-    Attention,
-    Description,
-    Embedding,
-    FeedForward,
-    Norm,
-    Output,
-    Pooler,
-    Positions,
-    Reader,
-    Record,
-    Residual,
-    Stack,
-    Transform,
-    UnsupportedError,
-    describe,
-)
 from pellucid.models.positions import POSITIONS
+from pellucid.models.stack import ModelStack, Step
+from pellucid.models.walk import EVERY_ATTENTION, MODULES, Reader, UnsupportedError
+from pellucid.nn.attention import Attention
+from pellucid.nn.config import AttentionConfig
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
 
 Array = np.ndarray
 Model = Seq2Seq | CausalLM | MaskedLM
-R = TypeVar("R", bound=Record)
 
 READER = Reader(
     "ONNX export",
+    MODULES,
     {
-        **GENERATIVE,
-        Embedding: {"ids": None},
-        Positions: {
-            "kind": [n for n, row in POSITIONS.items() if row.rotate is None or row.onnx],
-            "table": None,
-            "angles": None,
-        },
-        Norm: {"kind": [name for name, row in NORMS.items() if row.onnx], "of": None},
-        Attention: EVERY_ATTENTION,
-        FeedForward: {"activation": [name for name, row in ACTIVATIONS.items() if row.onnx]},
-        Transform: {"activation": [name for name, row in ACTIVATIONS.items() if row.onnx]},
-        Pooler: {},
+        **EVERY_ATTENTION,
+        "rotate": (None, *(row.rotate for row in POSITIONS.values() if row.onnx)),
+        "kind": [name for name, row in NORMS.items() if row.onnx],
+        "activation": [name for name, row in ACTIVATIONS.items() if row.onnx],
     },
 )
 
@@ -96,21 +73,17 @@ def write_onnx(
     whose decoder has no layers, and so no past.
     """
     onnx = package("onnx")
-    records, state = describe(model), model.state_dict()
-    READER.check(records)
-    encoder, decoder = (
-        None if stack is None else _Written(state, records, stack)
-        for stack in (READER.stack(records, name) for name in ("encoder", "decoder"))
-    )
-    if decoder is not None and not decoder.stack.blocks:
+    stacks = READER.read(model)
+    encoder, decoder = (stacks.get(name) for name in ("encoder", "decoder"))
+    if decoder is not None and not decoder.steps:
         raise UnsupportedError("a decoder without layers cannot be written as ONNX: it has no past")
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
     graphs = {}
     if encoder is not None:
-        graphs[ENCODER] = _encoder(onnx, encoder, decoder)
+        graphs[ENCODER] = _encoder(onnx, model, encoder, decoder)
     if decoder is not None:
-        graphs[DECODER] = _decoder(onnx, decoder)
+        graphs[DECODER] = _decoder(onnx, model, decoder)
     config = json.dumps(asdict(model.config), indent=2) + "\n"
     with folder_atomically(folder) as made:
         for name, graph in graphs.items():
@@ -119,79 +92,56 @@ def write_onnx(
             (made / name).write_bytes(content)
 
 
-@dataclass(frozen=True)
-class _Written:
-    """One stack of the model that is written, and the model's arrays."""
-
-    state: Mapping[str, Array]
-    records: Description
-    stack: Stack
-
-    def attentions(self, over: str) -> list[Attention]:
-        """Return the attentions over these rows, layer by layer."""
-        sublayers = (block.sublayer for block in self.stack.blocks)
-        return [each for each in sublayers if isinstance(each, Attention) and each.over == over]
-
-    def the(self, kind: type[R]) -> R | None:
-        """Return the one record of this kind, if the model has it."""
-        return next((record for record in self.records if isinstance(record, kind)), None)
-
-
-def _encoder(onnx: Any, encoder: _Written, decoder: _Written | None) -> Any:
-    g, stack = Graph(onnx, encoder.state), encoder.stack
+def _encoder(onnx: Any, model: Model, encoder: ModelStack, decoder: ModelStack | None) -> Any:
+    g = Graph(onnx)
     g.input("input_ids", ["N", "S"], whole=True)
     g.input("attention_mask", ["N", "S"], whole=True)
     segments = None
-    if stack.segments is not None:
+    if encoder.embed.segments is not None:
         g.input(segments := "token_type_ids", ["N", "S"], whole=True)
     counted = g.counted(g.length("input_ids", 1))
     places = Places(counted, counted, g.mask())
 
-    def attend(block: Residual, x: str) -> str:
-        attention = block.sublayer
-        assert isinstance(attention, Attention)
-        q, k, v = _turned(g, g.projected(x, attention, slice(3)), stack, places, attention)
-        return g.attend(q, k, v, g.seen(attention, stack.positions, places), attention)
+    def attend(_: Step, attention: Attention, x: str) -> str:
+        q, k, v = _turned(g, x, places, attention)
+        return g.attend(q, k, v, g.seen(attention, encoder, places), attention)
 
-    x = g.run(g.embed(stack, counted, segments), stack, attend)
-    if decoder is None:
-        _predictions(g, encoder, x)
-        return g.model("encoder")
-    for i, attention in enumerate(decoder.attentions("memory")):
+    x = g.run(g.embed(encoder, counted, segments), encoder, attend)
+    if isinstance(model, MaskedLM):
+        _predictions(g, model, x)
+    memory = [] if decoder is None else decoder.attentions(memory=True)
+    for i, attention in enumerate(memory):
         keys_values = g.projected(x, attention, slice(1, 3))
         for name, made in zip(("key", "value"), keys_values, strict=True):
             g("Identity", made, output=f"memory.{i}.{name}")
-            g.output(f"memory.{i}.{name}", _shape(attention, "S"))
+            g.output(f"memory.{i}.{name}", _shape(attention.config, "S"))
     return g.model("encoder")
 
 
-def _predictions(g: Graph, encoder: _Written, x: str) -> None:
+def _predictions(g: Graph, model: MaskedLM, x: str) -> None:
     """Add what an encoder alone returns."""
     g("Identity", x, output="rows")
     g.output("rows", ["N", "S", None])
-    transform, output, pooler = (encoder.the(kind) for kind in (Transform, Output, Pooler))
-    if isinstance(transform, Transform) and isinstance(output, Output):
-        y = g.activated(x, transform.linear, transform.activation)
-        logits = g.linear(g.norm(y, transform.norm), output.linear)
-        g("LogSoftmax", logits, output="log_p", axis=-1)
-        g.output("log_p", ["N", "S", output.linear.weight.shape[0]])
-    if isinstance(pooler, Pooler):
+    if model.head is not None and model.output is not None:
+        y = g.norm(g.activated(x, model.head.dense, model.head.activation), model.head.norm)
+        g("LogSoftmax", g.linear(y, model.output), output="log_p", axis=-1)
+        g.output("log_p", ["N", "S", model.output.out_features])
+    if model.pooler is not None:
         first = g("Gather", x, g.constant(0, np.int64), axis=1)
-        g("Tanh", g.linear(first, pooler.linear), output="pooled")
-        g.output("pooled", ["N", pooler.linear.weight.shape[0]])
+        g("Tanh", g.linear(first, model.pooler), output="pooled")
+        g.output("pooled", ["N", model.pooler.out_features])
 
 
-def _decoder(onnx: Any, decoder: _Written) -> Any:
+def _decoder(onnx: Any, model: Model, decoder: ModelStack) -> Any:
     """With a memory tokens come one by one, and all texts have as many; without, as they like."""
-    g, stack = Graph(onnx, decoder.state), decoder.stack
-    own, memory = decoder.attentions("self"), decoder.attentions("memory")
+    g, own, memory = Graph(onnx), decoder.attentions(), decoder.attentions(memory=True)
     g.input("input_ids", ["N", 1 if memory else "L"], whole=True)
     g.input("attention_mask", ["N", "S"], whole=True)
     for i, attention in enumerate(own):
         for name in ("key", "value"):
             if memory:
-                g.input(f"memory.{i}.{name}", _shape(attention, "S"))
-            g.input(f"past.{i}.{name}", _shape(attention, "T"))
+                g.input(f"memory.{i}.{name}", _shape(attention.config, "S"))
+            g.input(f"past.{i}.{name}", _shape(attention.config, "T"))
     past = g.length("past.0.key", 2)
     if memory:
         one, shape = g.constant(1, np.int64), g.constant((1, 1), np.int64)
@@ -202,48 +152,38 @@ def _decoder(onnx: Any, decoder: _Written) -> Any:
         keys = g("Max", g("Sub", tokens, one), zero)  # padding in front is at 0 too, but unseen
         places = Places(g("Slice", keys, g("Unsqueeze", past, zero), end, one), keys, g.mask())
 
-    def attend(block: Residual, x: str) -> str:
-        attention, i = block.sublayer, block.layer
-        assert isinstance(attention, Attention)
-        if attention.over == "memory":
+    def attend(step: Step, attention: Attention, x: str) -> str:
+        i = step.layer
+        if step.block.memory:
             (q,) = g.projected(x, attention, slice(1))
             return g.attend(q, f"memory.{i}.key", f"memory.{i}.value", g.mask(), attention)
-        new = Places(places.queries, places.queries)
-        q, k, v = _turned(g, g.projected(x, attention, slice(3)), stack, new, attention)
+        q, k, v = _turned(g, x, Places(places.queries, places.queries), attention)
         k = g("Concat", f"past.{i}.key", k, output=f"present.{i}.key", axis=2)
         v = g("Concat", f"past.{i}.value", v, output=f"present.{i}.value", axis=2)
-        return g.attend(q, k, v, g.seen(attention, stack.positions, places), attention)
+        return g.attend(q, k, v, g.seen(attention, decoder, places), attention)
 
-    x = g.run(g.embed(stack, places.queries), stack, attend)
-    output = decoder.the(Output)
-    assert output is not None  # all models that generate have one
-    logits = g.linear(x, output.linear)
+    x = g.run(g.embed(decoder, places.queries), decoder, attend)
+    assert model.output is not None  # all models that generate have one
+    logits = g.linear(x, model.output)
     if memory:
         logits = g("Squeeze", logits, g.constant([1], np.int64))
     g("LogSoftmax", logits, output="log_p", axis=-1)
-    g.output("log_p", [*(["N"] if memory else ["N", "L"]), output.linear.weight.shape[0]])
+    g.output("log_p", [*(["N"] if memory else ["N", "L"]), model.output.out_features])
     for i, attention in enumerate(own):
         for name in ("key", "value"):
-            g.output(f"present.{i}.{name}", _shape(attention, None))
+            g.output(f"present.{i}.{name}", _shape(attention.config, None))
     return g.model("decoder")
 
 
-def _shape(attention: Attention, length: str | None) -> list[Any]:
+def _shape(config: AttentionConfig, length: str | None) -> list[Any]:
     """Return the shape of keys or values."""
-    return ["N", attention.key_value_heads or attention.heads, length, attention.head_width]
+    return ["N", config.groups, length, config.head_width]
 
 
-def _turned(
-    g: Graph, heads: Iterable[str], stack: Stack, places: Places, attention: Attention
-) -> tuple[str, str, str]:
-    """Add the rotation of queries and keys, where positions rotate."""
-    q, k, v = heads
-    width = attention.head_width
-    return (
-        g.turned(q, stack.positions, places.queries, width),
-        g.turned(k, stack.positions, places.keys, width),
-        v,
-    )
+def _turned(g: Graph, x: str, places: Places, attention: Attention) -> tuple[str, str, str]:
+    """Add queries, keys and values of rows, rotated where positions rotate."""
+    q, k, v = g.projected(x, attention, slice(3))
+    return g.turned(q, attention, places.queries), g.turned(k, attention, places.keys), v
 
 
 @dataclass(frozen=True)

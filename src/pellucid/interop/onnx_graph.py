@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pellucid.core.errors import optional
-from pellucid.models.describe import (
-    Attention,
-    FeedForward,
-    Linear,
-    Norm,
-    Positions,
-    Residual,
-    Stack,
-    array,
-    distance_table,
-    position_table,
-    projections,
-)
 from pellucid.models.positions import POSITIONS
+from pellucid.models.stack import ModelStack, Step
+from pellucid.models.walk import array, projections, score_factor
+from pellucid.nn.attention import Attention
+from pellucid.nn.blocks import FeedForward
+from pellucid.nn.layers import Linear, Norm
+from pellucid.nn.module import Module
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
 
@@ -50,12 +43,11 @@ class Places(NamedTuple):
 class Graph:
     """Collects nodes; a call adds one and returns the name of its output.
 
-    A node that is there already is not added again, and equal arrays are stored once. `state` are
-    the arrays of the model that is written.
+    A node that is there already is not added again, and equal arrays are stored once.
     """
 
-    def __init__(self, onnx: Any, state: Mapping[str, Array]) -> None:
-        self._onnx, self.state = onnx, state
+    def __init__(self, onnx: Any) -> None:
+        self._onnx = onnx
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
         self._made: dict[str, str] = {}
@@ -116,14 +108,14 @@ class Graph:
 
     def linear(self, x: str, linear: Linear) -> str:
         """Add a linear layer."""
-        return self.product(x, self.state[linear.weight.name], array(linear.bias, self.state))
+        return self.product(x, linear.weight.learnt, array(linear.bias))
 
     def norm(self, x: str, norm: Norm) -> str:
         """Add a norm over the last axis."""
         nodes = NORMS[norm.kind].onnx
         assert nodes is not None  # the reader refuses such a model
-        names = [tensor.name for tensor in (norm.weight, norm.bias) if tensor is not None]
-        return nodes(self, x, [self.constant(self.state[name]) for name in names], norm.eps)
+        arrays = [each.learnt for each in (norm.weight, norm.bias) if each is not None]
+        return nodes(self, x, [self.constant(each) for each in arrays], norm.eps)
 
     def _heads(self, x: str, width: int) -> str:
         """Add (N, L, H · D) -> (N, H, L, D)."""
@@ -133,39 +125,41 @@ class Graph:
     def projected(self, x: str, attention: Attention, which: slice) -> Iterator[str]:
         """Add some of the projections to queries, keys and values, as heads, one by one."""
         norms = attention.q_norm, attention.k_norm, None
-        scale = array(attention.head_scale, self.state)
-        three = zip("qkv", projections(attention, self.state), norms, strict=True)
+        scale, width = array(attention.head_scale), attention.config.head_width
+        three = zip("qkv", projections(attention), norms, strict=True)
         for name, (weight, bias), norm in list(three)[which]:
-            heads = self._heads(self.product(x, weight, bias), attention.head_width)
+            heads = self._heads(self.product(x, weight, bias), width)
             if norm is not None:
                 heads = self.norm(heads, norm)
                 if name == "q" and scale is not None:
                     heads = self("Mul", heads, self.constant(scale[:, None, None]))
             yield heads
 
-    def turned(self, x: str, positions: Positions, places: str, width: int) -> str:
+    def turned(self, x: str, attention: Attention, places: str) -> str:
         """Add the rotation of queries or keys (N, H, L, D) by their places (1 or N, L), if any."""
-        nodes = POSITIONS[positions.kind].onnx
-        if nodes is None:
+        c = attention.config
+        if c.rotate is None:
             return x
-        speed = positions.angles.frequencies(width // 2)
+        nodes = next(row.onnx for row in POSITIONS.values() if row.rotate is c.rotate)
+        assert nodes is not None  # the reader refuses such a model
+        speed = c.angles.frequencies(c.head_width // 2)
         both = self.constant(np.concatenate([-speed, speed]), np.float64)
         exact = self("Cast", places, to=self._onnx.TensorProto.DOUBLE)
         at = self("Unsqueeze", exact, self.constant((1, 3), np.int64))
-        return nodes(self, x, self("Mul", at, both), width)
+        return nodes(self, x, self("Mul", at, both), c.head_width)
 
-    def seen(self, attention: Attention, positions: Positions, places: Places) -> str | None:
+    def seen(self, attention: Attention, stack: ModelStack, places: Places) -> str | None:
         """Add what distances, window and masks do to the scores of self-attention: (…, L, S)."""
         keys = self("Unsqueeze", places.keys, self.constant([1], np.int64))
         queries = self("Unsqueeze", places.queries, self.constant([2], np.int64))
         distance = self("Sub", queries, keys)  # (1 or N, L, S)
         masks = [] if places.mask is None else [places.mask]
-        if attention.causal:
+        if stack.causal:
             masks.append(self._forbidden(self("Less", distance, self.constant(0, np.int64))))
-        if attention.window is not None:
-            reach = self.constant(attention.window, np.int64)
+        if attention.config.window is not None:
+            reach = self.constant(attention.config.window, np.int64)
             masks.append(self._forbidden(self("GreaterOrEqual", self("Abs", distance), reach)))
-        found = distance_table(positions, attention, self.state)
+        found = stack.distances(attention)
         if found is not None:
             table, reach = found[0], self.constant(found[1], np.int64)
             row = self("Add", self("Max", self("Min", distance, reach), self("Neg", reach)), reach)
@@ -181,42 +175,42 @@ class Graph:
 
     def attend(self, q: str, k: str, v: str, mask: str | None, attention: Attention) -> str:
         """Add softmax(q kᵀ · scale + mask) v and the output projection: (N, L, E)."""
+        c = attention.config
         k, v = (self._shared(each, attention) for each in (k, v))
         scores = self("MatMul", q, self("Transpose", k, perm=[0, 1, 3, 2]))
-        scores = self("Mul", scores, self.constant(float(attention.scale)))
-        if attention.softcap is not None:
-            most = self.constant(attention.softcap)
+        scores = self("Mul", scores, self.constant(score_factor(c)))
+        if c.softcap is not None:
+            most = self.constant(c.softcap)
             scores = self("Mul", self("Tanh", self("Div", scores, most)), most)
         if mask is not None:
             scores = self("Add", scores, mask)
         mean = self("MatMul", self("Softmax", scores, axis=-1), v)
         rows = self("Transpose", mean, perm=[0, 2, 1, 3])
-        width = attention.heads * attention.head_width
-        joined = self("Reshape", rows, self.constant((0, 0, width), np.int64))
+        joined = self("Reshape", rows, self.constant((0, 0, c.width), np.int64))
         return self.linear(joined, attention.out_proj)
 
     def _shared(self, x: str, attention: Attention) -> str:
         """Add keys or values (N, G, S, D) once for each head that shares them: (N, H, S, D)."""
-        if attention.key_value_heads is None:
+        c = attention.config
+        if c.groups == c.num_heads:
             return x
-        times = attention.heads // attention.key_value_heads
         one = self("Unsqueeze", x, self.constant([2], np.int64))
-        each = self("Expand", one, self.constant((1, 1, times, 1, 1), np.int64))
-        shape = self.constant((0, attention.heads, -1, attention.head_width), np.int64)
-        return self("Reshape", each, shape)
+        times = self.constant((1, 1, c.num_heads // c.groups, 1, 1), np.int64)
+        shape = self.constant((0, c.num_heads, -1, c.head_width), np.int64)
+        return self("Reshape", self("Expand", one, times), shape)
 
-    def embed(self, stack: Stack, places: str, segments: str | None = None) -> str:
+    def embed(self, stack: ModelStack, places: str, segments: str | None = None) -> str:
         """Add what a stack's tokens, `input_ids`, at these places (1 or N, L) begin as."""
-        rows = self("Gather", self.constant(self.state[stack.tokens.table.name]), "input_ids")
-        rows = self("Mul", rows, self.constant(float(stack.tokens.factor)))
-        table = position_table(stack.positions, self.state, np.float32)
-        if table is not None:
-            scaled = self.constant(table * np.float32(stack.positions.factor))
+        embed, c = stack.embed, stack.embed.config
+        rows = self("Gather", self.constant(embed.tokens.weight.learnt), "input_ids")
+        rows = self("Mul", rows, self.constant(c.token_factor))
+        if embed.places is not None:
+            scaled = self.constant(embed.places.astype(np.float32) * np.float32(c.position_factor))
             rows = self("Add", rows, self("Gather", scaled, places))
-        if stack.segments is not None and segments is not None:
-            kinds = self.constant(self.state[stack.segments.table.name])
+        if embed.segments is not None and segments is not None:
+            kinds = self.constant(embed.segments.weight.learnt)
             rows = self("Add", rows, self("Gather", kinds, segments))
-        return rows if stack.embedding_norm is None else self.norm(rows, stack.embedding_norm)
+        return rows if embed.norm is None else self.norm(rows, embed.norm)
 
     def mask(self) -> str:
         """Add 0 where `attention_mask` has a token, −1e9 where it has none: (N, 1, 1, S)."""
@@ -233,28 +227,26 @@ class Graph:
         zero, one = (self.constant(number, np.int64) for number in (0, 1))
         return self("Unsqueeze", self("Range", zero, length, one), self.constant([0], np.int64))
 
-    def run(self, x: str, stack: Stack, attend: Callable[[Residual, str], str]) -> str:
+    def run(self, x: str, stack: ModelStack, attend: Callable[[Step, Attention, str], str]) -> str:
         """Add a stack's blocks and final norm; `attend` adds what a block's attention computes."""
-        for block in stack.blocks:
-            read = self.norm(x, block.norm) if block.placement == "pre" else x
-            if isinstance(block.sublayer, FeedForward):
-                y = self._network(read, block.sublayer)
+        for step in stack.steps:
+            norm, body = step.block.norm, step.block.body
+            read = self.norm(x, norm) if step.norm_first else x
+            if isinstance(body, FeedForward):
+                y = self.linear(self.activated(read, body.linear1, body.activation), body.linear2)
             else:
-                y = attend(block, read)
+                y = attend(step, body, read)
             x = self("Add", x, y)
-            x = self.norm(x, block.norm) if block.placement == "post" else x
+            x = x if step.norm_first else self.norm(x, norm)
         return x if stack.norm is None else self.norm(x, stack.norm)
 
-    def _network(self, x: str, network: FeedForward) -> str:
-        return self.linear(self.activated(x, network.linear1, network.activation), network.linear2)
-
-    def activated(self, x: str, linear: Linear, activation: str) -> str:
+    def activated(self, x: str, linear: Linear, activation: str | Module) -> str:
         """Add an activation of a linear layer; of a gated one, the gate's times the other half."""
-        row, h = ACTIVATIONS[activation], self.linear(x, linear)
+        row, h = ACTIVATIONS[str(activation)], self.linear(x, linear)
         assert row.onnx is not None  # the reader refuses such a model
         if row.gates == 1:
             return row.onnx(self, h)
-        rows = linear.weight.shape[0]
+        rows = linear.out_features
         gate, value = self._part(h, 0, rows // 2), self._part(h, rows // 2, rows)
         return self("Mul", row.onnx(self, gate), value)
 

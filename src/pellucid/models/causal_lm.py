@@ -11,9 +11,9 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.config import CausalLMConfig
 from pellucid.models.embed import Embed
-from pellucid.models.inits import choose_inits
-from pellucid.models.layers import EncoderLayer, norm_of, share_relative_bias
+from pellucid.models.layers import encoder_of
 from pellucid.models.output import LossSum, output_layer, output_loss
+from pellucid.models.stack import ModelStack
 from pellucid.models.state import State, decode_step
 from pellucid.nn.module import Forward, single_use
 
@@ -35,15 +35,13 @@ class CausalLM(nn.Module):
     def __init__(self, config: CausalLMConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
         self.embed = Embed(config, config.vocab_size, dtype)
-        self.decoder = nn.TransformerEncoder(
-            EncoderLayer(config, dtype),
-            config.num_hidden_layers,
-            norm_of(config, dtype) if config.final_norm else None,
-        )
+        self.decoder = encoder_of(config, config.num_hidden_layers, dtype)
         self.output = output_layer(config, self.embed.tokens, dtype)
-        share_relative_bias(self.decoder)
-        choose_inits(config, self.decoder)
         self.initialise(seed)
+
+    def stacks(self) -> dict[str, ModelStack]:
+        """Return the stack with the embeddings that enter it."""
+        return {"decoder": ModelStack("decoder", self.embed, self.decoder)}
 
     @property
     def dtype(self) -> Any:
@@ -62,28 +60,7 @@ class CausalLM(nn.Module):
         With a cache the keys and values of the text are kept in it. `inference`: dropout is off,
         whatever mode the model is in.
         """
-        named = None if rng is None else rng.at(text.rows)
-        sites = [None if named is None else named.fold(i) for i in range(2)]
-        x, embed_backward = self.embed.forward(
-            text.tokens, text.positions, rng=sites[0], inference=inference
-        )
-        rows, decoder_backward = self.decoder.run(
-            x,
-            nn.Context(
-                cu_seqlens=text.cu_seqlens,
-                causal=True,
-                rng=sites[1],
-                cache=cache,
-                inference=inference,
-                path="decoder",
-            ),
-        )
-
-        @single_use
-        def backward(drows: Array) -> None:
-            embed_backward(decoder_backward(drows)[0])
-
-        return rows, backward
+        return self.stacks()["decoder"].run(text, rng, cache=cache, inference=inference)
 
     def forward(self, text: Packed, *, rng: Rng | None = None) -> Forward:
         """Return (logits (T, V) of the token after each, backward)."""
@@ -143,4 +120,4 @@ class CausalLM(nn.Module):
 
         tokens: (B,). Raises `ValueError` past the last position.
         """
-        return decode_step(self.decoder, self.embed, self.output, state, tokens)
+        return decode_step(self.stacks()["decoder"], self.output, state, tokens)

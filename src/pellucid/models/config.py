@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pellucid.core.array import LARGEST, LEAST_NORMAL
 from pellucid.core.errors import UsageError
@@ -33,6 +33,9 @@ class StackConfig:
 
     Raises `UsageError` for a value that cannot be, naming it.
     """
+
+    depths: ClassVar[dict[str, str]] = {}
+    """By the name of each stack, the setting that is its number of layers."""
 
     d_model: int = 256
     """Width E of every row between the layers."""
@@ -281,6 +284,7 @@ class Seq2SeqConfig(StackConfig):
     32
     """
 
+    depths: ClassVar[dict[str, str]] = {"encoder": "encoder_layers", "decoder": "decoder_layers"}
     model_type: Literal["pellucid-seq2seq"] = field(default="pellucid-seq2seq", init=False)
     """An encoder-decoder."""
     source_vocab_size: int = 0
@@ -345,6 +349,7 @@ class CausalLMConfig(LanguageConfig):
     'pre'
     """
 
+    depths: ClassVar[dict[str, str]] = {"decoder": "num_hidden_layers"}
     model_type: Literal["pellucid-causal-lm"] = field(default="pellucid-causal-lm", init=False)
     """A decoder alone: it continues a text."""
     norm: Literal["post", "pre"] = "pre"
@@ -362,6 +367,7 @@ class MaskedLMConfig(LanguageConfig):
     'post'
     """
 
+    depths: ClassVar[dict[str, str]] = {"encoder": "num_hidden_layers"}
     model_type: Literal["pellucid-masked-lm"] = field(default="pellucid-masked-lm", init=False)
     """An encoder alone: it fills what is masked."""
     final_norm: bool = False

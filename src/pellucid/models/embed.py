@@ -17,12 +17,12 @@ from pellucid.nn.module import Forward, single_use
 
 
 class Embed(nn.Module):
-    """dropout(norm(token · s + position · p)), the norm if the settings ask for it.
+    """dropout(norm(token · s + position · p + segment)), norm and segments where a model has them.
 
-    Source: Vaswani et al. 2017, 3.4 and 3.5.
+    Source: Vaswani et al. 2017, 3.4 and 3.5; Devlin et al. 2019, 3.
     """
 
-    def __init__(self, config: StackConfig, vocab_size: int, dtype: Any) -> None:
+    def __init__(self, config: StackConfig, vocab_size: int, dtype: Any, segments: int = 0) -> None:
         e = config.d_model
         self.config = config
         padding = config.pad_token_id if config.padding_row_zero else None
@@ -44,6 +44,10 @@ class Embed(nn.Module):
         self.norm: Norm | None = None
         if config.embedding_norm:
             self.norm = norm_of(config, dtype)
+        self.segments: nn.Embedding | None = None
+        if segments:
+            self.segments = nn.Embedding(segments, e, dtype=dtype, seed=None)
+            self.segments.init_with(table_init(config.token_init, e))
 
     def forward(
         self,
@@ -52,13 +56,14 @@ class Embed(nn.Module):
         *,
         rng: Rng | None = None,
         inference: bool = False,
-        **further: Any,
+        segments: Array | None = None,
     ) -> Forward:
-        """Return (rows (T, E), backward); `further` goes to `sum`.
+        """Return (rows (T, E), backward). tokens, positions and segments: (T,), segments 0 if not
+        given.
 
-        Raises `ValueError` for a position past the last.
+        Raises `ValueError` for a position past the last, and for segments where there are none.
         """
-        x, sum_backward = self.sum(tokens, positions, **further)
+        x, sum_backward = self.sum(tokens, positions, segments)
         norm_backward = None
         if self.norm is not None:
             x, norm_backward = self.norm.run(x)
@@ -72,22 +77,30 @@ class Embed(nn.Module):
 
         return y, backward
 
-    def sum(self, tokens: Array, positions: Array) -> Forward:
-        """Return (token · s + position · p, backward): the rows before norm and dropout."""
-        self.check(positions)
+    def sum(self, tokens: Array, positions: Array, segments: Array | None = None) -> Forward:
+        """Return (token · s + position · p + segment, backward): rows before norm and dropout."""
+        if segments is not None and self.segments is None:
+            raise ValueError("segments were given, but the model has none (type_vocab_size = 0)")
+        check_positions(positions, self.config)
         s, p = self.config.token_factor, self.config.position_factor
         weight = self.tokens.weight.data
         x, tokens_backward = self.tokens.forward(like(tokens, weight))
-        x, positions_backward = _times(x, s), None
+        x, positions_backward, segments_backward = _times(x, s), None, None
         at = like(positions, weight)
         if self.positions is not None:
             rows, positions_backward = self.positions.forward(at)
             x = x + _times(rows, p)
         elif self.table is not None:
             x = x + _times(ops.embedding(at, self._table_like(weight))[0], p)
+        if self.segments is not None:
+            given = host.zeros_like(tokens) if segments is None else segments
+            rows, segments_backward = self.segments.forward(like(given, weight))
+            x = x + rows
 
         @single_use
         def backward(dx: Array) -> None:
+            if segments_backward is not None:
+                segments_backward(dx)
             tokens_backward(_times(dx, s))
             if positions_backward is not None:
                 positions_backward(_times(dx, p))
@@ -110,14 +123,15 @@ class Embed(nn.Module):
         """The table of positions (longest, E), learned or not; None where nothing is added."""
         return self.table if self.positions is None else self.positions.weight.data
 
-    def check(self, positions: Array) -> None:
-        """Raise `ValueError` for a position past the last."""
-        longest = self.config.max_position_embeddings
-        if len(positions) and int(positions.max()) >= longest:
-            raise ValueError(
-                f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
-                f"{longest} positions; split it, or train with more max_position_embeddings"
-            )
+
+def check_positions(positions: Array, config: StackConfig) -> None:
+    """Raise `ValueError` for a position past the last."""
+    longest = config.max_position_embeddings
+    if len(positions) and int(positions.max()) >= longest:
+        raise ValueError(
+            f"a sequence of {int(positions.max()) + 1} tokens is longer than the model's "
+            f"{longest} positions; split it, or train with more max_position_embeddings"
+        )
 
 
 def _times(x: Array, factor: float) -> Array:

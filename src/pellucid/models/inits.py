@@ -15,16 +15,15 @@ def table_init(how: str | float, width: int) -> Init:
     return normal(width**-0.5 if isinstance(how, str) else how)
 
 
-def choose_inits(config: StackConfig, *stacks: nn.Module) -> None:
-    """Xavier for every matrix of the stacks, as torch's Transformer and article 003 do."""
-    for stack in stacks:
-        for parameter in stack.parameters():
-            if len(parameter.shape) > 1:
-                parameter.init = xavier_uniform
-        if config.attention_init == "separate":
-            for _, module in stack.modules():
-                if isinstance(module, Attention):
-                    _separate(module)
+def choose_inits(config: StackConfig, stack: nn.Module) -> None:
+    """Xavier for every matrix of a stack, as torch's Transformer and article 003 do."""
+    for parameter in stack.parameters():
+        if len(parameter.shape) > 1:
+            parameter.init = xavier_uniform
+    if config.attention_init == "separate":
+        for _, module in stack.modules():
+            if isinstance(module, Attention):
+                _separate(module)
 
 
 def _separate(attention: Attention) -> None:

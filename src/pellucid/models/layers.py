@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from pellucid import nn
 from pellucid.models.config import StackConfig
+from pellucid.models.inits import choose_inits
 from pellucid.models.positions import POSITIONS
 from pellucid.nn.attention import Attention
-from pellucid.nn.blocks import Block, feed_forward, gates_of
+from pellucid.nn.blocks import Block, FeedForward, TransformerLayer, gates_of
 from pellucid.nn.config import AttentionConfig, Relative
 from pellucid.nn.layers import Norm
+from pellucid.nn.transformer import Stack
+
+AnyStack = TypeVar("AnyStack", bound=Stack)
 
 
-class FeedForward(nn.Module):
+class FurtherNetwork(nn.Module):
     """One more position-wise network with its own norm; article 004's exercise."""
 
     def __init__(self, config: StackConfig, dtype: Any) -> None:
@@ -30,7 +34,7 @@ class FeedForward(nn.Module):
 
     def block(self) -> Block:
         """Return the residual step."""
-        network = feed_forward(self.linear1, self.activation, self.dropout, self.linear2)
+        network = FeedForward(self.linear1, self.activation, self.dropout, self.linear2)
         return Block("", network, self.norm, self.dropout1)
 
 
@@ -45,27 +49,6 @@ def _or(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def _arguments(config: StackConfig, dtype: Any) -> dict[str, Any]:
-    return {
-        "d_model": config.d_model,
-        "nhead": 1,  # its attention gives way to `attention_of`'s
-        "dim_feedforward": config.ffn_dim,
-        "dropout": config.dropout,
-        "activation": config.activation_function,
-        "layer_norm_eps": config.layer_norm_eps,
-        "batch_first": True,
-        "norm_first": config.norm == "pre",
-        "bias": config.linear_bias,
-        "dtype": dtype,
-        "scale": _scale(config),
-        "seed": None,
-    }
-
-
-def _scale(config: StackConfig) -> Any:
-    return "learned" if config.attention_scale == "learned" else config.score_factor
-
-
 def attention_of(config: StackConfig) -> AttentionConfig:
     """Return what the settings say of self-attention."""
     scheme = POSITIONS[config.positions]
@@ -74,7 +57,7 @@ def attention_of(config: StackConfig) -> AttentionConfig:
         num_heads=config.num_attention_heads,
         dropout=_or(config.attention_dropout, config.dropout),
         bias=config.linear_bias,
-        scale=_scale(config),
+        scale="learned" if config.attention_scale == "learned" else config.score_factor,
         key_value_heads=config.num_key_value_heads,
         head_dim=config.head_dim,
         qkv_bias=config.qkv_bias,
@@ -92,60 +75,69 @@ def attention_of(config: StackConfig) -> AttentionConfig:
     )
 
 
-def share_relative_bias(*stacks: nn.Module) -> None:
-    """Let the layers of each stack use one table of distances, where they have one."""
-    for stack in stacks:
-        found = [
-            module
-            for _, module in stack.modules()
-            if isinstance(module, Attention) and module.relative_bias is not None
-        ]
-        for attention in found[1:]:
-            attention.relative_bias = found[0].relative_bias
-
-
-def _extras(config: StackConfig, dtype: Any) -> tuple[nn.ModuleList, nn.ModuleList]:
-    return (
-        nn.ModuleList(FeedForward(config, dtype) for _ in range(config.ffn_before)),
-        nn.ModuleList(FeedForward(config, dtype) for _ in range(config.ffn_after - 1)),
-    )
-
-
-class EncoderLayer(nn.TransformerEncoderLayer):
-    """torch's encoder layer, with `ffn_before` and `ffn_after − 1` networks more."""
+class VariedLayer(TransformerLayer):
+    """A layer of torch's with the settings of a model: its attention, its norms, and `ffn_before`
+    and `ffn_after − 1` networks more."""
 
     def __init__(self, config: StackConfig, dtype: Any) -> None:
-        super().__init__(**_arguments(config, dtype))
-        self.self_attn = Attention(attention_of(config), dtype=dtype, seed=None)
-        self.dropout.p = _or(config.activation_dropout, config.dropout)
-        self.norm1, self.norm2 = (norm_of(config, dtype) for _ in range(2))
-        self.before, self.after = _extras(config, dtype)
-
-    def blocks(self) -> list[Block]:
-        """Return the residual steps in order."""
-        return [
-            *(ffn.block() for ffn in self.before),
-            *super().blocks(),
-            *(ffn.block() for ffn in self.after),
-        ]
-
-
-class DecoderLayer(nn.TransformerDecoderLayer):
-    """torch's decoder layer, with `ffn_before` and `ffn_after − 1` networks more."""
-
-    def __init__(self, config: StackConfig, dtype: Any) -> None:
-        super().__init__(**_arguments(config, dtype))
+        super().__init__(
+            config.d_model,
+            1,  # its attention gives way to `attention_of`'s
+            config.ffn_dim,
+            config.dropout,
+            config.activation_function,
+            config.layer_norm_eps,
+            batch_first=True,
+            norm_first=config.norm == "pre",
+            bias=config.linear_bias,
+            dtype=dtype,
+            seed=None,
+        )
         attention = attention_of(config)
         self.self_attn = Attention(attention, dtype=dtype, seed=None)
-        self.multihead_attn = Attention(attention.of_memory(), dtype=dtype, seed=None)
+        if self.attends_to_memory:
+            self.multihead_attn = Attention(attention.of_memory(), dtype=dtype, seed=None)
         self.dropout.p = _or(config.activation_dropout, config.dropout)
-        self.norm1, self.norm2, self.norm3 = (norm_of(config, dtype) for _ in range(3))
-        self.before, self.after = _extras(config, dtype)
+        for i in range(1, 4 if self.attends_to_memory else 3):
+            setattr(self, f"norm{i}", norm_of(config, dtype))
+        before, after = range(config.ffn_before), range(config.ffn_after - 1)
+        self.before = nn.ModuleList(FurtherNetwork(config, dtype) for _ in before)
+        self.after = nn.ModuleList(FurtherNetwork(config, dtype) for _ in after)
 
     def blocks(self) -> list[Block]:
         """Return the residual steps in order."""
-        return [
-            *(ffn.block() for ffn in self.before),
-            *super().blocks(),
-            *(ffn.block() for ffn in self.after),
-        ]
+        before, after = ([each.block() for each in more] for more in (self.before, self.after))
+        return [*before, *super().blocks(), *after]
+
+
+class EncoderLayer(VariedLayer, nn.TransformerEncoderLayer):
+    """torch's encoder layer as a model varies it."""
+
+
+class DecoderLayer(VariedLayer, nn.TransformerDecoderLayer):
+    """torch's decoder layer as a model varies it."""
+
+
+def encoder_of(config: StackConfig, layers: int, dtype: Any) -> nn.TransformerEncoder:
+    """Return a stack without a memory, each of whose parameters has its initialiser."""
+    stack = nn.TransformerEncoder(EncoderLayer(config, dtype), layers, _last_norm(config, dtype))
+    return _finished(stack, config)
+
+
+def decoder_of(config: StackConfig, layers: int, dtype: Any) -> nn.TransformerDecoder:
+    """Return a stack that attends to a memory, each of whose parameters has its initialiser."""
+    stack = nn.TransformerDecoder(DecoderLayer(config, dtype), layers, _last_norm(config, dtype))
+    return _finished(stack, config)
+
+
+def _last_norm(config: StackConfig, dtype: Any) -> Norm | None:
+    return norm_of(config, dtype) if config.final_norm else None
+
+
+def _finished(stack: AnyStack, config: StackConfig) -> AnyStack:
+    """Let all layers use one table of distances, where they have one, and choose the inits."""
+    attentions = [layer.self_attn for layer in stack.layers]
+    for attention in attentions[1:]:
+        attention.relative_bias = attentions[0].relative_bias
+    choose_inits(config, stack)
+    return stack

@@ -23,49 +23,15 @@ from pellucid.core.vjp import part
 from pellucid.kernels import dispatch
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.embed import Embed
-from pellucid.models.inits import choose_inits, table_init
-from pellucid.models.layers import EncoderLayer, norm_of, share_relative_bias
+from pellucid.models.inits import choose_inits
+from pellucid.models.layers import encoder_of, norm_of
 from pellucid.models.masking import mask_tokens
 from pellucid.models.output import LossSum, output_layer, output_loss
+from pellucid.models.stack import ModelStack
 from pellucid.nn.blocks import gates_of
 from pellucid.nn.module import Forward, single_use
 
 Pooling = Literal["mean", "first", "pooler"]
-
-
-class SegmentEmbed(Embed):
-    """dropout(norm(token · s + position · p + segment)). Devlin et al. 2019, 3."""
-
-    def __init__(self, config: MaskedLMConfig, dtype: Any) -> None:
-        super().__init__(config, config.vocab_size, dtype)
-        self.segments: nn.Embedding | None = None
-        if config.type_vocab_size:
-            self.segments = nn.Embedding(
-                config.type_vocab_size, config.d_model, dtype=dtype, seed=None
-            )
-            self.segments.init_with(table_init(config.token_init, config.d_model))
-
-    def sum(self, tokens: Array, positions: Array, segments: Array | None = None) -> Forward:
-        """Return (token · s + position · p + segment, backward).
-
-        segments: (T,), 0 if not given.
-        """
-        x, sum_backward = super().sum(tokens, positions)
-        if self.segments is None:
-            if segments is not None:
-                raise ValueError(
-                    "segments were given, but the model has none (type_vocab_size = 0)"
-                )
-            return x, sum_backward
-        given = host.zeros_like(tokens) if segments is None else segments
-        rows, segments_backward = self.segments.forward(like(given, x))
-
-        @single_use
-        def backward(dx: Array) -> None:
-            segments_backward(dx)
-            sum_backward(dx)
-
-        return x + rows, backward
 
 
 class MaskedHead(nn.Module):
@@ -109,20 +75,20 @@ class MaskedLM(nn.Module):
     def __init__(self, config: MaskedLMConfig, seed: int = 0, dtype: Any = float32) -> None:
         self.config = config
         e = config.d_model
-        self.embed = SegmentEmbed(config, dtype)
-        norm = norm_of(config, dtype) if config.final_norm else None
-        self.encoder = nn.TransformerEncoder(
-            EncoderLayer(config, dtype), config.num_hidden_layers, norm
-        )
+        self.embed = Embed(config, config.vocab_size, dtype, config.type_vocab_size)
+        self.encoder = encoder_of(config, config.num_hidden_layers, dtype)
         self.pooler = nn.Linear(e, e, dtype=dtype, seed=None) if config.pooler else None
         self.head: MaskedHead | None = None
         self.output: nn.Linear | None = None
         if config.head:
             self.head = MaskedHead(config, dtype)
+            choose_inits(config, self.head)
             self.output = output_layer(config, self.embed.tokens, dtype)
-        share_relative_bias(self.encoder)
-        choose_inits(config, self.encoder, *([self.head] if self.head else []))
         self.initialise(seed)
+
+    def stacks(self) -> dict[str, ModelStack]:
+        """Return the stack with the embeddings that enter it."""
+        return {"encoder": ModelStack("encoder", self.embed, self.encoder)}
 
     @property
     def dtype(self) -> Any:
@@ -140,26 +106,7 @@ class MaskedLM(nn.Module):
 
         `inference`: dropout is off, whatever mode the model is in.
         """
-        named = None if rng is None else rng.at(text.rows)
-        sites = [None if named is None else named.fold(i) for i in range(2)]
-        x, embed_backward = self.embed.forward(
-            text.tokens, text.positions, rng=sites[0], inference=inference, segments=segments
-        )
-        rows, encoder_backward = self.encoder.run(
-            x,
-            nn.Context(
-                cu_seqlens=text.cu_seqlens,
-                rng=sites[1],
-                inference=inference,
-                path="encoder",
-            ),
-        )
-
-        @single_use
-        def backward(drows: Array) -> None:
-            embed_backward(encoder_backward(drows)[0])
-
-        return rows, backward
+        return self.stacks()["encoder"].run(text, rng, inference=inference, segments=segments)
 
     def forward(
         self,

@@ -11,17 +11,11 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.rng import Rng
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.embed import Embed
-from pellucid.models.inits import choose_inits
-from pellucid.models.layers import (
-    DecoderLayer,
-    EncoderLayer,
-    norm_of,
-    share_relative_bias,
-)
+from pellucid.models.layers import decoder_of, encoder_of
 from pellucid.models.output import LossSum, output_loss
+from pellucid.models.stack import ModelStack
 from pellucid.models.state import State, decode_step
 from pellucid.nn.init import xavier_uniform
-from pellucid.nn.layers import Norm
 from pellucid.nn.module import Forward, single_use
 
 
@@ -44,12 +38,8 @@ class Seq2Seq(nn.Module):
         e = config.d_model
         self.source = Embed(config, config.source_vocab_size, dtype)
         self.target = Embed(config, config.target_vocab_size, dtype)
-        self.encoder = nn.TransformerEncoder(
-            EncoderLayer(config, dtype), config.encoder_layers, self._final_norm(dtype)
-        )
-        self.decoder = nn.TransformerDecoder(
-            DecoderLayer(config, dtype), config.decoder_layers, self._final_norm(dtype)
-        )
+        self.encoder = encoder_of(config, config.encoder_layers, dtype)
+        self.decoder = decoder_of(config, config.decoder_layers, dtype)
         self.output = nn.Linear(
             e, config.target_vocab_size, config.output_bias, dtype=dtype, seed=None
         )
@@ -58,14 +48,14 @@ class Seq2Seq(nn.Module):
             self.output.weight = self.target.tokens.weight
         if config.tie_embeddings == "all":
             self.source.tokens.weight = self.target.tokens.weight
-        share_relative_bias(self.encoder, self.decoder)
-        choose_inits(config, self.encoder, self.decoder)
         self.initialise(seed)
 
-    def _final_norm(self, dtype: Any) -> Norm | None:
-        if not self.config.final_norm:
-            return None
-        return norm_of(self.config, dtype)
+    def stacks(self) -> dict[str, ModelStack]:
+        """Return every stack with the embeddings that enter it."""
+        return {
+            "encoder": ModelStack("encoder", self.source, self.encoder),
+            "decoder": ModelStack("decoder", self.target, self.decoder),
+        }
 
     @property
     def dtype(self) -> Any:
@@ -84,44 +74,21 @@ class Seq2Seq(nn.Module):
 
         `inference`: dropout is off, whatever mode the model is in.
         """
-        source, target = batch.source, batch.target.without_last()
-        sites = [
-            None if rng is None else rng.at(side.rows).fold(i)
-            for i, side in enumerate((source, target, source, target))
-        ]
-        x, source_backward = self.source.forward(
-            source.tokens, source.positions, rng=sites[0], inference=inference
-        )
-        memory, encoder_backward = self.encoder.run(
-            x,
-            nn.Context(
-                cu_seqlens=source.cu_seqlens,
-                rng=sites[2],
-                inference=inference,
-                path="encoder",
-            ),
-        )
-        y, target_backward = self.target.forward(
-            target.tokens, target.positions, rng=sites[1], inference=inference
-        )
-        rows, decoder_backward = self.decoder.run(
-            y,
-            nn.Context(
-                cu_seqlens=target.cu_seqlens,
-                causal=True,
-                memory=nn.Memory(memory, source.cu_seqlens),
-                rng=sites[3],
-                inference=inference,
-                path="decoder",
-            ),
+        source, target, stacks = batch.source, batch.target.without_last(), self.stacks()
+        memory, encoder_backward = stacks["encoder"].run(source, rng, (0, 2), inference=inference)
+        rows, decoder_backward = stacks["decoder"].run(
+            target,
+            rng,
+            (1, 3),
+            memory=nn.Memory(memory, source.cu_seqlens),
+            inference=inference,
         )
 
         @single_use
         def backward(drows: Array) -> None:
-            dy, dmemory = decoder_backward(drows)
-            target_backward(dy)
+            dmemory = decoder_backward(drows)
             if dmemory is not None:
-                source_backward(encoder_backward(dmemory)[0])
+                encoder_backward(dmemory)
 
         return rows, backward
 
@@ -154,9 +121,7 @@ class Seq2Seq(nn.Module):
 
     def encode(self, source: Packed) -> Array:
         """Return the encoder's memory, packed rows (U, E)."""
-        x, _ = self.source.forward(source.tokens, source.positions, inference=True)
-        context = nn.Context(cu_seqlens=source.cu_seqlens, inference=True, path="encoder")
-        return self.encoder.run(x, context)[0]
+        return self.stacks()["encoder"].run(source, inference=True)[0]
 
     def start(self, source: Packed) -> State:
         """Return the decoder's state before the first token, one hypothesis per source."""
@@ -168,4 +133,4 @@ class Seq2Seq(nn.Module):
 
         tokens: (B,). The first are the begin tokens. Raises `ValueError` past the last position.
         """
-        return decode_step(self.decoder, self.target, self.output, state, tokens)
+        return decode_step(self.stacks()["decoder"], self.output, state, tokens)

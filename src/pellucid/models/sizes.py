@@ -1,65 +1,81 @@
-"""How large a model is, from its description: parameters, operations, and whether arrays fit."""
+"""How large a model is: operations of a forward pass, and whether arrays fit a config."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from pellucid import nn
 from pellucid.models.config import StackConfig
-from pellucid.models.describe import (
-    STACKS,
-    Attention,
-    Linear,
-    Record,
-    describe,
-    parts,
-    tensors,
-)
+from pellucid.models.positions import POSITIONS
+from pellucid.nn.attention import Attention
 
 Array = np.ndarray
 
 
-def parameter_count(records: Sequence[Record]) -> int:
-    """Count the parameters; tied ones count once.
-
-    >>> from pellucid.models.config import CausalLMConfig
-    >>> config = CausalLMConfig(vocab_size=7, d_model=8, num_hidden_layers=0)
-    >>> parameter_count(describe(config))  # tokens, positions, final norm
-    2120
-    """
-    return sum(math.prod(tensor.shape) for tensor in tensors(records) if tensor.same_as is None)
-
-
-def forward_operations(records: Sequence[Record], lengths: Mapping[str, Sequence[int]]) -> float:
+def forward_operations(model: nn.Module, lengths: Mapping[str, Sequence[int]]) -> float:
     """Count the operations of a forward pass's matrix products; a multiply-add is two.
 
     `lengths` are those of the sequences that each stack reads. A training step takes three times
     as many. Causal attention counts in full.
 
-    >>> from pellucid.models.config import CausalLMConfig
-    >>> config = CausalLMConfig(vocab_size=7, d_model=8, num_hidden_layers=0)
-    >>> forward_operations(describe(config), {"decoder": [3, 2]})  # the output layer of five rows
+    >>> from pellucid.models import CausalLM, CausalLMConfig
+    >>> model = CausalLM(CausalLMConfig(vocab_size=7, d_model=8, num_hidden_layers=0))
+    >>> forward_operations(model, {"decoder": [3, 2]})  # the output layer of five rows
     560.0
     """
-    rows = {stack: sum(each) for stack, each in lengths.items()}
+    last = "decoder" if hasattr(model, "decoder") else "encoder"
     products = 0
-    for record in parts(records):
-        if isinstance(record, Attention):
-            keys_of = "encoder" if record.over == "memory" else record.stack
-            width, e = record.heads * record.head_width, record.in_proj.weight.shape[1]
-            keys_values = record.in_proj.weight.shape[0] - width
-            products += 2 * rows[record.stack] * width * e  # q and out
-            products += rows[keys_of] * keys_values * e  # k and v
-            both = zip(lengths[record.stack], lengths[keys_of], strict=True)
-            products += 2 * width * sum(queries * keys for queries, keys in both)
-        else:
-            linears = (value for value in vars(record).values() if isinstance(value, Linear))
-            products += sum(rows[record.stack] * math.prod(each.weight.shape) for each in linears)
+    for name, module in model.modules():
+        stack = name.partition(".")[0]
+        own = lengths[stack if stack in lengths else last]
+        if isinstance(module, nn.Linear):
+            products += sum(own) * module.weight.data.size
+        elif isinstance(module, Attention):  # its output projection is a Linear
+            c = module.config
+            keys = lengths["encoder"] if name.endswith("multihead_attn") else own
+            width, e = c.width, c.embed_dim
+            products += sum(own) * width * e + sum(keys) * 2 * c.groups * c.head_width * e
+            products += 2 * width * sum(n * m for n, m in zip(own, keys, strict=True))
     return 2.0 * products
+
+
+def array_names(build: Callable[[Any], nn.Module], config: StackConfig) -> list[str]:
+    """Return the names of the arrays of the model that a config makes.
+
+    The model built for it has all layers, but is as narrow as can be: the sizes of a damaged config
+    need not fit into memory.
+
+    >>> from pellucid.models import CausalLM, CausalLMConfig
+    >>> array_names(CausalLM, CausalLMConfig(num_hidden_layers=0))[:2]
+    ['embed.tokens.weight', 'embed.positions.weight']
+    """
+    least = {
+        **{"d_model": 2, "num_attention_heads": 1, "num_key_value_heads": None, "head_dim": None},
+        **{"ffn_dim": 1, "max_position_embeddings": 2, "type_vocab_size": 1},
+        **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), 0),
+    }
+    narrow: dict[str, Any] = {name: n for name, n in least.items() if getattr(config, name, None)}
+    return [name for name, _ in build(replace(config, **narrow)).all_names()]
+
+
+SHOWN: dict[str, tuple[str, ...]] = {
+    "source.tokens.weight": ("source_vocab_size", "d_model"),
+    "target.tokens.weight": ("target_vocab_size", "d_model"),
+    "embed.tokens.weight": ("vocab_size", "d_model"),
+    "positions.weight": ("max_position_embeddings", "d_model"),
+    "segments.weight": ("type_vocab_size", "d_model"),
+    "layers.0.linear2.weight": ("d_model", "ffn_dim"),
+    "layers.0.self_attn.head_scale": ("num_attention_heads",),
+    "layers.0.self_attn.relative_bias": (
+        "relative_attention_num_buckets",
+        "num_attention_heads",
+    ),
+}
+"""By the end of an array's name, the settings that are its sizes; one layer shows those of all."""
 
 
 def size_faults(config: StackConfig, state: Mapping[str, Array]) -> list[str]:
@@ -81,23 +97,22 @@ def size_faults(config: StackConfig, state: Mapping[str, Array]) -> list[str]:
     ]
 
 
-def _sizes(config: Any, state: Mapping[str, Array]) -> dict[str, int]:
+def _sizes(config: StackConfig, state: Mapping[str, Array]) -> dict[str, int]:
     """Return the settings whose values the arrays show."""
     sizes: dict[str, int] = {}
-    for stack in STACKS[config.model_type]:
-        layers = f"{stack.name}.layers."
-        sizes[stack.layers] = _members(state, layers)
-        if sizes[stack.layers]:
+    for stack, depth in config.depths.items():
+        layers = f"{stack}.layers."
+        sizes[depth] = _members(state, layers)
+        if sizes[depth]:
             sizes["ffn_before"] = _members(state, f"{layers}0.before.")
             sizes["ffn_after"] = 1 + _members(state, f"{layers}0.after.")
-    # One layer shows the widths of all.
-    depths = {stack.layers: min(1, sizes[stack.layers]) for stack in STACKS[config.model_type]}
-    networks = {name: sizes[name] for name in ("ffn_before", "ffn_after") if name in sizes}
-    for tensor in tensors(describe(replace(config, **depths, **networks))):
-        if tensor.name in state and state[tensor.name].ndim == len(tensor.shape):
-            shown = zip(tensor.settings, state[tensor.name].shape, strict=True)
-            sizes |= {setting: size for setting, size in shown if setting is not None}
-    return sizes
+    for end, settings in SHOWN.items():
+        if end == "positions.weight" and not POSITIONS[config.positions].learned:
+            continue
+        for name, array in state.items():
+            if name.endswith(end) and array.ndim == len(settings):
+                sizes |= dict(zip(settings, array.shape, strict=True))
+    return {name: n for name, n in sizes.items() if hasattr(config, name)}
 
 
 def _members(names: Iterable[str], prefix: str) -> int:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pellucid import nn, ops
 from pellucid.core.array import Array, host, widened
 from pellucid.core.batch import one_length
-from pellucid.models.embed import Embed
-from pellucid.nn.transformer import Stack
+from pellucid.models.stack import ModelStack
 
 
 @dataclass(frozen=True)
@@ -26,25 +25,25 @@ class State:
 
 
 def decode_step(
-    stack: Stack, embed: Embed, output: nn.Linear, state: State, tokens: Array
+    stack: ModelStack, output: nn.Linear, state: State, tokens: Array
 ) -> tuple[Array, State]:
     """Feed one token to every sequence; return (log-probabilities (B, V) of the next, state).
 
     The given state stays as it is, so that several may go on from one.
     """
     tokens = host.asarray(tokens)
-    x, _ = embed.forward(tokens, state.positions, inference=True)
+    x, _ = stack.embed.forward(tokens, state.positions, inference=True)
     cache = state.cache.copy()
-    rows, _ = stack.run(
+    rows, _ = stack.body.run(
         x,
         nn.Context(
             cu_seqlens=one_length(len(tokens), 1),
-            causal=True,
+            causal=stack.causal,
             positions=state.positions,
             memory=state.memory,
             cache=cache,
             inference=True,
-            path="decoder",
+            path=stack.name,
         ),
     )
     log_p, _ = ops.log_softmax(widened(output(rows)))

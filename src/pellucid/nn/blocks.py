@@ -28,14 +28,72 @@ Sublayer = Callable[[Array, Context], tuple[Array, Callable[[Array], tuple[Array
 """rows, context -> y and backward(dy) -> (dx, dmemory), dmemory None if it has no memory."""
 
 
+class FeedForward(NamedTuple):
+    """The position-wise network of a layer: linear2(dropout(activation(linear1(x)))).
+
+    A named activation runs in the fused middle, `ops.bias_act_dropout`; a module by itself.
+    Source: Vaswani et al. 2017, 3.3; article 004.
+    """
+
+    linear1: Linear
+    activation: str | Module
+    dropout: Dropout
+    linear2: Linear
+
+    def run(self, x: Array, context: Context) -> Forward:
+        """Return (y, backward) for rows x (T, E); backward(dy) returns (dx, None)."""
+        if isinstance(self.activation, Module):
+            return self._by_module(self.activation, x, context)
+        linear1, path = self.linear1, context.path
+        h, linear_backward = dispatch(ops.linear, x, linear1.weight.data, path=path)  # 1
+        bias = None if linear1.bias is None else linear1.bias.data
+        p, rng = dropout_of(self.dropout, context)
+        a, act_backward = dispatch(
+            ops.bias_act_dropout, h, bias, activation=self.activation, dropout=p, rng=rng, path=path
+        )  # 2
+        y, out_backward = self.linear2.run(a, path)  # 3
+
+        def backward(dy: Array) -> tuple[Array, None]:
+            dh, dbias = act_backward(out_backward(dy))  # 3, 2
+            dx, dweight, _ = linear_backward(dh)  # 1
+            linear1.weight.accumulate(dweight)
+            if linear1.bias is not None:
+                linear1.bias.accumulate(dbias)
+            return dx, None
+
+        return y, backward
+
+    def _by_module(self, activation: Module, x: Array, context: Context) -> Forward:
+        h, in_backward = self.linear1.run(x, context.path)  # 1
+        a, act_backward = activation.forward(h)  # 2
+        d, drop_backward = dispatch(
+            ops.dropout, a, *dropout_of(self.dropout, context), path=context.path
+        )  # 3
+        y, out_backward = self.linear2.run(d, context.path)  # 4
+
+        def backward(dy: Array) -> tuple[Array, None]:
+            return in_backward(act_backward(drop_backward(out_backward(dy)))), None
+
+        return y, backward
+
+
 class Block(NamedTuple):
-    """One residual step: the sublayer, the norm and the dropout around it."""
+    """One residual step: what computes, the norm and the dropout around it."""
 
     name: str
-    """The attribute that the sublayer is of its layer: what a recorder and a cache know it by."""
-    sublayer: Sublayer
+    """The attribute that `body` is of its layer: what a recorder and a cache know it by."""
+    body: Attention | FeedForward
     norm: Norm
     dropout: Dropout
+    memory: bool = False
+    """Whether attention is to the memory, and not to the rows themselves."""
+
+    @property
+    def sublayer(self) -> Sublayer:
+        """What runs between the norm and the dropout."""
+        if self.memory and isinstance(self.body, Attention):
+            return self.body.run_cross
+        return self.body.run
 
 
 def run_blocks(x: Array, blocks: Sequence[Block], norm_first: bool, context: Context) -> Forward:
@@ -128,52 +186,6 @@ def dropout_of(dropout: Dropout, context: Context) -> tuple[float, Rng | None]:
     return active_dropout(dropout.p, training, context.rng), context.rng
 
 
-def feed_forward(
-    linear1: Linear, activation: str | Module, dropout: Dropout, linear2: Linear
-) -> Sublayer:
-    """Return the position-wise network: linear2(dropout(activation(linear1(x)))).
-
-    A named activation runs in the fused middle, `ops.bias_act_dropout`; a module by itself.
-    Source: Vaswani et al. 2017, 3.3; article 004.
-    """
-
-    def named(x: Array, context: Context) -> Forward:
-        path = context.path
-        h, linear_backward = dispatch(ops.linear, x, linear1.weight.data, path=path)  # 1
-        bias = None if linear1.bias is None else linear1.bias.data
-        p, rng = dropout_of(dropout, context)
-        a, act_backward = dispatch(
-            ops.bias_act_dropout, h, bias, activation=activation, dropout=p, rng=rng, path=path
-        )  # 2
-        y, out_backward = linear2.run(a, path)  # 3
-
-        def backward(dy: Array) -> tuple[Array, None]:
-            dh, dbias = act_backward(out_backward(dy))  # 3, 2
-            dx, dweight, _ = linear_backward(dh)  # 1
-            linear1.weight.accumulate(dweight)
-            if linear1.bias is not None:
-                linear1.bias.accumulate(dbias)
-            return dx, None
-
-        return y, backward
-
-    def by_module(x: Array, context: Context) -> Forward:
-        assert isinstance(activation, Module)
-        h, in_backward = linear1.run(x, context.path)  # 1
-        a, act_backward = activation.forward(h)  # 2
-        d, drop_backward = dispatch(
-            ops.dropout, a, *dropout_of(dropout, context), path=context.path
-        )  # 3
-        y, out_backward = linear2.run(d, context.path)  # 4
-
-        def backward(dy: Array) -> tuple[Array, None]:
-            return in_backward(act_backward(drop_backward(out_backward(dy)))), None
-
-        return y, backward
-
-    return named if isinstance(activation, str) else by_module
-
-
 class TransformerLayer(Module):
     """What encoder and decoder layers share: self-attention and a feed-forward network."""
 
@@ -223,9 +235,9 @@ class TransformerLayer(Module):
         self.activation = known
         self.initialise(seed)
 
-    def feed_forward(self) -> Sublayer:
-        """Return linear2(dropout(activation(linear1(x)))) as a sublayer."""
-        return feed_forward(self.linear1, self.activation, self.dropout, self.linear2)
+    def feed_forward(self) -> FeedForward:
+        """Return the layer's own network."""
+        return FeedForward(self.linear1, self.activation, self.dropout, self.linear2)
 
     def blocks(self) -> list[Block]:
         """Return the residual steps in order. Every layer defines its own."""

@@ -40,7 +40,7 @@ class TransformerEncoderLayer(TransformerLayer):
     def blocks(self) -> list[Block]:
         """Return the residual steps in order."""
         return [
-            Block("self_attn", self.self_attn.run, self.norm1, self.dropout1),
+            Block("self_attn", self.self_attn, self.norm1, self.dropout1),
             Block("", self.feed_forward(), self.norm2, self.dropout2),
         ]
 
@@ -77,8 +77,8 @@ class TransformerDecoderLayer(TransformerLayer):
     def blocks(self) -> list[Block]:
         """Return the residual steps in order."""
         return [
-            Block("self_attn", self.self_attn.run, self.norm1, self.dropout1),
-            Block("multihead_attn", self.multihead_attn.run_cross, self.norm2, self.dropout2),
+            Block("self_attn", self.self_attn, self.norm1, self.dropout1),
+            Block("multihead_attn", self.multihead_attn, self.norm2, self.dropout2, memory=True),
             Block("", self.feed_forward(), self.norm3, self.dropout3),
         ]
 

@@ -481,7 +481,7 @@ def test_newer_parts_equal_the_librarys(open_page: Open, settings: dict[str, Any
     np.testing.assert_allclose(found[:, 4], m.probabilities[0, 4], atol=2e-3)
     stages = page.locator(".stage .value").all_text_contents()
     assert shown_numbers(stages[2])[-1] == pytest.approx(found[4, 2], abs=2e-3)
-    reach = m.window or 99
+    reach = m.config.window or 99
     assert np.isinf(found[:, 2]).tolist() == [j <= 4 - reach for j in range(5)]
 
 

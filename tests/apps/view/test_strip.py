@@ -15,7 +15,6 @@ from pellucid.apps import view
 from pellucid.apps.view.backward import code
 from pellucid.apps.view.page import as_json
 from pellucid.apps.view.record import Part, Record
-from pellucid.models.describe import describe, tensors
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
 
@@ -120,7 +119,7 @@ def test_every_tensor_on_the_way_is_in_the_strip(name: str) -> None:
         model = gpt().model
     else:
         return
-    assert shown == {tensor.name for tensor in tensors(describe(model))}
+    assert shown == {name for name, _ in model.all_names()}
 
 
 def test_every_norm_and_activation_shows_the_lines_of_its_backward() -> None:

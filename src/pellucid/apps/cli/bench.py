@@ -27,7 +27,6 @@ from pellucid.core.errors import UsageError
 from pellucid.core.machine import environment
 from pellucid.kernels.backend.threads import available
 from pellucid.models import Seq2Seq, Seq2SeqConfig
-from pellucid.models.describe import describe
 from pellucid.models.sizes import forward_operations
 from pellucid.training.config import TrainingConfig
 from pellucid.training.memory import keep_freed_memory
@@ -176,7 +175,7 @@ def cell(name: str, value: Any) -> str:
 def flops(n: int, length: int) -> float:
     """Matrix-product operations of one step: forward, and twice that for backward."""
     lengths = {"encoder": [length] * n, "decoder": [length] * n}
-    return 3 * forward_operations(describe(article_config()), lengths)
+    return 3 * forward_operations(Seq2Seq(article_config()), lengths)
 
 
 def article_config(**changes: Any) -> Seq2SeqConfig:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from pellucid import kernels, nn, ops
-from pellucid.apps.view.record import KINDS, Candidate, Kind, Map, Step
+from pellucid.apps.view.record import Candidate, Kind, Map, Step
 from pellucid.apps.view.tokens import Label, Vocabulary
 from pellucid.core.batch import Batch, Packed
-from pellucid.models import describe as d
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.masked_lm import MaskedLM
 from pellucid.models.seq2seq import Seq2Seq
+from pellucid.models.stack import ModelStack
+from pellucid.models.walk import stacks_of
+from pellucid.nn.attention import Attention
 from pellucid.nn.recorder import AttentionMap, Recorder, Rows
 
 Array = np.ndarray
@@ -125,33 +127,23 @@ def _loss(
 
 def maps_of(recorder: Recorder, model: nn.Module) -> tuple[Map, ...]:
     """Return the maps of one sentence (N = 1) after its backward pass, by kind and layer."""
-    state, records = model.state_dict(), d.describe(model)
-    places = {record.stack: record for record in records if isinstance(record, d.Positions)}
-    made = [
-        _map(recorder.maps[name], name, part, places[part.stack], state)
-        for part in d.parts(records)
-        if isinstance(part, d.Attention)
-        and (name := part.in_proj.weight.name.removesuffix(".in_proj_weight")) in recorder.maps
-    ]
-    kinds = list(KINDS)
-    return tuple(sorted(made, key=lambda m: (kinds.index(m.kind), m.layer)))
+    names = {id(module): name for name, module in model.modules()}
+    made = []
+    for stack in stacks_of(model).values():
+        for memory in (False, True):
+            kind = cast(Kind, "cross" if memory else stack.name)
+            for layer, attention in enumerate(stack.attentions(memory)):
+                if (name := names[id(attention)]) in recorder.maps:
+                    made.append(_map(recorder.maps[name], name, layer, kind, attention, stack))
+    return tuple(made)
 
 
 def _map(
-    seen: AttentionMap,
-    name: str,
-    attention: d.Attention,
-    positions: d.Positions,
-    state: Mapping[str, Array],
+    seen: AttentionMap, name: str, layer: int, kind: Kind, attention: Attention, stack: ModelStack
 ) -> Map:
-    """Causal self-attention counts as a decoder's, other self-attention as an encoder's."""
-    layer = next(int(part) for part in reversed(name.split(".")) if part.isdigit())
-    kind: Kind = "decoder" if seen.causal else "encoder"
-    if attention.over == "memory":
-        kind = "cross"
     q, added = seen.q[0], None
-    dqueries, dkeys = _input_gradients(seen, attention, state)
-    if (found := d.distance_table(positions, attention, state)) is not None:
+    dqueries, dkeys = _input_gradients(seen, attention)
+    if (found := stack.distances(attention)) is not None:
         table, reach = found
         last = q.shape[1] - 1
         added = table[:, reach + np.clip(np.arange(-last, last + 1), -reach, reach)]
@@ -159,7 +151,7 @@ def _map(
         name,
         kind,
         layer + 1,
-        seen.causal,
+        attention.config,
         seen.scale,
         q,
         seen.k[0],
@@ -168,14 +160,13 @@ def _map(
         seen.probabilities[0],
         dqueries,
         dkeys,
-        window=attention.window,
-        softcap=attention.softcap,
-        added=added,
+        added,
+        stack.rule(attention, memory=kind == "cross"),
     )
 
 
 def _input_gradients(
-    seen: AttentionMap, attention: d.Attention, state: Mapping[str, Array]
+    seen: AttentionMap, attention: Attention
 ) -> tuple[Array, Array] | tuple[None, None]:
     """Return dx of the rows behind the queries (L, E), and behind keys and values (S, E).
 
@@ -183,8 +174,10 @@ def _input_gradients(
     """
     if not seen.dprojections:
         return None, None
-    weight = state[attention.in_proj.weight.name]
-    queries = seen.q.shape[1] * seen.q.shape[3]  # the first rows of the packed matrix
+    weight, queries = (
+        np.concatenate([w for w, _ in attention.projections()]),
+        attention.config.width,
+    )
     dq, dkv = seen.dprojections[0][:, :queries], seen.dprojections[-1][:, queries - len(weight) :]
     return dq @ weight[:queries], dkv @ weight[queries:]
 

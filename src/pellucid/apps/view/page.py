@@ -150,12 +150,7 @@ def as_json(
         "derivations": [_derivation(derivation) for derivation in record.derivations],
         "moved": derive.STEP,
         "steps": [
-            {
-                "label": list(step.label),
-                "probability": step.probability,
-                "place": step.place,
-                "candidates": [[*c.label, c.probability] for c in step.candidates],
-            }
+            step._asdict() | {"candidates": [[*c.label, c.probability] for c in step.candidates]}
             for step in record.steps
         ],
         "tree": [
@@ -207,18 +202,7 @@ def _strip(record: Record, precision: Precision, cell: Cell | None) -> dict[str,
 
 
 def _part(part: Part, kept: list[int]) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "role": part.role,
-        "stack": part.stack,
-        "side": part.side,
-        "layer": part.layer,
-        "block": part.block,
-        "kind": part.kind,
-        "shape": [list(axis) for axis in part.shape],
-        "tensors": [[name, list(shape), shared] for name, shape, shared in part.tensors],
-        "factor": part.factor,
-        "map": part.map,
-    }
+    values = {name: value for name, value in vars(part).items() if name not in ("rows", "drows")}
     for name, rows in (("rows", part.rows), ("drows", part.drows)):
         if rows is not None:
             norms = np.linalg.norm(np.asarray(rows, np.float64), axis=1)
@@ -228,31 +212,16 @@ def _part(part: Part, kept: list[int]) -> dict[str, Any]:
 
 
 def _derivation(derivation: Derivation) -> dict[str, Any]:
-    return {
-        "role": derivation.role,
-        "kind": derivation.kind,
-        "stack": derivation.stack,
-        "side": derivation.side,
-        "row": derivation.row,
-        "name": derivation.name,
-        "layer": derivation.layer,
-        "block": derivation.block,
-        "steps": [
-            {
-                "name": step.name,
-                "gradient": as_text(step.gradient[None, None], INPUT_BITS)
-                if step.gradient.size <= WIDEST
-                else None,
-                "entry": list(step.entry),
-                "value": step.value,
-                "difference": step.difference,
-                "terms": [list(term) for term in step.terms],
-                "rest": step.rest,
-                "numbers": list(step.numbers),
-            }
-            for step in derivation.steps
-        ],
-    }
+    steps = [
+        step._asdict()
+        | {
+            "gradient": as_text(step.gradient[None, None], INPUT_BITS)
+            if step.gradient.size <= WIDEST
+            else None
+        }
+        for step in derivation.steps
+    ]
+    return vars(derivation) | {"steps": steps}
 
 
 def _check(check: Check) -> dict[str, Any]:
@@ -286,8 +255,8 @@ def _map(m: Map, precision: Precision) -> dict[str, Any]:
         "keys": keys,
         "causal": m.causal,
         "scales": m.scales.tolist(),
-        **({} if m.window is None else {"window": m.window}),
-        **({} if m.softcap is None else {"softcap": m.softcap}),
+        **({} if m.config.window is None else {"window": m.config.window}),
+        **({} if m.config.softcap is None else {"softcap": m.config.softcap}),
         **({} if m.added is None else {"added": as_text(m.added[:, None], INPUT_BITS)}),
         "entropies": m.entropies.tolist(),
         "q": as_text(m.q, precision.q),

@@ -11,6 +11,8 @@ from pellucid.apps.view.tokens import Label
 from pellucid.core.errors import UsageError
 from pellucid.core.language import Language as Language  # what a page is written in
 from pellucid.core.language import Text as Text
+from pellucid.nn.config import AttentionConfig
+from pellucid.ops.rule import EVERYTHING, Rule
 
 Array = np.ndarray
 Kind = Literal["encoder", "decoder", "cross"]
@@ -41,7 +43,8 @@ class Map:
     kind: Kind
     layer: int
     """Counted from 1."""
-    causal: bool
+    config: AttentionConfig
+    """What the layer is: the window, the soft cap."""
     scale: float | Array
     """What q·k is multiplied by: a number, or what each head has learned, (H, 1, 1)."""
     q: Array
@@ -54,12 +57,15 @@ class Map:
     """Gradient of the rows that the queries are made of, by their projection: (L, E)."""
     dkeys: Array | None = None
     """The same for the rows that keys and values are made of: (S, E)."""
-    window: int | None = None
-    """A query sees keys less than so many positions away."""
-    softcap: float | None = None
-    """The scores stay within ± this."""
     added: Array | None = None
     """What distances −(n − 1) … n − 1 of query from key add to the scores, (H, 2 n − 1)."""
+    rule: Rule = EVERYTHING
+    """Who attends to whom, and what happens to a score."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether a query attends only to itself and to what is before it."""
+        return self.kind == "decoder"
 
     @property
     def scales(self) -> Array:
@@ -69,22 +75,15 @@ class Map:
     @property
     def options(self) -> dict[str, Any]:
         """What `ops.attention` makes the probabilities of q, k and v with."""
-        mask = None
-        if self.window is not None or self.added is not None:
-            distance = np.subtract.outer(np.arange(self.q.shape[1]), np.arange(self.k.shape[1]))
-            away = np.abs(distance) >= (np.inf if self.window is None else self.window)
-            bias: Array | float = 0.0
-            if self.added is not None:
-                bias = self.added[:, distance + self.added.shape[1] // 2].astype(np.float64)
-            mask = np.where(away, -np.inf, bias)
-        return {"scale": 1.0, "causal": self.causal, "softcap": self.softcap, "mask": mask}
+        return {"scale": 1.0, "rule": self.rule}
 
     @property
     def entropies(self) -> Array:
         """Mean entropy of each head's rows in nats, (H,); e to that power counts keys.
 
         >>> zeros = np.zeros((1, 2, 3))
-        >>> even = Map("a", "cross", 1, False, 1.0, *[zeros] * 4, np.full((1, 2, 4), 0.25))
+        >>> config = AttentionConfig(embed_dim=3, num_heads=1)
+        >>> even = Map("a", "cross", 1, config, 1.0, *[zeros] * 4, np.full((1, 2, 4), 0.25))
         >>> np.exp(even.entropies)
         array([4.])
         """
@@ -183,7 +182,7 @@ class Part:
     block: int | None = None
     """The residual step of the layer, from 0."""
     kind: str = ""
-    """What the description calls it: "rms_norm", "swiglu"; several words where several apply:
+    """What the model calls it: "rms_norm", "swiglu"; several words where several apply:
     "qk_norm rotary"."""
     shape: tuple[tuple[str, int], ...]
     """Of what it returns: the letter and the size of each axis."""

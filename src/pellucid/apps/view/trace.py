@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid import nn
+from pellucid import nn, ops
 from pellucid.apps.view.backward import check_loss
 from pellucid.apps.view.capture import Captured, capture_pair, capture_text, steps_of, undisturbed
 from pellucid.apps.view.derive import derive
@@ -22,11 +22,13 @@ from pellucid.core.batch import Packed
 from pellucid.core.errors import UserError
 from pellucid.generation import SearchConfig
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
-from pellucid.models import describe as d
-from pellucid.models.positions import POSITIONS
+from pellucid.models.walk import EVERY_ATTENTION, MODULES, Reader
+from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.norms import NORMS
 from pellucid.tasks import task_of
 
 MASK = "[MASK]"
+KOREAN = {"encoder": "인코더", "decoder": "디코더"}
 EMPTY = "the sentence is empty; there is nothing to draw"
 NO_HEAD = Text(
     "This model predicts no tokens, so there is no loss and no gradient.",
@@ -55,7 +57,7 @@ def attention(
     Σ −log p of the target's tokens and of its end, if it ends. The model is left as it was.
 
     Raises `UserError` for a sentence without tokens, with more than the model has positions, or
-    with ids that it does not know.
+    with ids that it does not know, and for a model with a part that the page does not show.
 
     >>> from pellucid.models import Seq2SeqConfig
     >>> model = Seq2Seq(Seq2SeqConfig(11, 13, d_model=8, num_attention_heads=2, ffn_dim=17))
@@ -66,6 +68,7 @@ def attention(
     pipeline: Any = None if isinstance(model, nn.Module) else model
     inner: Any = model if pipeline is None else pipeline.model
     trace = TRACES[task_of(model).name]
+    SHOWN.read(inner)
     with undisturbed(inner):
         record = trace(inner, pipeline, source, target, search)
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
@@ -73,20 +76,10 @@ def attention(
     return Picture(_with_unknown(replace(record, title=legible(record.title))))
 
 
-SHOWN = d.Reader(
+SHOWN = Reader(
     "the page of attention",
-    {
-        d.Embedding: {"ids": None},
-        d.Positions: {"kind": POSITIONS, "table": None, "angles": None},
-        d.Dropout: {},
-        d.Norm: {"kind": None, "of": None},
-        d.Attention: d.EVERY_ATTENTION,
-        d.FeedForward: {"activation": None},
-        d.Residual: {},
-        d.Transform: {"activation": None},
-        d.Output: {},
-        d.Pooler: {},
-    },
+    MODULES,
+    {**EVERY_ATTENTION, "rotate": (None, ops.rotary), "kind": NORMS, "activation": ACTIVATIONS},
 )
 
 
@@ -103,7 +96,6 @@ def trace_seq2seq(
 
     Raises `UserError` for a sentence without tokens, or a text that does not fit the model.
     """
-    SHOWN.check(d.describe(model))
     config = model.config
     longest, specials = config.max_position_embeddings, specials_of(config)
     tokenizers = (None, None) if pipeline is None else (pipeline.source, pipeline.target)
@@ -129,26 +121,19 @@ def trace_seq2seq(
         if not answers[0].finished:
             notes.append(_unfinished(len(target_ids)))
             end = []
-    expected = [*target_ids, *end]
-    run = partial(capture_pair, model, source_ids, [config.bos_token_id, *target_ids], expected)
-    seen = run()
-    record = Record(
+    read, expected = [config.bos_token_id, *target_ids], [*target_ids, *end]
+    return _recorded(
+        model,
+        partial(capture_pair, model, source_ids, read, expected),
+        {"source": source_ids, "target": read},
+        dict(enumerate(expected)),
+        target_side,
         title=f"{source_side.text(source_ids)} → {target_side.text(target_ids)}",
-        model=_describe(model, model.config.encoder_layers, model.config.decoder_layers),
         source=tuple(source_side.labels(source_ids, source)),
         target=(begin, *target_side.labels(target_ids, target or ())),
-        maps=seen.maps,
-        loss=seen.loss,
-        steps=steps_of(seen.logits, expected, range(len(expected)), target_side),
         tree=tree,
         notes=tuple(notes),
     )
-    texts: dict[Side, Sequence[int]] = {
-        "source": source_ids,
-        "target": [config.bos_token_id, *target_ids],
-    }
-    record = _followed(record, model, seen, texts, dict(enumerate(expected)))
-    return _checked(record, model, run)
 
 
 def trace_causal_lm(
@@ -164,7 +149,6 @@ def trace_causal_lm(
     (`pipeline` None) reads the text, then the begin token, as in training pairs. Call it inside
     `undisturbed`. Raises `UserError` for texts that do not fit the model, or that are empty.
     """
-    SHOWN.check(d.describe(model))
     config = model.config
     longest = config.max_position_embeddings - 1 - (pipeline is None or pipeline.begins)
     tokenizer = None if pipeline is None else pipeline.source
@@ -194,22 +178,19 @@ def trace_causal_lm(
         notes = (_unfinished(len(generated)),)
         expected = generated
     places = range(len(opening) - 1, len(opening) - 1 + len(expected))
-    run = partial(capture_text, model, [*opening, *generated], places, expected)
-    seen = run()
-    record = Record(
+    text = [*opening, *generated]
+    return _recorded(
+        model,
+        partial(capture_text, model, text, places, expected),
+        {"target": text},
+        dict(zip(places, expected, strict=True)),
+        vocabulary,
         title=f"{vocabulary.text(ids)} → {vocabulary.text(generated)}",
-        model=_describe(model, 0, config.num_hidden_layers),
         source=(),
         target=(*opened, *vocabulary.labels(generated, target or ())),
-        maps=seen.maps,
-        loss=seen.loss,
-        steps=steps_of(seen.logits, expected, places, vocabulary),
         tree=tree,
         notes=notes,
     )
-    asked = dict(zip(places, expected, strict=True))
-    record = _followed(record, model, seen, {"target": [*opening, *generated]}, asked)
-    return _checked(record, model, run)
 
 
 def trace_masked_lm(
@@ -226,7 +207,6 @@ def trace_masked_lm(
     Raises `UserError` for a text that does not fit the model, an empty one, or a `target` of
     another number of tokens.
     """
-    SHOWN.check(d.describe(model))
     config = model.config
     tokenizer = None if pipeline is None else pipeline.source
     specials = specials_of(config) | {config.mask_id: MASK}
@@ -258,8 +238,6 @@ def trace_masked_lm(
         notes.append(NO_MASK)
     elif target is None:
         expected = model(Packed.of([text]))[np.array(masked)].argmax(axis=1).tolist()
-    run = partial(capture_text, model, text, places, expected)
-    seen = run()
     filled = dict(zip(places, expected, strict=True))
     filled_text = vocabulary.text(
         [filled.get(place, ids[place - 1]) for place in range(1, len(text) - 1)]
@@ -267,18 +245,17 @@ def trace_masked_lm(
     written = source.replace(MASK, "\ufffc") if isinstance(source, str) else source
     begin, end = vocabulary.labels([text[0]]), vocabulary.labels([text[-1]])
     shown = source if isinstance(source, str) else vocabulary.text(ids)
-    record = Record(
+    return _recorded(
+        model,
+        partial(capture_text, model, text, places, expected),
+        {"source": text},
+        filled,
+        vocabulary,
         title=f"{shown} → {filled_text}" if masked and places else shown,
-        model=_describe(model, config.num_hidden_layers, 0),
         source=(*begin, *vocabulary.labels(ids, written), *end),
         target=(),
-        maps=seen.maps,
-        loss=seen.loss,
-        steps=steps_of(seen.logits, expected, places, vocabulary),
         notes=tuple(notes),
     )
-    record = _followed(record, model, seen, {"source": text}, filled)
-    return _checked(record, model, run) if expected else record
 
 
 def _unfinished(tokens: int) -> Text:
@@ -294,30 +271,32 @@ def _all_answers(search: SearchConfig | None, pipeline: Any) -> SearchConfig:
     return replace(search, best=search.beam)
 
 
-def _followed(
-    record: Record,
-    model: nn.Module,
-    seen: Captured,
+def _recorded(
+    model: Seq2Seq | CausalLM | MaskedLM,
+    run: Callable[..., Captured],
     texts: Mapping[Side, Sequence[int]],
     expected: Mapping[int, int],
+    vocabulary: Vocabulary,
+    **labels: Any,
 ) -> Record:
-    """Add every part of the forward pass, and the backward pass of those that are no attention."""
+    """Run a sentence, and return its record: the maps, every part of the forward pass, the backward
+    pass of those that are no attention, and a finite difference at the cell the page opens on.
+
+    `texts` are what each stack reads, `expected` the token that a row of logits should predict.
+    """
+    seen = run()
+    steps = steps_of(seen.logits, list(expected.values()), list(expected), vocabulary)
+    record = Record(model=_describe(model), maps=seen.maps, loss=seen.loss, steps=steps, **labels)
     if not record.maps:
         return record
     parts = parts_of(model, seen.rows, texts)
     cell = select_cell(record)
     queries, keys = KINDS[cell.kind]
     rows = {keys: cell.key, queries: cell.query}
-    eps = model.config.layer_norm_eps  # type: ignore[attr-defined]
+    eps = model.config.layer_norm_eps
     derivations = derive(parts, model.state_dict(), eps, rows, seen.logits, expected)
-    return replace(record, parts=parts, derivations=derivations)
-
-
-def _checked(record: Record, model: nn.Module, run: Callable[..., Captured]) -> Record:
-    """Add the finite difference at the cell that the page opens on."""
-    if not record.maps:
-        return record
-    return replace(record, check=check_loss(model, run, select_cell(record)))
+    check = check_loss(model, run, cell) if expected else None
+    return replace(record, parts=parts, derivations=derivations, check=check)
 
 
 def _with_unknown(record: Record) -> Record:
@@ -334,11 +313,12 @@ def _with_unknown(record: Record) -> Record:
     return replace(record, notes=(*record.notes, note))
 
 
-def _describe(model: Seq2Seq | CausalLM | MaskedLM, encoder: int, decoder: int) -> Text:
+def _describe(model: Seq2Seq | CausalLM | MaskedLM) -> Text:
     c = model.config
     count = sum(parameter.data.size for parameter in model.parameters())
-    en = [f"{n} {name} layers" for n, name in ((encoder, "encoder"), (decoder, "decoder")) if n]
-    ko = [f"{name} {n}층" for n, name in ((encoder, "인코더"), (decoder, "디코더")) if n]
+    layers = [(getattr(c, depth), name) for name, depth in c.depths.items() if getattr(c, depth)]
+    en = [f"{n} {name} layers" for n, name in layers]
+    ko = [f"{KOREAN[name]} {n}층" for n, name in layers]
     return Text(
         f"{' and '.join(en).replace(' layers and', ' and')}, "
         f"{c.num_attention_heads} heads of width {c.head_width}, {count:,} parameters",

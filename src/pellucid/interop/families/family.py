@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, cast
 from pellucid.core.errors import UserError
 from pellucid.models import CausalLM, MaskedLM, Seq2Seq
 from pellucid.models.config import Activation, StackConfig
-from pellucid.models.describe import UnsupportedError, describe, tensors
+from pellucid.models.sizes import array_names
+from pellucid.models.walk import UnsupportedError
 from pellucid.ops.activations import ACTIVATIONS as OURS
 
 ACTIVATIONS: dict[str, str] = {
@@ -60,12 +61,12 @@ class Family(NamedTuple):
     def sources(
         self, config: StackConfig, theirs: Foreign, names: Collection[str]
     ) -> dict[str, Theirs]:
-        """Return their arrays of every tensor of the model that a config describes.
+        """Return their arrays of every tensor of the model that a config makes.
 
         Raises `UnsupportedError` for a tensor that the family has no name for.
         """
         table = self.names(config, theirs, names)
-        found = {tensor.name: _row(table, tensor.name) for tensor in tensors(describe(config))}
+        found = {name: _row(table, name) for name in array_names(self.model, config)}
         if missing := [name for name, source in found.items() if source is None]:
             raise UnsupportedError(f"{theirs.path}: this family has no {', '.join(missing)}")
         return {name: source for name, source in found.items() if source is not None}

@@ -1,0 +1,181 @@
+"""The parts of a built model in the order in which they run, for whatever else reads a model.
+
+A module is its own description: its type, its config and its arrays are all that compiled decoding,
+the exporters and the page go by. A `Reader` lists the modules and settings that it supports and
+refuses all others by name.
+
+A new setting of a config has a default, the value that means "as before". Readers that do not list
+the setting then accept the default only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from pellucid import nn
+from pellucid.core.errors import UserError
+from pellucid.models.causal_lm import CausalLM
+from pellucid.models.embed import Embed
+from pellucid.models.layers import DecoderLayer, EncoderLayer, FurtherNetwork
+from pellucid.models.masked_lm import MaskedHead, MaskedLM
+from pellucid.models.seq2seq import Seq2Seq
+from pellucid.models.stack import ModelStack, Step
+from pellucid.nn.attention import Attention
+from pellucid.nn.blocks import FeedForward
+from pellucid.nn.config import AttentionConfig
+from pellucid.nn.layers import Norm
+from pellucid.nn.module import Parameter
+
+Array = np.ndarray
+
+
+class UnsupportedError(UserError):
+    """A model has a part that one of its readers does not support."""
+
+
+def stacks_of(model: nn.Module) -> dict[str, ModelStack]:
+    """Return the stacks of a model, the encoder first.
+
+    Raises `UnsupportedError` for a module that is no model, and naming what computes in a layer and
+    is not known, or an array that nothing reads.
+
+    >>> from pellucid.models import CausalLM, CausalLMConfig
+    >>> model = CausalLM(CausalLMConfig(vocab_size=7, d_model=8, num_hidden_layers=1))
+    >>> [type(step.block.body).__name__ for step in stacks_of(model)["decoder"].steps]
+    ['Attention', 'FeedForward']
+    """
+    if not isinstance(model, Seq2Seq | CausalLM | MaskedLM):
+        raise UnsupportedError(f"{type(model).__name__} is not a model whose parts are known")
+    found = model.stacks()
+    read: list[nn.Module | None] = [
+        getattr(model, name, None) for name in ("output", "head", "pooler")
+    ]
+    for stack in found.values():
+        read += [
+            stack.embed,
+            stack.norm,
+            *(module for step in stack.steps for module in _read(step)),
+        ]
+    arrays = {id(p) for module in read if module is not None for _, p in module.all_names()}
+    if unread := [name for name, p in model.all_names() if id(p) not in arrays]:
+        raise UnsupportedError(
+            f"no part of this model reads {', '.join(unread)}; what a layer computes is in its "
+            "`blocks`"
+        )
+    return found
+
+
+def _read(step: Step) -> Iterator[nn.Module]:
+    body = step.block.body
+    yield step.block.norm
+    if isinstance(body, FeedForward):
+        yield from (body.linear1, body.linear2)
+    elif isinstance(body, Attention):
+        yield body
+    else:
+        raise UnsupportedError(
+            f"layer {step.layer} computes {type(body).__name__}, which is not known here"
+        )
+
+
+# what a reader supports ---------------------------------------------------------------------------
+
+MODULES: frozenset[type] = frozenset(
+    {
+        Seq2Seq, CausalLM, MaskedLM, Embed, MaskedHead,
+        nn.TransformerEncoder, nn.TransformerDecoder, EncoderLayer, DecoderLayer, FurtherNetwork,
+        Attention, Norm, nn.LayerNorm, nn.Linear, nn.Embedding, nn.Dropout, nn.ModuleList,
+    }
+)  # fmt: skip
+"""All that models consist of."""
+GENERATIVE = MODULES - {MaskedLM, MaskedHead}
+"""Those of models that generate."""
+
+Values = Collection[Any] | None
+
+SIZES: Mapping[str, Values] = dict.fromkeys(
+    ("kdim", "vdim", "bias", "qkv_bias", "dropout", "scale", "key_value_heads", "head_dim")
+)
+EVERY_ATTENTION: Mapping[str, Values] = dict.fromkeys(
+    ("qk_norm", "softcap", "window", "distance_bias", "relative", "angles")
+)
+"""What a reader supports that computes all that attention varies, but for rotations."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Something that computes or writes a model in evaluation mode.
+
+    `settings` has the values that it accepts of an activation, a norm's kind, and what attention
+    varies (None: all). A setting of attention that is not listed must have its default.
+    """
+
+    name: str
+    modules: Collection[type]
+    settings: Mapping[str, Values]
+
+    def read(self, model: nn.Module) -> dict[str, ModelStack]:
+        """Return the stacks of a model, all of whose parts are supported.
+
+        Raises `UnsupportedError` naming every module and setting that is not.
+        """
+        faults = [fault for name, module in model.modules() for fault in self._faults(name, module)]
+        if faults:
+            listed = "; ".join(dict.fromkeys(faults))
+            raise UnsupportedError(f"{self.name} does not support this model: {listed}")
+        return stacks_of(model)
+
+    def _faults(self, name: str, module: nn.Module) -> Iterator[str]:
+        if type(module) not in self.modules:
+            yield f"{type(module).__name__} ({name})" if name else type(module).__name__
+            return
+        for setting, value, allowed in self._settings(module):
+            if allowed is not None and value not in allowed:
+                known = ", ".join(str(getattr(each, "__name__", each)) for each in allowed)
+                shown = getattr(value, "__name__", repr(value))
+                yield f"{type(module).__name__} {setting} = {shown} (supported: {known})"
+
+    def _settings(self, module: nn.Module) -> Iterator[tuple[str, Any, Values]]:
+        """Yield what a module is set to, and what may be."""
+        if isinstance(module, Attention):
+            for field in fields(AttentionConfig):
+                if field.default is not MISSING and field.name not in SIZES:
+                    value = getattr(module.config, field.name)
+                    yield field.name, value, self.settings.get(field.name, (field.default,))
+        if isinstance(module, Norm):
+            yield "kind", module.kind, self.settings["kind"]
+        if hasattr(module, "activation"):
+            yield "activation", module.activation, self.settings["activation"]
+
+
+# what several readers make of a module ------------------------------------------------------------
+
+
+def array(parameter: Parameter | None) -> Array | None:
+    """Return a parameter's array, None for one that the model does not have."""
+    return None if parameter is None else parameter.learnt
+
+
+def score_factor(config: AttentionConfig) -> float:
+    """Return what q · k is multiplied by; 1 where the queries carry a learned scale."""
+    if isinstance(config.scale, str):
+        return 1.0
+    return config.head_width**-0.5 if config.scale is None else config.scale
+
+
+def projections(attention: Attention) -> list[tuple[Array, Array | None]]:
+    """Return (weight, bias) of q, k and v.
+
+    A learned scale of the heads is folded into q's, but where a norm of the queries follows, which
+    would undo it.
+    """
+    found: list[tuple[Array, Array | None]] = [tuple(each) for each in attention.projections()]
+    if attention.head_scale is not None and attention.q_norm is None:
+        factors = np.repeat(attention.head_scale.learnt, attention.head_width)
+        weight, bias = found[0]
+        found[0] = factors[:, None] * weight, None if bias is None else factors * bias
+    return found
