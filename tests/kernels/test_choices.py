@@ -7,6 +7,7 @@ import numpy as np
 from pellucid import nn, ops, reference
 from pellucid.kernels import dispatch
 from pellucid.kernels.choices import Choice, Choices
+from pellucid.ops import rules
 
 
 def test_every_call_is_counted_by_who_computed_it_and_where() -> None:
@@ -23,13 +24,13 @@ def test_every_call_is_counted_by_who_computed_it_and_where() -> None:
 def test_the_reason_is_that_of_the_kernel_that_declined() -> None:
     q, cu = np.ones((4, 1, 3), np.float32), np.array([0, 4])
     with Choices() as choices:
-        dispatch(ops.packed_attention, q, q, q, cu, cu, softcap=1.0)
+        dispatch(ops.packed_attention, q, q, q, cu, cu, rule=rules.alibi | rules.soft_cap(1.0))
         dispatch(ops.softmax, q)
         dispatch(ops.linear, q.astype(np.float64), np.ones((2, 3)))
         with reference():
             dispatch(ops.layer_norm, q)
     assert {(c.op, c.reason) for c in choices.calls if c.kernel is None} == {
-        ("packed_attention", "a soft cap"),
+        ("packed_attention", "a soft cap after other changes of the scores"),
         ("softmax", "this op has no kernel"),
         ("linear", "expects float32 arrays in one piece of memory, more than 8 rows"),
         ("layer_norm", "kernels are off"),

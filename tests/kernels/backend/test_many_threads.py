@@ -20,6 +20,7 @@ from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.compile import Kernel
 from pellucid.kernels.backend.matmul import multiply, panels
 from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.ops import rules
 from pellucid.training.config import TrainingConfig
 from pellucid.training.optimizers.model import ModelOptimizer
 from pellucid.training.step import train_step
@@ -42,11 +43,11 @@ def both(f: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
     return [y, *(gradients if isinstance(gradients, tuple) else [gradients])]
 
 
-def attention(q: np.ndarray, causal: bool) -> list[Any]:
+def attention(q: np.ndarray, rule: rules.Rule) -> list[Any]:
     heads = q.reshape(T, 3, H, E // H)
     rng = Rng(7).at(row_keys(np.zeros(1, int), np.arange(T)))
     given = (heads[:, 0], heads[:, 1], heads[:, 2], CU, CU)
-    return both(ops.packed_attention, *given, causal=causal, dropout=0.2, rng=rng)
+    return both(ops.packed_attention, *given, rule=rule, dropout=0.2, rng=rng)
 
 
 def products() -> list[Any]:
@@ -104,8 +105,14 @@ WORK: dict[str, Callable[[], list[Any]]] = {
         ops.linear_cross_entropy, normal(T, E), normal(V, E), normal(V), np.arange(T) % V,
         label_smoothing=0.1,
     ),
-    "packed_attention": lambda: attention(normal(T, 3 * E), False),
-    "packed_attention, causal": lambda: attention(normal(T, 3 * E), True),
+    "packed_attention": lambda: attention(normal(T, 3 * E), rules.Rule()),
+    "packed_attention, causal": lambda: attention(normal(T, 3 * E), rules.causal),
+    "packed_attention, T5": lambda: attention(
+        normal(T, 3 * E), rules.soft_cap(3.0) & rules.relative(normal(17, H))
+    ),
+    "attention_weights": lambda: both(
+        ops.attention_weights, *(normal(T, H, 16) for _ in range(2)), CU, CU, average=True
+    ),
     "attention": lambda: both(ops.attention, *(normal(5, H, 60, 32) for _ in range(3))),
     "step and search": trained,
 }  # fmt: skip
@@ -167,7 +174,7 @@ def test_work_is_divided_for_as_many_threads_as_there_are(
     # what adds partial sums, or has fewer columns, pieces or numbers than that here
     assert few.keys() <= {
         "embedding._add", "bias_act_dropout.backward", "add_dropout_norm._backward",
-        "global_norm._squares", "adam._step", "matmul._pack",
+        "global_norm._squares", "adam._step", "matmul._pack", "attention_weights._weights",
     }, few  # fmt: skip
     assert made["matmul._multiply"] >= 32
     assert made["flash._forward"] >= 16
