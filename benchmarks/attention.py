@@ -192,14 +192,10 @@ def run(once: Callable[[], None], length: int) -> list[float]:
 
 def dense(rule: Any, length: int) -> np.ndarray:
     """Return a rule as the float mask (1, H or 1, L, L) that PyTorch takes; a cap it cannot."""
-    from pellucid.ops.rule import applied, bounds, distances, forbidden, places
+    from pellucid.ops.rule import applied
 
-    cu = np.array([0, length])
-    first, last = bounds(rule, places(cu, cu, None))
-    limits = forbidden(first, last, length)
     heads = H if any(hasattr(part, "values") for part in rule.score) else 1
-    zeros = np.zeros((1, heads, length, length), np.float32)
-    mask, _ = applied(rule, zeros, limits, distances(length, length, None))
+    mask, _ = applied(rule, np.zeros((1, heads, length, length), np.float32))
     found: np.ndarray = mask
     return found
 

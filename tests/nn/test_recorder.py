@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid import Rng, nn
+from pellucid import Rng, nn, ops
 from pellucid.core.vjp import Call, Result, Run, observing
 
 N, L, S, E, H = 2, 3, 5, 6, 2
@@ -78,7 +78,7 @@ def test_gradients_by_moving_the_map_itself(
         values = []
         for step in (1e-6, -1e-6):
             with monkeypatch.context() as patch:
-                patch.setattr(packed_attention, "attended", moving(name, where, place, step))
+                patch.setattr(packed_attention, "attention", moving(name, where, place, step))
                 with nn.Recorder():
                     y, _ = m.forward(src, tgt, tgt_is_causal=True, rng=Rng(3))
             values.append((y * dy).sum())
@@ -89,16 +89,15 @@ def test_gradients_by_moving_the_map_itself(
 def moving(name: str, where: str, place: tuple[int, ...], step: float) -> Callable[..., Any]:
     """An attention that moves one number of its map when the layer `name` runs."""
     order = iter(NAMES)  # the order in which they run
-    run = packed_attention.attended
 
-    def attended(q: Any, k: Any, v: Any, rule: Any, limits: Any, *rest: Any) -> Any:
-        out, saved = run(q, k, v, rule, limits, *rest)
+    def attention(q: Any, k: Any, v: Any, **options: Any) -> Any:
+        out, saved = ops.attention(q, k, v, **options)
         if next(order) != name:
             return out, saved
         probabilities, keep = saved.probabilities, saved.weights != 0
         if where == "dscores":
             scores = saved.scale * (q @ k.swapaxes(-1, -2))
-            if rule.allowed:
+            if options["rule"].allowed:
                 later = np.triu(np.ones(scores.shape[-2:], bool), 1)
                 scores = np.where(later, -np.inf, scores)
             scores[place] += step
@@ -112,7 +111,7 @@ def moving(name: str, where: str, place: tuple[int, ...], step: float) -> Callab
             weights[place] += step
         return weights @ v, saved
 
-    return attended
+    return attention
 
 
 def test_packed_rows_record_the_same_maps() -> None:

@@ -39,7 +39,7 @@ def kernel(call: Call) -> Result | Declined:
     steps = np.arange(n + 1)
     rule = whole_rule(call.rule, call.mask, call.causal)
     scores = (*lead, heads, length, source)
-    prepared = prepare(rule, steps * length, steps * source, None, scores)
+    prepared = prepare(rule, steps * length, steps * source, call.offset, scores)
     if isinstance(prepared, Declined):
         return prepared
     spans = Spans(steps[:-1] * length, np.full(n, length), steps[:-1] * source, prepared.sources)

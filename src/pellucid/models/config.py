@@ -285,6 +285,7 @@ class Seq2SeqConfig(StackConfig):
     """
 
     depths: ClassVar[dict[str, str]] = {"encoder": "encoder_layers", "decoder": "decoder_layers"}
+    """By stack, the setting that is its number of layers."""
     model_type: Literal["pellucid-seq2seq"] = field(default="pellucid-seq2seq", init=False)
     """An encoder-decoder."""
     source_vocab_size: int = 0
@@ -350,6 +351,7 @@ class CausalLMConfig(LanguageConfig):
     """
 
     depths: ClassVar[dict[str, str]] = {"decoder": "num_hidden_layers"}
+    """By stack, the setting that is its number of layers."""
     model_type: Literal["pellucid-causal-lm"] = field(default="pellucid-causal-lm", init=False)
     """A decoder alone: it continues a text."""
     norm: Literal["post", "pre"] = "pre"
@@ -368,6 +370,7 @@ class MaskedLMConfig(LanguageConfig):
     """
 
     depths: ClassVar[dict[str, str]] = {"encoder": "num_hidden_layers"}
+    """By stack, the setting that is its number of layers."""
     model_type: Literal["pellucid-masked-lm"] = field(default="pellucid-masked-lm", init=False)
     """An encoder alone: it fills what is masked."""
     final_norm: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,16 +11,7 @@ from pellucid.core.rng import Rng, mix
 from pellucid.ops.dropout import Saved as DropoutSaved
 from pellucid.ops.dropout import dropout as drop
 from pellucid.ops.dropout import dropout_backward
-from pellucid.ops.rule import (
-    EVERYTHING,
-    Places,
-    Rule,
-    applied,
-    applied_backward,
-    bounds,
-    distances,
-    forbidden,
-)
+from pellucid.ops.rule import EVERYTHING, Rule, applied, applied_backward
 from pellucid.ops.softmax import Saved as SoftmaxSaved
 from pellucid.ops.softmax import softmax, softmax_backward
 
@@ -46,6 +36,7 @@ def attention(
     rule: Rule = EVERYTHING,
     mask: Array | None = None,
     causal: bool = False,
+    offset: np.ndarray | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
     rng: Rng | None = None,
@@ -60,7 +51,8 @@ def attention(
     queries of no width, D = 0, attend to all keys alike. `rule` says which keys a query may look at
     and what is done to its scores (`ops.rules`). `mask` and `causal` are short for `rules.mask`,
     which broadcasts to (…, L, S), bool True = not allowed, float added, and for `rules.causal`,
-    which forbids key s > query l. Entries of q and k with mean 0 and variance 1 give q·k the
+    which forbids key s > query l; `offset` (N,) says how many keys of each sequence are before its
+    query 0, none unless given. Entries of q and k with mean 0 and variance 1 give q·k the
     standard deviation √D, and 1 / √D makes it 1 again (3.2.1, footnote 4).
     A query with every key forbidden (True or −inf) gets zero output and gives zero gradient.
     Dropout draws for each query, key and head: `rng.rows`, if set, names the queries (it broadcasts
@@ -74,37 +66,12 @@ def attention(
     >>> attention(q, k, v, causal=True)[0][0, 0]
     array([1., 0., 0.])
     """
-    namespace(q, k, v, mask)  # all of one library
+    xp = namespace(q, k, v, mask)
     _check(q, k, v)
     rule = whole_rule(rule, mask, causal)
-    *lead, length, _ = q.shape
-    keys, limits = k.shape[-2], None
-    if rule.allowed:
-        n = prod(lead[:-1])
-        steps = np.repeat(np.arange(n), length)
-        at = Places(np.tile(np.arange(length), n), steps, np.full(n * length, keys))
-        head = [1] if lead else []
-        first, last = (x.reshape(*lead[:-1], *head, length) for x in bounds(rule, at))
-        limits = forbidden(first, last, keys)
-    return attended(q, k, v, rule, limits, distances(length, keys, None), scale, dropout, rng)
-
-
-def attended(
-    q: Array,
-    k: Array,
-    v: Array,
-    rule: Rule,
-    limits: np.ndarray | None,
-    distance: np.ndarray,
-    scale: float | None,
-    dropout: float,
-    rng: Rng | None,
-) -> tuple[Array, Saved]:
-    """Run the three steps; `limits` and `distance` are as in `rule.applied`."""
-    xp = namespace(q, k, v)
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else own_number(scale)
     a = scale * (q @ xp.matrix_transpose(k))  # 1
-    a, chain = applied(rule, a, limits, distance)
+    a, chain = applied(rule, a, offset)
     probabilities, _ = softmax(a)  # 2
     weights, dropped = drop(probabilities, dropout, _by_head(rng, a.shape))
     out = weights @ v  # 3

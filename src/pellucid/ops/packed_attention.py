@@ -10,8 +10,9 @@ from pellucid.core.array import Array, namespace
 from pellucid.core.batch import pack_rows, pad_rows
 from pellucid.core.rng import Rng
 from pellucid.ops.attention import Saved as AttentionSaved
-from pellucid.ops.attention import attended, attention_backward
-from pellucid.ops.rule import EVERYTHING, Rule, bounds, distances, forbidden, places
+from pellucid.ops.attention import attention, attention_backward
+from pellucid.ops.rule import EVERYTHING, Rule, bounds, forbidden, places
+from pellucid.ops.rules.mask import Mask
 
 
 class Saved(NamedTuple):
@@ -53,13 +54,16 @@ def packed_attention(
         )
     if rng is not None and rng.rows is not None:
         rng = rng.at(pad_rows(rng.rows, cu_q)[:, None, :])
-    heads = _heads(q, cu_q), _heads(k, cu_k), _heads(v, cu_k)
-    length, keys, limits = heads[0].shape[2], heads[1].shape[2], None
-    if rule.allowed or int(cu_k[-1]) < keys * (len(cu_k) - 1):
-        first, last = (pad_rows(x, cu_q) for x in bounds(rule, places(cu_q, cu_k, offset)))
-        limits = forbidden(first, last, keys)[:, None]
-    distance = distances(length, keys, offset)
-    out, saved = attended(*heads, rule, limits, distance, scale, dropout, rng)
+    out, saved = attention(
+        _heads(q, cu_q),
+        _heads(k, cu_k),
+        _heads(v, cu_k),
+        rule=_without_padding(rule, cu_q, cu_k, offset),
+        offset=offset,
+        scale=scale,
+        dropout=dropout,
+        rng=rng,
+    )
     return _rows(out, cu_q), Saved(cu_q, cu_k, saved)
 
 
@@ -78,3 +82,15 @@ def _heads(rows: Array, cu_seqlens: np.ndarray) -> Array:
 def _rows(x: Array, cu_seqlens: np.ndarray) -> Array:
     """(N, H, L, D) -> (T, H, D)."""
     return pack_rows(namespace(x).permute_dims(x, (0, 2, 1, 3)), cu_seqlens)
+
+
+def _without_padding(
+    rule: Rule, cu_q: np.ndarray, cu_k: np.ndarray, offset: np.ndarray | None
+) -> Rule:
+    """Return the rule, its bounds as a mask of the padded batch, whose padding nobody sees."""
+    keys = int(np.diff(cu_k).max(initial=0))
+    if not rule.allowed and int(cu_k[-1]) == keys * (len(cu_k) - 1):
+        return rule
+    first, last = (pad_rows(x, cu_q) for x in bounds(rule, places(cu_q, cu_k, offset)))
+    masks = tuple(part for part in rule.allowed if part.mask is not None)
+    return Rule((Mask(forbidden(first, last, keys)[:, None]), *masks), rule.score)

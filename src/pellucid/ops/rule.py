@@ -9,6 +9,7 @@ loop, where no array (L, S) exists.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -115,20 +116,27 @@ def forbidden(first: np.ndarray, last: np.ndarray, keys: int) -> np.ndarray:
     return mask
 
 
-def applied(
-    rule: Rule, a: Array, limits: np.ndarray | None, distance: np.ndarray
-) -> tuple[Array, list[Any]]:
-    """Return the scores after the rule, and what each part saved.
+def applied(rule: Rule, a: Array, offset: np.ndarray | None = None) -> tuple[Array, list[Any]]:
+    """Return the scores after the rule, a: (…, H, L, S), and what each part saved.
 
-    a: (…, H, L, S). limits: the mask of the `bounds`, broadcasts to a, or None.
+    offset (N,): how many keys of each sequence are before its query 0.
     """
     xp = namespace(a)
+    *lead, length, keys = a.shape
+    distance = distances(length, keys, offset)
     chain = []
     for part in rule.score:
         a, saved = part.forward(a, distance)
         chain.append(saved)
-    masks: list[Array] = [] if limits is None else [limits]
-    masks += [part.mask for part in rule.allowed if part.mask is not None]
+    masks = [part.mask for part in rule.allowed if part.mask is not None]
+    if len(masks) < len(rule.allowed):
+        n = math.prod(lead[:-1])
+        cu_q, cu_k = (np.arange(n + 1) * size for size in (length, keys))
+        head = [1] if lead else []
+        limits = (
+            x.reshape(*lead[:-1], *head, length) for x in bounds(rule, places(cu_q, cu_k, offset))
+        )
+        masks.append(forbidden(*limits, keys))
     for mask in masks:
         a = xp.where(broadcasts(moved(mask, a), a.shape), xp.full_like(a, -float("inf")), a)
     return a, chain
