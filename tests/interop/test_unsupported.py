@@ -15,6 +15,7 @@ from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.models.walk import Reader, UnsupportedError
 from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import TransformerLayer
+from pellucid.ops import rules
 
 CONFIG = Seq2SeqConfig(11, 11, d_model=8, num_attention_heads=2, ffn_dim=13)
 READERS = [pack.READER, onnx.READER, ctranslate2.READER]
@@ -76,6 +77,6 @@ def test_readers_refuse_what_they_do_not_know(reader: Reader) -> None:
 def test_compiled_decoding_needs_one_attention_in_all_layers() -> None:
     model = Seq2Seq(CONFIG)
     own = first_layer(model).self_attn.config
-    first_layer(model).self_attn = Attention(replace(own, window=3))
+    first_layer(model).self_attn = Attention(replace(own, rule=rules.window(3)))
     with pytest.raises(UnsupportedError, match="needs one self-attention in all blocks"):
         pack.pack(model, "float32")

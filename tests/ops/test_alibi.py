@@ -29,7 +29,7 @@ def test_slopes_are_the_papers(heads: int) -> None:
 def test_a_layer_attends_with_them() -> None:
     heads, width, length = 2, 6, 5
     config = AttentionConfig(embed_dim=width, num_heads=heads)
-    variants = (replace(config, distance_bias=ops.alibi), config)
+    variants = (replace(config, rule=rules.alibi), config)
     layer, plain = (Attention(c, dtype=np.float64, seed=3) for c in variants)
     x, place = np.random.default_rng(1).standard_normal((length, width)), np.arange(length)
     added = -np.abs(place[:, None] - place) * np.array([1 / 16, 1 / 256])[:, None, None]

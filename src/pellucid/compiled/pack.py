@@ -43,6 +43,8 @@ from pellucid.nn.blocks import FeedForward
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.layers import Linear, Norm
 from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.rules.soft_cap import SoftCap
+from pellucid.ops.rules.window import Window
 
 Array = np.ndarray
 
@@ -169,6 +171,7 @@ class _Weights:
         kind, eps = _the("norm", kinds, ("layer_norm", 0.0))
         at, reach = self._distances(stack)
         width, head_width = stack.embed.config.d_model, config.head_width
+        window, cap = config.rule.part(Window), config.rule.part(SoftCap)
         return PackedStack(
             program=np.array(lines, np.int64).reshape(-1, 8),
             layers=len(stack.body.layers),
@@ -184,11 +187,11 @@ class _Weights:
             pre_norm=int(_the("norm placement", (step.norm_first for step in steps), True)),
             centred=int(CENTRED[kind]),
             final_norm=-1 if stack.norm is None else self._norm(stack.norm),
-            window=_ANYWHERE if config.window is None else config.window,
+            window=_ANYWHERE if window is None else window.size,
             distances=at,
             reach=reach,
             scale=np.float32(score_factor(config)),
-            softcap=np.float32(config.softcap or 0.0),
+            softcap=np.float32(0.0 if cap is None else cap.cap),
             eps=np.float32(eps),
             angles=config.angles.frequencies(head_width // 2 if config.rotate else 0),
         )

@@ -33,7 +33,10 @@ from pellucid.models.walk import (
 from pellucid.nn.attention import Attention
 from pellucid.nn.blocks import FeedForward
 from pellucid.nn.layers import Linear, Norm
+from pellucid.ops import rules
 from pellucid.ops.activations import ACTIVATIONS
+from pellucid.ops.rule import EVERYTHING
+from pellucid.ops.rules.distances import Fixed
 
 Array = np.ndarray
 Quantization = Literal["float32", "int8"]
@@ -46,7 +49,7 @@ READER = Reader(
     GENERATIVE,
     {
         **dict.fromkeys(("qk_norm", "relative", "angles")),
-        "distance_bias": (None, ops.alibi),
+        "rule": (Fixed,),
         "rotate": (None, ops.rotary),
         "kind": RMS_NORM,
         "activation": [name for name, row in ACTIVATIONS.items() if row.ctranslate2],
@@ -124,7 +127,9 @@ def _check(stack: ModelStack, alone: bool) -> None:
             )
     for attention in stack.attentions():
         c, fault = attention.config, None
-        if c.distance_bias is not None and not alone:
+        if c.rule not in (EVERYTHING, rules.alibi):
+            fault = "numbers by distance other than ALiBi's"
+        elif c.rule.score and not alone:
             fault = "positions = 'alibi' but in a decoder alone"
         elif c.relative is not None and alone:
             fault = "positions = 'relative' in a decoder alone"
@@ -158,7 +163,7 @@ class _Spec:
         made = self.specs.transformer_spec
         target = made.TransformerDecoderSpec(
             with_encoder_attention=encoder is not None,
-            alibi=decoder.attentions()[0].config.distance_bias is not None,
+            alibi=decoder.attentions()[0].config.rule == rules.alibi,
             **self._options(decoder),
         )
         self._stack(decoder, target)

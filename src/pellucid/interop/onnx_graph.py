@@ -18,6 +18,8 @@ from pellucid.nn.layers import Linear, Norm
 from pellucid.nn.module import Module
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
+from pellucid.ops.rules.soft_cap import SoftCap
+from pellucid.ops.rules.window import Window
 
 Array = np.ndarray
 
@@ -156,8 +158,8 @@ class Graph:
         masks = [] if places.mask is None else [places.mask]
         if stack.causal:
             masks.append(self._forbidden(self("Less", distance, self.constant(0, np.int64))))
-        if attention.config.window is not None:
-            reach = self.constant(attention.config.window, np.int64)
+        if (window := attention.config.rule.part(Window)) is not None:
+            reach = self.constant(window.size, np.int64)
             masks.append(self._forbidden(self("GreaterOrEqual", self("Abs", distance), reach)))
         found = stack.distances(attention)
         if found is not None:
@@ -179,8 +181,8 @@ class Graph:
         k, v = (self._shared(each, attention) for each in (k, v))
         scores = self("MatMul", q, self("Transpose", k, perm=[0, 1, 3, 2]))
         scores = self("Mul", scores, self.constant(score_factor(c)))
-        if c.softcap is not None:
-            most = self.constant(c.softcap)
+        if (cap := c.rule.part(SoftCap)) is not None:
+            most = self.constant(cap.cap)
             scores = self("Mul", self("Tanh", self("Div", scores, most)), most)
         if mask is not None:
             scores = self("Add", scores, mask)

@@ -13,6 +13,8 @@ from pellucid.nn.blocks import Block, FeedForward, TransformerLayer, gates_of
 from pellucid.nn.config import AttentionConfig, Relative
 from pellucid.nn.layers import Norm
 from pellucid.nn.transformer import Stack
+from pellucid.ops import rules
+from pellucid.ops.rule import EVERYTHING, Rule
 
 AnyStack = TypeVar("AnyStack", bound=Stack)
 
@@ -62,9 +64,7 @@ def attention_of(config: StackConfig) -> AttentionConfig:
         head_dim=config.head_dim,
         qkv_bias=config.qkv_bias,
         qk_norm=config.layer_norm_eps if config.qk_norm else None,
-        softcap=config.attention_softcap,
-        window=config.sliding_window,
-        distance_bias=scheme.distance_bias,
+        rule=_rule(config) & scheme.rule,
         relative=Relative(
             config.relative_attention_num_buckets, config.relative_attention_max_distance
         )
@@ -73,6 +73,12 @@ def attention_of(config: StackConfig) -> AttentionConfig:
         rotate=scheme.rotate,
         angles=config.angles,
     )
+
+
+def _rule(config: StackConfig) -> Rule:
+    cap, window = config.attention_softcap, config.sliding_window
+    rule = EVERYTHING if cap is None else rules.soft_cap(cap)
+    return rule if window is None else rule & rules.window(window)
 
 
 class VariedLayer(TransformerLayer):

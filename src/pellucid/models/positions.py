@@ -10,7 +10,9 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.core.array import Array
+from pellucid.ops import rules
 from pellucid.ops.activations import OnnxNode
+from pellucid.ops.rule import EVERYTHING, Rule
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Positions:
     rotate: an op (x (T, H, D), positions (T,), angles) -> y (T, H, D) for queries and keys.
     onnx: makes the ONNX nodes of `rotate` for x (N, H, L, D), the angles θ (N, 1, L, D) of its
         numbers, those of the first half negated, and D.
-    distance_bias: (query position − key position, H) -> what is added to the scores.
+    rule: what is done to the scores.
     relative: a learned number for every head and range of distances is added to the scores.
     """
 
@@ -31,7 +33,7 @@ class Positions:
     learned: bool = False
     rotate: Callable[..., tuple[Any, Any]] | None = None
     onnx: Callable[[OnnxNode, str, str, int], str] | None = None
-    distance_bias: Callable[[Array, int], Array] | None = None
+    rule: Rule = EVERYTHING
     relative: bool = False
 
 
@@ -55,7 +57,7 @@ POSITIONS: dict[str, Positions] = {
         Positions("sinusoidal_halves", table=_halves),
         Positions("learned", learned=True),
         Positions("rotary", rotate=ops.rotary, onnx=_onnx_rotary),
-        Positions("alibi", distance_bias=ops.alibi),
+        Positions("alibi", rule=rules.alibi),
         Positions("relative", relative=True),
     )
 }

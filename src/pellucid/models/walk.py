@@ -29,6 +29,9 @@ from pellucid.nn.blocks import FeedForward
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.layers import Norm
 from pellucid.nn.module import Parameter
+from pellucid.ops.rules.distances import Fixed
+from pellucid.ops.rules.soft_cap import SoftCap
+from pellucid.ops.rules.window import Window
 
 Array = np.ndarray
 
@@ -100,9 +103,9 @@ Values = Collection[Any] | None
 SIZES: Mapping[str, Values] = dict.fromkeys(
     ("kdim", "vdim", "bias", "qkv_bias", "dropout", "scale", "key_value_heads", "head_dim")
 )
-EVERY_ATTENTION: Mapping[str, Values] = dict.fromkeys(
-    ("qk_norm", "softcap", "window", "distance_bias", "relative", "angles")
-)
+EVERY_ATTENTION: Mapping[str, Values] = dict.fromkeys(("qk_norm", "relative", "angles")) | {
+    "rule": (SoftCap, Window, Fixed)
+}
 """What a reader supports that computes all that attention varies, but for rotations."""
 
 
@@ -111,7 +114,8 @@ class Reader:
     """Something that computes or writes a model in evaluation mode.
 
     `settings` has the values that it accepts of an activation, a norm's kind, and what attention
-    varies (None: all). A setting of attention that is not listed must have its default.
+    varies (None: all); of its rule, the kinds of parts. A setting of attention that is not listed
+    must have its default.
     """
 
     name: str
@@ -135,7 +139,7 @@ class Reader:
             return
         for setting, value, allowed in self._settings(module):
             if allowed is not None and value not in allowed:
-                known = ", ".join(str(getattr(each, "__name__", each)) for each in allowed)
+                known = ", ".join(str(getattr(each, "__name__", each)) for each in allowed) or "none"
                 shown = getattr(value, "__name__", repr(value))
                 yield f"{type(module).__name__} {setting} = {shown} (supported: {known})"
 
@@ -143,7 +147,11 @@ class Reader:
         """Yield what a module is set to, and what may be."""
         if isinstance(module, Attention):
             for field in fields(AttentionConfig):
-                if field.default is not MISSING and field.name not in SIZES:
+                if field.name == "rule":
+                    kinds = self.settings.get("rule", ())
+                    for part in (*module.config.rule.allowed, *module.config.rule.score):
+                        yield "rule", type(part), kinds
+                elif field.default is not MISSING and field.name not in SIZES:
                     value = getattr(module.config, field.name)
                     yield field.name, value, self.settings.get(field.name, (field.default,))
         if isinstance(module, Norm):

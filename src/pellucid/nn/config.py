@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from pellucid.core.array import Array
 from pellucid.nn.function import check_finite, check_probability
 from pellucid.ops.rotary import PLAIN, Angles
+from pellucid.ops.rule import EVERYTHING, Rule
+from pellucid.ops.rules.distances import Distances
 
 Rotate = Callable[..., tuple[Any, Any]]
 """An op (x (T, H, D), positions (T,), angles) -> y (T, H, D)."""
-DistanceBias = Callable[[Array, int], Array]
-"""(query position − key position (…, L, S), H) -> what is added to the scores (…, H, L, S)."""
 
 
 class Relative(NamedTuple):
@@ -30,9 +29,10 @@ class AttentionConfig:
     Raises `ValueError` for sizes that are not positive or do not divide, and numbers that are not
     finite.
 
-    >>> config = AttentionConfig(embed_dim=8, num_heads=2, window=2)
-    >>> config.head_width, config.groups, config.of_memory().window
-    (4, 2, None)
+    >>> from pellucid.ops import rules
+    >>> config = AttentionConfig(embed_dim=8, num_heads=2, rule=rules.window(2))
+    >>> config.head_width, config.groups, config.of_memory().rule.allowed
+    (4, 2, ())
     """
 
     embed_dim: int
@@ -60,12 +60,9 @@ class AttentionConfig:
     qk_norm: float | None = None
     """The epsilon of an RMSNorm over every query and key, head by head, before any rotation
     (Henry et al. 2020; here as in Qwen 3). None: no norm."""
-    softcap: float | None = None
-    """Scores are kept within (−c, c) (Gemma 2)."""
-    window: int | None = None
-    """A query sees keys less than so many positions away (Mistral)."""
-    distance_bias: DistanceBias | None = None
-    """Added to the scores by distance: ALiBi."""
+    rule: Rule = EVERYTHING
+    """What is done to the scores of self-attention and who may look at whom: `ops.rules`. The
+    context adds to it."""
     relative: Relative | None = None
     """A learned number for every head and distance is added to the scores (T5)."""
     rotate: Rotate | None = None
@@ -79,7 +76,7 @@ class AttentionConfig:
             raise ValueError(f"embed_dim and num_heads must be positive, got {e} and {h}")
         if self.head_dim is None and e % h:
             raise ValueError(f"num_heads must divide embed_dim: {e} is not a multiple of {h}")
-        for name in ("key_value_heads", "head_dim", "window"):
+        for name in ("key_value_heads", "head_dim"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be positive, got {value}")
@@ -93,12 +90,10 @@ class AttentionConfig:
             raise ValueError(f'scale must be a number, None or "learned", got {self.scale!r}')
         if isinstance(self.scale, float | int):
             check_finite(self.scale, "scale")
-        for name in ("qk_norm", "softcap"):
-            value = getattr(self, name)
-            if value is not None:
-                check_finite(value, name)
-                if value <= 0:
-                    raise ValueError(f"{name} must be positive, got {value}")
+        if self.qk_norm is not None:
+            check_finite(self.qk_norm, "qk_norm")
+            if self.qk_norm <= 0:
+                raise ValueError(f"qk_norm must be positive, got {self.qk_norm}")
 
     @property
     def head_width(self) -> int:
@@ -117,4 +112,5 @@ class AttentionConfig:
 
     def of_memory(self) -> AttentionConfig:
         """Return that of cross-attention, whose keys have no distance from the queries."""
-        return replace(self, window=None, distance_bias=None, relative=None, rotate=None)
+        capped = Rule(score=tuple(x for x in self.rule.score if not isinstance(x, Distances)))
+        return replace(self, rule=capped, relative=None, rotate=None)

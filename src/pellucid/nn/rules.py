@@ -5,7 +5,7 @@ from __future__ import annotations
 from pellucid.nn.config import AttentionConfig
 from pellucid.nn.module import Parameter
 from pellucid.ops import rules
-from pellucid.ops.rule import EVERYTHING, Rule
+from pellucid.ops.rule import Rule
 
 
 def rule_of(config: AttentionConfig, table: Parameter | None, causal: bool, more: Rule) -> Rule:
@@ -13,13 +13,7 @@ def rule_of(config: AttentionConfig, table: Parameter | None, causal: bool, more
 
     `table`: T5's, (buckets, H), or None.
     """
-    rule = EVERYTHING if config.softcap is None else rules.soft_cap(config.softcap)
-    if causal:
-        rule &= rules.causal
-    if config.window is not None:
-        rule &= rules.window(config.window)
-    if config.distance_bias is not None:
-        rule &= rules.by_distance(config.distance_bias)
+    rule = rules.causal & config.rule if causal else config.rule
     if table is not None and config.relative is not None:
         rule &= rules.relative(table.data, config.relative.longest, not causal)
     return rule & more

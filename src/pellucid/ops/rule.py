@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -56,7 +56,10 @@ class Score(ABC):
         """Return (the gradient of the scores, that of each parameter)."""
 
 
-@dataclass(frozen=True, eq=False)
+Part = TypeVar("Part", bound=Allowed | Score)
+
+
+@dataclass(frozen=True)
 class Rule:
     """Parts of attention's rule; `a & b` has the parts of both, scores changed by a first.
 
@@ -78,6 +81,16 @@ class Rule:
         if other.allowed:
             raise TypeError("`|` chains what changes scores; join parts that forbid keys with `&`")
         return self & other
+
+    def part(self, kind: type[Part]) -> Part | None:
+        """Return the first part of this kind, or None.
+
+        >>> from pellucid.ops.rules.window import Window, window
+        >>> window(3).part(Window).size
+        3
+        """
+        parts = (part for part in (*self.allowed, *self.score) if isinstance(part, kind))
+        return next(parts, None)
 
     @property
     def parameters(self) -> tuple[Array, ...]:

@@ -20,6 +20,7 @@ from pellucid.apps.view.page import as_json
 from pellucid.apps.view.record import Record, Text, select_cell
 from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
+from pellucid.ops.rules.window import Window
 from pellucid.tasks import Seq2SeqTask
 
 if TYPE_CHECKING:
@@ -481,7 +482,8 @@ def test_newer_parts_equal_the_librarys(open_page: Open, settings: dict[str, Any
     np.testing.assert_allclose(found[:, 4], m.probabilities[0, 4], atol=2e-3)
     stages = page.locator(".stage .value").all_text_contents()
     assert shown_numbers(stages[2])[-1] == pytest.approx(found[4, 2], abs=2e-3)
-    reach = m.config.window or 99
+    window = m.rule.part(Window)
+    reach = 99 if window is None else window.size
     assert np.isinf(found[:, 2]).tolist() == [j <= 4 - reach for j in range(5)]
 
 

@@ -28,6 +28,8 @@ from pellucid.apps.view.record import (
     Side,
     select_cell,
 )
+from pellucid.ops.rules.soft_cap import SoftCap
+from pellucid.ops.rules.window import Window
 
 Array = np.ndarray
 SIDES: tuple[Side, ...] = ("source", "target")
@@ -247,6 +249,7 @@ def _maps(record: Record, precision: Precision, cell: Cell | None) -> list[dict[
 
 def _map(m: Map, precision: Precision) -> dict[str, Any]:
     queries, keys = KINDS[m.kind]
+    window, cap = m.rule.part(Window), m.rule.part(SoftCap)
     return {
         "name": m.name,
         "kind": m.kind,
@@ -255,8 +258,8 @@ def _map(m: Map, precision: Precision) -> dict[str, Any]:
         "keys": keys,
         "causal": m.causal,
         "scales": m.scales.tolist(),
-        **({} if m.config.window is None else {"window": m.config.window}),
-        **({} if m.config.softcap is None else {"softcap": m.config.softcap}),
+        **({} if window is None else {"window": window.size}),
+        **({} if cap is None else {"softcap": cap.cap}),
         **({} if m.added is None else {"added": as_text(m.added[:, None], INPUT_BITS)}),
         "entropies": m.entropies.tolist(),
         "q": as_text(m.q, precision.q),

@@ -44,7 +44,7 @@ class Map:
     layer: int
     """Counted from 1."""
     config: AttentionConfig
-    """What the layer is: the window, the soft cap."""
+    """What the layer is."""
     scale: float | Array
     """What q·k is multiplied by: a number, or what each head has learned, (H, 1, 1)."""
     q: Array
