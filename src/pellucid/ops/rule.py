@@ -146,10 +146,9 @@ def applied(rule: Rule, a: Array, offset: np.ndarray | None = None) -> tuple[Arr
         n = math.prod(lead[:-1])
         cu_q, cu_k = (np.arange(n + 1) * size for size in (length, keys))
         head = [1] if lead else []
-        limits = (
-            x.reshape(*lead[:-1], *head, length) for x in bounds(rule, places(cu_q, cu_k, offset))
-        )
-        masks.append(forbidden(*limits, keys))
+        shape = (*lead[:-1], *head, length)
+        first, last = (x.reshape(shape) for x in bounds(rule, places(cu_q, cu_k, offset)))
+        masks.append(forbidden(first, last, keys))
     for mask in masks:
         a = xp.where(broadcasts(moved(mask, a), a.shape), xp.full_like(a, -float("inf")), a)
     return a, chain
