@@ -139,9 +139,9 @@ class Reader:
             return
         for setting, value, allowed in self._settings(module):
             if allowed is not None and value not in allowed:
-                known = ", ".join(str(getattr(each, "__name__", each)) for each in allowed) or "none"
+                known = [str(getattr(each, "__name__", each)) for each in allowed] or ["none"]
                 shown = getattr(value, "__name__", repr(value))
-                yield f"{type(module).__name__} {setting} = {shown} (supported: {known})"
+                yield f"{type(module).__name__} {setting} = {shown} (supported: {', '.join(known)})"
 
     def _settings(self, module: nn.Module) -> Iterator[tuple[str, Any, Values]]:
         """Yield what a module is set to, and what may be."""
