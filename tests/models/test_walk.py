@@ -145,7 +145,7 @@ def test_a_reader_refuses_modules_and_settings_that_it_does_not_list() -> None:
 
     refused(r"Norm kind = 'rms_norm' \(supported: layer_norm", norm_type="rms_norm")
     refused(r"activation = 'silu' \(supported: relu, gelu\)", activation_function="silu")
-    refused(r"Attention rule = Window \(supported: none\)", sliding_window=7)
+    refused(r"Attention rule = Window\(size=7\) \(supported: none\)", sliding_window=7)
     refused(r"Attention rotate = rotary \(supported: None\)", positions="rotary")
     with pytest.raises(UnsupportedError, match=r"MaskedLM; .*MaskedHead \(head\)"):
         READER.read(MaskedLM(test_masked_lm.BASE))

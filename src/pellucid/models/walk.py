@@ -148,9 +148,9 @@ class Reader:
         if isinstance(module, Attention):
             for field in fields(AttentionConfig):
                 if field.name == "rule":
-                    kinds = self.settings.get("rule", ())
+                    kinds = tuple(self.settings.get("rule") or ())
                     for part in (*module.config.rule.allowed, *module.config.rule.score):
-                        yield "rule", type(part), kinds
+                        yield "rule", part, None if isinstance(part, kinds) else kinds
                 elif field.default is not MISSING and field.name not in SIZES:
                     value = getattr(module.config, field.name)
                     yield field.name, value, self.settings.get(field.name, (field.default,))
