@@ -167,6 +167,17 @@ def test_a_mask_at_the_end_of_its_memory_is_not_read_beyond() -> None:
         libc.mprotect(ctypes.c_void_p(base + page_size), page_size, 3)
 
 
+def test_a_rule_does_not_change_with_the_array_it_was_made_of() -> None:
+    """Kernels remember bounds; the page computes them anew."""
+    q, k, v, _ = draw(N)
+    last = np.full(N, S)
+    rule = rules.lengths(last)
+    before, _ = planned(ops.attention, q, k, v, rule=rule)()
+    last[:] = 1
+    np.testing.assert_array_equal(planned(ops.attention, q, k, v, rule=rule)()[0], before)
+    np.testing.assert_allclose(ops.attention(q, k, v, rule=rule)[0], before, atol=1e-6)
+
+
 def test_blocks_of_keys_that_nobody_sees_are_skipped() -> None:
     """What is in them is not read: NaN there does not matter."""
     q, k, v, dout = draw(1, length=600, source=600)

@@ -55,6 +55,45 @@ def test_the_kernels_take_everything_inside_a_model(
     assert chosen.keys() & FUSED == {name for name, fused in chosen.items() if fused}
 
 
+def torch_masks(n: int, heads: int, length: int) -> dict[str, dict[str, Any]]:
+    """What PyTorch's users pass, in every form that its classes take."""
+    random = np.random.default_rng(5)
+    causal = nn.generate_square_subsequent_mask(length)
+    hidden = random.random((n, length)) < 0.3
+    each = random.standard_normal((n * heads, length, length), np.float32)
+    return {
+        "none": {},
+        "causal, float": {"attn_mask": causal},
+        "causal, bool": {"attn_mask": causal < 0},
+        "causal and flag": {"attn_mask": causal < 0, "is_causal": True},
+        "flag": {"is_causal": True},
+        "bool": {"attn_mask": each[0] > 0.5},
+        "float": {"attn_mask": each[0]},
+        "bool, each head": {"attn_mask": each > 0.5},
+        "float, each head": {"attn_mask": each},
+        "padding": {"key_padding_mask": np.arange(length) >= np.arange(n)[:, None] + 2},
+        "padding anywhere, causal": {"key_padding_mask": hidden, "attn_mask": causal},
+        "float padding, float mask": {
+            "key_padding_mask": np.where(hidden, -2.0, 0.5), "attn_mask": each[0].astype(float),
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", torch_masks(3, 2, 11))
+@pytest.mark.parametrize("weights", [None, "average", "each"])
+@pytest.mark.parametrize("extra", [{}, {"add_bias_kv": True, "add_zero_attn": True}])
+def test_no_mask_of_torchs_classes_falls_back(
+    name: str, weights: str | None, extra: dict[str, bool], chosen: dict[str, bool]
+) -> None:
+    mha = nn.MultiheadAttention(16, 2, dropout=0.1, batch_first=True, **extra)
+    x = np.random.default_rng(3).standard_normal((3, 11, 16), np.float32)
+    options = {"need_weights": weights is not None, "average_attn_weights": weights == "average"}
+    (y, _), backward = mha.forward(x, x, x, **torch_masks(3, 2, 11)[name], **options, rng=Rng(1))
+    backward(np.ones_like(y))
+    wanted = {"packed_attention"} | ({"attention_weights"} if weights else set())
+    assert {op for op, fused in chosen.items() if "attention" in op and fused} == wanted
+
+
 def test_kernels_can_be_switched_off() -> None:
     x = np.ones((3, 1, 2), np.float32)
     cu = np.array([0, 1, 3])

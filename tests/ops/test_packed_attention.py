@@ -95,3 +95,10 @@ def test_another_number_of_sequences_is_refused() -> None:
     q, k, v = rows()
     with pytest.raises(ValueError, match="queries hold 4 sequences, keys 3"):
         packed_attention(q, k, v, CU_Q, CU_K[[0, 1, 2, 4]])
+
+
+def test_a_rule_that_is_shorter_than_the_batch_is_refused() -> None:
+    q, k, v = rows()
+    for rule in (rules.lengths(np.array([1])), rules.bounded(np.zeros(2, int), np.ones(2, int))):
+        with pytest.raises(ValueError, match="is shorter than this batch"):
+            packed_attention(q, k, v, CU_Q, CU_K, rule=rule)

@@ -1,4 +1,8 @@
-"""A rule of attention as data of the kernels; see `flash`."""
+"""A rule of attention (`ops.rules`) as data of the kernels, and how a score is computed by it.
+
+Which adjacent keys each query sees; arrays that forbid or are added; a number for each head and
+distance; a soft cap. No array (L, S) is made of a rule.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,54 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
 
 from pellucid.core.vjp import Declined
-from pellucid.kernels.backend.simd import LANES
-from pellucid.kernels.flash import Terms
+from pellucid.kernels.backend.compile import inner
+from pellucid.kernels.backend.math import tanh
+from pellucid.kernels.backend.simd import (
+    LANES,
+    add_to,
+    choose,
+    counting,
+    load,
+    load_from,
+    truths_from,
+    where,
+)
 from pellucid.ops.rule import Allowed, Rule, bounds, broadcasts, places
 from pellucid.ops.rules.distances import Distances
 from pellucid.ops.rules.mask import Added
 from pellucid.ops.rules.soft_cap import SoftCap
 
 Array = np.ndarray
+_f = np.float32
 _NO_MASK = np.empty((0, 0, 0, 0), np.uint8)
 _NOTHING = np.empty((0, 0, 0, 0), np.float32)
 _NO_DISTANCES = np.empty((0, 0), np.float32)
+
+
+class Terms(NamedTuple):
+    """What a rule is to the kernels."""
+
+    first: Array  # (T,) int64: the first key of each query, in its sequence
+    last: Array  # (T,) int64: one after the last
+    offset: Array  # (N,) int64: how many keys are before the first query
+    forbidden: Array  # (N, H, L, S) uint8, any strides but the last; nothing: of no size
+    added: Array  # (N, H, L, S) float32, the same
+    by_distance: Array  # (H, distances + LANES) float32; key − query + origin is the column
+    origin: int
+    cap: np.float32  # 0: none
+
+
+_ROWS = types.int64[::1]
+TERMS = types.NamedTuple(
+    (
+        *(_ROWS, _ROWS, _ROWS, types.uint8[:, :, :, :], types.float32[:, :, :, :]),
+        *(types.float32[:, ::1], types.int64, types.float32),
+    ),
+    Terms,
+)
 
 
 class Prepared(NamedTuple):
@@ -115,3 +154,101 @@ def _rows(mask: Array, scores: tuple[int, ...]) -> Array:
     if mask.strides[-1] != mask.itemsize or min(mask.strides) < 0:
         mask = np.ascontiguousarray(mask)
     return np.broadcast_to(mask, scores).reshape(prod(scores[:-3]), *scores[-3:])
+
+
+@inner()
+def _row_of(array, n, head, query, key):
+    """Return the address of a row of an array (N, H, L, S), from a key on; 0 of one of no size."""
+    if not array.size:
+        return 0
+    to = n * array.strides[0] + head * array.strides[1] + query * array.strides[2]
+    return where(array, 0) + to + key * array.strides[3]
+
+
+@inner()
+def scores_at(products, at, j, low, count, scale, rows, cap):
+    """Scores j, j + 1, … of a row of q·k; −inf for keys that are not low, … low + count − 1.
+
+    Scaled here, once, and not in q: that would round every term of the product.
+    """
+    forbidden = counting() + np.uint32(j - low) >= np.uint32(count)
+    return choose(forbidden, _f(-np.inf), load(products, at + j) * scale)
+
+
+@inner()
+def ruled_scores_at(products, at, j, low, count, scale, rows, cap):
+    """The same scores after every term of a rule; `rows` as `rows_of` returns them."""
+    by_distance, added, forbidden, left, _ = rows
+    a = load(products, at + j) * scale
+    if cap > _f(0.0):
+        a = tanh(a * (_f(1.0) / cap)) * cap
+    if by_distance:
+        a = a + load_from(by_distance + 4 * j, LANES)
+    if added:
+        a = a + load_from(added + 4 * j, left - j)
+    if forbidden:
+        a = choose(truths_from(forbidden + j, left - j), _f(-np.inf), a)
+    return choose(counting() + np.uint32(j - low) >= np.uint32(count), _f(-np.inf), a)
+
+
+@inner()
+def pulled(da, raw, j, scale, rows, cap):
+    """The gradient of scores j, j + 1, … before the rule: without one, da."""
+    return da
+
+
+@inner()
+def ruled_pulled(da, raw, j, scale, rows, cap):
+    """Add da to that of the distances, and undo the soft cap; `raw`: the row of q·k."""
+    if rows[4]:
+        add_to(rows[4] + 4 * j, da)
+    if cap > _f(0.0):
+        t = tanh(load(raw, j) * scale * (_f(1.0) / cap))
+        da = da * (_f(1.0) - t * t)
+    return da
+
+
+@inner()
+def rows_of(terms, n, head, query, s, diagonals):
+    """Return where the numbers of a rule are for a row of scores, from key s on, and the steps to
+    those of the next row.
+
+    Addresses, 0 for what the rule has not, so that no array's count of users changes in a loop:
+    of its distances, what is added, what is forbidden; then how many keys are left, and
+    `diagonals`, where this row's gradient of the distances goes; the next row's is a number before.
+    """
+    by_distance = gradient = back = 0
+    if terms.by_distance.size:
+        column = terms.origin + s - query - terms.offset[n]
+        by_distance = where(terms.by_distance, head * terms.by_distance.shape[1] + column)
+        gradient, back = diagonals, -4
+    left = max(terms.added.shape[3], terms.forbidden.shape[3]) - s
+    added = _row_of(terms.added, n, head, query, s)
+    forbidden = _row_of(terms.forbidden, n, head, query, s)
+    down = terms.added.strides[2] if terms.added.size else 0
+    under = terms.forbidden.strides[2] if terms.forbidden.size else 0
+    return (by_distance, added, forbidden, left, gradient), (back, down, under)
+
+
+@inner()
+def row_at(rows, steps, i):
+    """Return where the numbers are for the i-th row after."""
+    back, down, under = steps
+    return rows[0] + i * back, rows[1] + i * down, rows[2] + i * under, rows[3], rows[4] + i * back
+
+
+@inner()
+def is_ruled(terms):
+    """Whether a rule says more than which adjacent keys are seen."""
+    arrays = terms.forbidden.size + terms.added.size + terms.by_distance.size
+    return arrays > 0 or terms.cap > _f(0.0)
+
+
+@inner()
+def seen_by(terms, row, rows, source):
+    """Return the first key that some of these rows sees, and one after the last; 0, 0 if none."""
+    low, high = source, 0
+    for t in range(row, row + rows):
+        if terms.first[t] < terms.last[t]:
+            low, high = min(low, terms.first[t]), max(high, terms.last[t])
+    return min(low, high), high

@@ -7,6 +7,7 @@ from numba import types
 
 from pellucid.core.vjp import Call, Declined, Result, check_gradient, pair_of
 from pellucid.kernels import flash
+from pellucid.kernels.attention_rule import is_ruled, row_at, rows_of
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.rows import writeable
@@ -51,7 +52,7 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
     q_firsts, lengths, k_firsts, sources = spans
     names, site, threshold, keep = dropout
     heads, depth = q.shape[1], q.shape[2]
-    ruled = flash.is_ruled(terms)
+    ruled = is_ruled(terms)
     longest = 0
     for n in range(bounds[task], bounds[task + 1]):
         longest = max(longest, sources[n])
@@ -70,14 +71,14 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
             flash.gather(q, q_first + first, m, head, queries)
             product(m, width, depth, where(queries, 0), depth, 1, where(keys, 0), stride,
                     where(scores, 0), stride, 0, 0)  # fmt: skip
-            rows, steps = flash.rows_of(terms, n, head, first, 0, 0)
+            rows, steps = rows_of(terms, n, head, first, 0, 0)
             for i in range(m):
                 t = q_first + first + i
                 low, count = terms.first[t], max(terms.last[t] - terms.first[t], 0)
                 key = flash.row_key(names, t, head, site) if threshold else site
                 if ruled:
                     _, sum_ = flash.ruled_row(
-                        scores, i * stride, width, low, count, scale, flash.row_at(rows, steps, i),
+                        scores, i * stride, width, low, count, scale, row_at(rows, steps, i),
                         terms.cap, _f(-np.inf), key, 0, threshold,
                     )  # fmt: skip
                 else:

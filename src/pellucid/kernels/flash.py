@@ -13,9 +13,7 @@ What differs from the page, and why it is fast:
     (One would do, their log-sum-exp λ; but exp(A − λ) carries λ's rounding, ten times the error
     of the page.) Backward computes the scores again, bit for bit, and from them P.
     Dropout bits are hashed again.
-5.  A rule (`ops.rules`) is data of the kernel: which adjacent keys each query sees, so that blocks
-    that nobody sees are skipped; arrays that forbid or are added; a number for each head and
-    distance; a soft cap. No array (L, S) is made of it.
+5.  A rule is data of the kernel (`attention_rule`); blocks of keys that nobody sees are skipped.
 6.  Softmax's backward needs Σ_s P dP, a sum over a whole row. A row of up to 128 keys is in one
     block; of a longer one the sum is known beforehand: with W = dropout(P),
     Σ_s P dP = Σ_s W dW = dout · out, and out is kept too.
@@ -34,25 +32,34 @@ from numba import types
 
 from pellucid.core.rng import Rng, keep_threshold
 from pellucid.core.vjp import check_gradient
+from pellucid.kernels.attention_rule import (
+    TERMS,
+    Terms,
+    is_ruled,
+    pulled,
+    row_at,
+    rows_of,
+    ruled_pulled,
+    ruled_scores_at,
+    scores_at,
+    seen_by,
+)
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
-from pellucid.kernels.backend.math import channel_bits, exp, mix, tanh
+from pellucid.kernels.backend.math import channel_bits, exp, mix
 from pellucid.kernels.backend.rows import read_only, writeable
 from pellucid.kernels.backend.simd import (
     LANES,
-    add_to,
     choose,
     counting,
     full,
     get,
     highest,
     load,
-    load_from,
     put,
     store,
     total,
-    truths_from,
     where,
 )
 from pellucid.kernels.backend.tile import padded, product
@@ -73,19 +80,6 @@ class Spans(NamedTuple):
     lengths: Array
     k_firsts: Array
     sources: Array
-
-
-class Terms(NamedTuple):
-    """What a rule is to the kernels."""
-
-    first: Array  # (T,) int64: the first key of each query, in its sequence
-    last: Array  # (T,) int64: one after the last
-    offset: Array  # (N,) int64: how many keys are before the first query
-    forbidden: Array  # (N, H, L, S) uint8, any strides but the last; nothing: of no size
-    added: Array  # (N, H, L, S) float32, the same
-    by_distance: Array  # (H, distances + LANES) float32; key − query + origin is the column
-    origin: int
-    cap: np.float32  # 0: none
 
 
 class Dropout(NamedTuple):
@@ -229,59 +223,7 @@ def row_key(rows, query, head, site):
     return mix(np.uint32(named ^ site))
 
 
-@inner()
-def _row_of(array, n, head, query, key):
-    """Return the address of a row of an array (N, H, L, S), from a key on; 0 of one of no size."""
-    if not array.size:
-        return 0
-    to = n * array.strides[0] + head * array.strides[1] + query * array.strides[2]
-    return where(array, 0) + to + key * array.strides[3]
-
-
-@inner()
-def _scores_at(products, at, j, low, count, scale, rows, cap):
-    """Scores j, j + 1, … of a row of q·k; −inf for keys that are not low, … low + count − 1.
-
-    Scaled here, once, and not in q: that would round every term of the product.
-    """
-    forbidden = counting() + np.uint32(j - low) >= np.uint32(count)
-    return choose(forbidden, _f(-np.inf), load(products, at + j) * scale)
-
-
-@inner()
-def _ruled_scores_at(products, at, j, low, count, scale, rows, cap):
-    """The same scores after every term of a rule; `rows` as `rows_of` returns them."""
-    by_distance, added, forbidden, left, _ = rows
-    a = load(products, at + j) * scale
-    if cap > _f(0.0):
-        a = tanh(a * (_f(1.0) / cap)) * cap
-    if by_distance:
-        a = a + load_from(by_distance + 4 * j, LANES)
-    if added:
-        a = a + load_from(added + 4 * j, left - j)
-    if forbidden:
-        a = choose(truths_from(forbidden + j, left - j), _f(-np.inf), a)
-    return choose(counting() + np.uint32(j - low) >= np.uint32(count), _f(-np.inf), a)
-
-
-@inner()
-def _pulled(da, raw, j, scale, rows, cap):
-    """The gradient of scores j, j + 1, … before the rule: without one, da."""
-    return da
-
-
-@inner()
-def _ruled_pulled(da, raw, j, scale, rows, cap):
-    """Add da to that of the distances, and undo the soft cap; `raw`: the row of q·k."""
-    if rows[4]:
-        add_to(rows[4] + 4 * j, da)
-    if cap > _f(0.0):
-        t = tanh(load(raw, j) * scale * (_f(1.0) / cap))
-        da = da * (_f(1.0) - t * t)
-    return da
-
-
-def _passes(scores_at, pulled, ruled):
+def _passes(score, pull, ruled):
     """Make the passes over a row of scores, forward and backward, from how a score is computed."""
 
     @inner()
@@ -292,7 +234,7 @@ def _passes(scores_at, pulled, ruled):
         """
         tops, sums = full(top), full(_f(0.0))
         for j in range(0, width, LANES):
-            a = scores_at(scores, at, j, low, count, scale, rows, cap)
+            a = score(scores, at, j, low, count, scale, rows, cap)
             tops = choose(a > tops, a, tops)
             if ruled:
                 store(scores, at + j, a)
@@ -302,7 +244,7 @@ def _passes(scores_at, pulled, ruled):
             if ruled:
                 a = load(scores, at + j)
             else:
-                a = scores_at(scores, at, j, low, count, scale, rows, cap)
+                a = score(scores, at, j, low, count, scale, rows, cap)
             e = exp(a - base)
             sums = sums + e
             if threshold:
@@ -322,7 +264,7 @@ def _passes(scores_at, pulled, ruled):
         """
         sums = full(_f(0.0))
         for j in range(0, width, LANES):
-            a = scores_at(scores, at, j, low, count, scale, rows, cap)
+            a = score(scores, at, j, low, count, scale, rows, cap)
             p_j = exp(a - top) * share
             w, dp = p_j, load(dscores, at + j)
             if threshold:
@@ -339,42 +281,13 @@ def _passes(scores_at, pulled, ruled):
             mean = total(sums)
         for j in range(0, width, LANES):
             da = load(p, j) * (load(dscores, at + j) - mean)
-            store(dscores, at + j, pulled(da, raw, j, scale, rows, cap))
+            store(dscores, at + j, pull(da, raw, j, scale, rows, cap))
 
     return row, row_backward
 
 
-softmax_row, softmax_row_backward = _passes(_scores_at, _pulled, False)
-ruled_row, ruled_row_backward = _passes(_ruled_scores_at, _ruled_pulled, True)
-
-
-@inner()
-def rows_of(terms, n, head, query, s, diagonals):
-    """Return where the numbers of a rule are for a row of scores, from key s on, and the steps to
-    those of the next row.
-
-    Addresses, 0 for what the rule has not, so that no array's count of users changes in a loop:
-    of its distances, what is added, what is forbidden; then how many keys are left, and the address
-    for the gradient of the distances.
-    """
-    by_distance = gradient = back = 0
-    if terms.by_distance.size:
-        column = terms.origin + s - query - terms.offset[n]
-        by_distance = where(terms.by_distance, head * terms.by_distance.shape[1] + column)
-        gradient, back = diagonals + 4 * (QUERIES - 1), -4
-    left = max(terms.added.shape[3], terms.forbidden.shape[3]) - s
-    added = _row_of(terms.added, n, head, query, s)
-    forbidden = _row_of(terms.forbidden, n, head, query, s)
-    down = terms.added.strides[2] if terms.added.size else 0
-    under = terms.forbidden.strides[2] if terms.forbidden.size else 0
-    return (by_distance, added, forbidden, left, gradient), (back, down, under)
-
-
-@inner()
-def row_at(rows, steps, i):
-    """Return where the numbers are for the i-th row after."""
-    back, down, under = steps
-    return rows[0] + i * back, rows[1] + i * down, rows[2] + i * under, rows[3], rows[4] + i * back
+softmax_row, softmax_row_backward = _passes(scores_at, pulled, False)
+ruled_row, ruled_row_backward = _passes(ruled_scores_at, ruled_pulled, True)
 
 
 HEADS = types.float32[:, :, :]
@@ -382,15 +295,7 @@ _OUT = types.float32[:, :, ::1]
 _PER_ROW = types.float32[:, ::1]
 _SPANS = types.NamedUniTuple(types.int64[::1], 4, Spans)
 _DROPOUT = types.NamedTuple((types.uint32[::1], types.uint32, types.uint32, types.float32), Dropout)
-_ROWS = types.int64[::1]
-_TERMS = types.NamedTuple(
-    (
-        *(_ROWS, _ROWS, _ROWS, types.uint8[:, :, :, :], types.float32[:, :, :, :]),
-        *(types.float32[:, ::1], types.int64, types.float32),
-    ),
-    Terms,
-)
-CALL = (_SPANS, types.int64[::1], _TERMS, types.float32, _DROPOUT)
+CALL = (_SPANS, types.int64[::1], TERMS, types.float32, _DROPOUT)
 
 
 @inner()
@@ -401,24 +306,6 @@ def _add_diagonals(diagonals, learnt, at):
         if 0 <= column < learnt.shape[0]:
             learnt[column] += np.float64(diagonals[i])
         diagonals[i] = _f(0.0)
-
-
-@inner()
-def is_ruled(terms):
-    """Whether a rule says more than which adjacent keys are seen."""
-    return terms.forbidden.size + terms.added.size + terms.by_distance.size > 0 or terms.cap > _f(
-        0.0
-    )
-
-
-@inner()
-def _seen(terms, row, rows, source):
-    """Return the first key that some of these rows sees, and one after the last; 0, 0 if none."""
-    low, high = source, 0
-    for t in range(row, row + rows):
-        if terms.first[t] < terms.last[t]:
-            low, high = min(low, terms.first[t]), max(high, terms.last[t])
-    return min(low, high), high
 
 
 @threads.parallel(HEADS, HEADS, HEADS, *CALL, _OUT, _PER_ROW, _PER_ROW)
@@ -454,7 +341,7 @@ def _forward(
             _clear(context, m)
             for i in range(m):
                 tops_now[i], totals[i] = _f(-np.inf), _f(0.0)
-            begins, ends = _seen(terms, q_first + first, m, source)
+            begins, ends = seen_by(terms, q_first + first, m, source)
             for s in range(begins // KEYS * KEYS, ends, KEYS):
                 used = min(KEYS, ends - s)
                 width = padded(used)
@@ -539,7 +426,7 @@ def _backward(
         for first in range(0, length, QUERIES):
             block = first // QUERIES * 2
             m = min(QUERIES, length - first)
-            seen[block], seen[block + 1] = _seen(terms, q_first + first, m, source)
+            seen[block], seen[block + 1] = seen_by(terms, q_first + first, m, source)
 
         for s in range(0, source, KEYS):
             used = min(KEYS, source - s)
@@ -558,7 +445,7 @@ def _backward(
                         where(keys_t, 0), ROW, where(scores, 0), ROW, 0, 0)  # fmt: skip
                 product(m, width, depth_v, where(douts, first * wide), wide, 1,
                         where(values_t, 0), ROW, where(dscores, 0), ROW, 0, 0)  # fmt: skip
-                rows, steps = rows_of(terms, n, head, first, s, where(diagonals, 0))
+                rows, steps = rows_of(terms, n, head, first, s, where(diagonals, QUERIES - 1))
                 for i in range(m):
                     t = q_first + first + i
                     low = firsts[t] - s

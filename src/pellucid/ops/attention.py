@@ -66,7 +66,7 @@ def attention(
     >>> attention(q, k, v, causal=True)[0][0, 0]
     array([1., 0., 0.])
     """
-    xp = namespace(q, k, v, mask)
+    xp = namespace(q, k, v)  # a mask may be on the host
     _check(q, k, v)
     rule = whole_rule(rule, mask, causal)
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else own_number(scale)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from pellucid.core.array import Array, like, namespace
+from pellucid.core.array import Array, like, locked, namespace
 
 
 class Places(NamedTuple):
@@ -44,8 +44,10 @@ class Allowed(ABC):
 class Score(ABC):
     """A part that changes scores (…, H, L, S), with its derivative."""
 
-    parameters: tuple[Array, ...] = ()
-    """What it has learnt; `backward` gives them gradients."""
+    @property
+    def parameters(self) -> tuple[Array, ...]:
+        """Return what it has learnt; `backward` gives them gradients."""
+        return ()
 
     @abstractmethod
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
@@ -105,6 +107,8 @@ EVERYTHING = Rule()
 def bounds(rule: Rule, at: Places) -> tuple[np.ndarray, np.ndarray]:
     """Return the first key of each query, and the one after the last, (T,).
 
+    Raises `ValueError` for a part whose arrays are shorter than the batch.
+
     >>> from pellucid.ops import rules
     >>> at = Places(np.arange(3), np.zeros(3, int), np.full(3, 3))
     >>> bounds(rules.causal & rules.window(2), at)
@@ -112,7 +116,10 @@ def bounds(rule: Rule, at: Places) -> tuple[np.ndarray, np.ndarray]:
     """
     first, last = np.zeros_like(at.query), at.keys
     for part in rule.allowed:
-        low, high = part.bounds(at)
+        try:
+            low, high = part.bounds(at)
+        except IndexError as error:
+            raise ValueError(f"{type(part).__name__} is shorter than this batch: {error}") from None
         first, last = np.maximum(first, low), np.minimum(last, high)
     return first, last
 
@@ -161,6 +168,19 @@ def applied_backward(rule: Rule, da: Array, chain: list[Any]) -> tuple[Array, ..
         da, *learnt = part.backward(da, saved)
         gradients = (*learnt, *gradients)
     return (da, *gradients)
+
+
+def kept(values: np.ndarray) -> np.ndarray:
+    """Return a rule's own, read-only copy of an array: kernels remember what they made of it.
+
+    >>> given = np.array([3])
+    >>> own = kept(given)
+    >>> given[0] = 1
+    >>> own
+    array([3])
+    """
+    own: np.ndarray = locked(np.array(values))
+    return own
 
 
 def moved(mask: Array, a: Array) -> Array:

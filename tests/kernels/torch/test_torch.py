@@ -344,3 +344,19 @@ def test_on_a_gpu_attention_of_an_even_width_equals_the_page(
     for a, b in zip([y, *backward(gradient)], on_numpy(case, np.float64, dy), strict=True):
         tolerance = (0.04 if narrow else 2e-5) * np.abs(b).max()
         np.testing.assert_allclose(to_host(a), b, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("where", ["host", "tensor"])
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_masks_of_scaled_dot_product_attention_may_be_tensors(kind: str, where: str) -> None:
+    q, mask = normal(2, H, 5, D), normal(5, 5)
+    mask = mask < 0.5 if kind == "bool" else mask
+    attend = nn.functional.scaled_dot_product_attention
+    expected, expected_backward = attend.forward(q, q, q, mask)
+    there = to("torch", q)
+    found, backward = attend.forward(
+        there, there, there, to("torch", mask) if where == "tensor" else mask
+    )
+    np.testing.assert_allclose(to_host(found), expected, atol=1e-12)
+    for a, b in zip(backward(to("torch", q)), expected_backward(q), strict=True):
+        np.testing.assert_allclose(to_host(a), b, atol=1e-12)

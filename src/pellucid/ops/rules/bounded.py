@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.ops.rule import Allowed, Places, Rule
+from pellucid.ops.rule import Allowed, Places, Rule, kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,4 +24,4 @@ class Bounded(Allowed):
 
 def bounded(first: np.ndarray, last: np.ndarray) -> Rule:
     """Let query l of every sequence see keys first[l] … last[l] − 1; (L,) integers each."""
-    return Rule(allowed=(Bounded(first, last),))
+    return Rule(allowed=(Bounded(kept(first), kept(last)),))

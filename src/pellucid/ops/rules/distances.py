@@ -28,8 +28,9 @@ class Distances(Score):
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
         """Return a + b at every distance."""
         xp, heads = namespace(a), a.shape[-3] if a.ndim > 2 else 1
-        each, index = np.unique(distance, return_inverse=True)
-        index = index.reshape(distance.shape)
+        least = int(distance.min(initial=0))
+        each = np.arange(least, int(distance.max(initial=0)) + 1)
+        index = distance - least
         b, back = self.values(each, heads)
         b = xp.astype(like(b, a) if isinstance(b, np.ndarray) else b, a.dtype, copy=False)
         added = xp.take(b, like(index.reshape(-1), a), axis=1)
@@ -85,7 +86,7 @@ class Relative(Distances):
     both_ways: bool
 
     @property
-    def parameters(self) -> tuple[Array, ...]:  # type: ignore[override]
+    def parameters(self) -> tuple[Array, ...]:
         """Return the table."""
         return (self.table,)
 

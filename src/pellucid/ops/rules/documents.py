@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.ops.rule import Allowed, Places, Rule
+from pellucid.ops.rule import Allowed, Places, Rule, kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ def documents(starts: np.ndarray) -> Rule:
     >>> bounds(documents(np.array([0, 3])), at)[1]
     array([3, 3, 3, 4])
     """
-    starts = np.asarray(starts)
+    starts = kept(starts)
     if starts.ndim != 1 or not len(starts) or starts[0] != 0 or (np.diff(starts) <= 0).any():
         raise ValueError(f"starts of documents rise from 0, got {starts.tolist()}")
     return Rule(allowed=(Documents(starts),))

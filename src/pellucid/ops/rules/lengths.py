@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.ops.rule import Allowed, Places, Rule
+from pellucid.ops.rule import Allowed, Places, Rule, kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,4 +26,6 @@ def lengths(last: np.ndarray, first: np.ndarray | None = None) -> Rule:
     """Let queries of sequence n see keys first[n] … last[n] − 1; (N,) integers, first 0 unless
     given. Article 004.
     """
-    return Rule(allowed=(Lengths(np.zeros_like(last) if first is None else first, last),))
+    return Rule(
+        allowed=(Lengths(kept(np.zeros_like(last) if first is None else first), kept(last)),)
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.ops.rule import Allowed, Places, Rule
+from pellucid.ops.rule import Allowed, Places, Rule, kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,4 +23,4 @@ class Prefix(Allowed):
 
 def prefix(lengths: np.ndarray) -> Rule:
     """Let all see the first lengths[n] keys of sequence n, and later ones be causal; (N,)."""
-    return Rule(allowed=(Prefix(lengths),))
+    return Rule(allowed=(Prefix(kept(lengths)),))
