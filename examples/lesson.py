@@ -12,6 +12,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import pellucid
 from pellucid.apps.cli.main import main
 from pellucid.apps.teach import pictures
@@ -118,6 +120,30 @@ def stored_runs(study: str) -> list[dict[str, Any]]:
             return [run for line in lines if (run := json.loads(line))["status"] == "done"]
     print(f"results/studies/*{study}.jsonl is not here; run this inside the repository to see them")
     return []
+
+
+EPOCHS_003 = (1, 2, 3, 48, 49, 50)
+ARTICLE_003 = {
+    "sqrt_d_k": (39.521, 32.778, 28.304, 0.349, 0.339, 0.325),
+    "d_k": (39.297, 31.671, 26.675, 0.271, 0.266, 0.263),
+    "no_embedding_scale": (41.257, 35.059, 33.479, 6.011, 5.898, 5.811),
+    "positions": (40.652, 34.497, 31.683, 0.423, 0.418, 0.425),
+    "positions_and_d_k": (40.595, 33.945, 29.974, 0.324, 0.291, 0.304),
+}
+"""The losses that article 003 prints, by variant, and the epochs after which it prints them."""
+
+STUDENT = {3: 4.303, 5: 2.776}
+"""Student's t, two-sided 95 %, by the number of runs."""
+
+
+def prediction_interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the interval that holds a new run with probability 95 %, by Student's t.
+
+    The range of n runs would leave out a new one with probability 2 / (n + 1).
+    """
+    n = len(values)
+    half = STUDENT[n] * float(values.std(ddof=1)) * (1 + 1 / n) ** 0.5
+    return float(values.mean()) - half, float(values.mean()) + half
 
 
 def in_notebook() -> bool:
