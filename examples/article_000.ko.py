@@ -10,7 +10,7 @@
 
 import numpy as np
 
-from lesson import Lesson, stored_runs
+from lesson import Lesson, scaled_variance, stored_runs
 from pellucid import nn, ops
 from pellucid.apps.teach import pictures
 from pellucid.apps.view import attention
@@ -124,7 +124,8 @@ lesson.show("variance", pictures.variance)
 # ## 학습한 뒤에는?
 # "평균 0, 분산 1, 독립"은 무작위 벡터의 이야기입니다. 학습한 모델은 쿼리를 필요한 키 쪽으로
 # 맞추므로 Var[q·k]는 더 이상 d_k가 아니고, √d_k로 나누어도 1이 되지 않습니다. 점수의 분산이 크면
-# 어텐션이 날카로워집니다. 그것은 학습된 것이고, 스케일은 출발점을 정할 뿐입니다.
+# 어텐션이 날카로워집니다. 얼마나 날카로워지는지는 끝까지 스케일에 달려 있습니다. 학습은 그 일부만
+# 메웁니다.
 
 # %%
 record = attention(lesson.chatbot(), "너는 자랑하고 있어").record
@@ -133,15 +134,13 @@ for layer in record.maps:
     products = layer.q @ layer.k.swapaxes(1, 2)
     print(f"{layer.name:<34} {products.var(axis=(1, 2)).mean():8.1f}")
 
-# 글 003의 챗봇에 같은 질문을 한다. 실험실에 저장된 결과(실행 다섯 번)를 쓴다.
-runs = [run for run in stored_runs("-003") if run["change"] == "sqrt_d_k"]
-for probe in (0, -1) if runs else ():
-    heads = [
-        variance
-        for run in runs
-        for name, seen in run["probes"][probe]["attention"].items()
-        if name.startswith("encoder")
-        for variance in seen["score_variance"]
-    ]
-    step = runs[0]["probes"][probe]["step"]
-    print(f"글 003의 모델, 인코더 헤드, 스텝 {step}: Var[q·k]의 중앙값 {np.median(heads):.0f}")
+# 글 003의 챗봇에 같은 질문을 한다. 실험실에 저장된 결과에서, 디코더 셀프 어텐션의 스케일된 점수의
+# 분산을 난수 시드별로 최소에서 최대까지 적는다.
+runs = stored_runs("-003")
+print("\n글 003의 모델         스텝 0의 분산        스텝 9250의 분산   끝난 뒤의 손실")
+for change in ("unscaled", "sqrt_d_k", "d_k", "d_k^2") if runs else ():
+    chosen = [run for run in runs if run["change"] == change]
+    first, last = ([scaled_variance(run, probe) for run in chosen] for probe in (0, -1))
+    loss = np.median([run["metrics"]["train_loss"] for run in chosen])
+    ends = f"{min(last):.3g}~{max(last):.3g}"
+    print(f"{change:<21} {min(first):.2g}~{max(first):<15.2g} {ends:<18} {loss:.3f}")

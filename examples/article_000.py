@@ -10,7 +10,7 @@
 
 import numpy as np
 
-from lesson import Lesson, stored_runs
+from lesson import Lesson, scaled_variance, stored_runs
 from pellucid import nn, ops
 from pellucid.apps.teach import pictures
 from pellucid.apps.view import attention
@@ -123,7 +123,8 @@ lesson.show("variance", pictures.variance)
 # ## And after training?
 # "Mean 0, variance 1, independent" describes random vectors. A trained model aligns queries with
 # the keys that they need, so Var[q·k] is no longer d_k, and √d_k no longer makes it 1. Scores of
-# a larger variance mean sharper attention; that is learnt, and the scale only sets the start.
+# a larger variance mean sharper attention. How sharp depends on the scale to the end: learning
+# makes up for a part of it only.
 
 # %%
 record = attention(lesson.chatbot(), "너는 자랑하고 있어").record
@@ -132,17 +133,13 @@ for layer in record.maps:
     products = layer.q @ layer.k.swapaxes(1, 2)
     print(f"{layer.name:<34} {products.var(axis=(1, 2)).mean():8.1f}")
 
-# The same question to article 003's chatbot, from the stored results of the lab (five runs).
-runs = [run for run in stored_runs("-003") if run["change"] == "sqrt_d_k"]
-for probe in (0, -1) if runs else ():
-    heads = [
-        variance
-        for run in runs
-        for name, seen in run["probes"][probe]["attention"].items()
-        if name.startswith("encoder")
-        for variance in seen["score_variance"]
-    ]
-    step = runs[0]["probes"][probe]["step"]
-    print(
-        f"article 003's model, encoder heads, step {step}: median Var[q·k] {np.median(heads):.0f}"
-    )
+# The same question to article 003's chatbot, from the stored results of the lab: the variance of
+# the scaled scores in the decoder's self-attention, by random seed from least to most.
+runs = stored_runs("-003")
+print("\narticle 003's model   variance at step 0   at step 9250       loss at the end")
+for change in ("unscaled", "sqrt_d_k", "d_k", "d_k^2") if runs else ():
+    chosen = [run for run in runs if run["change"] == change]
+    first, last = ([scaled_variance(run, probe) for run in chosen] for probe in (0, -1))
+    loss = np.median([run["metrics"]["train_loss"] for run in chosen])
+    ends = f"{min(last):.3g} to {max(last):.3g}"
+    print(f"{change:<21} {min(first):.2g} to {max(first):<12.2g} {ends:<18} {loss:.3f}")

@@ -6,8 +6,9 @@ import argparse
 import importlib
 import io
 import json
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,6 +133,9 @@ ARTICLE_003 = {
 }
 """The losses that article 003 prints, by variant, and the epochs after which it prints them."""
 
+POWERS = {"unscaled": 0.0, "d_k": 1.0, "positions_and_d_k": 1.0, "d_k^2": 2.0}
+"""The p of the scores / d_k^p in article 003's variants; the others have p = 0.5."""
+
 STUDENT = {3: 4.303, 5: 2.776}
 """Student's t, two-sided 95 %, by the number of runs."""
 
@@ -144,6 +148,59 @@ def prediction_interval(values: np.ndarray) -> tuple[float, float]:
     n = len(values)
     half = STUDENT[n] * float(values.std(ddof=1)) * (1 + 1 / n) ** 0.5
     return float(values.mean()) - half, float(values.mean()) + half
+
+
+def width_and_power(change: str) -> tuple[int, float]:
+    """Return (d_k, p) of a variant of the studies article-003 and exponent: scores / d_k^p.
+
+    >>> width_and_power("d16_p0.75"), width_and_power("d_k")
+    ((16, 0.75), (32, 1.0))
+    """
+    if found := re.fullmatch(r"d(\d+)_p([\d.]+)", change):
+        return int(found[1]), float(found[2])
+    return 32, POWERS.get(change, 0.5)
+
+
+def scaled_variance(run: Mapping[str, Any], probe: int, seen: str = "score_variance") -> float:
+    """Return the variance of a stored run's scaled scores at a probe.
+
+    The median of the heads of the decoder's self-attention. `seen` is "score_variance", of all
+    queries and keys, or "row_variance", of the keys of one query.
+    """
+    width, power = width_and_power(run["change"])
+    heads = [
+        variance
+        for name, layer in run["probes"][probe]["attention"].items()
+        if name.startswith("decoder") and name.endswith("self_attn")
+        for variance in layer[seen]
+    ]
+    return float(np.median(heads)) / width ** (2 * power)
+
+
+def trained_variances() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what `pictures.trained` draws, from the stored studies article-003 and exponent.
+
+    The first: by variant of article 003 (steps, least, most) of the runs' scaled variance. The
+    second: by head width (p, median variance at the end, median training loss at the end).
+    """
+    over_steps, at_the_end = {}, {}
+    runs = stored_runs("-003")
+    for change in ("unscaled", "sqrt_d_k", "d_k", "d_k^2"):
+        chosen = [run for run in runs if run["change"] == change]
+        steps = [probe["step"] for probe in chosen[0]["probes"]]
+        curves = np.array([[scaled_variance(r, i) for i in range(len(steps))] for r in chosen])
+        over_steps[change] = steps, curves.min(axis=0), curves.max(axis=0)
+    runs = [run for run in stored_runs("exponent") if "_p" in run["change"]]
+    for width in (16, 32, 64):
+        points = []
+        changes = {run["change"] for run in runs if width_and_power(run["change"])[0] == width}
+        for change in sorted(changes, key=width_and_power):
+            chosen = [run for run in runs if run["change"] == change]
+            variance = np.median([scaled_variance(run, -1) for run in chosen])
+            loss = np.median([run["metrics"]["train_loss"] for run in chosen])
+            points.append((width_and_power(change)[1], float(variance), float(loss)))
+        at_the_end[f"d_k = {width}"] = points
+    return over_steps, at_the_end
 
 
 def in_notebook() -> bool:
