@@ -65,6 +65,48 @@ compare("multi-head dx", sum(backward(dy)), lambda x: mha(x, x, x)[0], x, dy)
 print("가중치", weights.shape, "= (배치, 쿼리, 키), 헤드들의 평균")
 
 # %% [markdown]
+# 글은 차원을 맞추는 데 주의하라고 합니다. 헤드로 나누는 것은 *특징*의 모양을 바꾸고 축을 바꾸는
+# 일이며, 헤드마다 위치 다섯 개가 모두 있습니다.
+
+# %%
+split = x @ mha.in_proj_weight.data[:16].T  # in_proj_weight의 처음 16행이 W_Q
+steps = [x, split, split.reshape(2, 5, 4, 4), split.reshape(2, 5, 4, 4).swapaxes(1, 2)]
+for name, step in zip(("x", "Q = x W_Qᵀ", "reshape", "transpose"), steps, strict=True):
+    print(f"{name:<12}", step.shape)
+together = steps[-1].swapaxes(1, 2).reshape(2, 5, 16)
+print("축을 되돌려 이어 붙인 것 = Q:", bool((together == split).all()))
+
+# %% [markdown]
+# ## 왜, 무엇에 걸쳐 정규화하는가
+# 글에 나오는 세 정규화는 어떤 수들이 평균과 분산을 함께 쓰는지가 다릅니다. 토큰 다섯 개짜리 문장
+# 셋, 곧 (N, L, E) 배열에서 BatchNorm은 *모든* 토큰의 한 특징을 씁니다. 그래서 한 문장의 출력이
+# 옆 문장과 패딩에 따라 달라집니다. 나머지 둘은 그렇지 않습니다.
+
+# %%
+batch = draws.standard_normal((3, 5, 16)) * np.array([1.0, 3.0, 1.0])[:, None, None]
+batch[2, 3:] = 0.0  # 패딩
+
+
+def unit(x, axes):
+    """몇 개의 축에 걸쳐 평균 0, 분산 1로 만든 x를 반환한다."""
+    return (x - x.mean(axis=axes, keepdims=True)) / np.sqrt(x.var(axis=axes, keepdims=True) + 1e-5)
+
+
+norms = {
+    "batch norm": (lambda x: unit(x, (0, 1)), "N과 L에 걸쳐"),
+    "layer norm": (lambda x: unit(x, 2), "E에 걸쳐"),
+    "group norm": (
+        lambda x: unit(x.reshape(-1, 5, 4, 4), 3).reshape(x.shape),
+        "E의 4분의 1에 걸쳐",
+    ),
+}
+print()
+for name, (norm, axes) in norms.items():
+    alone, among = norm(batch[:1]), norm(batch)[:1]
+    moved = np.linalg.norm(among - alone) / np.linalg.norm(alone)
+    print(f"{name}, {axes}: 첫 문장이 다른 문장들과 함께 있으면 {moved:.0%} 달라진다")
+
+# %% [markdown]
 # ## LayerNorm
 # 글의 가정대로 ε = 0이면 모든 원소가 같은 행에서 0을 0으로 나눕니다.
 

@@ -65,6 +65,48 @@ compare("multi-head dx", sum(backward(dy)), lambda x: mha(x, x, x)[0], x, dy)
 print("weights", weights.shape, "= (batch, queries, keys), the mean of the heads")
 
 # %% [markdown]
+# Care for the shapes, says the article. Splitting into heads is a reshape of the *features* and a
+# transpose; every head keeps all five positions.
+
+# %%
+split = x @ mha.in_proj_weight.data[:16].T  # the first 16 rows of in_proj_weight are W_Q
+steps = [x, split, split.reshape(2, 5, 4, 4), split.reshape(2, 5, 4, 4).swapaxes(1, 2)]
+for name, step in zip(("x", "Q = x W_Qᵀ", "reshape", "transpose"), steps, strict=True):
+    print(f"{name:<12}", step.shape)
+together = steps[-1].swapaxes(1, 2).reshape(2, 5, 16)
+print("transposed back and joined = Q:", bool((together == split).all()))
+
+# %% [markdown]
+# ## Why normalise, and over what
+# The article names three norms. They differ in the numbers that share a mean and a variance. Of an
+# array (N, L, E), three sentences of five tokens: batch norm takes one feature of *all* tokens, so
+# the output of a sentence depends on its neighbours and on padding. The others do not.
+
+# %%
+batch = draws.standard_normal((3, 5, 16)) * np.array([1.0, 3.0, 1.0])[:, None, None]
+batch[2, 3:] = 0.0  # padding
+
+
+def unit(x, axes):
+    """Return x with mean 0 and variance 1 over some axes."""
+    return (x - x.mean(axis=axes, keepdims=True)) / np.sqrt(x.var(axis=axes, keepdims=True) + 1e-5)
+
+
+norms = {
+    "batch norm": (lambda x: unit(x, (0, 1)), "over N and L"),
+    "layer norm": (lambda x: unit(x, 2), "over E"),
+    "group norm": (
+        lambda x: unit(x.reshape(-1, 5, 4, 4), 3).reshape(x.shape),
+        "over a quarter of E",
+    ),
+}
+print()
+for name, (norm, axes) in norms.items():
+    alone, among = norm(batch[:1]), norm(batch)[:1]
+    moved = np.linalg.norm(among - alone) / np.linalg.norm(alone)
+    print(f"{name}, {axes}: the first sentence moves by {moved:.0%} among the others")
+
+# %% [markdown]
 # ## LayerNorm
 # With ε = 0, which the article assumes, a constant row divides 0 by 0.
 

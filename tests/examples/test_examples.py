@@ -34,6 +34,11 @@ def test_article_000(printed: Callable[[str], str], folder: Path) -> None:
     assert len(found) == 8
     for by_hand, numeric in found:
         assert float(by_hand) == pytest.approx(float(numeric), rel=1e-5, abs=1e-8)
+    assert "transposed back and joined = Q: True" in text
+    moved = re.findall(r"^(\w+ norm), over .* moves by (\d+)%", text, re.MULTILINE)
+    assert [name for name, _ in moved] == ["batch norm", "layer norm", "group norm"]
+    assert [int(share) > 20 for _, share in moved] == [True, False, False]
+    assert [share for _, share in moved[1:]] == ["0", "0"]
     assert "minimum of GELU: x = -0.7518, y = -0.1700" in text
     assert re.search(r"^sqrt_d_k +0\.5 to 0\.63 +4\.17 to 4\.86 +0\.346$", text, re.MULTILINE)
     assert re.search(r"^d_k +0\.015 to 0\.019 +0\.956 to 1\.11 +0\.269$", text, re.MULTILINE)
@@ -42,6 +47,11 @@ def test_article_000(printed: Callable[[str], str], folder: Path) -> None:
 
 def test_article_001(printed: Callable[[str], str], folder: Path) -> None:
     text = printed("001")
+    by_hand, numeric = re.search(r"recurrent dx: by hand (\S+), differences (\S+)", text).groups()  # type: ignore[union-attr]
+    assert float(by_hand) == pytest.approx(float(numeric), abs=1e-6)
+    gradients = re.findall(r"^(\d+) +(\S+e-\d+|\S+e\+\d+) +(\S+)$", text, re.MULTILINE)
+    sizes = {int(distance): (float(a), float(b)) for distance, a, b in gradients}
+    assert sizes[100][0] < 1e-15 < 1e-3 < sizes[100][1]
     assert "hard lookup returns www.youtube.com/my_dog_is_happy" in text
     assert "P[0]·P[5] = 23.503971\nP[20]·P[25] = 23.503971" in text
     assert {"scores-encoder.png", "scores-cross.png"} <= {path.name for path in folder.iterdir()}
@@ -52,6 +62,9 @@ def test_article_002(printed: Callable[[str], str]) -> None:
     for name in ("model", "layer"):
         (apart,) = re.findall(rf"by hand = {name}: +(\S+)", text)
         assert float(apart) < 1e-5
+    assert float(re.findall(r"by hand = decoder layer: +(\S+)", text)[0]) < 1e-5
+    assert "is_causal=True: positions 0 to 2 move by 0.00" in text
+    assert "is_causal=False: positions 0 to 2 move by 0.00" not in text
     assert "stack: equal at first True | shared False" in text
     assert "Transformer: equal at first False | shared False" in text
     assert text.count("queries over 4 keys") == 7
