@@ -29,7 +29,7 @@ def notebooks() -> ModuleType:
 
 
 def test_article_000(printed: Callable[[str], str], folder: Path) -> None:
-    text = printed("000")
+    text = printed("article_000")
     found = re.findall(r"by hand (\S+) +differences (\S+)", text)
     assert len(found) == 8
     for by_hand, numeric in found:
@@ -46,7 +46,7 @@ def test_article_000(printed: Callable[[str], str], folder: Path) -> None:
 
 
 def test_article_001(printed: Callable[[str], str], folder: Path) -> None:
-    text = printed("001")
+    text = printed("article_001")
     by_hand, numeric = re.search(r"recurrent dx: by hand (\S+), differences (\S+)", text).groups()  # type: ignore[union-attr]
     assert float(by_hand) == pytest.approx(float(numeric), abs=1e-6)
     gradients = re.findall(r"^(\d+) +(\S+e-\d+|\S+e\+\d+) +(\S+)$", text, re.MULTILINE)
@@ -58,7 +58,7 @@ def test_article_001(printed: Callable[[str], str], folder: Path) -> None:
 
 
 def test_article_002(printed: Callable[[str], str]) -> None:
-    text = printed("002")
+    text = printed("article_002")
     for name in ("model", "layer"):
         (apart,) = re.findall(rf"by hand = {name}: +(\S+)", text)
         assert float(apart) < 1e-5
@@ -71,7 +71,7 @@ def test_article_002(printed: Callable[[str], str]) -> None:
 
 
 def test_article_003(printed: Callable[[str], str]) -> None:
-    text = printed("003")
+    text = printed("article_003")
     assert "sqrt_d_k (5 runs)" in text
     assert text.count("article outside") == 2
     assert "softmax(x + 1e10) = [0.09  0.245 0.665]" in text
@@ -84,7 +84,7 @@ def test_article_003(printed: Callable[[str], str]) -> None:
 
 
 def test_article_004(printed: Callable[[str], str]) -> None:
-    text = printed("004")
+    text = printed("article_004")
     assert "Output shape: (2, 4, 100) (article: (2, 4, 100))" in text
     assert "weight on keys beyond valid_lens: 0.0 0.0" in text
     assert "position-wise: True" in text
