@@ -16,10 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import pellucid
+from pellucid import nn
 from pellucid.apps.cli.main import main
 from pellucid.apps.teach import pictures
+from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.core.language import Language, Text
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.training import schedules
+from pellucid.training.optimizers.model import ModelOptimizer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -201,6 +206,52 @@ def trained_variances() -> tuple[dict[str, Any], dict[str, Any]]:
             points.append((width_and_power(change)[1], float(variance), float(loss)))
         at_the_end[f"d_k = {width}"] = points
     return over_steps, at_the_end
+
+
+TASKS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "copy": lambda tokens: np.arange(len(tokens)),
+    "reverse": lambda tokens: np.arange(len(tokens))[::-1],
+    "sort": np.argsort,
+}
+"""What a task writes: the source positions in the order in which their tokens are written."""
+
+
+def known_answers(task: str, steps: int) -> tuple[float, list[float], float]:
+    """Train a small model on a task of `TASKS`, and score its heads against the right positions.
+
+    Returns the share of right tokens; for each head of cross-attention the mean weight on the
+    source position whose token is to be written; and what equal weights would give.
+    """
+    draws, first = np.random.default_rng(0), 4  # 0 to 3 are padding, begin, end, unknown
+
+    def batch(count: int) -> tuple[Batch, list[np.ndarray]]:
+        sources = [draws.permutation(20)[: draws.integers(5, 11)] for _ in range(count)]
+        orders = [TASKS[task](tokens) for tokens in sources]
+        targets = [[1, *(first + s[o]), 2] for s, o in zip(sources, orders, strict=True)]
+        return Batch(Packed.of([first + s for s in sources]), Packed.of(targets)), orders
+
+    config = Seq2SeqConfig(
+        source_vocab_size=24, target_vocab_size=24, d_model=64, num_attention_heads=4,
+        encoder_layers=1, decoder_layers=1, ffn_dim=128, dropout=0.0,
+    )  # fmt: skip
+    model = Seq2Seq(config)
+    optimizer = ModelOptimizer(model.named_parameters())
+    for step in range(1, steps + 1):
+        some, _ = batch(64)
+        _, backward = model.loss(some)
+        model.zero_grad()
+        backward(1 / len(some.target.tokens))
+        optimizer.step(schedules.linear(step, lr=3e-3, warmup=min(50, steps // 2), total=steps))
+    seen, orders = batch(200)
+    model.eval()
+    with nn.Recorder() as recorder:
+        rows, _ = model.decode_rows(seen)
+    right = model.output(rows).argmax(axis=-1) == seen.target.without_first().tokens
+    weights = recorder.maps["decoder.layers.0.multihead_attn"].probabilities
+    places = [(i, at, place) for i, o in enumerate(orders) for at, place in enumerate(o)]
+    example, query, key = np.array(places).T
+    scores = weights[example, :, query, key].mean(axis=0)
+    return float(right.mean()), scores.tolist(), float((1 / seen.source.lengths[example]).mean())
 
 
 def in_notebook() -> bool:

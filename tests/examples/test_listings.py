@@ -63,6 +63,13 @@ def test_both_languages_print_the_same_comparisons(compared: dict[str, str]) -> 
     assert [word == "yes" for word in agrees["en"]] == [word == "일치" for word in agrees["ko"]]
 
 
+def test_heads_find_the_place_that_a_task_asks_for() -> None:
+    right, scores, equal = lesson.known_answers("copy", 150)
+    assert right > 0.95
+    assert equal == pytest.approx(0.14, abs=0.02)
+    assert min(scores) > 2 * equal
+
+
 def test_a_prediction_interval_is_wider_than_the_range() -> None:
     values = lesson.np.array([1.0, 2.0, 3.0])
     low, high = lesson.prediction_interval(values)
