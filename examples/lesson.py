@@ -179,7 +179,7 @@ def scaled_variance(run: Mapping[str, Any], probe: int, seen: str = "score_varia
         if name.startswith("decoder") and name.endswith("self_attn")
         for variance in layer[seen]
     ]
-    return float(np.median(heads)) / width ** (2 * power)
+    return float(np.median(heads) / width ** (2 * power))
 
 
 def trained_variances() -> tuple[dict[str, Any], dict[str, Any]]:

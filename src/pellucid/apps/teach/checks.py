@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,19 +87,22 @@ def dropout_mean() -> float:
     return abs(float(ops.dropout(np.ones((1000, 1000)), 0.3, Rng(0))[0].mean()) - 1.0)
 
 
-def _layer(kind: type[nn.blocks.TransformerLayer], E: int = 8) -> nn.blocks.TransformerLayer:
-    return kind(E, 2, 11, dropout=0.0, batch_first=True, dtype=np.float64)
+SMALL: dict[str, Any] = {
+    "d_model": 8, "nhead": 2, "dim_feedforward": 11, "dropout": 0.0, "batch_first": True,
+    "dtype": np.float64,
+}  # fmt: skip
 
 
 def _network(layer: nn.blocks.TransformerLayer, x: np.ndarray) -> np.ndarray:
     """Return the feed-forward network's output, formula by formula."""
-    return layer.linear2(np.maximum(layer.linear1(x), 0.0))
+    y: np.ndarray = layer.linear2(np.maximum(layer.linear1(x), 0.0))
+    return y
 
 
 @at_most(1e-14)
 def encoder_layer_by_hand() -> float:
     """Compare the encoder layer with its two formulas."""
-    layer, x = _layer(nn.TransformerEncoderLayer), normal(3, 5, 8)
+    layer, x = nn.TransformerEncoderLayer(**SMALL), normal(3, 5, 8)
     u = layer.norm1(x + layer.self_attn(x, x, x)[0])
     return float(np.abs(layer.norm2(u + _network(layer, u)) - layer(x)).max())
 
@@ -107,7 +110,7 @@ def encoder_layer_by_hand() -> float:
 @at_most(1e-14)
 def decoder_layer_by_hand() -> float:
     """Compare the decoder layer with its three formulas."""
-    layer, x, memory = _layer(nn.TransformerDecoderLayer), normal(3, 5, 8), normal(3, 7, 8)
+    layer, x, memory = nn.TransformerDecoderLayer(**SMALL), normal(3, 5, 8), normal(3, 7, 8)
     u = layer.norm1(x + layer.self_attn(x, x, x, is_causal=True)[0])
     v = layer.norm2(u + layer.multihead_attn(u, memory, memory)[0])
     y = layer(x, memory, tgt_is_causal=True)
@@ -117,7 +120,7 @@ def decoder_layer_by_hand() -> float:
 @at_most(1e-14)
 def feed_forward_positions() -> float:
     """Compare the network at shuffled positions with its shuffled outputs."""
-    layer, x = _layer(nn.TransformerEncoderLayer), normal(7, 8)
+    layer, x = nn.TransformerEncoderLayer(**SMALL), normal(7, 8)
     order = np.array([3, 0, 6, 2, 5, 1, 4])
     return float(np.abs(_network(layer, x[order]) - _network(layer, x)[order]).max())
 
@@ -125,15 +128,18 @@ def feed_forward_positions() -> float:
 @at_most(1e-14)
 def transformer_by_hand() -> float:
     """Compare the model with its layers called one by one."""
-    model = nn.Transformer(8, 2, 2, 2, 11, dropout=0.0, batch_first=True, dtype=np.float64)
+    first, last = (nn.LayerNorm(8, dtype=np.float64) for _ in range(2))
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**SMALL), 2, first)
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**SMALL), 2, last)
+    model = nn.Transformer(**SMALL, custom_encoder=encoder, custom_decoder=decoder)
     memory, y = normal(3, 5, 8), normal(3, 7, 8)
     whole = model(memory, y)
-    for layer in model.encoder.layers:
+    for layer in encoder.layers:
         memory = layer(memory)
-    memory = model.encoder.norm(memory)
-    for layer in model.decoder.layers:
+    memory = first(memory)
+    for layer in decoder.layers:
         y = layer(y, memory)
-    return float(np.abs(model.decoder.norm(y) - whole).max())
+    return float(np.abs(last(y) - whole).max())
 
 
 @at_most(1e-12)
