@@ -185,4 +185,4 @@ for change in ("unscaled", "sqrt_d_k", "d_k", "d_k^2") if runs else ():
     first, last = ([scaled_variance(run, probe) for run in chosen] for probe in (0, -1))
     loss = np.median([run["metrics"]["train_loss"] for run in chosen])
     ends = f"{min(last):.3g}~{max(last):.3g}"
-    print(f"{change:<21} {min(first):.2g}~{max(first):<15.2g} {ends:<18} {loss:.3f}")
+    print(f"{change:<21} {min(first):.2g}~{max(first):<12.2g} {ends:<18} {loss:.3f}")

@@ -195,7 +195,8 @@ for index, name in enumerate(layer.name for layer in records[0].maps):
 # 모델이 과제마다 몇 초 만에 배우며, 어디를 보아야 하는지는 아무도 알려 주지 않습니다.
 
 # %%
-print(f"\n{'과제':<8} 맞은 토큰     맞는 자리의 가중치, 헤드 1~4             고르게 보면")
+print("\n과제      맞은 토큰     맞는 자리의 가중치, 헤드 1~4             고르게 보면")
 for task in TASKS:
     right, scores, equal = known_answers(task, lesson.steps)
-    print(f"{task:<9} {right:<13.0%} {'  '.join(f'{s:.2f}' for s in scores):<38}  {equal:.2f}")
+    shown = "  ".join(f"{score:.2f}" for score in scores)
+    print(f"{task:<9} {right:<13.0%} {shown:<38}  {equal:.2f}")

@@ -198,7 +198,8 @@ for index, name in enumerate(layer.name for layer in records[0].maps):
 # learns each task in some seconds; nobody tells it where to look.
 
 # %%
-print(f"\n{'task':<9} right tokens  weight on the right place, heads 1 to 4  if equal")
+print("\ntask      right tokens  weight on the right place, heads 1 to 4  if equal")
 for task in TASKS:
     right, scores, equal = known_answers(task, lesson.steps)
-    print(f"{task:<9} {right:<13.0%} {'  '.join(f'{s:.2f}' for s in scores):<38}  {equal:.2f}")
+    shown = "  ".join(f"{score:.2f}" for score in scores)
+    print(f"{task:<9} {right:<13.0%} {shown:<38}  {equal:.2f}")

@@ -107,7 +107,8 @@ for width, points in at_the_end.items():
     print(f"\n{width}: p, 끝난 뒤의 분산, 학습 손실")
     best = min(loss for _, _, loss in points)
     for power, variance, loss in points:
-        print(f"{power:<5} {variance:<8.2g} {loss:.3f}{'  최저' if loss == best else ''}")
+        note = "  최저" if loss == best else ""
+        print(f"{power:<5} {variance:<8.2g} {loss:.3f}{note}")
 if runs:
     lesson.show("trained", pictures.trained, over_steps, at_the_end, lesson.language)
 
