@@ -8,7 +8,7 @@ fifty six thousand"는 사십오만과 육천입니다. 코어 하나로 30초�
 
 위에서 아래로 읽으세요. 자동 미분은 쓰지 않습니다. 모든 함수는 결과와 함께 손으로 유도한 함수
 `backward`를 돌려줍니다. backward는 같은 단계를 거꾸로 밟으며, 결과에 대한 손실의 기울기(dy)를 받아
-각 입력의 기울기(dx)를 돌려주고, 파라미터가 있으면 그 기울기(g)를 파라미터와 같은 이름으로 함께
+각 입력의 기울기(dx)를 돌려주고, 매개변수가 있으면 그 기울기(g)를 매개변수와 같은 이름으로 함께
 돌려줍니다. 기호는 torch와 같습니다. N 문장 수, S 입력 토큰 수, L 출력 토큰 수, E 모델의 너비,
 H 헤드 수, D = E / H, F 피드포워드 안쪽의 너비, V 어휘 크기.
 """
@@ -40,10 +40,10 @@ def attention(q, k, v, hidden):
     scale = q.shape[-1] ** -0.5
     a = scale * (q @ k.swapaxes(-1, -2))  # 1. 쿼리와 키가 얼마나 맞는지: (N, H, L, S)
     w, softmax_backward = softmax(np.where(hidden, -np.inf, a))  # 2. exp(−∞) = 0
-    z = w @ v  # 3. 밸류의 가중합
+    z = w @ v  # 3. 값 벡터의 가중합
 
     def backward(dz):
-        dv = w.swapaxes(-1, -2) @ dz  # 3. 밸류를 본 모든 쿼리에서 기울기가 온다
+        dv = w.swapaxes(-1, -2) @ dz  # 3. 값 벡터를 본 모든 쿼리에서 기울기가 온다
         dw = dz @ v.swapaxes(-1, -2)
         da = softmax_backward(dw)  # 2. 가린 곳은 0
         return scale * (da @ k), scale * (da.swapaxes(-1, -2) @ q), dv  # 1. dq, dk
@@ -51,7 +51,7 @@ def attention(q, k, v, hidden):
     return z, backward
 
 
-# ---- 멀티헤드 어텐션: 글 000 "MultiHead Attention", 글 001, 글 004의 2.2와 3
+# ---- 멀티 헤드 어텐션: 글 000 "MultiHead Attention", 글 001, 글 004의 2.2와 3
 def linear(p, x):
     """모든 행에 X W + b: (N, L, in)에서 (N, L, out)으로."""
     rows = x.reshape(-1, x.shape[-1])
@@ -95,7 +95,7 @@ def multi_head(p, x, memory, hidden):
     return y, backward
 
 
-# ---- 레이어 정규화: 글 000 "LayerNorm"
+# ---- 층 정규화: 글 000 "LayerNorm"
 def layer_norm(p, x):
     """γ x̂ + β. x̂ = (x − μ) / √(σ² + ε)은 행마다 평균 0, 분산 1이다."""
     centred = x - x.mean(axis=-1, keepdims=True)  # 1. μ
@@ -156,7 +156,7 @@ def embed(table, ids):
     return x, backward
 
 
-# ---- 레이어: 글 001 "Transformer Block", 글 002의 3과 4
+# ---- 층: 글 001 "Transformer Block", 글 002의 3과 4
 def encoder_layer(p, x, hidden):
     """z = LayerNorm(x + attention(x)), y = LayerNorm(z + feed_forward(z))를 계산한다."""
     attended, attention_backward = multi_head(p["attention"], x, x, hidden)
@@ -170,7 +170,7 @@ def encoder_layer(p, x, hidden):
         dz, g["ffn"] = ffn_backward(dsum)
         dsum, g["norm_1"] = norm_1_backward(dsum + dz)
         dx, dmemory, g["attention"] = attention_backward(dsum)
-        return dsum + dx + dmemory, g  # x는 잔차, 쿼리, 키·밸류로 쓰였다
+        return dsum + dx + dmemory, g  # x는 잔차, 쿼리, 키·값로 쓰였다
 
     return y, backward
 
@@ -204,7 +204,7 @@ def transformer(p, source, target):
     future = np.triu(np.ones((target.shape[1], target.shape[1]), dtype=bool), 1)
     memory, source_backward = embed(p["source"], source)
     y, target_backward = embed(p["target"], target)
-    encoder, decoder = {}, {}  # 각 레이어의 backward
+    encoder, decoder = {}, {}  # 각 층의 backward
     for n, layer in p["encoder"].items():
         memory, encoder[n] = encoder_layer(layer, memory, hidden)
     for n, layer in p["decoder"].items():
@@ -217,7 +217,7 @@ def transformer(p, source, target):
         dmemory = 0
         for n in reversed(decoder):
             dy, from_layer, g["decoder"][n] = decoder[n](dy)
-            dmemory = dmemory + from_layer  # 모든 디코더 레이어가 같은 memory를 읽었다
+            dmemory = dmemory + from_layer  # 모든 디코더 층이 같은 memory를 읽었다
         for n in reversed(encoder):
             dmemory, g["encoder"][n] = encoder[n](dmemory)
         g["target"], g["source"] = target_backward(dy), source_backward(dmemory)
@@ -239,7 +239,7 @@ def cross_entropy(scores, wanted):
     return loss, backward
 
 
-# ---- 파라미터와 Adam
+# ---- 매개변수와 Adam
 def initial(random, dtype=np.float32):
     """Xavier 초기 가중치를 딕셔너리에 담는다: p["encoder"][0]["ffn"]["first"]["W"]."""
 
@@ -263,7 +263,7 @@ def initial(random, dtype=np.float32):
 
 
 def adam(p, g, moments, step, rate):
-    """각 파라미터를 기울기 평균의 반대쪽으로, 기울기의 평소 크기로 나눈 만큼 옮긴다."""
+    """각 매개변수를 기울기 평균의 반대쪽으로, 기울기의 평소 크기로 나눈 만큼 옮긴다."""
     for name, weight in p.items():
         if isinstance(weight, dict):
             adam(weight, g[name], moments.setdefault(name, {}), step, rate)
