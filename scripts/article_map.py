@@ -34,9 +34,9 @@ which that command prints. Where an article needs a correction, [that page](../a
 Each article has a script and a notebook made from it, in [`examples/`](../../examples): run
 `python examples/article_000.py`, or open the notebook in Jupyter. Some train small models first, as
 the table says; with `--model runs/chat` (from `make demo`) 000 trains nothing and 001 for half a
-minute. Pictures need matplotlib: `pip install '.[lab]'` in the repository. To see a trained model at
-work, `pellucid view runs/chat` writes a page with all its layers, a walk through the steps, and the
-backward.
+minute. Pictures need matplotlib: `pip install '.[lab]'` in the repository. To see a trained model
+at work, `pellucid view runs/chat` writes a page with all its layers, a walk through the steps, and
+the backward.
 
 A test runs every command below, in English, and looks for the figures in what it prints; of the
 commands marked "trains" alone it checks the names.
@@ -56,9 +56,9 @@ Pellucid는 한국어로 쓰인 글 다섯 편에서 출발했습니다. 글을 
 `python examples/article_000.ko.py`를 실행하거나 노트북을 Jupyter에서 여세요. `.ko`가 없는 것은 같은
 코드의 영어판입니다. 몇몇 스크립트는 표에 적힌 대로 작은 모델을 먼저 학습합니다. `--model
 runs/chat`(`make demo`의 결과)을 주면 000은 학습하지 않고 001은 30초쯤만 학습합니다. 그림에는
-matplotlib가 필요합니다. 저장소에서 `pip install '.[lab]'`으로 설치하세요. 학습한 모델이 일하는 모습은
-`pellucid view runs/chat`이 만드는 페이지에서 볼 수 있습니다. 모든 층과 단계별 설명, 역전파가 들어
-있습니다.
+matplotlib가 필요합니다. 저장소에서 `pip install '.[lab]'`으로 설치하세요. 학습한 모델이 일하는
+모습은 `pellucid view runs/chat`이 만드는 페이지에서 볼 수 있습니다. 모든 층과 단계별 설명, 역전파가
+들어 있습니다.
 
 아래 명령은 모두 테스트가 영어로 실행해 출력에서 수치를 확인합니다(한국어 스크립트는 영어판과 코드가
 같은지 테스트합니다). '학습 필요'라고만 적힌 명령은 이름만 확인합니다.
