@@ -119,7 +119,7 @@ def test_a_small_vocabulary_keeps_the_most_frequent(caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_normaliser_is_kept_in_the_file(kind: str, tmp_path: Path) -> None:
     steps = ["whitespace", "lowercase", "nfc"]
-    trained = train_tokenizer(["a b é ab"], kind, 300, normalise=steps)
+    trained = train_tokenizer(["a b é ab", "a b é"], kind, 300, normalise=steps)
     trained.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
     text = "  A\u00a0\t B \nE\u0301 "
