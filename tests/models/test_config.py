@@ -51,7 +51,15 @@ def test_no_more_positions_than_a_table_of_them_can_hold(positions: int) -> None
     message = f"max_position_embeddings must be at most 1048576, got {positions}"
     with pytest.raises(UsageError, match=message):
         replace(SEQ2SEQ, max_position_embeddings=positions)
-    assert replace(SEQ2SEQ, max_position_embeddings=2**20).max_position_embeddings == 2**20
+    most = replace(SEQ2SEQ, positions="rotary", max_position_embeddings=2**20)
+    assert most.max_position_embeddings == 2**20
+
+
+def test_a_fixed_table_of_positions_has_a_limit_of_numbers() -> None:
+    wide = replace(SEQ2SEQ, d_model=512, max_position_embeddings=2**15)
+    message = "at most 32768 with positions = 'sinusoidal' and d_model = 512, got 32769"
+    with pytest.raises(UsageError, match=message):
+        replace(wide, max_position_embeddings=2**15 + 1)
 
 
 @pytest.mark.parametrize(

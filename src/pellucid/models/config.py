@@ -25,6 +25,8 @@ else:
 
 MOST_POSITIONS = 2**20
 """The most positions of any model: a larger number is damaged, and its table would not fit."""
+MOST_NUMBERS = 2**24
+"""The most numbers of a fixed table of positions, which takes about 0.5 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +203,13 @@ class StackConfig:
         if self.max_position_embeddings > MOST_POSITIONS:
             raise UsageError(
                 f"max_position_embeddings must be at most {MOST_POSITIONS}, got "
+                f"{self.max_position_embeddings}"
+            )
+        rows = MOST_NUMBERS // self.d_model
+        if POSITIONS[self.positions].table is not None and self.max_position_embeddings > rows:
+            raise UsageError(
+                f"max_position_embeddings must be at most {rows} with positions = "
+                f"{self.positions!r} and d_model = {self.d_model}, got "
                 f"{self.max_position_embeddings}"
             )
         for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
