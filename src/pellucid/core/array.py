@@ -45,12 +45,13 @@ def namespace(*arrays: Array | None) -> Any:
     if all(type(a) is np.ndarray for a in present):
         return np
     try:
-        return array_api_compat.array_namespace(*present)
-    except TypeError:
+        (found,) = {array_api_compat.array_namespace(a) for a in present}
+        return found
+    except (TypeError, ValueError):
         kinds = {f"{type(a).__module__.partition('.')[0]}.{type(a).__name__}" for a in present}
-        found = " and ".join(sorted(kind.removeprefix("builtins.") for kind in kinds))
+        given = " and ".join(sorted(kind.removeprefix("builtins.") for kind in kinds))
         raise TypeError(
-            f"expected arrays of one library, got {found}; convert lists and numbers with "
+            f"expected arrays of one library, got {given}; convert lists and numbers with "
             "np.asarray, a layer to the arrays' library with layer.to(array)"
         ) from None
 
