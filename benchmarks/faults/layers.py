@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -62,13 +63,12 @@ class Gradients:
         layer = case.built()
         named = dict(layer.named_parameters())
         name = str(draw.choice(list(named)))
-        parameter, add = named[name], named[name].accumulate
 
-        def accumulate(gradient: Array | None) -> None:
+        def accumulate(self: Parameter, gradient: Array | None) -> None:
             if gradient is not None:
-                wrong(parameter, add, gradient)
+                wrong(self, partial(Parameter.accumulate, self), gradient)
 
-        parameter.accumulate = accumulate  # type: ignore[method-assign]
+        named[name].__class__ = type("Wrong", (Parameter,), {"accumulate": accumulate})
         errors = gradient_check(MethodType(case.call, layer), case.arrays, **case.fixed)
         others = max((error for key, error in errors.items() if key != name), default=0.0)
         became = "seen" if errors[name] > TOLERANCE else f"NOT SEEN: {errors[name]:.1e}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ def gradient_check(
     forward: a layer, or a function like a layer's `forward`. The arrays are "input 0", "input 1", …
     and, of a layer, every parameter that is learnt, under its full name. Of a function that calls a
     layer the parameters are not known: check the layer itself. fixed: further arguments, which have
-    no gradient (integers, masks, rng). A layer's parameters and gradients are left as they were.
+    no gradient (integers, masks, rng). What is called is a copy of the layer.
 
     `forward` is called twice, on the inputs and on inputs a little away, before either backward is,
     so that a layer that keeps on itself what its backward needs is wrong, and so is one that does
@@ -46,10 +47,10 @@ def gradient_check(
     >>> list(gradient_check(nn.Linear(3, 2, dtype=np.float64), [np.ones((2, 3))]))
     ['input 0', 'weight', 'bias']
     """
+    forward = copy.deepcopy(forward)  # its parameters will be moved
     layer = forward if isinstance(forward, Module) else getattr(forward, "__self__", None)
     named = layer.named_parameters() if isinstance(layer, Module) else ()
     learnt = {name: parameter for name, parameter in named if parameter.requires_grad}
-    before = [(parameter, parameter.data, parameter.grad) for parameter in learnt.values()]
     arrays = {f"input {i}": x for i, x in enumerate(inputs)}
     arrays |= {name: parameter.data for name, parameter in learnt.items()}
     if not arrays:
@@ -58,11 +59,7 @@ def gradient_check(
         if x.dtype != np.float64:
             raise TypeError(f"gradient_check needs float64 arrays, got {name} of {x.dtype}")
     call = partial(forward.forward if isinstance(forward, Module) else forward, **fixed)
-    try:
-        return _errors(_called_twice(call, len(inputs), list(learnt.values())), arrays)
-    finally:
-        for parameter, data, gradient in before:
-            parameter.data, parameter.grad = data, gradient
+    return _errors(_called_twice(call, len(inputs), list(learnt.values())), arrays)
 
 
 def _called_twice(call: Forward, count: int, learnt: Sequence[Parameter]) -> Forward:

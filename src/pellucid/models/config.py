@@ -200,16 +200,11 @@ class StackConfig:
                 'many heads of keys as of queries; use "packed"'
             )
         self._at_least(2, "max_position_embeddings")
-        if self.max_position_embeddings > MOST_POSITIONS:
+        table = POSITIONS[self.positions].table is not None
+        most = min(MOST_POSITIONS, MOST_NUMBERS // self.d_model if table else MOST_POSITIONS)
+        if self.max_position_embeddings > most:
             raise UsageError(
-                f"max_position_embeddings must be at most {MOST_POSITIONS}, got "
-                f"{self.max_position_embeddings}"
-            )
-        rows = MOST_NUMBERS // self.d_model
-        if POSITIONS[self.positions].table is not None and self.max_position_embeddings > rows:
-            raise UsageError(
-                f"max_position_embeddings must be at most {rows} with positions = "
-                f"{self.positions!r} and d_model = {self.d_model}, got "
+                f"max_position_embeddings must be at most {most}, got "
                 f"{self.max_position_embeddings}"
             )
         for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
