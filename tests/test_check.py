@@ -45,6 +45,7 @@ class Scaled(nn.Module):
 
     def __init__(self) -> None:
         self.weight = nn.Parameter((3,), nn.init.ones, np.float64)
+        self.weight.data = np.array([0.5, -1.0, 2.0])
         self.frozen = nn.Parameter((3,), nn.init.ones, np.float64)
         self.frozen.requires_grad = False
 

@@ -78,28 +78,34 @@ class Gradients:
         return Case(kind, became, figures=f"{case.name}: {name}" if became[0].isupper() else "")
 
 
-JUNK: dict[str, Callable[[Array], Any]] = {
-    "list": lambda x: x.tolist(),
-    "number": lambda x: 3.0,
-    "text": lambda x: "abc",
-    "bytes": lambda x: b"abc",
-    "dictionary": lambda x: {},
-    "float16": lambda x: x.astype(np.float16),
-    "complex": lambda x: x.astype(complex),
-    "objects": lambda x: x.astype(object),
-    "long double": lambda x: x.astype(np.longdouble),
-    "bool": lambda x: x > 0,
-    "integers": lambda x: x.astype(np.int64),
-    "one number": lambda x: np.float32(3.0),
-    "an axis less": lambda x: x[0],
-    "an axis more": lambda x: x[None],
-    "one wider": lambda x: np.concatenate([x, x[..., :1]], -1),
-    "nothing": lambda x: np.zeros_like(x, shape=(*x.shape[:-1], 0)),
-    "backwards": lambda x: x[..., ::-1],
-    "transposed": lambda x: x.T,
-    "NaN": lambda x: np.full_like(x, np.nan),
-    "huge": lambda x: np.full_like(x, 1e38),
-    "masked": lambda x: np.ma.masked_array(x, x > 0),
+JUNK: dict[str, tuple[Callable[[Array], Any], ...]] = {
+    "no array": (
+        lambda x: x.tolist(),
+        lambda x: 3.0,
+        lambda x: "abc",
+        lambda x: b"abc",
+        lambda x: {},
+    ),
+    "other numbers": (
+        lambda x: x.astype(np.float16),
+        lambda x: x.astype(complex),
+        lambda x: x.astype(object),
+        lambda x: x.astype(np.longdouble),
+        lambda x: x > 0,
+        lambda x: x.astype(np.int64),
+        lambda x: np.full_like(x, np.nan),
+        lambda x: np.full_like(x, 1e38),
+        lambda x: np.ma.masked_array(x, x > 0),
+    ),
+    "other shape": (
+        lambda x: np.float32(3.0),
+        lambda x: x[0],
+        lambda x: x[None],
+        lambda x: np.concatenate([x, x[..., :1]], -1),
+        lambda x: np.zeros_like(x, shape=(*x.shape[:-1], 0)),
+        lambda x: x[..., ::-1],
+        lambda x: x.T,
+    ),
 }
 
 
@@ -119,7 +125,8 @@ class Arguments:
         case = self.layers[draw.integers(len(self.layers))]
         arrays: list[Any] = [x.astype(np.float32) for x in case.arrays]
         i = int(draw.integers(len(arrays)))
-        arrays[i] = JUNK[kind](arrays[i])
+        made = int(draw.integers(len(JUNK[kind])))
+        arrays[i] = JUNK[kind][made](arrays[i])
         layer = case.built(np.float32)
         told = ""
         try:
@@ -134,5 +141,5 @@ class Arguments:
                 became = "UNCLEAR"
         except Exception as error:
             became, told = f"{type(error).__name__}".upper(), str(error)
-        told = f"{case.name}, argument {i}: {told}" if became[0].isupper() else ""
+        told = f"{case.name}, argument {i}, {made}: {told}" if became[0].isupper() else ""
         return Case(kind, became, figures=told)

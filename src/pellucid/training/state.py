@@ -95,7 +95,7 @@ def read_state(values: Mapping[str, Any], source: str) -> SavedState:
     counts = {f.name: "[0, inf)" for f in fields(Tally)} | {"nats": "(-inf, inf)"}
     try:
         check_ranges(saved, metrics_lines="[0, 1e15)")
-        check_ranges(state, step="[0, 1e15)", seconds="[0, inf)", useful_tokens="[0, inf)")
+        check_ranges(state, seconds="[0, inf)", useful_tokens="[0, inf)")
         check_ranges(state, epoch=until_now, not_improved=until_now, best_step=until_now, **finite)
         check_ranges(state, batch=f"[{count}, {count}]")
         for tally in tallies:
