@@ -49,6 +49,7 @@ COMMANDS = {
         Command("bench", "measure how fast this machine trains, and where the time goes"),
         Command("check", "verify every derivative against finite differences"),
         Command("explain", "explain a topic: equation, derivation next to our code, numeric check"),
+        Command("exercise", "derive a backward yourself: it is checked, and mistakes are named"),
         Command("plot", "draw what the articles draw: softmax, activations, positions, variance"),
     )
 }
