@@ -265,6 +265,17 @@ def test_a_damaged_or_foreign_file(text: bytes, says: str, tmp_path: Path) -> No
         Tokenizer.load(path)
 
 
+@pytest.mark.parametrize("kind", ["char", "word", "bpe"])
+def test_a_normaliser_that_is_not_ours_is_refused(kind: str) -> None:
+    text = train_tokenizer(["a b"] * 9, kind, 300, ["nfc", "punctuation"]).to_json()
+    assert Tokenizer.of_json(text).normalisers == ("nfc", "punctuation")
+    values = json.loads(text)
+    doubled = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    values["normalizer"]["normalizers"] += 30 * [doubled]
+    with pytest.raises(UserError, match=r"a step that is not ours: .*'content': 'aa'"):
+        Tokenizer.of_json(json.dumps(values))
+
+
 def test_no_file(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(UserError, match="cannot be read"):

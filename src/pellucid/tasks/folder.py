@@ -11,6 +11,7 @@ SHA256SUMS              digests of all but the card, checked at loading; older f
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -199,7 +200,7 @@ def _check_tokenizer(tokenizer: Tokenizer, path: Path, size: int, wanted: str | 
 
 def _check_unchanged(folder: Path, names: list[str]) -> None:
     """Raise `UserError` naming a file whose digest is not the one saved with the model."""
-    if not (folder / SUMS).exists():  # an older folder
+    if not os.path.lexists(folder / SUMS):  # an older folder; a link to nothing is damage
         return
     try:
         changed = changed_file(
