@@ -218,7 +218,7 @@ class Kernels:
     def __call__(self, number: int) -> Case:
         """Run one case."""
         draw, copy = np.random.default_rng(number), self.place / "copy"
-        damage = (flipped_bit, truncated, zeroed)[draw.integers(3)]
+        damage = (flipped_bit, truncated, zeroed, replaced)[draw.integers(4)]
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.place / "cache", copy)
         damage(copy, draw, sorted(path.name for path in copy.iterdir()))
