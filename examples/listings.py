@@ -1,15 +1,15 @@
 """The articles' own code and formulas, run next to Pellucid: number by number, listing by listing.
 
-The strings below are quoted from the five articles, with thanks to their authors; only line breaks
-and indentation are restored. Article 000's code is not in its text, so its formulas are run. What
-does not agree as printed is run again with the correction of docs/articles.md.
+The loop of article 001 and the class of article 004 are quoted, with thanks to their authors; only
+line breaks and indentation are restored. Article 000's code is not in its text, and article 002
+prints torch's: their formulas and the order of the steps are run. What does not agree as printed is
+run again with the correction of docs/articles.md.
 """
 
 from __future__ import annotations
 
 import inspect
 import textwrap
-from types import MethodType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -195,75 +195,8 @@ z = layer.norm1(x + layer.self_attn(x, x, x)[0])
 ffn = layer.linear2(np.maximum(layer.linear1(z), 0))
 same("001", "z = LN(x + MHA(x)), y = LN(z + FFN(z))", layer.norm2(z + ffn), layer(x))
 
-# Article 002: torch's own methods, on our layers --------------------------------------------------
+# Article 002: what torch's methods do, in their order ------------------------------------------------
 
-ENCODER_LAYER = """
-def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
-    x = self.self_attn(x, x, x,
-                       attn_mask=attn_mask,
-                       key_padding_mask=key_padding_mask,
-                       need_weights=False, is_causal=is_causal)[0]
-    return self.dropout1(x)
-
-def _ff_block(self, x):
-    x = self.linear2(self.dropout(self.activation(self.linear1(x))))
-    return self.dropout2(x)
-
-def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
-    x = src
-    if self.norm_first:
-        x = x + self._sa_block(self.norm1(x), src_mask, src_key_padding_mask, is_causal=is_causal)
-        x = x + self._ff_block(self.norm2(x))
-    else:
-        x = self.norm1(x + self._sa_block(x, src_mask, src_key_padding_mask, is_causal=is_causal))
-        x = self.norm2(x + self._ff_block(x))
-    return x
-"""
-DECODER_LAYER = """
-def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
-    x = self.self_attn(x, x, x,
-                       attn_mask=attn_mask,
-                       key_padding_mask=key_padding_mask,
-                       is_causal=is_causal,
-                       need_weights=False)[0]
-    return self.dropout1(x)
-
-def _mha_block(self, x, mem, attn_mask, key_padding_mask, is_causal=False):
-    x = self.multihead_attn(x, mem, mem,
-                            attn_mask=attn_mask,
-                            key_padding_mask=key_padding_mask,
-                            is_causal=is_causal,
-                            need_weights=False)[0]
-    return self.dropout2(x)
-
-def _ff_block(self, x):
-    x = self.linear2(self.dropout(self.activation(self.linear1(x))))
-    return self.dropout3(x)
-
-def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
-            memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False):
-    x = tgt
-    if self.norm_first:
-        x = x + self._sa_block(self.norm1(x), tgt_mask, tgt_key_padding_mask, tgt_is_causal)
-        x = x + self._mha_block(self.norm2(x), memory, memory_mask, memory_key_padding_mask,
-                                memory_is_causal)
-        x = x + self._ff_block(self.norm3(x))
-    else:
-        x = self.norm1(x + self._sa_block(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
-        x = self.norm2(x + self._mha_block(x, memory, memory_mask, memory_key_padding_mask,
-                                           memory_is_causal))
-        x = self.norm3(x + self._ff_block(x))
-    return x
-"""
-TRANSFORMER = """
-def forward(self, src, tgt, src_mask=None, tgt_mask=None, memory_mask=None,
-            src_key_padding_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None):
-    memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask)
-    output = self.decoder(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
-                          tgt_key_padding_mask=tgt_key_padding_mask,
-                          memory_key_padding_mask=memory_key_padding_mask)
-    return output
-"""
 DEFAULTS = """
 d_model = 512, nhead = 8, num_encoder_layers = 6, num_decoder_layers = 6, dim_feedforward = 2048,
 dropout = 0.1, custom_encoder = None, custom_decoder = None, layer_norm_eps = 1e-05,
@@ -271,13 +204,33 @@ batch_first = False, norm_first = False
 """
 
 
-def with_listing(module: Any, code: str, *methods: str) -> Any:
-    """Return an object that has our module's parts and the article's methods."""
-    own = SimpleNamespace(**vars(module))
-    own.activation = lambda array: np.maximum(array, 0)
-    for method in methods:
-        setattr(own, method, MethodType(of("002", code, method), own))
-    return own
+def in_order(layer: Any, x: Array, memory: Array | None = None, **masks: Any) -> Array:
+    """Compute a layer as the article lists torch's: attention, attention to memory, network.
+
+    Each step has a residual sum and a norm, before the step if `norm_first`, else after the sum.
+    """
+
+    def network(x: Array) -> Array:
+        return layer.linear2(np.maximum(layer.linear1(x), 0))
+
+    own = (
+        {"attn_mask": masks.get("tgt_mask")}
+        if memory is not None
+        else {"key_padding_mask": masks.get("src_key_padding_mask")}
+    )
+    steps = [lambda x: layer.self_attn(x, x, x, need_weights=False, **own)[0], network]
+    if memory is not None:
+        padded = masks["memory_key_padding_mask"]
+        steps.insert(
+            1,
+            lambda x: layer.multihead_attn(
+                x, memory, memory, need_weights=False, key_padding_mask=padded
+            )[0],
+        )
+    for number, step in enumerate(steps, start=1):
+        norm = getattr(layer, f"norm{number}")
+        x = x + step(norm(x)) if layer.norm_first else norm(x + step(x))
+    return x
 
 
 heading("002")
@@ -290,28 +243,26 @@ for norm_first in (False, True):
     ).eval()
     encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
     order = f"norm_first={norm_first}"
-    printed = with_listing(encoder, ENCODER_LAYER, "_sa_block", "_ff_block", "forward")
     same(
         "002",
         f"TransformerEncoderLayer.forward, {order}",
-        printed.forward(source, src_key_padding_mask=padding),
+        in_order(encoder, source, src_key_padding_mask=padding),
         encoder(source, src_key_padding_mask=padding),
     )
-    methods = ("_sa_block", "_mha_block", "_ff_block", "forward")
-    printed = with_listing(decoder, DECODER_LAYER, *methods)
     masks: dict[str, Any] = {"tgt_mask": causal, "memory_key_padding_mask": padding}
     same(
         "002",
         f"TransformerDecoderLayer.forward, {order}",
-        printed.forward(target, source, **masks),
+        in_order(decoder, target, source, **masks),
         decoder(target, source, **masks),
     )
-masks = {"src_key_padding_mask": padding, "tgt_mask": causal, "memory_key_padding_mask": padding}
+masks = {"tgt_mask": causal, "memory_key_padding_mask": padding}
+memory = model.encoder(source, src_key_padding_mask=padding)
 same(
     "002",
     Text("Transformer.forward, with masks", "Transformer.forward, 마스크 포함"),
-    with_listing(model, TRANSFORMER, "forward").forward(source, target, **masks),
-    model(source, target, **masks),
+    model.decoder(target, memory, **masks),
+    model(source, target, src_key_padding_mask=padding, **masks),
 )
 parameters = inspect.signature(nn.Transformer).parameters
 for default in DEFAULTS.replace("\n", " ").strip().split(", "):
