@@ -195,7 +195,7 @@ z = layer.norm1(x + layer.self_attn(x, x, x)[0])
 ffn = layer.linear2(np.maximum(layer.linear1(z), 0))
 same("001", "z = LN(x + MHA(x)), y = LN(z + FFN(z))", layer.norm2(z + ffn), layer(x))
 
-# Article 002: what torch's methods do, in their order ------------------------------------------------
+# Article 002: what the methods of torch do, in their order ----------------------------------------
 
 DEFAULTS = """
 d_model = 512, nhead = 8, num_encoder_layers = 6, num_decoder_layers = 6, dim_feedforward = 2048,

@@ -139,17 +139,32 @@ def test_the_new_activation_is_drawn(extended: Path) -> None:
     assert "squared ReLU" in (extended / "activations.svg").read_text(encoding="utf-8")
 
 
-def test_the_new_activation_trains(extended: Path) -> None:
-    (command,) = [
-        body.split() for _, body in blocks(page("extending"), "console") if "pellucid train" in body
-    ]
+def small(root: Path) -> list[str]:
+    """Write a few pairs; return options with which a recipe trains on them in no time."""
     pairs = [f"{word}\t{word[::-1]}\n" for word in ("ab", "abc", "bca", "cab", "bac", "cba")]
-    (extended / "pairs.tsv").write_text("source\ttarget\n" + "".join(pairs), encoding="utf-8")
-    small = [
+    (root / "pairs.tsv").write_text("source\ttarget\n" + "".join(pairs), encoding="utf-8")
+    return [
         "--data.train", "pairs.tsv", "--data.held-out", "0.2", "--model.d-model", "16",
         "--model.num-attention-heads", "2", "--model.ffn-dim", "16", "--training.steps", "3",
     ]  # fmt: skip
-    assert "trained to step 3" in pellucid(extended, *command[1:], *small)
+
+
+def consoles(part: str) -> list[str]:
+    """Return the commands of the guide's one console block that has this part."""
+    (found,) = [body for _, body in blocks(page("extending"), "console") if part in body]
+    return [line.removeprefix("$ ") for line in found.splitlines()]
+
+
+def test_a_rule_of_a_file_is_checked_trained_and_used(extended: Path) -> None:
+    check, train, generate = (line.split()[1:] for line in consoles("--import my_rule.py"))
+    assert "(near)" in pellucid(extended, *check)
+    assert "trained to step 3" in pellucid(extended, *train, *small(extended))
+    pellucid(extended, *generate)
+
+
+def test_the_new_activation_trains(extended: Path) -> None:
+    (command,) = (line.split() for line in consoles("relu_squared"))
+    assert "trained to step 3" in pellucid(extended, *command[1:], *small(extended))
     config = (extended / "runs" / "squared" / "config.toml").read_text(encoding="utf-8")
     assert 'activation_function = "relu_squared"' in config
     assert importlib.util.find_spec("pellucid.ops.relu_squared") is None
