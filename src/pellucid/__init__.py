@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from os import PathLike
 
     from pellucid import nn, ops
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pellucid.kernels import reference
 
 __version__ = "0.1.0"
-__all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference"]
+__all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference", "train"]
 
 _HOME = {"Rng": "core.rng", "checked": "core.checked", "pair": "core.vjp", "reference": "kernels"}
 
@@ -35,8 +36,9 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
     A folder gives a task, a model in eval mode with its tokenizers: a model folder or a run folder
     of Pellucid's, or one of Hugging Face's (config.json, model.safetensors, tokenizer.json).
     `generate` takes texts and returns the list of their answers; a decoder alone continues them.
-    `stream` yields one answer as it is generated. An encoder alone has `guesses` for the [MASK]s of
-    a text, and `embeddings` of texts. `.model` is the model itself.
+    `stream` yields one answer as it is generated, `score` returns log-probabilities of answers. An
+    encoder alone has `guesses` for the [MASK]s of a text, and `embed` for vectors of texts. All
+    have `attention`. `.model` is the model itself.
 
     A .safetensors file gives its arrays by name, for `load_state_dict`; torch's names for a module
     of `pellucid.nn` fit as they are.
@@ -58,3 +60,71 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
     from pellucid.tasks.folder import load_model
 
     return load_model(Path(path), accept_changes)
+
+
+def train(
+    recipe: str | PathLike[str],
+    *,
+    train: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+    valid: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+    test: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+    steps: int | None = None,
+    epochs: int | None = None,
+    minutes: float | None = None,
+    run: str | PathLike[str] | None = None,
+    start: str | PathLike[str] | None = None,
+    resume: bool = False,
+    accept_changes: bool = False,
+    **tables: Any,
+) -> Any:
+    """Train a recipe, or the settings in a TOML file, as `pellucid train` does; return the model.
+
+    What is returned is what `load` returns for the run folder.
+
+    recipe: a name of `pellucid recipes`, or a TOML file.
+    train, valid, test: the settings data.train, data.valid and data.test: a file, or several.
+    steps, epochs, minutes: the settings training.steps and so on; the first that is reached ends.
+    run: the run folder; None: runs/RECIPE.
+    start: begin with the model of this folder in place of a new one.
+    resume: continue from the newest checkpoint of the run folder, with its settings.
+    accept_changes: resume although settings have changed, to train longer for example.
+    tables: other settings as in the TOML file, `model={"d_model": 64}`.
+
+    Prints the progress. An interrupt saves the run and raises `KeyboardInterrupt`. Raises
+    `UserError` for what the user can fix: a wrong setting or file, a run that is there already.
+
+    >>> model = train("g2p-small", train="my.tsv", steps=500)  # doctest: +SKIP
+    >>> model.generate(["attention"])  # doctest: +SKIP
+    """
+    from pathlib import Path
+
+    from pellucid.apps.cli.console import Output, Progress
+    from pellucid.core.settings import from_mapping, plain
+    from pellucid.training.config import RunConfig
+    from pellucid.training.experiment import train_run
+    from pellucid.training.start import folder_of, settings_of
+
+    folder = folder_of(str(recipe)) if run is None else Path(run)
+    base = settings_of(
+        str(recipe), folder, None if start is None else Path(start), resume, accept_changes
+    )
+    files = {"train": train, "valid": valid, "test": test}
+    ends = {"steps": steps, "epochs": epochs, "minutes": minutes}
+    given = {
+        "data": {k: [v] if isinstance(v, (str, Path)) else v for k, v in files.items() if v},
+        "training": {k: v for k, v in ends.items() if v is not None},
+    }
+    config = from_mapping(RunConfig, plain(given), "train", base)
+    config = from_mapping(RunConfig, plain(tables), "train", config)
+    with Progress(Output(), folder.resolve().name) as progress:
+        outcome = train_run(
+            config,
+            folder,
+            resume=resume,
+            accept_changes=accept_changes,
+            listeners=[progress],
+            say=progress.say,
+        )
+    if outcome.interrupted is not None:
+        raise KeyboardInterrupt(f"{outcome.interrupted}: the run is saved; train(…, resume=True)")
+    return outcome.trained
