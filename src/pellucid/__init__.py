@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from os import PathLike
 
     from pellucid import nn, ops
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pellucid.core.rng import Rng
     from pellucid.core.vjp import pair
     from pellucid.kernels import reference
+
+    Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 __version__ = "0.1.0"
 __all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference", "train"]
@@ -65,9 +67,9 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
 def train(
     recipe: str | PathLike[str],
     *,
-    train: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
-    valid: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
-    test: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+    train: Files = (),
+    valid: Files = (),
+    test: Files = (),
     steps: int | None = None,
     epochs: int | None = None,
     minutes: float | None = None,
@@ -75,26 +77,25 @@ def train(
     start: str | PathLike[str] | None = None,
     resume: bool = False,
     accept_changes: bool = False,
+    listeners: Sequence[Callable[[Any], None]] = (),
     **tables: Any,
 ) -> Any:
-    """Train a recipe, or the settings in a TOML file, as `pellucid train` does; return the model.
+    """Train as `pellucid train` does, printing the progress; return what `load` returns.
 
-    What is returned is what `load` returns for the run folder.
-
-    recipe: a name of `pellucid recipes`, or a TOML file.
-    train, valid, test: the settings data.train, data.valid and data.test: a file, or several.
-    steps, epochs, minutes: the settings training.steps and so on; the first that is reached ends.
+    recipe: a name of `pellucid recipes`, or a TOML file of settings.
+    train, valid, test: files of pairs or texts, one or several; else the recipe's.
+    steps, epochs, minutes: the limits; the first that is reached ends training.
     run: the run folder; None: runs/RECIPE.
     start: begin with the model of this folder in place of a new one.
     resume: continue from the newest checkpoint of the run folder, with its settings.
     accept_changes: resume although settings have changed, to train longer for example.
-    tables: other settings as in the TOML file, `model={"d_model": 64}`.
+    listeners: called with every event of `pellucid.training.events`.
+    tables: further settings, by the tables of a TOML file: `model={"d_model": 64}`.
 
-    Prints the progress. An interrupt saves the run and raises `KeyboardInterrupt`. Raises
-    `UserError` for what the user can fix: a wrong setting or file, a run that is there already.
+    An interrupt saves the run and raises `KeyboardInterrupt`. Raises `UserError` for what the user
+    can fix: a setting, a file, a folder that already holds a run.
 
     >>> model = train("g2p-small", train="my.tsv", steps=500)  # doctest: +SKIP
-    >>> model.generate(["attention"])  # doctest: +SKIP
     """
     from pathlib import Path
 
@@ -122,7 +123,7 @@ def train(
             folder,
             resume=resume,
             accept_changes=accept_changes,
-            listeners=[progress],
+            listeners=[progress, *listeners],
             say=progress.say,
         )
     if outcome.interrupted is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -230,21 +229,15 @@ class Task(ABC):
     def _repr_html_(self) -> str:
         """Return a table for a notebook."""
         config = self.model.config
-        parameters = sum(p.data.size for _, p in self.model.named_parameters())
-        sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in self.tokenizers]
         rows = {
-            self.name: self.about,
-            "parameters": f"{parameters:,}",
+            "model": self.about,
+            "parameters": f"{sum(p.data.size for p in self.model.parameters()):,}",
             **{f"{name} layers": getattr(config, of) for name, of in config.depths.items()},
             "width, heads": f"{config.d_model}, {config.num_attention_heads}",
-            "vocabulary": ", ".join(sizes),
-            "longest text": f"{self.max_source_length:,} tokens",
+            "vocabulary": ", ".join(f"{each.vocab_size:,}" for each in self.tokenizers),
         }
-        cells = "".join(
-            f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
-            for name, value in rows.items()
-        )
-        return f"<table>{cells}</table>"
+        cells = (f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in rows.items())
+        return f"<table>{''.join(cells)}</table>"
 
     def validation(
         self, pairs: Sequence[TextPair], metric: str, most: int
