@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
@@ -43,13 +43,28 @@ PEERS = {
     "num_beams": "beam",
     "beam_size": "beam",
     "num_return_sequences": "best",
-    "num_hypotheses": "best",
     "max_new_tokens": "max_length",
-    "max_decoding_length": "max_length",
     "no_repeat_ngram_size": "no_repeat_ngram",
     "do_sample": "temperature, top_k, top_p, min_p or seed",
 }
-"""Names of transformers and CTranslate2 for settings that have another name here."""
+"""What transformers calls settings that have another name here."""
+
+
+def sampling_of(
+    search: SearchConfig, given: Mapping[str, Any], before: SampleConfig | None = None
+) -> SampleConfig:
+    """Return how to sample, with the length and the constraints of a search.
+
+    Raises `UsageError` for a wrong value, and for a search that asks for several answers.
+    """
+    if search.best > 1:
+        raise UsageError(
+            f"sampling gives one answer, but best = {search.best} asks for more: leave out one"
+        )
+    plain = replace(
+        before or SampleConfig(), max_length=search.max_length, constraints=search.constraints
+    )
+    return from_mapping(SampleConfig, given, "generate", plain)
 
 
 def piece_numbers(number: int, pieces: int) -> list[int]:
@@ -193,7 +208,7 @@ class GenerationTask(Task):
 
         Pairs of similar length are scored together, as many as memory allows.
         """
-        vocabulary = getattr(self.model.config, self.vocabularies[-1])
+        vocabulary: int = getattr(self.model.config, self.vocabularies[-1])
 
         def cost(i: int) -> int:
             length = len(pairs[i][0]) + len(pairs[i][1])
@@ -271,20 +286,9 @@ class GenerationTask(Task):
             "generate",
             self.search,
         )
-        sampling = self.sampling
+        sampling, prefix = self.sampling, settings.get("prefix", self.prefix)
         if given[SampleConfig] or sampling is not None:
-            if search.best > 1:
-                raise UsageError(
-                    f"sampling gives one answer, but best = {search.best} asks for more: leave out "
-                    "one"
-                )
-            before = replace(
-                sampling or SampleConfig(),
-                max_length=search.max_length,
-                constraints=search.constraints,
-            )
-            sampling = from_mapping(SampleConfig, given[SampleConfig], "generate", before)
-        prefix = settings.get("prefix", self.prefix)
+            sampling = sampling_of(search, given[SampleConfig], sampling)
         check_text(prefix, "prefix")
         return replace(self, search=search, sampling=sampling, prefix=prefix)
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
-from pellucid.apps.cli.console import Output
-from pellucid.core.machine import environment, processor, processors
-
-OPTIONAL = ("torch", "onnxruntime", "ctranslate2", "matplotlib", "sacrebleu", "rapidfuzz")
+from pellucid.core.machine import environment, processor, processors, versions
 
 
 def env() -> int:
@@ -24,12 +19,7 @@ def env() -> int:
         "processor": f"{processor()}, {processors()} for this process",
         "threads": str(available()),
         "prepared kernels": f"{len(prepared.entries())} ({prepared.path().name})",
+        **versions("torch", "onnxruntime", "ctranslate2", "matplotlib", "sacrebleu", "rapidfuzz"),
     }
-    for package in OPTIONAL:
-        try:
-            rows[package] = version(package)
-        except PackageNotFoundError:
-            rows[package] = "-"
-    for name, value in rows.items():
-        Output().print(f"{name}: {value}", markup=False, soft_wrap=True)
+    print(*(f"{name}: {value}" for name, value in rows.items()), sep="\n")
     return 0
