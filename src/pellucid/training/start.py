@@ -156,14 +156,14 @@ def settings_of(
 ) -> RunConfig:
     """Return the settings that a run begins with: its own where it is resumed, or a recipe's.
 
-    start: the folder of the model that a new run begins with. Raises `UserError` for one that a run
-    which is resumed would not begin with.
+    start: the folder of the model that a new run begins with. Raises `UsageError` for one where a
+    run is resumed.
     """
     if resume and (folder / "config.toml").is_file():
         if start is not None:
-            raise UserError(
+            raise UsageError(
                 f"{folder}: a run that is resumed has the model that it began with: leave --from "
-                "out, or start a new run in another folder"
+                "out (in Python start), or start a new run in another folder"
             )
         return load_recipe(str(folder))
     if start is None:
