@@ -45,12 +45,12 @@ class Output(Console):
 class Progress:
     """Listens to a trainer; shows loss, useful tokens/s, time left and the held-out score.
 
-    One live line at a terminal; a plain line every few seconds in a file or a pipe.
+    One live line at a terminal; a plain line every few seconds in a file, a pipe or a notebook.
     """
 
     def __init__(self, console: Console, title: str) -> None:
         self._title = title
-        self._live = console.is_terminal
+        self._live = console.is_terminal and not console.is_jupyter
         self._between = encodable(" · ", console.encoding, ", ")
         self._rate = 0.0
         self._held_out = ""
