@@ -117,6 +117,7 @@ def some_rules(heads: int, length: int, source: int) -> dict[str, Rule]:
         "float mask (N, 1, 1, S)": rules.mask(floats[:, :1, :1]),
         "alibi": rules.alibi,
         "soft cap": rules.soft_cap(2.0),
+        "sinks": rules.sinks(np.linspace(-2, 3, H).astype(np.float32)) & rules.window(4),
         "cap, distances, masks": rules.soft_cap(3.0) & rules.causal & rules.alibi
         & rules.mask(floats) & rules.mask(hidden),
     }  # fmt: skip
@@ -196,7 +197,7 @@ def test_blocks_of_keys_that_nobody_sees_are_skipped() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"rule": rules.alibi | rules.soft_cap(2.0)},
+        {"rule": rules.soft_cap(2.0) | rules.alibi | rules.soft_cap(3.0)},
         {"dropout": 0.1, "rng": Rng(0)},
         {"dropout": 0.1, "rng": Rng(0).at(row_keys(np.arange(H)[:, None], np.arange(L)))},
     ],

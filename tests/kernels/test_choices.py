@@ -23,16 +23,17 @@ def test_every_call_is_counted_by_who_computed_it_and_where() -> None:
 
 def test_the_reason_is_that_of_the_kernel_that_declined() -> None:
     q, cu = np.ones((4, 1, 3), np.float32), np.array([0, 4])
+    capped_twice = rules.soft_cap(2.0) | rules.alibi | rules.soft_cap(1.0)
     with Choices() as choices:
-        dispatch(ops.packed_attention, q, q, q, cu, cu, rule=rules.alibi | rules.soft_cap(1.0))
+        dispatch(ops.packed_attention, q, q, q, cu, cu, rule=capped_twice)
         dispatch(ops.softmax, q)
         dispatch(ops.linear, q.astype(np.float64), np.ones((2, 3)))
         with reference():
             dispatch(ops.layer_norm, q)
     assert {(c.op, c.reason) for c in choices.calls if c.kernel is None} == {
-        ("packed_attention", "a soft cap after other changes of the scores"),
+        ("packed_attention", "SoftCap twice, with another change between them"),
         ("softmax", "this op has no kernel"),
         ("linear", "expects float32 arrays in one piece of memory, more than 8 rows"),
         ("layer_norm", "kernels are off"),
     }
-    assert "reference op: a soft cap" in str(choices)
+    assert "reference op: SoftCap twice" in str(choices)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.test_attention_function import NEAR
 from tests.models.whole_model import check_every_gradient, shake
 
 from pellucid.core.batch import Batch, Packed
@@ -16,8 +17,10 @@ from pellucid.models.positions import POSITIONS
 from pellucid.models.walk import stacks_of
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
+from pellucid.ops.rules.function import FUNCTIONS
 
 BATCH = Batch(Packed.of([[5, 6, 7], [8, 9]]), Packed.of([[1, 4, 11, 2], [1, 7, 2]]))
+FUNCTIONS["near"] = NEAR
 VARIANTS: list[dict[str, Any]] = [
     *({"norm_type": name} for name in NORMS),
     *({"activation_function": name} for name in ACTIVATIONS),
@@ -26,6 +29,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"head_dim": 6},
     {"qk_norm": True},
     {"attention_softcap": 1.5},
+    {"attention_sinks": True},
+    {"attention_function": "near", "sliding_window": 3},
     {"sliding_window": 2},
     {"linear_bias": False},
     {"qkv_bias": False},
@@ -96,7 +101,8 @@ def test_answers_do_not_depend_on_the_batch_or_on_compilation(variant: dict[str,
     plain = seq2seq(variant, np.float64).eval()
     for one, other in zip(together, search(plain, BATCH.source, config), strict=True):
         assert [h.tokens for h in one] == [h.tokens for h in other]
-    assert compile_model(model) is not None
+    compiled = not {"attention_sinks", "attention_function"} & variant.keys()
+    assert (compile_model(model) is not model) == compiled
 
 
 @every_variant

@@ -166,9 +166,14 @@ def _attention(
     if not dropout and not rule.score:
         return functional.scaled_dot_product_attention(q, k, v, added, scale=scale) * alive
     a = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    nothing = a.new_zeros((*a.shape[:-1], 0))  # the scores of what is no key
     for part in rule.score:
-        a = scored(part, a, offset)
-    return _dropout(functional.softmax(a + added, -1), dropout, _by_head(rng, shape)) @ v * alive
+        if type(part).__name__ == "Sinks":
+            nothing = part.numbers[:, None, None].expand(*a.shape[:-1], 1)
+        else:
+            a = scored(part, a, offset)
+    p = functional.softmax(torch.cat([a + added, nothing], -1), -1)[..., : shape[-1]]
+    return _dropout(p, dropout, _by_head(rng, shape)) @ v * alive
 
 
 def looks(part: Any, query: int, key: int, example: int) -> bool:
@@ -196,6 +201,8 @@ def scored(part: Any, a: Tensor, offset: int) -> Tensor:
         case "Relative":
             bucket = relative_buckets(distance, len(part.table), part.longest, part.both_ways)
             return a + part.table[torch.tensor(bucket)].permute(2, 0, 1)
+        case "Applied":
+            return part.forward(a, distance)[0]
     raise AssertionError(part)
 
 

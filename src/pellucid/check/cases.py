@@ -14,6 +14,7 @@ from pellucid import ops
 from pellucid.check.gradient import Array, listed
 from pellucid.core.vjp import Pair, pair_of
 from pellucid.nn.module import Module
+from pellucid.ops.rules.function import Function
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,11 @@ def ruled(arguments: dict[str, Any]) -> dict[str, Any]:
     {'q': 1, 'rule': 3}
     """
     made = arguments.get("rule")
-    if not isinstance(made, FunctionType):
+    if not isinstance(made, FunctionType | Function):
         return arguments
-    names = signature(made).parameters
+    names = made.learnt if isinstance(made, Function) else signature(made).parameters
     rest = {name: value for name, value in arguments.items() if name not in names}
-    return rest | {"rule": made(**{name: arguments[name] for name in names})}
+    return rest | {"rule": made(*(arguments[name] for name in names))}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pellucid.core.rng import Rng
 from pellucid.ops import rules
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.rotary import Angles
+from pellucid.ops.rules.function import FUNCTIONS, Function, PerHead, Table, minimum, tanh
 
 N, H, L, S, D, E, F, V = 2, 3, 5, 7, 11, 13, 17, 19  # primes: no axis passes for another
 
@@ -27,6 +28,13 @@ def off_the_kink(*shape: int) -> Array:
     x = normal(*shape)
     moved: Array = x + np.copysign(0.2, x)
     return moved
+
+
+_NEAR = Function(
+    lambda a, at, gain, bias: a + gain * tanh(a) + bias,
+    lambda da, a, at, gain, bias: (da * (1 + gain * (1 - tanh(a) * tanh(a))), da * tanh(a), da),
+    {"gain": PerHead(), "bias": Table(4, lambda at: minimum(abs(at.distance), 3))},
+)
 
 
 def op_cases() -> list[OpCase]:
@@ -103,6 +111,8 @@ def _attention() -> list[OpCase]:
               rule=rules.alibi | rules.soft_cap(3)),
         _case("attention", "T5", q=q, k=k, v=v, table=normal(7, H),
               rule=lambda table: rules.causal & rules.relative(table, 5)),
+        _case("attention", "sinks", q=q, k=k, v=v, numbers=normal(H),
+              rule=lambda numbers: rules.sinks(numbers) & rules.window(3) & rules.alibi),
         _case("attention", "causal, L < S", q=q, k=k, v=v, causal=True),
         _case("attention", "causal, L > S", q=longer, k=q, v=fewer, causal=True),
         _case("attention", "one head, no batch", q=q[0, 0], k=k[0, 0], v=v[0, 0]),
@@ -128,9 +138,20 @@ def _packed_attention() -> list[OpCase]:
               dropout=0.3, rng=Rng(5).at(rows)),
         _case("attention_weights", "T5", q=q, k=k, cu_q=cu_q, cu_k=cu_k, table=normal(11, H),
               rule=lambda table: rules.causal & rules.relative(table, 3)),
+        _case("attention_weights", "sinks", q=q, k=k, cu_q=cu_q, cu_k=no_keys, numbers=normal(H),
+              rule=rules.sinks),
         _case("packed_attention", "T5 after an offset", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k,
               table=normal(11, H), offset=np.array([0, 4, 1]),
               rule=lambda table: rules.window(3) & rules.relative(table, 3)),
+        _case("packed_attention", "a function", q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k, gain=normal(H),
+              bias=normal(H, 4), rule=_NEAR),
+        *(
+            _case(
+                "packed_attention", name, q=q, k=k, v=v, cu_q=cu_q, cu_k=cu_k, rule=function,
+                **{x: normal(*each.shape(H)) for x, each in function.learnt.items()},
+            )
+            for name, function in FUNCTIONS.items()
+        ),
         _case("packed_attention", "no keys", q=q, k=k, v=v, cu_q=cu_q, cu_k=no_keys, scale=0.2),
         _case(
             "packed_attention", "causal, dropout", q=q, k=own[::-1], v=own, cu_q=cu_q, cu_k=cu_q,

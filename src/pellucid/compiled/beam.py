@@ -17,7 +17,16 @@ from pellucid.compiled.records import ANSWERS
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
-from pellucid.kernels.backend.simd import LANES, WIDTH, choose, full, highest, load, store, total
+from pellucid.kernels.backend.simd import (
+    LANES,
+    WIDTH,
+    load,
+    reduce_add,
+    reduce_max,
+    select,
+    splat,
+    store,
+)
 
 ROW_BATCH = 32  # rows whose logits stay in the processor's cache between product and choice
 
@@ -38,15 +47,15 @@ def log_probabilities_with(products: Products) -> Any:
         fill(x, rounded, width, w, output.weight, output.bias, log_p, wide // WIDTH)
         for i in range(m):
             here = i * wide
-            tops = full(_LOWEST)
+            tops = splat(_LOWEST)
             for j in range(0, wide, LANES):
                 z = load(log_p, here + j)
-                tops = choose(z > tops, z, tops)
-            top = highest(tops)
-            sums = full(_ZERO)
+                tops = select(z > tops, z, tops)
+            top = reduce_max(tops)
+            sums = splat(_ZERO)
             for j in range(0, wide, LANES):
                 sums = sums + exp(load(log_p, here + j) - top)
-            log_sum = _f(np.log(total(sums)))
+            log_sum = _f(np.log(reduce_add(sums)))
             for j in range(0, wide, LANES):
                 store(log_p, here + j, (load(log_p, here + j) - top) - log_sum)
 
@@ -66,7 +75,7 @@ def likeliest(log_p, i, vocabulary, values, tokens):
     for start in range(0, wide, 2 * LANES):
         a = load(log_p, i * wide + start)
         b = load(log_p, i * wide + start + LANES)
-        if highest(choose(a > b, a, b)) > worst:
+        if reduce_max(select(a > b, a, b)) > worst:
             for token in range(start, min(start + 2 * LANES, vocabulary)):
                 value = log_p[i, token]
                 if value > worst:

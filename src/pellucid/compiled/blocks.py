@@ -27,7 +27,7 @@ from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp, inverse_root
 from pellucid.kernels.backend.matmul import HEIGHT
-from pellucid.kernels.backend.simd import LANES, WIDTH, full, get, load, put, store, total
+from pellucid.kernels.backend.simd import LANES, WIDTH, get, load, put, reduce_add, splat, store
 from pellucid.kernels.backend.tile import padded
 
 SELF, MEMORY, FEED_FORWARD = range(3)
@@ -147,7 +147,7 @@ def attend(q, q_at, keys, where, apart, count, stack, w, distances, distance, sc
             sums = load(q, q_at + here) * load(keys, at)
             for c in range(LANES, width, LANES):
                 sums = sums + load(q, q_at + here + c) * load(keys, at + c)
-            s = total(sums) * scale
+            s = reduce_add(sums) * scale
             scores[0, j] = s
             top = max(top, s)
         if distances >= 0 or stack.softcap > _ZERO:
@@ -155,14 +155,14 @@ def attend(q, q_at, keys, where, apart, count, stack, w, distances, distance, sc
             top = bias_and_softcap(scores, count, stack.softcap, w, middle, stack.reach, distance)
         for j in range(count, end):
             scores[0, j] = _NEVER
-        weights = full(_ZERO)
+        weights = splat(_ZERO)
         for j in range(0, end, LANES):
             e = exp(load(scores, j) - top)
             store(scores, j, e)
             weights = weights + e
-        factor = _ONE / total(weights) if count else _ZERO
+        factor = _ONE / reduce_add(weights) if count else _ZERO
         for c in range(0, width, LANES):
-            mean = full(_ZERO)
+            mean = splat(_ZERO)
             for j in range(count):
                 mean = mean + load(keys, where[j] + apart + there + c) * scores[0, j]
             store(out, out_at + here + c, mean * factor)

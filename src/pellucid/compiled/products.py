@@ -14,7 +14,7 @@ from pellucid.kernels.backend import int8
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.matmul import DEPTH, HEIGHT
-from pellucid.kernels.backend.simd import LANES, WIDTH, load, store, where
+from pellucid.kernels.backend.simd import LANES, WIDTH, address_of, load, store
 from pellucid.kernels.backend.tile import product
 from pellucid.models.quantize import Arithmetic
 
@@ -55,13 +55,13 @@ def times(a, k, w, at, bias, c, panels):
         for start in range(0, k, DEPTH):
             depth = min(DEPTH, k - start)
             for panel in range(panels):
-                y = where(c, first * c_row + panel * WIDTH)
+                y = address_of(c, first * c_row + panel * WIDTH)
                 d, d_row = y, c_row
                 if start == 0 and bias >= 0:
-                    d, d_row = where(w, bias + panel * WIDTH), 0
+                    d, d_row = address_of(w, bias + panel * WIDTH), 0
                 product(
-                    height, WIDTH, depth, where(a, first * a_row + start), a_row, 1,
-                    where(w, at + (panel * k + start) * WIDTH), WIDTH, y, c_row, d, d_row,
+                    height, WIDTH, depth, address_of(a, first * a_row + start), a_row, 1,
+                    address_of(w, at + (panel * k + start) * WIDTH), WIDTH, y, c_row, d, d_row,
                 )  # fmt: skip
 
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result, check_gradient
-from pellucid.kernels.attention_rule import prepare
-from pellucid.kernels.flash import NO_BITS, Spans, attend, dropout_bits, is_heads
+from pellucid.kernels.flash import NO_BITS, Spans, attend, dropout_bits, is_heads, prepare
 from pellucid.ops.attention import whole_rule
 
 Array = np.ndarray
@@ -46,7 +45,7 @@ def kernel(call: Call) -> Result | Declined:
     q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
 
     rows = (_rows(q), _rows(k), _rows(v))
-    out, attend_backward = attend(*rows, spans, prepared.terms, call.scale, bits)
+    out, attend_backward = attend(*rows, spans, prepared, call.scale, bits)
     q_rows, k_rows, v_rows = (x.shape for x in rows)
 
     def backward(dout: Array) -> tuple[Array, ...]:
@@ -54,7 +53,7 @@ def kernel(call: Call) -> Result | Declined:
         check_gradient(dout, (*q_shape[:-1], v_shape[-1]))
         dq = np.empty(q_rows, np.float32)
         dk, dv = np.zeros(k_rows, np.float32), np.zeros(v_rows, np.float32)
-        learnt = prepared.backward(attend_backward(_rows(dout), dq, dk, dv))
+        learnt = attend_backward(_rows(dout), dq, dk, dv)
         return _heads(dq, q_shape), _heads(dk, k_shape), _heads(dv, v_shape), *learnt
 
     return _heads(out, q_shape), backward

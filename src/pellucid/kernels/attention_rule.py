@@ -6,34 +6,50 @@ distance; a soft cap. No array (L, S) is made of a rule.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import takewhile
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 
 from pellucid.core.vjp import Declined
+from pellucid.kernels.attention_function import digest as function_digest
+from pellucid.kernels.attention_function import step as function_step
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import tanh
 from pellucid.kernels.backend.simd import (
     LANES,
+    add_double,
     add_to,
-    choose,
-    counting,
+    address_of,
+    iota,
     load,
     load_from,
+    reduce_add,
+    select,
     truths_from,
-    where,
 )
-from pellucid.ops.rule import Allowed, Rule, bounds, broadcasts, places
+from pellucid.ops.rule import Allowed, Rule, Score, bounds, broadcasts, places
 from pellucid.ops.rules.distances import Distances
+from pellucid.ops.rules.function import Applied, Function
 from pellucid.ops.rules.mask import Added
+from pellucid.ops.rules.sinks import Sinks
 from pellucid.ops.rules.soft_cap import SoftCap
 
 Array = np.ndarray
+Step = str | tuple[Function, int]
+"""The name of a step below, or a function with the column of its first parameter."""
+Steps = tuple[Step, ...]
+
 _f = np.float32
+_KINDS = {"cap": SoftCap, "distances": Distances, "added": Added, "sinks": Sinks}
+_SUMS = ("distances", "added")
+STANDARD: Steps = ("cap", *_SUMS, "sinks")
+"""The steps of the kernels that come prepared; what a rule has not costs a test of a row."""
 _NO_MASK = np.empty((0, 0, 0, 0), np.uint8)
 _NOTHING = np.empty((0, 0, 0, 0), np.float32)
 _NO_DISTANCES = np.empty((0, 0), np.float32)
@@ -50,13 +66,16 @@ class Terms(NamedTuple):
     by_distance: Array  # (H, distances + LANES) float32; key − query + origin is the column
     origin: int
     cap: np.float32  # 0: none
+    learnt: Array  # (H, P) float32: parameters of functions, and a sink last
+    sinks: bool
 
 
 _ROWS = types.int64[::1]
 TERMS = types.NamedTuple(
     (
         *(_ROWS, _ROWS, _ROWS, types.uint8[:, :, :, :], types.float32[:, :, :, :]),
-        *(types.float32[:, ::1], types.int64, types.float32),
+        *(types.float32[:, ::1], types.int64, types.float32, types.float32[:, ::1]),
+        types.boolean,
     ),
     Terms,
 )
@@ -66,13 +85,15 @@ class Prepared(NamedTuple):
     """A rule for one batch."""
 
     terms: Terms
+    steps: Steps
     sources: Array
     """(N,): keys of each sequence up to the last that a query of it sees."""
-    backward: Callable[[Array], tuple[Array, ...]]
-    """From the gradient of `terms.by_distance` to those of the rule's parameters."""
+    backward: Callable[[Array, Array], tuple[Array, ...]]
+    """From the gradients of `terms.by_distance` and of `terms.learnt` to those of the rule's
+    parameters."""
 
 
-def prepare(
+def prepared(
     rule: Rule,
     cu_q: Array,
     cu_k: Array,
@@ -84,46 +105,98 @@ def prepare(
     Declines parts that the kernel does not know, and orders of them in which it does not compute.
     """
     *_, heads, length, keys = scores
+    steps = _steps(rule.score)
+    if isinstance(steps, Declined):
+        return steps
     offsets = np.zeros(len(cu_q) - 1, np.int64) if offset is None else offset.astype(np.int64)
     adjacent = tuple(part for part in rule.allowed if part.mask is None)
     first, last, sources = _limits(adjacent, cu_q.tobytes(), cu_k.tobytes(), offsets.tobytes())
     masks = [part.mask for part in rule.allowed if part.mask is not None]
-    cap = 0.0
-    added: list[Array] = []
-    distances: list[Distances] = []
-    for part in rule.score:
-        if isinstance(part, SoftCap):
-            if cap or added or distances:
-                return Declined("a soft cap after other changes of the scores")
-            cap = part.cap
-        elif isinstance(part, Added):
-            added.append(broadcasts(part.mask, scores))
-        elif isinstance(part, Distances):
-            distances.append(part)
-        else:
-            return Declined(f"no kernel knows {type(part).__name__}")
     forbidden = _NO_MASK
     if masks:
         together = np.asarray(_joined(np.logical_or, [broadcasts(m, scores) for m in masks]))
         forbidden = _rows(together, scores).view(np.uint8)
+    added = [broadcasts(part.mask, scores) for part in rule.score if isinstance(part, Added)]
     extra = _NOTHING
     if added:
         extra = _rows(_joined(np.add, added).astype(np.float32, copy=False), scores)
+    cap = next((part.cap for part in rule.score if isinstance(part, SoftCap)), 0.0)
     origin = length - 1 + int(offsets.max(initial=0))
-    by_distance, pulls = _NO_DISTANCES, []
-    if distances:
-        by_distance = np.zeros((heads, origin + keys + LANES), np.float32)
-        for each in distances:
-            values, pull = each.values(origin - np.arange(origin + keys), heads)
+    by_distance, learnt = _NO_DISTANCES, [np.empty((heads, 0), np.float32)]
+    pulls: list[Callable[[Array, Array], tuple[Array, ...]]] = []
+    for part in rule.score:
+        if isinstance(part, Distances):
+            if not by_distance.size:
+                by_distance = np.zeros((heads, origin + keys + LANES), np.float32)
+            values, pull = part.values(origin - np.arange(origin + keys), heads)
             by_distance[:, : origin + keys] += values
-            pulls.append(pull)
+            pulls.append(partial(_pulled, pull, origin + keys))
+        elif isinstance(part, Applied):
+            part.check_heads(heads)
+            begin = sum(x.shape[1] for x in learnt)
+            learnt += [x.reshape(heads, -1) for x in part.parameters]
+            pulls.append(partial(_split, part.parameters, begin))
+        elif isinstance(part, Sinks):
+            pulls.append(partial(_split, part.parameters, sum(x.shape[1] for x in learnt)))
+            learnt.append(part.numbers.reshape(heads, 1))
 
-    def backward(learnt: Array) -> tuple[Array, ...]:
-        each = (g for pull in pulls for g in pull(learnt[:, : origin + keys]))
+    def backward(d_distances: Array, d_learnt: Array) -> tuple[Array, ...]:
+        each = (g for pull in pulls for g in pull(d_distances, d_learnt))
         return tuple(g.astype(np.float32) for g in each)
 
-    terms = Terms(first, last, offsets, forbidden, extra, by_distance, origin, np.float32(cap))
-    return Prepared(terms, sources, backward)
+    terms = Terms(
+        *(first, last, offsets, forbidden, extra, by_distance, origin, np.float32(cap)),
+        np.concatenate(learnt, axis=1, dtype=np.float32) if len(learnt) > 1 else _NO_DISTANCES,
+        any(part.last for part in rule.score),
+    )
+    return Prepared(terms, steps, sources, backward)
+
+
+def _pulled(
+    pull: Callable[[Array], tuple[Array, ...]], used: int, d: Array, _: Array
+) -> tuple[Array, ...]:
+    """Return the gradients of what a part adds by distance."""
+    return pull(d[:, :used])
+
+
+def _split(parameters: tuple[Array, ...], begin: int, _: Array, d: Array) -> tuple[Array, ...]:
+    """Return the gradients of a function's parameters, whose columns begin at one of all."""
+    gradients = []
+    for x in parameters:
+        width = x.size // len(x)
+        gradients.append(d[:, begin : begin + width].reshape(x.shape))
+        begin += width
+    return tuple(gradients)
+
+
+def digest(steps: Steps) -> str:
+    """Return a name for a kernel of these steps. Raises `attention_function.UnknownNameError`."""
+    text = repr([s if isinstance(s, str) else (function_digest(s[0]), s[1]) for s in steps])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _steps(parts: tuple[Score, ...]) -> Steps | Declined:
+    """Return what is done to a score, in order; numbers that are added to it are joined."""
+    steps: list[Step] = []
+    columns = 0
+    for part in parts:
+        if isinstance(part, Applied):
+            steps.append((part.function, columns))
+            columns += sum(x.size // len(x) for x in part.parameters)
+            continue
+        step = next((name for name, kind in _KINDS.items() if isinstance(part, kind)), None)
+        if step is None:
+            return Declined(f"no kernel knows {type(part).__name__}")
+        sums = list(takewhile(_SUMS.__contains__, reversed(steps)))
+        if step in _SUMS and step in sums:
+            continue
+        if step in steps:
+            return Declined(f"{type(part).__name__} twice, with another change between them")
+        steps.append(step)
+        if step in _SUMS:
+            steps[len(steps) - 1 - len(sums) :] = sorted((*sums, step), key=_SUMS.index)
+    in_order = iter(STANDARD)
+    return STANDARD if all(step in in_order for step in steps) else tuple(steps)
 
 
 @lru_cache(maxsize=64)
@@ -162,7 +235,7 @@ def _row_of(array, n, head, query, key):
     if not array.size:
         return 0
     to = n * array.strides[0] + head * array.strides[1] + query * array.strides[2]
-    return where(array, 0) + to + key * array.strides[3]
+    return address_of(array, 0) + to + key * array.strides[3]
 
 
 @inner()
@@ -171,24 +244,8 @@ def scores_at(products, at, j, low, count, scale, rows, cap):
 
     Scaled here, once, and not in q: that would round every term of the product.
     """
-    forbidden = counting() + np.uint32(j - low) >= np.uint32(count)
-    return choose(forbidden, _f(-np.inf), load(products, at + j) * scale)
-
-
-@inner()
-def ruled_scores_at(products, at, j, low, count, scale, rows, cap):
-    """The same scores after every term of a rule; `rows` as `rows_of` returns them."""
-    by_distance, added, forbidden, left, _ = rows
-    a = load(products, at + j) * scale
-    if cap > _f(0.0):
-        a = tanh(a * (_f(1.0) / cap)) * cap
-    if by_distance:
-        a = a + load_from(by_distance + 4 * j, LANES)
-    if added:
-        a = a + load_from(added + 4 * j, left - j)
-    if forbidden:
-        a = choose(truths_from(forbidden + j, left - j), _f(-np.inf), a)
-    return choose(counting() + np.uint32(j - low) >= np.uint32(count), _f(-np.inf), a)
+    forbidden = iota() + np.uint32(j - low) >= np.uint32(count)
+    return select(forbidden, _f(-np.inf), load(products, at + j) * scale)
 
 
 @inner()
@@ -198,50 +255,156 @@ def pulled(da, raw, j, scale, rows, cap):
 
 
 @inner()
-def ruled_pulled(da, raw, j, scale, rows, cap):
-    """Add da to that of the distances, and undo the soft cap; `raw`: the row of q·k."""
-    if rows[4]:
-        add_to(rows[4] + 4 * j, da)
+def _cap(a, j, rows, cap):
+    return tanh(a * (_f(1.0) / cap)) * cap if cap > _f(0.0) else a
+
+
+@inner()
+def _cap_backward(da, a, j, rows, cap):
     if cap > _f(0.0):
-        t = tanh(load(raw, j) * scale * (_f(1.0) / cap))
+        t = tanh(a * (_f(1.0) / cap))
         da = da * (_f(1.0) - t * t)
     return da
 
 
 @inner()
-def rows_of(terms, n, head, query, s, diagonals):
+def _distances(a, j, rows, cap):
+    return a + load_from(rows[0] + 4 * j, LANES) if rows[0] else a
+
+
+@inner()
+def _distances_backward(da, a, j, rows, cap):
+    if rows[4]:
+        add_to(rows[4] + 4 * j, da)
+    return da
+
+
+@inner()
+def _added(a, j, rows, cap):
+    return a + load_from(rows[1] + 4 * j, rows[3] - j) if rows[1] else a
+
+
+@inner()
+def _sinks_backward(da, a, j, rows, cap):
+    if rows[11]:
+        add_double(rows[11], -reduce_add(da))
+    return da
+
+
+@inner()
+def _same(a, j, rows, cap):
+    return a
+
+
+@inner()
+def _same_backward(da, a, j, rows, cap):
+    return da
+
+
+_STEPS = {
+    "cap": (_cap, _cap_backward),
+    "distances": (_distances, _distances_backward),
+    "added": (_added, _same_backward),
+    "sinks": (_same, _sinks_backward),
+}
+
+
+def _before(step, after):
+    """Join a step f and those after it, g: g(f(a)), and f′(a) g′(f(a))."""
+    (f, f_backward), (g, g_backward) = step, after
+
+    @inner()
+    def forward(a, j, rows, cap):
+        return g(f(a, j, rows, cap), j, rows, cap)
+
+    @inner()
+    def backward(da, a, j, rows, cap):
+        return f_backward(g_backward(da, f(a, j, rows, cap), j, rows, cap), a, j, rows, cap)
+
+    return forward, backward
+
+
+def ruled_scores(steps: Steps) -> tuple[Any, Any]:
+    """Return what `scores_at` and `pulled` are with a rule of these steps; `rows` as `rows_of`
+    returns them.
+
+    Raises `attention_function.UnknownNameError`.
+    """
+    chain: Any = (_same, _same_backward)
+    for step in reversed(steps):
+        chain = _before(_STEPS[step] if isinstance(step, str) else function_step(*step), chain)
+    forward, backward = chain
+
+    @inner()
+    def score(products, at, j, low, count, scale, rows, cap):
+        forbidden, left = rows[2], rows[3]
+        a = forward(load(products, at + j) * scale, j, rows, cap)
+        if forbidden:
+            a = select(truths_from(forbidden + j, left - j), _f(-np.inf), a)
+        return select(iota() + np.uint32(j - low) >= np.uint32(count), _f(-np.inf), a)
+
+    @inner()
+    def pull(da, raw, j, scale, rows, cap):
+        return backward(da, load(raw, j) * scale, j, rows, cap)
+
+    return score, pull
+
+
+@inner()
+def rows_of(terms, n, head, query, s, diagonals, sums):
     """Return where the numbers of a rule are for a row of scores, from key s on, and the steps to
     those of the next row.
 
     Addresses, 0 for what the rule has not, so that no array's count of users changes in a loop:
     of its distances, what is added, what is forbidden; then how many keys are left, and
     `diagonals`, where this row's gradient of the distances goes; the next row's is a number before.
+    Then the places of the query, key s, the head and the sequence, the address of the head's
+    parameters, `sums`, that of their gradients, and that of the sink's.
     """
-    by_distance = gradient = back = 0
+    sink = sums + 8 * (terms.learnt.shape[1] - 1) if terms.sinks else 0
+    by_distance = gradient = back = learnt = 0
+    place = query + terms.offset[n]
     if terms.by_distance.size:
-        column = terms.origin + s - query - terms.offset[n]
-        by_distance = where(terms.by_distance, head * terms.by_distance.shape[1] + column)
+        column = terms.origin + s - place
+        by_distance = address_of(terms.by_distance, head * terms.by_distance.shape[1] + column)
         gradient, back = diagonals, -4
     left = max(terms.added.shape[3], terms.forbidden.shape[3]) - s
     added = _row_of(terms.added, n, head, query, s)
     forbidden = _row_of(terms.forbidden, n, head, query, s)
     down = terms.added.strides[2] if terms.added.size else 0
     under = terms.forbidden.strides[2] if terms.forbidden.size else 0
-    return (by_distance, added, forbidden, left, gradient), (back, down, under)
+    if terms.learnt.size:
+        learnt = address_of(terms.learnt, head * terms.learnt.shape[1])
+    return (
+        (by_distance, added, forbidden, left, gradient, place, s, head, n, learnt, sums, sink),
+        (back, down, under),
+    )
 
 
 @inner()
 def row_at(rows, steps, i):
     """Return where the numbers are for the i-th row after."""
+    by_distance, added, forbidden, left, gradient, query, key, head, n, learnt, sums, sink = rows
     back, down, under = steps
-    return rows[0] + i * back, rows[1] + i * down, rows[2] + i * under, rows[3], rows[4] + i * back
+    return (
+        by_distance + i * back, added + i * down, forbidden + i * under, left,
+        gradient + i * back, query + i, key, head, n, learnt, sums, sink,
+    )  # fmt: skip
 
 
 @inner()
 def is_ruled(terms):
     """Whether a rule says more than which adjacent keys are seen."""
     arrays = terms.forbidden.size + terms.added.size + terms.by_distance.size
-    return arrays > 0 or terms.cap > _f(0.0)
+    return arrays > 0 or terms.cap > _f(0.0) or terms.sinks
+
+
+@inner()
+def sink_of(terms, head):
+    """Return the largest score before any key's, and its Σ exp: the sink's, if there is one."""
+    if terms.sinks:
+        return terms.learnt[head, terms.learnt.shape[1] - 1], _f(1.0)
+    return _f(-np.inf), _f(0.0)
 
 
 @inner()

@@ -7,12 +7,14 @@ from numba import types
 
 from pellucid.core.vjp import Call, Declined, Result, check_gradient, pair_of
 from pellucid.kernels import flash
-from pellucid.kernels.attention_rule import is_ruled, row_at, rows_of
+from pellucid.kernels.attention_rule import is_ruled, row_at, rows_of, sink_of
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
+from pellucid.kernels.backend.math import exp
 from pellucid.kernels.backend.rows import writeable
-from pellucid.kernels.backend.simd import LANES, where
+from pellucid.kernels.backend.simd import LANES, address_of
 from pellucid.kernels.backend.tile import padded, product
+from pellucid.kernels.flash import ruled_row
 from pellucid.kernels.packed_attention import Batch, batch_of
 
 _f = np.float32
@@ -31,8 +33,9 @@ def kernel(call: Call) -> Result | Declined:
     out = np.zeros((n, 1 if call.average else heads, length, keys), np.float32)
     bounds = flash.tasks_of(batch.spans, 1, heads * call.q.shape[2])[0]
     q, k = writeable(call.q), writeable(call.k)
-    _weights(len(bounds) - 1, q, k, batch.spans, bounds, batch.prepared.terms, scale, batch.bits,
-             out)  # fmt: skip
+    rule = batch.prepared
+    weights_kernel = flash.with_steps(_weights, rule.steps)
+    weights_kernel(len(bounds) - 1, q, k, batch.spans, bounds, rule.terms, scale, batch.bits, out)
 
     weights = out[:, 0] if call.average else out
     shape = weights.shape
@@ -66,26 +69,29 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
         q_first, length, source = q_firsts[n], lengths[n], sources[n]
         flash.gather_transposed(k, k_firsts[n], source, head, keys, 0)
         width = padded(source)
+        top_0, total_0 = sink_of(terms, head)
         for first in range(0, length if source else 0, flash.QUERIES):
             m = min(flash.QUERIES, length - first)
             flash.gather(q, q_first + first, m, head, queries)
-            product(m, width, depth, where(queries, 0), depth, 1, where(keys, 0), stride,
-                    where(scores, 0), stride, 0, 0)  # fmt: skip
-            rows, steps = rows_of(terms, n, head, first, 0, 0)
+            product(m, width, depth, address_of(queries, 0), depth, 1, address_of(keys, 0), stride,
+                    address_of(scores, 0), stride, 0, 0)  # fmt: skip
+            rows, steps = rows_of(terms, n, head, first, 0, 0, 0)
             for i in range(m):
                 t = q_first + first + i
                 low, count = terms.first[t], max(terms.last[t] - terms.first[t], 0)
                 key = flash.row_key(names, t, head, site) if threshold else site
                 if ruled:
-                    _, sum_ = flash.ruled_row(
+                    top, sum_ = ruled_row(
                         scores, i * stride, width, low, count, scale, row_at(rows, steps, i),
-                        terms.cap, _f(-np.inf), key, 0, threshold,
+                        terms.cap, top_0, key, 0, threshold,
                     )  # fmt: skip
                 else:
-                    _, sum_ = flash.softmax_row(
-                        scores, i * stride, width, low, count, scale, 0, terms.cap, _f(-np.inf),
+                    top, sum_ = flash.softmax_row(
+                        scores, i * stride, width, low, count, scale, 0, terms.cap, top_0,
                         key, 0, threshold,
                     )  # fmt: skip
+                if total_0 > _f(0.0):
+                    sum_ += exp(top_0 - top)
                 if sum_ > _f(0.0):
                     factor = _f(1.0) / sum_ * (keep * share)
                     to = out[n, head if out.shape[1] > 1 else 0, first + i]

@@ -24,25 +24,32 @@ Every piece writes to its own rows, so the bits do not depend on the number of t
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
+from types import FunctionType
 from typing import NamedTuple
 
 import numpy as np
 from numba import types
+from numba.core.errors import NumbaError
 
 from pellucid.core.rng import Rng, keep_threshold
-from pellucid.core.vjp import check_gradient
+from pellucid.core.vjp import Declined, check_gradient
+from pellucid.kernels.attention_function import UnknownNameError
 from pellucid.kernels.attention_rule import (
+    STANDARD,
     TERMS,
-    Terms,
+    Prepared,
+    Steps,
+    digest,
     is_ruled,
+    prepared,
     pulled,
     row_at,
     rows_of,
-    ruled_pulled,
-    ruled_scores_at,
+    ruled_scores,
     scores_at,
     seen_by,
+    sink_of,
 )
 from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
@@ -51,18 +58,20 @@ from pellucid.kernels.backend.math import channel_bits, exp, mix
 from pellucid.kernels.backend.rows import read_only, writeable
 from pellucid.kernels.backend.simd import (
     LANES,
-    choose,
-    counting,
-    full,
+    address_of,
     get,
-    highest,
+    iota,
     load,
     put,
+    reduce_add,
+    reduce_max,
+    select,
+    splat,
     store,
-    total,
-    where,
 )
+from pellucid.kernels.backend.threads import ParallelKernel
 from pellucid.kernels.backend.tile import padded, product
+from pellucid.ops.rule import Rule
 
 QUERIES, KEYS = 64, 128  # one block of scores: 32 KB
 ROW = KEYS + LANES  # a row stride that is no power of two: rows must not share cache sets
@@ -122,33 +131,40 @@ def dropout_bits(p: float, rng: Rng | None, names: Array | None) -> Dropout | No
 
 
 def attend(
-    q: Array, k: Array, v: Array, spans: Spans, terms: Terms, scale: float | None, dropout: Dropout
-) -> tuple[Array, Callable[[Array, Array, Array, Array], Array]]:
+    q: Array, k: Array, v: Array, spans: Spans, rule: Prepared, scale: float | None,
+    dropout: Dropout,
+) -> tuple[Array, Callable[[Array, Array, Array, Array], tuple[Array, ...]]]:  # fmt: skip
     """Return the attention of every sequence's queries (T, H, D) over its keys (U, H, D).
 
     With it comes `backward(dout, dq, dk, dv)`, which writes the gradients of all rows that belong
-    to a sequence, and returns that of `terms.by_distance`, in float64.
+    to a sequence, and returns those of the rule's parameters.
     """
+    terms = rule.terms
+    forward_kernel = with_steps(_forward, rule.steps)
+    backward_kernel = with_steps(_backward, rule.steps)
     scale = max(q.shape[2], 1) ** -0.5 if scale is None else scale
     q, k, v = writeable(q), writeable(k), writeable(v)
     out = np.empty((*q.shape[:2], v.shape[2]), np.float32)
     tops, shares = np.empty(q.shape[:2], np.float32), np.empty(q.shape[:2], np.float32)
     bounds, longest = tasks_of(spans, *q.shape[1:])
     tasks = len(bounds) - 1
-    _forward(tasks, q, k, v, spans, bounds, terms, scale, dropout, out, tops, shares)
+    forward_kernel(tasks, q, k, v, spans, bounds, terms, scale, dropout, out, tops, shares)
     reads_out = longest > KEYS
     kept = out if reads_out else _NOTHING
 
-    def backward(dout: Array, dq: Array, dk: Array, dv: Array) -> Array:
+    def backward(dout: Array, dq: Array, dk: Array, dv: Array) -> tuple[Array, ...]:
         check_gradient(dout, (*q.shape[:2], v.shape[2]))
         dout = writeable(dout) if is_heads(dout) else np.array(dout, np.float32, order="C")
         # a row for each (sequence, head), added in that order
-        shape = len(spans.lengths), *terms.by_distance.shape
-        learnt = np.zeros((shape[0] * shape[1], shape[2]))
-        _backward(tasks, dout, q, k, v, kept, tops, shares, spans, bounds, terms, scale, dropout,
-                  dq, dk, dv, learnt)  # fmt: skip
-        summed: Array = learnt.reshape(shape).sum(axis=0)
-        return summed
+        n, heads = len(spans.lengths), q.shape[1]
+        distances, learnt = (
+            np.zeros((n * heads, x.shape[1])) for x in (terms.by_distance, terms.learnt)
+        )
+        backward_kernel(tasks, dout, q, k, v, kept, tops, shares, spans, bounds, terms, scale,
+                        dropout, dq, dk, dv, distances, learnt)  # fmt: skip
+        return rule.backward(
+            *(x.reshape(n, heads, x.shape[1]).sum(axis=0) for x in (distances, learnt))
+        )
 
     return read_only(out) if reads_out else out, backward
 
@@ -223,8 +239,11 @@ def row_key(rows, query, head, site):
     return mix(np.uint32(named ^ site))
 
 
-def _passes(score, pull, ruled):
-    """Make the passes over a row of scores, forward and backward, from how a score is computed."""
+def _passes(score, pull, once):
+    """Make the passes over a row of scores, forward and backward, from how a score is computed.
+
+    `once`: rather kept for the second pass than computed again.
+    """
 
     @inner()
     def row(scores, at, width, low, count, scale, rows, cap, top, key, first, threshold):
@@ -232,26 +251,26 @@ def _passes(score, pull, ruled):
 
         Returns the top of the row and of those before it, and the sum before dropping.
         """
-        tops, sums = full(top), full(_f(0.0))
+        tops, sums = splat(top), splat(_f(0.0))
         for j in range(0, width, LANES):
             a = score(scores, at, j, low, count, scale, rows, cap)
-            tops = choose(a > tops, a, tops)
-            if ruled:
+            tops = select(a > tops, a, tops)
+            if once:
                 store(scores, at + j, a)
-        top = highest(tops)
+        top = reduce_max(tops)
         base = _f(0.0) if top == _f(-np.inf) else top
         for j in range(0, width, LANES):
-            if ruled:
+            if once:  # noqa: SIM108
                 a = load(scores, at + j)
             else:
                 a = score(scores, at, j, low, count, scale, rows, cap)
             e = exp(a - base)
             sums = sums + e
             if threshold:
-                drawn = channel_bits(key, counting() + np.uint32(first + j))
-                e = choose(drawn >= threshold, e, _f(0.0))
+                drawn = channel_bits(key, iota() + np.uint32(first + j))
+                e = select(drawn >= threshold, e, _f(0.0))
             store(scores, at + j, e)
-        return top, total(sums)
+        return top, reduce_add(sums)
 
     @inner()
     def row_backward(
@@ -262,23 +281,23 @@ def _passes(score, pull, ruled):
 
         `mean` is Σ P dP; it is computed here when the row is `whole`.
         """
-        sums = full(_f(0.0))
+        sums = splat(_f(0.0))
         for j in range(0, width, LANES):
             a = score(scores, at, j, low, count, scale, rows, cap)
             p_j = exp(a - top) * share
             w, dp = p_j, load(dscores, at + j)
             if threshold:
-                drawn = channel_bits(key, counting() + np.uint32(first + j))
-                factor = choose(drawn >= threshold, full(keep), _f(0.0))
+                drawn = channel_bits(key, iota() + np.uint32(first + j))
+                factor = select(drawn >= threshold, splat(keep), _f(0.0))
                 w, dp = w * factor, dp * factor
                 store(dscores, at + j, dp)
             sums = sums + p_j * dp
-            if ruled:
+            if once:
                 store(raw, j, load(scores, at + j))
             store(scores, at + j, w)
             store(p, j, p_j)
         if whole:
-            mean = total(sums)
+            mean = reduce_add(sums)
         for j in range(0, width, LANES):
             da = load(p, j) * (load(dscores, at + j) - mean)
             store(dscores, at + j, pull(da, raw, j, scale, rows, cap))
@@ -287,7 +306,7 @@ def _passes(score, pull, ruled):
 
 
 softmax_row, softmax_row_backward = _passes(scores_at, pulled, False)
-ruled_row, ruled_row_backward = _passes(ruled_scores_at, ruled_pulled, True)
+ruled_row, ruled_row_backward = _passes(*ruled_scores(STANDARD), True)
 
 
 HEADS = types.float32[:, :, :]
@@ -299,12 +318,12 @@ CALL = (_SPANS, types.int64[::1], TERMS, types.float32, _DROPOUT)
 
 
 @inner()
-def _add_diagonals(diagonals, learnt, at):
+def _add_diagonals(diagonals, distances, at):
     """Add what a block of scores gives to each distance to the sum of its head, and clear it."""
     for i in range(QUERIES - 1 + KEYS):
         column = at + i - (QUERIES - 1)
-        if 0 <= column < learnt.shape[0]:
-            learnt[column] += np.float64(diagonals[i])
+        if 0 <= column < distances.shape[0]:
+            distances[column] += np.float64(diagonals[i])
         diagonals[i] = _f(0.0)
 
 
@@ -334,21 +353,24 @@ def _forward(
         for s in range(0, source, KEYS):
             gather_transposed(k, k_first + s, min(KEYS, source - s), head, keys, s // KEYS * depth)
         gather(v, k_first, source, head, values)
+        top_0, total_0 = sink_of(terms, head)
 
         for first in range(0, length, QUERIES):
             m = min(QUERIES, length - first)
             gather(q, q_first + first, m, head, queries)
             _clear(context, m)
             for i in range(m):
-                tops_now[i], totals[i] = _f(-np.inf), _f(0.0)
+                tops_now[i], totals[i] = top_0, total_0
             begins, ends = seen_by(terms, q_first + first, m, source)
             for s in range(begins // KEYS * KEYS, ends, KEYS):
                 used = min(KEYS, ends - s)
                 width = padded(used)
-                product(m, width, depth, where(queries, 0), depth, 1,
-                        where(keys, s * depth // KEYS * ROW), ROW, where(scores, 0), ROW,
-                        0, 0)  # fmt: skip
-                rows, steps = rows_of(terms, n, head, first, s, 0)
+                product(
+                    m, width, depth, address_of(queries, 0), depth, 1,
+                    address_of(keys, s * depth // KEYS * ROW), ROW, address_of(scores, 0), ROW,
+                    0, 0,
+                )  # fmt: skip
+                rows, steps = rows_of(terms, n, head, first, s, 0, 0)
                 for i in range(m):
                     t = q_first + first + i
                     low = firsts[t] - s
@@ -365,14 +387,17 @@ def _forward(
                             tops_now[i], key, s, threshold,
                         )  # fmt: skip
                     if tops_now[i] != _f(-np.inf) and top != tops_now[i]:
-                        fade = exp(tops_now[i] - top)
-                        totals[i] *= fade
+                        rescale = exp(tops_now[i] - top)
+                        totals[i] *= rescale
                         for j in range(wide):
-                            context[i, j] *= fade
+                            context[i, j] *= rescale
                     tops_now[i] = top
                     totals[i] += sum_
-                product(m, wide, used, where(scores, 0), ROW, 1, where(values, s * wide), wide,
-                        where(context, 0), wide, where(context, 0), wide)  # fmt: skip
+                product(
+                    m, wide, used, address_of(scores, 0), ROW, 1,
+                    address_of(values, s * wide), wide, address_of(context, 0), wide,
+                    address_of(context, 0), wide,
+                )  # fmt: skip
             for i in range(m):
                 t = q_first + first + i
                 dead = totals[i] == _f(0.0)
@@ -385,11 +410,11 @@ def _forward(
 
 @threads.parallel(
     HEADS, HEADS, HEADS, HEADS, _OUT, _PER_ROW, _PER_ROW, *CALL, HEADS, HEADS, HEADS,
-    types.float64[:, ::1],
+    types.float64[:, ::1], types.float64[:, ::1],
 )  # fmt: skip
 def _backward(
     task, tasks, dout, q, k, v, out, tops, shares, spans, bounds, terms, scale, dropout,
-    dq, dk, dv, learnt,
+    dq, dk, dv, distances, learnt,
 ):  # fmt: skip
     q_firsts, lengths, k_firsts, sources = spans
     names, site, threshold, keep = dropout
@@ -414,6 +439,7 @@ def _backward(
 
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads
+        sums = address_of(learnt, piece * learnt.shape[1])
         q_first, length, k_first, source = q_firsts[n], lengths[n], k_firsts[n], sources[n]
         gather(q, q_first, length, head, queries)
         gather(dout, q_first, length, head, douts)
@@ -441,11 +467,19 @@ def _backward(
                 if seen[block] >= s + used or seen[block + 1] <= s:
                     continue
                 m = min(QUERIES, length - first)
-                product(m, width, depth, where(queries, first * narrow), narrow, 1,
-                        where(keys_t, 0), ROW, where(scores, 0), ROW, 0, 0)  # fmt: skip
-                product(m, width, depth_v, where(douts, first * wide), wide, 1,
-                        where(values_t, 0), ROW, where(dscores, 0), ROW, 0, 0)  # fmt: skip
-                rows, steps = rows_of(terms, n, head, first, s, where(diagonals, QUERIES - 1))
+                product(
+                    m, width, depth, address_of(queries, first * narrow), narrow, 1,
+                    address_of(keys_t, 0), ROW, address_of(scores, 0), ROW,
+                    0, 0,
+                )  # fmt: skip
+                product(
+                    m, width, depth_v, address_of(douts, first * wide), wide, 1,
+                    address_of(values_t, 0), ROW, address_of(dscores, 0), ROW,
+                    0, 0,
+                )  # fmt: skip
+                rows, steps = rows_of(
+                    terms, n, head, first, s, address_of(diagonals, QUERIES - 1), sums
+                )
                 for i in range(m):
                     t = q_first + first + i
                     low = firsts[t] - s
@@ -466,14 +500,70 @@ def _backward(
                         )  # fmt: skip
                 if terms.by_distance.size:
                     column = terms.origin + s - first - terms.offset[n]
-                    _add_diagonals(diagonals, learnt[piece], column)
-                product(used, wide, m, where(scores, 0), 1, ROW, where(douts, first * wide), wide,
-                        where(dvalues, 0), wide, where(dvalues, 0), wide)  # fmt: skip
-                product(used, narrow, m, where(dscores, 0), 1, ROW, where(queries, first * narrow),
-                        narrow, where(dkeys, 0), narrow, where(dkeys, 0), narrow)  # fmt: skip
-                product(m, narrow, used, where(dscores, 0), ROW, 1, where(keys, 0), narrow,
-                        where(dqueries, first * narrow), narrow,
-                        where(dqueries, first * narrow), narrow)  # fmt: skip
+                    _add_diagonals(diagonals, distances[piece], column)
+                product(
+                    used, wide, m, address_of(scores, 0), 1, ROW,
+                    address_of(douts, first * wide), wide, address_of(dvalues, 0), wide,
+                    address_of(dvalues, 0), wide,
+                )  # fmt: skip
+                product(
+                    used, narrow, m, address_of(dscores, 0), 1, ROW,
+                    address_of(queries, first * narrow), narrow, address_of(dkeys, 0), narrow,
+                    address_of(dkeys, 0), narrow,
+                )  # fmt: skip
+                product(
+                    m, narrow, used, address_of(dscores, 0), ROW, 1,
+                    address_of(keys, 0), narrow, address_of(dqueries, first * narrow), narrow,
+                    address_of(dqueries, first * narrow), narrow,
+                )  # fmt: skip
             _scatter(dkeys, used, scale, dk, k_first + s, head)
             _scatter(dvalues, used, _f(1.0), dv, k_first + s, head)
         _scatter(dqueries, length, scale, dq, q_first, head)
+
+
+@inner()
+def _always(terms):
+    return True
+
+
+@cache
+def with_steps(kernel: ParallelKernel, steps: Steps) -> ParallelKernel:
+    """Return a kernel of attention for rules of other steps than it has."""
+    if steps == STANDARD:
+        return kernel
+    row, row_backward = _passes(*ruled_scores(steps), True)
+    f = kernel.function
+    own = {"ruled_row": row, "ruled_row_backward": row_backward, "is_ruled": _always}
+    f = FunctionType(f.__code__, {**f.__globals__, **own}, f.__name__)
+    f.__qualname__ = f"{f.__name__}.{digest(steps)}"
+    return ParallelKernel(f, kernel.signature)
+
+
+def _first_line(error: Exception) -> str:
+    """Return the line that says what is wrong: Numba begins with its own stage."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "nopython" not in line), type(error).__name__)
+
+
+@cache
+def _problem(steps: Steps) -> Declined | None:
+    """Compile the kernels for a rule's steps; return why that cannot be."""
+    try:
+        for kernel in (_forward, _backward):
+            with_steps(kernel, steps).compile()
+    except (UnknownNameError, NumbaError) as error:
+        return Declined(
+            "a function of scores may use operators, numbers, what `pellucid.ops.rules.function` "
+            f"has and functions of these, and no branches: {_first_line(error)}"
+        )
+    return None
+
+
+def prepare(
+    rule: Rule, cu_q: Array, cu_k: Array, offset: Array | None, scores: tuple[int, ...]
+) -> Prepared | Declined:
+    """Return `attention_rule.prepared`, for which there are kernels."""
+    found = prepared(rule, cu_q, cu_k, offset, scores)
+    if isinstance(found, Declined) or found.steps == STANDARD:
+        return found
+    return _problem(found.steps) or found

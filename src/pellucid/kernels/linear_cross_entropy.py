@@ -17,7 +17,7 @@ from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import exp
 from pellucid.kernels.backend.matmul import HEIGHT, multiply, multiply_rows, near_or_panels, panels
 from pellucid.kernels.backend.rows import is_rows, is_vector, writeable
-from pellucid.kernels.backend.simd import LANES, choose, full, highest, load, store, total
+from pellucid.kernels.backend.simd import LANES, load, reduce_add, reduce_max, select, splat, store
 from pellucid.kernels.backend.tile import ROWS
 
 Array = np.ndarray
@@ -141,11 +141,11 @@ def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
                 logits[i, v] = _f(0.0)
             continue
 
-        tops = full(_f(-np.inf))
+        tops = splat(_f(-np.inf))
         for v in range(0, whole, LANES):
             a = load(logits, at + v)
-            tops = choose(a > tops, a, tops)
-        top = highest(tops)
+            tops = select(a > tops, a, tops)
+        top = reduce_max(tops)
         for v in range(whole, vocabulary):
             top = logits[i, v] if logits[i, v] > top else top
         base = _f(0.0) if top == _f(-np.inf) else top
@@ -156,12 +156,12 @@ def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
                 mean += np.float64(logits[i, v])
             mean /= vocabulary
 
-        sums = full(_f(0.0))
+        sums = splat(_f(0.0))
         for v in range(0, whole, LANES):
             e = exp(load(logits, at + v) - base)
             sums = sums + e
             store(logits, at + v, e)
-        sum_ = total(sums)
+        sum_ = reduce_add(sums)
         for v in range(whole, vocabulary):
             logits[i, v] = exp(logits[i, v] - base)
             sum_ += logits[i, v]

@@ -9,8 +9,8 @@ import numpy as np
 
 from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result
-from pellucid.kernels.attention_rule import Prepared, prepare
-from pellucid.kernels.flash import NO_BITS, Dropout, Spans, attend, dropout_bits, is_heads
+from pellucid.kernels.attention_rule import Prepared
+from pellucid.kernels.flash import NO_BITS, Dropout, Spans, attend, dropout_bits, is_heads, prepare
 
 Array = np.ndarray
 
@@ -33,11 +33,11 @@ def kernel(call: Call) -> Result | Declined:
         return batch
     spans, prepared, bits, _ = batch
     hidden = int(spans.sources.sum()) < len(k)
-    out, attend_backward = attend(q, k, v, spans, prepared.terms, call.scale, bits)
+    out, attend_backward = attend(q, k, v, spans, prepared, call.scale, bits)
 
     def backward(dout: Array) -> tuple[Array, ...]:
         dq, dk, dv = _gradients(q, k, v, hidden)
-        learnt = prepared.backward(attend_backward(dout, dq, dk, dv))
+        learnt = attend_backward(dout, dq, dk, dv)
         return dq, dk, dv, *learnt
 
     return out, backward

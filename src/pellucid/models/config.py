@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pellucid.core.array import LARGEST, LEAST_NORMAL
 from pellucid.core.errors import UsageError
+from pellucid.core.parts import find
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
 from pellucid.ops.rotary import Angles
+from pellucid.ops.rules.function import FUNCTIONS
 
 # The choices are the registries' own.
 if TYPE_CHECKING:
@@ -52,6 +54,11 @@ class StackConfig:
     """Keep the scores within (−c, c): c tanh(score / c)."""
     sliding_window: int | None = None
     """In self-attention a token sees only tokens less than so many positions away."""
+    attention_sinks: bool = False
+    """Every head learns a score that no key has, so that a query may look at nothing (gpt-oss)."""
+    attention_function: str | None = None
+    """In self-attention every score is changed by a function of yours: its name in
+    `ops.rules.function.FUNCTIONS`, of a file that `--import` names."""
     linear_bias: bool = True
     """Biases in attention and in the feed-forward networks."""
     qkv_bias: bool | None = None
@@ -171,6 +178,8 @@ class StackConfig:
                 f"num_key_value_heads must divide num_attention_heads: {self.num_attention_heads} "
                 f"is not a multiple of {self.num_key_value_heads}"
             )
+        if self.attention_function is not None:
+            find(FUNCTIONS, self.attention_function, "attention_function")
         if self.attention_softcap is not None and self.attention_softcap <= 0:
             raise UsageError(f"attention_softcap must be above 0, got {self.attention_softcap}")
         self._at_least(4, "relative_attention_num_buckets")

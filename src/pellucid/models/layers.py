@@ -15,6 +15,7 @@ from pellucid.nn.layers import Norm
 from pellucid.nn.transformer import Stack
 from pellucid.ops import rules
 from pellucid.ops.rule import EVERYTHING, Rule
+from pellucid.ops.rules.function import FUNCTIONS
 
 AnyStack = TypeVar("AnyStack", bound=Stack)
 
@@ -70,6 +71,8 @@ def attention_of(config: StackConfig) -> AttentionConfig:
         )
         if scheme.relative
         else None,
+        sinks=config.attention_sinks,
+        function=FUNCTIONS.get(config.attention_function or ""),
         rotate=scheme.rotate,
         angles=config.angles,
     )

@@ -112,7 +112,7 @@ class ModelStack:
     def rule(self, attention: Attention, memory: bool = False) -> Rule:
         """Return who attends to whom in one of its attentions, and what happens to a score."""
         causal = self.causal and not memory
-        return rule_of(attention.config, attention.relative_bias, causal, EVERYTHING)
+        return rule_of(attention, causal, EVERYTHING)
 
     def distances(self, attention: Attention) -> tuple[Array, int] | None:
         """Return what distances −reach … reach add to the scores, (H, 2 · reach + 1), and reach.

@@ -17,7 +17,7 @@ from pellucid.nn.init import constant, normal, zeros
 from pellucid.nn.layers import Linear, Norm
 from pellucid.nn.module import Forward, Parameter, single_use
 from pellucid.nn.projections import Projected
-from pellucid.nn.rules import rule_of
+from pellucid.nn.rules import Learnt, learnt, rule_of
 from pellucid.ops.rule import Rule
 
 
@@ -39,6 +39,12 @@ class Attention(Projected):
         if c.relative is not None:
             table = (c.relative.buckets, c.num_heads)
             self.relative_bias = Parameter(table, normal(c.embed_dim**-0.5), dtype)
+        self.function: Learnt | None = None
+        if c.function is not None:
+            self.function = Learnt(c.function, c.num_heads, dtype)
+        self.sinks: Parameter | None = None
+        if c.sinks:
+            self.sinks = Parameter((c.num_heads,), zeros, dtype)
         self.head_scale: Parameter | None = None
         if c.scale == "learned":
             self.head_scale = Parameter((c.num_heads,), constant(c.head_width**-0.5), dtype)
@@ -63,7 +69,7 @@ class Attention(Projected):
         if cache is not None:
             k, v, cu_k = cache.append(context.path, KeysValues(k, v, cu_k))
             offset = host.diff(cu_k) - host.diff(context.cu_seqlens)
-        rule = rule_of(self.config, self.relative_bias, context.causal, context.rule)
+        rule = rule_of(self, context.causal, context.rule)
         (y, _), attend_backward = self.attend((q, k, v), cu_k, rule, context, offset=offset)
 
         @single_use
@@ -90,7 +96,7 @@ class Attention(Projected):
             (q, k, v), heads_backward = self.heads(context, (x, 0, 1), (memory.rows, 1, 3))
             if cache is not None:
                 cache.append(context.path, KeysValues(k, v, memory.cu_seqlens))
-        rule = rule_of(self.config, None, False, memory.rule)
+        rule = rule_of(self, False, memory.rule)
         (y, _), attend_backward = self.attend((q, k, v), memory.cu_seqlens, rule, context)
 
         @single_use
@@ -160,9 +166,8 @@ class Attention(Projected):
             if from_weights:
                 pairs = zip((dq, dk, *dlearnt), from_weights, strict=True)
                 dq, dk, *dlearnt = (a + b for a, b in pairs)
-            for d in dlearnt:
-                assert self.relative_bias is not None  # what a layer's rule can learn
-                self.relative_bias.accumulate(d)
+            for parameter, d in zip(learnt(self), dlearnt, strict=True):
+                parameter.accumulate(d)
             return scale_backward(dq), *share_backward(dk, dv)
 
         return (y, w), backward

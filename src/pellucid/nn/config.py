@@ -10,6 +10,7 @@ from pellucid.nn.function import check_finite, check_probability
 from pellucid.ops.rotary import PLAIN, Angles
 from pellucid.ops.rule import EVERYTHING, Rule
 from pellucid.ops.rules.distances import Distances
+from pellucid.ops.rules.function import Function
 
 Rotate = Callable[..., tuple[Any, Any]]
 """An op (x (T, H, D), positions (T,), angles) -> y (T, H, D)."""
@@ -65,6 +66,11 @@ class AttentionConfig:
     context adds to it."""
     relative: Relative | None = None
     """A learned number for every head and distance is added to the scores (T5)."""
+    function: Function | None = None
+    """Of self-attention's scores, after all else that changes them; the layer learns its numbers.
+    """
+    sinks: bool = False
+    """Every head learns a score that no key has; a query that gives it weight looks at nothing."""
     rotate: Rotate | None = None
     """Queries and keys are turned by their positions."""
     angles: Angles = PLAIN
@@ -113,4 +119,4 @@ class AttentionConfig:
     def of_memory(self) -> AttentionConfig:
         """Return that of cross-attention, whose keys have no distance from the queries."""
         capped = Rule(score=tuple(x for x in self.rule.score if not isinstance(x, Distances)))
-        return replace(self, rule=capped, relative=None, rotate=None)
+        return replace(self, rule=capped, relative=None, function=None, rotate=None)

@@ -72,7 +72,7 @@ def attention(
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else own_number(scale)
     a = scale * (q @ xp.matrix_transpose(k))  # 1
     a, chain = applied(rule, a, offset)
-    probabilities, _ = softmax(a)  # 2
+    probabilities = _softmax(a, rule)  # 2
     weights, dropped = drop(probabilities, dropout, _by_head(rng, a.shape))
     out = weights @ v  # 3
     return out, Saved(q, k, v, scale, probabilities, weights, dropped, rule, chain)
@@ -135,6 +135,18 @@ def causal_mask(length: int, source_length: int) -> np.ndarray:
            [False, False,  True]])
     """
     return np.arange(source_length) > np.arange(length)[:, None]
+
+
+def _softmax(a: Array, rule: Rule) -> Array:
+    """Return P; where there are sinks, without their column."""
+    sinks = [part.parameters[0] for part in rule.score if part.last]
+    if not sinks:
+        return softmax(a)[0]
+    xp = namespace(a)
+    column = xp.astype(xp.reshape(sinks[0], (-1, 1, 1)), a.dtype, copy=False)
+    column = column if a.ndim > 2 else column[0]
+    column = xp.broadcast_to(column, (*a.shape[:-1], 1))
+    return softmax(xp.concat([a, column], axis=-1))[0][..., :-1]
 
 
 def _by_head(rng: Rng | None, shape: tuple[int, ...]) -> Rng | None:

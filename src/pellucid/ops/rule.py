@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,9 @@ class Allowed(ABC):
 
 class Score(ABC):
     """A part that changes scores (…, H, L, S), with its derivative."""
+
+    last: ClassVar[bool] = False
+    """Whether it stands behind all others."""
 
     @property
     def parameters(self) -> tuple[Array, ...]:
@@ -77,7 +80,8 @@ class Rule:
     score: tuple[Score, ...] = ()
 
     def __and__(self, other: Rule) -> Rule:
-        return Rule(self.allowed + other.allowed, self.score + other.score)
+        score = sorted(self.score + other.score, key=lambda part: part.last)
+        return Rule(self.allowed + other.allowed, tuple(score))
 
     def __or__(self, other: Rule) -> Rule:
         if other.allowed:

@@ -7,8 +7,8 @@ import pytest
 
 from pellucid.core.rng import Rng, random_bits
 from pellucid.kernels.backend.compile import kernel
-from pellucid.kernels.backend.math import channel_bits, exp, logistic, normal
-from pellucid.kernels.backend.simd import LANES, choose, counting, highest, load, store, total
+from pellucid.kernels.backend.math import channel_bits, exp, log, logistic, normal
+from pellucid.kernels.backend.simd import LANES, iota, load, reduce_add, reduce_max, select, store
 
 
 @kernel("void(f4[::1],f4[::1])")
@@ -21,6 +21,12 @@ def exp_of_numbers(x, y):
 def exp_of_vectors(x, y):
     for i in range(0, x.shape[0], LANES):
         store(y, i, exp(load(x, i)))
+
+
+@kernel("void(f4[::1],f4[::1])")
+def log_of_vectors(x, y):
+    for i in range(0, x.shape[0], LANES):
+        store(y, i, log(load(x, i)))
 
 
 @kernel("void(f4[::1],f4[::1])")
@@ -46,14 +52,14 @@ def bits_of_numbers(row, y):
 @kernel("void(u4,u4,f4[::1])")
 def kept_of_vectors(row, threshold, y):
     for i in range(0, y.shape[0], LANES):
-        drawn = channel_bits(row, counting() + np.uint32(i))
-        store(y, i, choose(drawn >= threshold, load(y, i), np.float32(0.0)))
+        drawn = channel_bits(row, iota() + np.uint32(i))
+        store(y, i, select(drawn >= threshold, load(y, i), np.float32(0.0)))
 
 
 @kernel("void(f4[::1],f4[::1])")
 def across(x, y):
-    y[0] = total(load(x, 0))
-    y[1] = highest(load(x, 0))
+    y[0] = reduce_add(load(x, 0))
+    y[1] = reduce_max(load(x, 0))
 
 
 @pytest.mark.parametrize("f", [exp_of_numbers, exp_of_vectors])
@@ -63,6 +69,22 @@ def test_exp_is_right_to_one_ulp(f: object) -> None:
     f(x, y)
     exact = np.exp(x.astype(np.float64))
     assert (np.abs(y - exact) / np.spacing(exact.astype(np.float32))).max() <= 1.0
+
+
+def test_log_is_right_to_three_ulp() -> None:
+    x = np.exp(np.linspace(-87, 88, 1 << 20)).astype(np.float32)
+    x[: 1 << 19] = np.linspace(0.5, 2.0, 1 << 19)
+    y = np.empty_like(x)
+    log_of_vectors(x, y)
+    exact = np.log(x.astype(np.float64))
+    ulp = np.spacing(np.maximum(np.abs(exact), 2.0**-126).astype(np.float32))
+    assert (np.abs(y - exact) / ulp).max() <= 3.0
+    edges = np.ones(LANES, np.float32)
+    edges[:6] = 0.0, -0.0, -1.0, np.inf, np.nan, -np.inf
+    log_of_vectors(edges, edges)
+    np.testing.assert_array_equal(
+        edges[:7], np.array([-np.inf, -np.inf, np.nan, np.inf, np.nan, np.nan, 0.0], np.float32)
+    )
 
 
 @pytest.mark.parametrize("f", [exp_of_numbers, exp_of_vectors])

@@ -43,6 +43,7 @@ HOOKS = {
     "numba.core.typing.templates.infer_global",
     "numba.core.typing.templates.signature",
     "numba.np.arrayobj.make_array",  # simd, tile: the address of an array
+    "numba.core.errors.NumbaError",  # flash: what a user's function cannot be compiled for
     "numba.np.numpy_support.carray",  # adam: an array at an address
 }
 

@@ -13,20 +13,22 @@ import shutil
 import sys
 import traceback
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from pellucid import __version__
 from pellucid.apps.cli.commands import COMMANDS, UNFINISHED, listed
 from pellucid.apps.cli.language import speaking, take_language, tr, wrapped
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.parts import use
 from pellucid.core.settings import nearest
 
 USAGE = "usage: pellucid COMMAND [OPTIONS]"
 HEAD = "Transformers whose every derivative is written by hand: train, measure and use them."
 FOOT = (
     "`pellucid COMMAND --help` lists a command's options. --debug (or PELLUCID_DEBUG=1) shows "
-    "tracebacks. `pellucid --lang ko COMMAND` (or PELLUCID_LANG=ko) speaks Korean; unset: the "
-    "locale's language."
+    "tracebacks. --import FILE reads a Python file with parts of your own. `pellucid --lang ko "
+    "COMMAND` (or PELLUCID_LANG=ko) speaks Korean; unset: the locale's language."
 )
 
 
@@ -39,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("pellucid.kernels").setLevel(logging.INFO)  # when they take time to compile
     try:
         with speaking(take_language(typed)):
+            for part in _take_imports(typed):
+                use(part)
             code = _run(typed)
         sys.stdout.flush()
         return code
@@ -123,6 +127,18 @@ def _open_streams() -> None:
         if getattr(sys, name) is None:
             opened = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - for good
             setattr(sys, name, opened)
+
+
+def _take_imports(arguments: list[str]) -> list[str]:
+    """Remove every --import FILE among the options."""
+    parts = []
+    while "--import" in (before := list(takewhile("--".__ne__, arguments))):
+        at = before.index("--import")
+        if at + 1 == len(before):
+            raise UsageError("--import expects a Python file, or the name of a module")
+        parts.append(arguments.pop(at + 1))
+        arguments.pop(at)
+    return parts
 
 
 def _take_debug(arguments: list[str]) -> bool:

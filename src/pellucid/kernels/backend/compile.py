@@ -78,7 +78,7 @@ class Code:
     """
 
     def __init__(self, f: Callable[..., Any], signature: Any, flags: frozenset[str] = FAST) -> None:
-        self.function, self._signature, self._flags = f, signature, flags
+        self.function, self.signature, self._flags = f, signature, flags
         self._address: int | None = None
 
     @property
@@ -127,7 +127,7 @@ class Code:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            text = numba_text.text(self.body(), self._signature, self._flags, self.name)
+            text = numba_text.text(self.body(), self.signature, self._flags, self.name)
             return machine_code.optimized(text)
         finally:
             if collecting:
@@ -177,7 +177,7 @@ class Kernel(Code):
     def _types(self) -> Types:
         from pellucid.kernels.backend import numba_text
 
-        return numba_text.types_of(self._signature)
+        return numba_text.types_of(self.signature)
 
     def _symbol(self) -> str:
         return f"{self.name}.entry"

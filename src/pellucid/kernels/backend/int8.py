@@ -29,14 +29,14 @@ from pellucid.kernels.backend.simd import (
     PAIRS,
     VNNI,
     WIDTH,
-    choose,
     floats,
-    full,
-    highest,
     instruction,
     load,
+    reduce_add,
+    reduce_max,
+    select,
+    splat,
     spread,
-    total,
 )
 
 Array = np.ndarray
@@ -110,15 +110,15 @@ def round_rows(x, k, bytes_, scales):
     """
     for i in range(len(x)):
         row, to = i * x.shape[1], i * bytes_.shape[1]
-        top, poison = full(_ZERO), full(_ZERO)
+        top, poison = splat(_ZERO), splat(_ZERO)
         for l in range(0, k, LANES):  # noqa: E741 - as in the equations
             v = load(x, row + l)
-            top = choose(v > top, v, top)
-            top = choose(_ZERO - v > top, _ZERO - v, top)
+            top = select(v > top, v, top)
+            top = select(_ZERO - v > top, _ZERO - v, top)
             poison = poison + v * _ZERO
-        most = highest(top)
+        most = reduce_max(top)
         factor = _LARGEST / most if most > _TINY else _ZERO
-        scales[i] = most / _LARGEST + total(poison)
+        scales[i] = most / _LARGEST + reduce_add(poison)
         for l in range(0, k, LANES):  # noqa: E741
             _put_bytes(bytes_, to + l, load(x, row + l) * factor + _ROUND)
 

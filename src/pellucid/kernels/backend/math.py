@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 
 from pellucid.kernels.backend.compile import EXACT, inner
-from pellucid.kernels.backend.simd import bits, choose, instruction, number, uints
+from pellucid.kernels.backend.simd import bits, instruction, number, select, uints
 
 _LOG2_E = np.float32(1.44269504)
 _LN2_HIGH = np.float32(0.693359375)  # few bits: its product with an integer up to 127 is exact
@@ -41,7 +41,7 @@ def exp(x):
     q = q * r + _Q0
     y = (q * (r * r) + r) + _ONE
     two_to_n = number(_uint((_uint(bits(shifted) << _EXPONENT)) + _ONE_BITS))
-    return choose(x < _SMALLEST, _ZERO, y * two_to_n)
+    return select(x < _SMALLEST, _ZERO, y * two_to_n)
 
 
 _MAGNITUDE, _SIGN = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
@@ -66,7 +66,7 @@ def tanh(x):
     p = p * square + _T2
     p = p * square + _T1
     p = p * square + _T0
-    return choose(size < _SMALL, x + x * (square * p), far)
+    return select(size < _SMALL, x + x * (square * p), far)
 
 
 @inner()
@@ -84,6 +84,33 @@ def _uint(_context, x):
         return context.cast(builder, values[0], sig.args[0], sig.return_type)
 
     return result(x), emit
+
+
+_FRACTION, _ROOT_BITS = np.uint32(0x7FFFFF), np.uint32(0x3F3504F3)  # of √½
+_TO_ROOT, _2_23_BITS = np.uint32(0x3F800000 - 0x3F3504F3), np.uint32(0x4B000000)
+_UNBIASED, _LEAST = np.float32((1 << 23) + 127), np.float32(2.0**-126)
+_INF, _NAN = np.float32(np.inf), np.float32(np.nan)
+_L0, _L1, _L2, _L3 = (np.float32(2 / n) for n in (3, 5, 7, 9))
+
+
+@inner(EXACT)
+def log(x):
+    """The natural logarithm to 3 ulp; −∞ at 0 and below the normal numbers, NaN below 0.
+
+    x = 2ⁿ m with m from √½ to √2, and log m = 2 artanh s, s = (m − 1) / (m + 1).
+    """
+    shifted = _uint(bits(x) + _TO_ROOT)
+    n = number(_uint(_uint(shifted >> _EXPONENT) | _2_23_BITS)) - _UNBIASED
+    m = number(_uint(_uint(shifted & _FRACTION) + _ROOT_BITS))
+    s = (m - _ONE) / (m + _ONE)
+    square = s * s
+    p = square * _L3 + _L2
+    p = p * square + _L1
+    p = p * square + _L0
+    y = n * _LN2_HIGH + (n * _LN2_LOW + (_TWO * s + s * (square * p)))
+    y = select(x < _LEAST, -_INF, y)
+    y = select(x < _ZERO, _NAN, y)
+    return select(x < _INF, y, x)
 
 
 _HALF, _13 = np.uint32(16), np.uint32(13)

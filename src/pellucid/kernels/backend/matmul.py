@@ -23,7 +23,7 @@ from pellucid.kernels.backend import threads
 from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.rows import writeable
-from pellucid.kernels.backend.simd import LANES, WIDTH, full, get, load, put, store, where
+from pellucid.kernels.backend.simd import LANES, WIDTH, address_of, get, load, put, splat, store
 from pellucid.kernels.backend.tile import ROWS, product
 
 DEPTH, HEIGHT, FAR = 256, 96, 512
@@ -153,7 +153,7 @@ def _sum_rows(a, at, a_step, height, depth, sums, first, add):
     partial = empty(HEIGHT, np.float32)
     i = 0
     while i + 2 * LANES <= height:  # an addition takes longer than the step from one to the next
-        x, y = full(_f(0.0)), full(_f(0.0))
+        x, y = splat(_f(0.0)), splat(_f(0.0))
         for step in range(depth):
             x = x + load(a, at + step * a_step + i)
             y = y + load(a, at + step * a_step + i + LANES)
@@ -162,7 +162,7 @@ def _sum_rows(a, at, a_step, height, depth, sums, first, add):
         i += 2 * LANES
     while i < height and height >= LANES:  # the last vector may overlap the one before
         i = min(i, height - LANES)
-        x = full(_f(0.0))
+        x = splat(_f(0.0))
         for step in range(depth):
             x = x + load(a, at + step * a_step + i)
         store(partial, i, x)
@@ -215,14 +215,14 @@ def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
                     x, x_at, x_step = block, 0, HEIGHT
             for panel in range(left, right):
                 c_at, used = first * c_row + panel * WIDTH, min(WIDTH, n - panel * WIDTH)
-                y, y_row, d, d_row = where(c, c_at), c_row, 0, 0
+                y, y_row, d, d_row = address_of(c, c_at), c_row, 0, 0
                 plus_bias = biased and start == 0
                 if plus_bias:
-                    d = where(bias, panel * WIDTH)
+                    d = address_of(bias, panel * WIDTH)
                 elif add or start > 0:
                     d, d_row = y, y_row
                 if used < WIDTH:
-                    y, y_row = where(edge, 0), WIDTH
+                    y, y_row = address_of(edge, 0), WIDTH
                     for i in range(height if d else 0):
                         for j in range(used):
                             c_ij = get(c, c_at + i * c_row + j)
@@ -230,13 +230,13 @@ def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
                                 get(bias, panel * WIDTH + j) if plus_bias else c_ij)  # fmt: skip
                     d, d_row = y if d else 0, y_row
                 b_at = panel * b_panel + start * b_row
-                from_b, from_row = where(b, b_at), b_row
+                from_b, from_row = address_of(b, b_at), b_row
                 if near and used < WIDTH:
-                    from_b, from_row = where(b_edge, 0), WIDTH
+                    from_b, from_row = address_of(b_edge, 0), WIDTH
                     for step in range(depth):
                         for j in range(used):
                             put(b_edge, step * WIDTH + j, get(b, b_at + step * n + j))
-                product(height, WIDTH, depth, where(x, x_at), x_row, x_step, from_b, from_row,
+                product(height, WIDTH, depth, address_of(x, x_at), x_row, x_step, from_b, from_row,
                         y, y_row, d, d_row)  # fmt: skip
                 for i in range(height if used < WIDTH else 0):
                     for j in range(used):

@@ -4,7 +4,7 @@ A compiler vectorises a loop of 10,000 steps well and one of 50 badly (checks be
 rest after it, sums and maxima across lanes). Attention is made of the short ones. So here are three
 types for Numba, LANES floats, LANES 32-bit integers and LANES booleans, with the usual operators; a
 plain number on one side means a vector full of it. A function written with operators and
-`choose` works on numbers and on vectors alike.
+`select` works on numbers and on vectors alike.
 """
 
 from __future__ import annotations
@@ -64,9 +64,14 @@ def spread(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(builder.insert_element(nothing, value, _i32(0)), nothing, zeros)
 
 
+_NUMBERS = {types.float32: (types.float32, types.float64, types.int64)}
+"""What may be on the other side of a vector of them, rounded to its kind."""
+
+
 def _define(op: Callable[..., Any], vector: _Vector, emit: str, result: _Vector, *how: str) -> None:
     """Let `op` work between two vectors, and between a vector and a number."""
-    pairs = [(vector, vector), (vector, vector.element), (vector.element, vector)]
+    numbers = _NUMBERS.get(vector.element, (vector.element,))
+    pairs = [(vector, vector), *((vector, x) for x in numbers), *((x, vector) for x in numbers)]
 
     class _Typing(ConcreteTemplate):
         key = op
@@ -74,9 +79,11 @@ def _define(op: Callable[..., Any], vector: _Vector, emit: str, result: _Vector,
 
     infer_global(op)(_Typing)
 
-    def lower(_context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+    def lower(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
         sides = (
-            value if kind == vector else spread(builder, value)
+            value
+            if kind == vector
+            else spread(builder, context.cast(builder, value, kind, vector.element))
             for kind, value in zip(sig.args, values, strict=True)
         )
         return getattr(builder, emit)(*how, *sides)
@@ -89,8 +96,11 @@ _define(operator.add, floats, "fadd", floats)
 _define(operator.sub, floats, "fsub", floats)
 _define(operator.mul, floats, "fmul", floats)
 _define(operator.truediv, floats, "fdiv", floats)
-_define(operator.lt, floats, "fcmp_ordered", truths, "<")
-_define(operator.gt, floats, "fcmp_ordered", truths, ">")
+for _op, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "==")):
+    _define(getattr(operator, _op), floats, "fcmp_ordered", truths, _sign)
+_define(operator.ne, floats, "fcmp_unordered", truths, "!=")
+_define(operator.and_, truths, "and_", truths)
+_define(operator.or_, truths, "or_", truths)
 _define(operator.add, uints, "add", uints)
 _define(operator.mul, uints, "mul", uints)
 _define(operator.xor, uints, "xor", uints)
@@ -99,6 +109,21 @@ _define(operator.lshift, uints, "shl", uints)
 _define(operator.and_, uints, "and_", uints)
 _define(operator.or_, uints, "or_", uints)
 _define(operator.ge, uints, "icmp_unsigned", truths, ">=")
+
+
+def _define_unary(op: Callable[..., Any], vector: _Vector, emit: str) -> None:
+    class _Typing(ConcreteTemplate):
+        key = op
+        cases = [signature(vector, vector)]  # noqa: RUF012
+
+    infer_global(op)(_Typing)
+    lower_builtin(op, vector)(
+        lambda _context, builder, _sig, values: getattr(builder, emit)(*values)
+    )
+
+
+_define_unary(operator.neg, floats, "fneg")
+_define_unary(operator.invert, truths, "not_")
 
 
 def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
@@ -110,8 +135,8 @@ def load(_context, array, at):
     """Read LANES floats from the `at`-th after an array's first, for any strides."""
 
     def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        where = _pointer(context, builder, sig.args[0], *values)
-        return builder.load(builder.bitcast(where, floats.llvm.as_pointer()), align=4)
+        place = _pointer(context, builder, sig.args[0], *values)
+        return builder.load(builder.bitcast(place, floats.llvm.as_pointer()), align=4)
 
     return floats(array, types.intp), emit
 
@@ -121,8 +146,8 @@ def store(_context, array, at, value):
     """Write LANES floats to the `at`-th after an array's first, for any strides."""
 
     def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        where = _pointer(context, builder, sig.args[0], *values[:2])
-        builder.store(values[2], builder.bitcast(where, floats.llvm.as_pointer()), align=4)
+        place = _pointer(context, builder, sig.args[0], *values[:2])
+        builder.store(values[2], builder.bitcast(place, floats.llvm.as_pointer()), align=4)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, floats), emit
@@ -207,15 +232,15 @@ def put(_context, array, at, value):
     """Write the `at`-th number after an array's first, for any strides."""
 
     def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        where = _pointer(context, builder, sig.args[0], *values[:2])
-        builder.store(values[2], where, align=4)
+        place = _pointer(context, builder, sig.args[0], *values[:2])
+        builder.store(values[2], place, align=4)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, array.dtype), emit
 
 
 @instruction
-def where(_context, array, at):
+def address_of(_context, array, at):
     """The address of the `at`-th number after an array's first.
 
     It keeps no array alive: what holds the array must live on where the address is used.
@@ -239,7 +264,7 @@ def pointer(_context, address):
 
 
 @instruction
-def full(_context, value):
+def splat(_context, value):
     """A vector with a number in every lane."""
 
     def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
@@ -249,7 +274,7 @@ def full(_context, value):
 
 
 @instruction
-def counting(_context):
+def iota(_context):
     """0, 1, 2, …: the number of each lane."""
 
     def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
@@ -259,20 +284,127 @@ def counting(_context):
 
 
 @instruction
-def choose(_context, where, this, that):
-    """`this` where the truth holds, else `that`; numbers or vectors."""
+def select(_context, condition, this, that):
+    """`this` where the condition holds, else `that`; numbers or vectors."""
     result = this if isinstance(this, _Vector) else that
 
     def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
-        where, *sides = values
+        condition, *sides = values
         if isinstance(result, _Vector):
             sides = [
                 side if isinstance(kind, _Vector) else spread(builder, side)
                 for kind, side in zip(sig.args[1:], sides, strict=True)
             ]
-        return builder.select(where, *sides)
+        return builder.select(condition, *sides)
 
-    return result(where, this, that), emit
+    return result(condition, this, that), emit
+
+
+@instruction
+def floats_of(_context, value):
+    """A vector of floats from a number of any kind; a vector stays as it is."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        if sig.args[0] == floats:
+            return values[0]
+        return spread(builder, context.cast(builder, values[0], sig.args[0], types.float32))
+
+    return floats(value), emit
+
+
+@instruction
+def lane_numbers(_context):
+    """0, 1, 2, …, as floats."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        return ir.Constant(floats.llvm, [float(i) for i in range(LANES)])
+
+    return floats(), emit
+
+
+def _elementwise(name: str) -> Any:
+    """Return LLVM's own function of every float of a vector."""
+
+    @instruction
+    def call(_context, x):
+        def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+            kind = ir.FunctionType(floats.llvm, [floats.llvm])
+            symbol = f"llvm.{name}.v{LANES}f32"
+            return builder.call(
+                cgutils.get_or_insert_function(builder.module, kind, symbol), values
+            )
+
+        return floats(floats), emit
+
+    return call
+
+
+absolute, floor, sqrt = (_elementwise(name) for name in ("fabs", "floor", "sqrt"))
+
+
+def _lanes(builder: Any, address: Any, index: Any, kind: Any) -> list[Any]:
+    """Emit the places of the index-th numbers after an address; the index is of whole floats."""
+    whole = builder.fptosi(index, uints.llvm)
+    size = address.type(8 if kind == ir.DoubleType() else 4)
+    places = []
+    for lane in range(LANES):
+        at = builder.zext(builder.extract_element(whole, _i32(lane)), address.type)
+        places.append(
+            builder.inttoptr(builder.add(address, builder.mul(at, size)), kind.as_pointer())
+        )
+    return places
+
+
+@instruction
+def number_at(_context, address):
+    """Read the float at an address."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        return builder.load(builder.inttoptr(values[0], ir.FloatType().as_pointer()), align=4)
+
+    return types.float32(types.intp), emit
+
+
+@instruction
+def add_double(_context, address, value):
+    """Add a float to the double at an address."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        place = builder.inttoptr(values[0], ir.DoubleType().as_pointer())
+        number = builder.fpext(values[1], ir.DoubleType())
+        builder.store(builder.fadd(builder.load(place, align=8), number), place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.float32), emit
+
+
+@instruction
+def gather(_context, address, index):
+    """Read floats, the index-th after the one at an address."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        address, index = values
+        result = ir.Constant(floats.llvm, ir.Undefined)
+        for lane, place in enumerate(_lanes(builder, address, index, ir.FloatType())):
+            number = builder.load(place, align=4)
+            result = builder.insert_element(result, number, _i32(lane))
+        return result
+
+    return floats(types.intp, floats), emit
+
+
+@instruction
+def scatter_add(_context, address, index, value):
+    """Add each float to the index-th double after the one at an address, lane after lane."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: tuple[Any, ...]) -> Any:
+        address, index, value = values
+        for lane, place in enumerate(_lanes(builder, address, index, ir.DoubleType())):
+            number = builder.fpext(builder.extract_element(value, _i32(lane)), ir.DoubleType())
+            builder.store(builder.fadd(builder.load(place, align=8), number), place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, floats, floats), emit
 
 
 def _cast(pairs: dict[Any, Any]) -> Any:
@@ -315,5 +447,5 @@ def _across(join: Callable[[Any, Any, Any], Any]) -> Any:
     return reduce
 
 
-total = _across(lambda builder, a, b: builder.fadd(a, b))
-highest = _across(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
+reduce_add = _across(lambda builder, a, b: builder.fadd(a, b))
+reduce_max = _across(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))

@@ -12,6 +12,7 @@ from pellucid.ops.rules.documents import documents
 from pellucid.ops.rules.lengths import lengths
 from pellucid.ops.rules.mask import mask
 from pellucid.ops.rules.prefix import prefix
+from pellucid.ops.rules.sinks import sinks
 from pellucid.ops.rules.soft_cap import soft_cap
 from pellucid.ops.rules.window import window
 
@@ -26,6 +27,7 @@ __all__ = [
     "mask",
     "prefix",
     "relative",
+    "sinks",
     "soft_cap",
     "window",
 ]

@@ -1,0 +1,223 @@
+"""A user's function of scores (`ops.rules.function`) as a step of the fused kernels.
+
+The function is the user's own, in whose globals the vocabulary means vectors. It is compiled into
+kernels of its own, once for each text of a function; they are in the cache as any other.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from types import CellType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from pellucid.core.array import own_number
+from pellucid.kernels.backend.compile import EXACT, inner
+from pellucid.kernels.backend.math import exp, log, tanh
+from pellucid.kernels.backend.simd import (
+    absolute,
+    add_double,
+    floats_of,
+    floor,
+    gather,
+    lane_numbers,
+    number_at,
+    reduce_add,
+    scatter_add,
+    select,
+    sqrt,
+)
+from pellucid.ops.rules import function as page
+from pellucid.ops.rules.function import At, Function, Table
+
+_f = np.float32
+
+
+class UnknownNameError(Exception):
+    """A function has a name that means nothing in a kernel."""
+
+
+@inner(EXACT)
+def _exp(x):
+    x = floats_of(x)
+    return select(x > _f(88.7), _f(np.inf), exp(select(x > _f(88.7), _f(0.0), x)))
+
+
+@inner(EXACT)
+def _log(x):
+    return log(floats_of(x))
+
+
+@inner(EXACT)
+def _tanh(x):
+    return tanh(floats_of(x))
+
+
+@inner(EXACT)
+def _sqrt(x):
+    return sqrt(floats_of(x))
+
+
+@inner(EXACT)
+def _floor(x):
+    return floor(floats_of(x))
+
+
+@inner(EXACT)
+def _absolute(x):
+    return absolute(floats_of(x))
+
+
+@inner(EXACT)
+def _where(condition, x, y):
+    return select(condition, floats_of(x), floats_of(y))
+
+
+@inner(EXACT)
+def _minimum(x, y):
+    x, y = floats_of(x), floats_of(y)
+    return select(x < y, x, y)
+
+
+@inner(EXACT)
+def _maximum(x, y):
+    x, y = floats_of(x), floats_of(y)
+    return select(x > y, x, y)
+
+
+_VOCABULARY: dict[Any, Any] = {
+    page.exp: _exp,
+    page.log: _log,
+    page.tanh: _tanh,
+    page.sqrt: _sqrt,
+    page.floor: _floor,
+    page.where: _where,
+    page.minimum: _minimum,
+    page.maximum: _maximum,
+    abs: _absolute,
+}
+
+
+@inner()
+def _at(j, rows):
+    """Return where scores j, j + 1, … of a row are; rows as `attention_rule.rows_of` gives them."""
+    query, key, head, example = rows[5:9]
+    q = floats_of(query)
+    k = floats_of(key + j) + lane_numbers()
+    return At(q, k, q - k, floats_of(head), floats_of(example))
+
+
+@inner(EXACT)
+def _inside(index, size):
+    """Cut an index to 0 … size − 1; NaN is 0."""
+    index = floats_of(index)
+    index = select(index > _f(0.0), index, _f(0.0))
+    return select(index < _f(size), index, _f(size - 1))
+
+
+@inner(EXACT)
+def _unless_zero(da, d):
+    """Return a derivative; a score whose own is 0 gives none, whatever the function returned."""
+    return select(da == _f(0.0), _f(0.0), floats_of(d))
+
+
+def step(function: Function, first: int) -> tuple[Any, Any]:
+    """Return the step forward(a, j, rows, cap) and backward(da, a, j, rows, cap).
+
+    Its parameters begin at a column of the head's, and their gradients at the same. Raises
+    `UnknownNameError`.
+    """
+    scope: dict[str, Any] = {
+        "forward": inner(EXACT)(_translated(function.forward)),
+        "backward": inner(EXACT)(_translated(function.backward)),
+        "_at": _at,
+        "_inside": _inside,
+        "_unless_zero": _unless_zero,
+        "floats_of": floats_of,
+        "number_at": number_at,
+        "gather": gather,
+        "scatter_add": scatter_add,
+        "reduce_add": reduce_add,
+        "add_double": add_double,
+        "__name__": __name__,
+    }
+    values, sums, names, column = "", "", "", first
+    for i, each in enumerate(function.learnt.values()):
+        names += f", v{i}"
+        numbers, gradient = f"rows[9] + {4 * column}", f"rows[10] + {8 * column}"
+        if isinstance(each, Table):
+            scope[f"index{i}"] = inner(EXACT)(_translated(each.index))
+            index = f"_inside(index{i}(at), {each.size})"
+            values += f"    i{i} = {index}\n    v{i} = gather({numbers}, i{i})\n"
+            sums += f"    scatter_add({gradient}, i{i}, _unless_zero(da, d{i}))\n"
+            column += each.size
+        else:
+            values += f"    v{i} = floats_of(number_at({numbers}))\n"
+            sums += f"    add_double({gradient}, reduce_add(_unless_zero(da, d{i})))\n"
+            column += 1
+    gradients = names.replace("v", "d")
+    exec(
+        f"def step(a, j, rows, cap):\n"
+        f"    at = _at(j, rows)\n{values}"
+        f"    return floats_of(forward(a, at{names}))\n"
+        f"def step_backward(da, a, j, rows, cap):\n"
+        f"    at = _at(j, rows)\n{values}"
+        f"    d{gradients} = backward(da, a, at{names})\n{sums}"
+        f"    return _unless_zero(da, d)\n",
+        scope,
+    )
+    return inner(EXACT)(scope["step"]), inner(EXACT)(scope["step_backward"])
+
+
+def digest(function: Function) -> str:
+    """Return a digest of all that a function's code depends on. Raises `UnknownNameError`."""
+    tables = [(x.size, *_text(x.index)) for x in function.learnt.values() if isinstance(x, Table)]
+    kinds = [type(x).__name__ for x in function.learnt.values()]
+    text = repr((*_text(function.forward), *_text(function.backward), tables, kinds))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _text(f: Callable[..., Any]) -> Iterator[Any]:
+    code = f.__code__
+    yield code.co_code, code.co_consts, code.co_names, code.co_varnames
+    for name, value in _meanings(f):
+        if value in _VOCABULARY.values():
+            yield name
+        else:
+            yield name, list(_text(value)) if isinstance(value, FunctionType) else value
+
+
+def _meanings(f: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the names that a function takes from outside, and what each means in a kernel."""
+    code = f.__code__
+    outside = {x.argval for x in dis.get_instructions(code) if x.opname == "LOAD_GLOBAL"}
+    found = {name: f.__globals__.get(name, getattr(builtins, name, None)) for name in outside}
+    cells = zip(code.co_freevars, f.__closure__ or (), strict=True)
+    for name, value in (*sorted(found.items()), *((n, c.cell_contents) for n, c in cells)):
+        value = own_number(value)
+        try:
+            known = _VOCABULARY.get(value)
+        except TypeError:  # no hash
+            known = None
+        if known is not None:
+            yield name, known
+        elif isinstance(value, FunctionType | int | float) or value in (np, math):
+            yield name, value
+        else:
+            raise UnknownNameError(f"{name} in {f.__name__} is a {type(value).__name__}")
+
+
+def _translated(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose names mean what they mean in a kernel."""
+    names = {
+        name: inner(EXACT)(_translated(value)) if isinstance(value, FunctionType) else value
+        for name, value in _meanings(f)
+    }
+    cells = tuple(CellType(names[name]) for name in f.__code__.co_freevars)
+    scope = {**names, "__name__": __name__, "__builtins__": builtins}
+    return FunctionType(f.__code__, scope, f.__name__, f.__defaults__, cells)

@@ -1,0 +1,260 @@
+"""A function of a score of your own, its derivative under it: A ← f(A, where, what it has learnt).
+
+Written with operators and the functions below, without branches, it runs as it is on the arrays of
+the reference op, and is compiled into the fused kernel, where no array of scores exists:
+
+    def warmer(a, at, gain):
+        return a * (1 + gain)
+
+    def warmer_backward(da, a, at, gain):
+        return da * (1 + gain), da * a
+
+    FUNCTIONS["warmer"] = Function(warmer, warmer_backward, {"gain": PerHead()})
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid.core.array import Array, like, namespace, scatter_add
+from pellucid.ops.rule import Rule, Score
+
+
+class At(NamedTuple):
+    """Where scores are, as floats which broadcast to them."""
+
+    query: Array
+    """Position of the query, counted as its keys are."""
+    key: Array
+    distance: Array
+    """query − key."""
+    head: Array
+    example: Array
+    """Number of the sequence in its batch."""
+
+
+@dataclass(frozen=True)
+class PerHead:
+    """A learnt number for each head, (H,)."""
+
+    initial: float = 0.0
+
+    def shape(self, heads: int) -> tuple[int, ...]:
+        """Return that of the parameter."""
+        return (heads,)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A learnt table (H, size), of which a score gets the number at index(at).
+
+    An index is cut to 0 … size − 1 and to a whole number.
+    """
+
+    size: int
+    index: Callable[[At], Array]
+    initial: float = 0.0
+
+    def shape(self, heads: int) -> tuple[int, ...]:
+        """Return that of the parameter."""
+        return heads, self.size
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Function:
+    """f(a, at, *values) with its derivative f_backward(da, a, at, *values) -> (da, *dvalues).
+
+    A value is the number that a score gets of a parameter. The derivative of a function that has
+    learnt nothing is one array. Calling it with the parameters gives a rule.
+
+    >>> from pellucid.ops import attention
+    >>> fall = Function(lambda a, at: a - at.distance**2, lambda da, a, at: da)
+    >>> x = np.zeros((1, 2, 1))
+    >>> attention(x, x, np.array([[[1.0], [0.0]]]), rule=fall())[0].round(2)
+    array([[[0.73],
+            [0.27]]])
+    """
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+    learnt: Mapping[str, PerHead | Table] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"the function {self.forward.__name__}"
+
+    def __call__(self, *parameters: Array) -> Rule:
+        """Return the rule. Raises `ValueError` for shapes that the parameters cannot have."""
+        found = [tuple(p.shape) for p in parameters]
+        heads = found[0][0] if found and found[0] else 0
+        wanted = [each.shape(heads) for each in self.learnt.values()]
+        if found != wanted:
+            named = ", ".join(
+                f"{name} {each}" for name, each in zip(self.learnt, wanted, strict=True)
+            )
+            raise ValueError(f"expects {named or 'no parameters'}, got {found}")
+        return Rule(score=(Applied(self, parameters),))
+
+
+FUNCTIONS: dict[str, Function] = {}
+"""By the names that models know them by, `attention_function`."""
+
+
+class _Saved(NamedTuple):
+    a: Array
+    at: At
+    values: list[Array]
+    indices: list[Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Applied(Score):
+    """A function with its parameters."""
+
+    function: Function
+    arrays: tuple[Array, ...]
+
+    @property
+    def parameters(self) -> tuple[Array, ...]:
+        """Return what it has learnt."""
+        return self.arrays
+
+    def check_heads(self, heads: int) -> None:
+        """Raise `ValueError` for parameters of another number of heads."""
+        for array in self.arrays:
+            if array.shape[0] != heads:
+                raise ValueError(f"a parameter has {array.shape[0]} heads, the scores {heads}")
+
+    def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
+        """Return f(a)."""
+        at, heads = _at(a, distance), a.shape[-3] if a.ndim > 2 else 1
+        self.check_heads(heads)
+        indices = [_flat_index(each, heads, at) for each in self.function.learnt.values()]
+        pairs = zip(self.arrays, indices, strict=True)
+        values = [_value(array, index, a) for array, index in pairs]
+        y = _shaped(self.function.forward(a, at, *values), a)
+        return y, _Saved(a, at, values, indices)
+
+    def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
+        """Return the gradients; a score whose own is 0 gives none, whatever the derivative is."""
+        xp = namespace(da)
+        result = self.function.backward(da, saved.a, saved.at, *saved.values)
+        zero, none = xp.zeros_like(da), da == 0
+        each = [
+            xp.where(none, zero, _shaped(d, da))
+            for d in (result if isinstance(result, tuple) else (result,))
+        ]
+        if len(each) != 1 + len(self.arrays):
+            raise ValueError(
+                f"a derivative returns da and that of each value, {1 + len(self.arrays)} arrays; "
+                f"got {len(each)}"
+            )
+        pairs = zip(each[1:], self.arrays, saved.indices, strict=True)
+        return each[0], *(_gradient(d, array, index) for d, array, index in pairs)
+
+
+def _at(a: Array, distance: np.ndarray) -> At:
+    *lead, _, keys = a.shape
+    heads, examples = lead[-1] if lead else 1, lead[:-1]
+    query = distance[..., :1]
+    if distance.ndim == 3:  # (N, L, S)
+        distance, query = (x.reshape(*examples, 1, *x.shape[1:]) for x in (distance, query))
+    example = np.arange(math.prod(examples)).reshape(*examples, 1, 1, 1)
+    head = np.arange(heads).reshape(heads, 1, 1)
+    floats = [query, np.arange(keys), distance, *((head, example) if lead else (0, 0))]
+    xp = namespace(a)
+    return At(*(xp.astype(like(np.asarray(x), a), a.dtype) for x in floats))
+
+
+def _flat_index(each: PerHead | Table, heads: int, at: At) -> Array:
+    """Return where in a flat parameter the number of each score is; NaN is 0, as in the kernel."""
+    xp = namespace(at.key)
+    head = like(np.arange(heads).reshape(heads, 1, 1), at.key)
+    if isinstance(each, PerHead):
+        return head
+    index = xp.asarray(each.index(at), dtype=at.key.dtype)
+    index = xp.where(index > 0, index, xp.zeros_like(index))
+    index = xp.where(index < each.size, index, xp.full_like(index, each.size - 1))
+    return head * each.size + xp.astype(index, xp.int64)
+
+
+def _value(array: Array, index: Array, a: Array) -> Array:
+    """Return the number that each score gets of a parameter."""
+    xp = namespace(a)
+    value = xp.take(xp.reshape(array, (-1,)), xp.reshape(index, (-1,)), axis=0)
+    value = xp.astype(xp.reshape(value, index.shape), a.dtype, copy=False)
+    return value if a.ndim > 2 else value[0]
+
+
+def _gradient(d: Array, array: Array, index: Array) -> Array:
+    """Return the gradient of a parameter: that of its values, summed where they came from."""
+    xp = namespace(d)
+    if array.ndim == 1:
+        return xp.sum(xp.reshape(d, (-1, array.shape[0], d.shape[-2] * d.shape[-1])), axis=(0, 2))
+    everywhere = xp.broadcast_to(index, d.shape if d.ndim > 2 else (1, *d.shape))
+    summed = scatter_add(
+        xp.reshape(everywhere, (-1,)), xp.reshape(d, (-1,)), math.prod(array.shape)
+    )
+    return xp.reshape(summed, array.shape)
+
+
+def _shaped(x: Any, a: Array) -> Array:
+    """Return what a function returned in the shape and dtype of the scores."""
+    xp = namespace(a)
+    x = x if hasattr(x, "dtype") else xp.full_like(a, x)
+    return xp.broadcast_to(xp.astype(x, a.dtype, copy=False), a.shape)
+
+
+def _pages(x: Any) -> Any:
+    return math if isinstance(x, int | float) else namespace(x)
+
+
+def exp(x: Any) -> Any:
+    """eˣ."""
+    return _pages(x).exp(x)
+
+
+def log(x: Any) -> Any:
+    """The natural logarithm."""
+    return _pages(x).log(x)
+
+
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent."""
+    return _pages(x).tanh(x)
+
+
+def sqrt(x: Any) -> Any:
+    """√x."""
+    return _pages(x).sqrt(x)
+
+
+def floor(x: Any) -> Any:
+    """The largest whole number that is at most x."""
+    return _pages(x).floor(x)
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition holds, else y."""
+    if isinstance(condition, bool):
+        return x if condition else y
+    xp = namespace(condition)
+    some = next((z for z in (x, y) if hasattr(z, "dtype")), None)
+    dtype = xp.asarray(0.0).dtype if some is None else some.dtype
+    device = None if xp is np else condition.device
+    x, y = (z if hasattr(z, "dtype") else xp.asarray(z, dtype=dtype, device=device) for z in (x, y))
+    return xp.where(condition, x, y)
+
+
+def minimum(x: Any, y: Any) -> Any:
+    """The smaller of two numbers."""
+    return where(x < y, x, y)
+
+
+def maximum(x: Any, y: Any) -> Any:
+    """The larger of two numbers."""
+    return where(x > y, x, y)

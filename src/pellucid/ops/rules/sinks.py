@@ -1,0 +1,48 @@
+"""Attention sinks: every head has a score that no key has, so that a query may look at nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pellucid.core.array import Array, namespace
+from pellucid.ops.rule import Rule, Score
+
+
+@dataclass(frozen=True, eq=False)
+class Sinks(Score):
+    """softmax([A, c_h]) without its last column. It stands behind all that changes a score."""
+
+    numbers: Array
+
+    last: ClassVar[bool] = True
+
+    @property
+    def parameters(self) -> tuple[Array, ...]:
+        """Return the scores c."""
+        return (self.numbers,)
+
+    def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
+        """Return the scores of the keys, which stay as they are."""
+        return a, None
+
+    def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
+        """Return da and dc = −Σ da: softmax's gradients sum to 0 over a row and its sink."""
+        xp, heads = namespace(da), self.numbers.shape[0]
+        each = xp.reshape(da, (-1, heads, da.shape[-2] * da.shape[-1]))
+        return da, -xp.sum(each, axis=(0, 2))
+
+
+def sinks(numbers: Array) -> Rule:
+    """Let every query of head h give weight to nothing, as to a key of score numbers[h], (H,).
+
+    Source: OpenAI 2025 (gpt-oss), 2.2; Miller 2023 has the score 0.
+
+    >>> from pellucid.ops import attention
+    >>> x = np.zeros((1, 2, 1))
+    >>> attention(x, x, x + 1, rule=sinks(np.zeros(1)))[0][0, 0].round(2)
+    array([0.67])
+    """
+    return Rule(score=(Sinks(numbers),))

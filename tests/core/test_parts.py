@@ -1,0 +1,95 @@
+"""Parts of a user's own: from a file, from the environment, from an installed package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pellucid.core.errors import UsageError
+from pellucid.core.parts import VARIABLE, find, use
+from pellucid.ops.activations import ACTIVATIONS
+
+PART = """
+from pellucid.core.vjp import Pair
+from pellucid.ops.activations import ACTIVATIONS, Activation
+ACTIVATIONS["{name}"] = Activation("{name}", Pair(lambda x: (x * x, x), lambda dy, x: 2.0 * x * dy))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+
+
+def test_a_file_registers_a_part_once(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(PART.format(name="square"), encoding="utf-8")
+    use(str(file))
+    try:
+        found = find(ACTIVATIONS, "square", "activation_function")
+        use(str(file))
+        assert ACTIVATIONS["square"] is found
+        assert os.environ[VARIABLE] == str(file)
+    finally:
+        del ACTIVATIONS["square"]
+
+
+def test_an_unknown_name_says_what_there_is_and_how_to_add_one() -> None:
+    with pytest.raises(
+        UsageError, match=r"'rel' is not known \(did you mean relu\?\).*--import FILE"
+    ):
+        find(ACTIVATIONS, "rel", "activation_function")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("x = 1\nx.y\n", r"bad.py, line 2: AttributeError"), ("x = (\n", "bad.py: SyntaxError"),
+     (None, "bad.py: FileNotFoundError")],
+)  # fmt: skip
+def test_a_file_that_fails_is_named_with_its_line(
+    text: str | None, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "bad.py"
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=message):
+        use(str(file))
+
+
+def run(program: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_process_started_later_reads_them_too(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(PART.format(name="square"), encoding="utf-8")
+    look = (
+        "from pellucid.core.parts import find; from pellucid.ops.activations import ACTIVATIONS;"
+        "print(find(ACTIVATIONS, 'square', 'activation_function').name)"
+    )
+    assert run(look, **{VARIABLE: str(file)}).strip() == "square"
+
+
+def test_an_installed_package_has_parts(tmp_path: Path) -> None:
+    """As pip leaves it: the module, and its entry point in the metadata."""
+    (tmp_path / "outside.py").write_text(PART.format(name="square"), encoding="utf-8")
+    metadata = tmp_path / "outside-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[pellucid.parts]\noutside = outside\n")
+    look = (
+        "from pellucid.core.parts import find; from pellucid.ops.activations import ACTIVATIONS;"
+        "assert 'square' not in ACTIVATIONS;"
+        "print(find(ACTIVATIONS, 'square', 'activation_function').name)"
+    )
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    assert run(look, PYTHONPATH=path).strip() == "square"
