@@ -33,6 +33,10 @@ article needs a correction, [that page](../articles.md) says so. [한국어](map
 Each article has a script and a notebook made from it, in [`examples/`](../../examples): run
 `python examples/article_000.py`, or open the notebook in Jupyter. A test runs every command below
 and looks for what is printed here, except where "trains" says that it takes minutes or longer.
+
+[transformer.py](../../examples/transformer.py) is all of it in one file: 350 lines of NumPy alone,
+in the order of the articles, with the section of the article above each part. A test holds its loss
+and every gradient equal to Pellucid's.
 """,
     "ko": """\
 # 글에서 Pellucid로
@@ -45,6 +49,10 @@ Pellucid는 한국어로 쓰인 글 다섯 편에서 출발했습니다. 글을 
 `python examples/article_000.ko.py`를 실행하거나 노트북을 Jupyter에서 여세요. `.ko`가 없는 것은 같은
 코드의 영어판입니다. 아래 명령은 모두 테스트가 실행해 출력까지 확인합니다. '학습 필요'라고 적힌
 명령만 몇 분 이상 걸리므로 이름만 확인합니다.
+
+[transformer.ko.py](../../examples/transformer.ko.py)는 이 모두를 파일 하나에 담은 것입니다.
+NumPy만으로 쓴 350줄이고, 글의 순서를 따르며, 부분마다 글의 어느 절인지 적었습니다. 손실과 모든
+기울기가 Pellucid와 같은지 테스트로 확인합니다.
 """,
 }
 WORDS: dict[str, tuple[str, str]] = {

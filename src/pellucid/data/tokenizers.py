@@ -342,6 +342,15 @@ def _train_words(
     return core
 
 
+def _train_labels(
+    texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
+) -> tokenizers.Tokenizer:
+    core = _train_units(texts, vocab_size, normalizer, "label")
+    core.pre_tokenizer = pre_tokenizers.Sequence([])
+    core.decoder = decoders.Fuse()
+    return core
+
+
 def _train_bytes(
     texts: Iterable[str], vocab_size: int | None, normalizer: normalizers.Normalizer | None
 ) -> tokenizers.Tokenizer:
@@ -420,6 +429,17 @@ KINDS: dict[str, TokenizerKind] = {
             joins_spaces=False,
             unit="words",
             split=str.split,
+        ),
+        TokenizerKind(
+            "label",
+            "whole texts: labels",
+            _train_labels,
+            ("WordLevel", "Sequence", "Fuse"),
+            len(SPECIALS),
+            any_text=False,
+            joins_spaces=False,
+            unit="labels",
+            split=lambda text: [text],
         ),
     )
 }

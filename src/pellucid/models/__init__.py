@@ -1,7 +1,13 @@
 """What people train."""
 
 from pellucid.models.causal_lm import CausalLM
-from pellucid.models.config import CausalLMConfig, MaskedLMConfig, Seq2SeqConfig
+from pellucid.models.classifier import Classifier
+from pellucid.models.config import (
+    CausalLMConfig,
+    ClassifierConfig,
+    MaskedLMConfig,
+    Seq2SeqConfig,
+)
 from pellucid.models.masked_lm import MaskedLM
 from pellucid.models.output import LossSum
 from pellucid.models.seq2seq import Seq2Seq
@@ -10,6 +16,8 @@ from pellucid.models.state import State
 __all__ = [
     "CausalLM",
     "CausalLMConfig",
+    "Classifier",
+    "ClassifierConfig",
     "LossSum",
     "MaskedLM",
     "MaskedLMConfig",

@@ -370,6 +370,30 @@ class CausalLMConfig(LanguageConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(LanguageConfig):
+    """The settings of a `Classifier`.
+
+    >>> ClassifierConfig().labels
+    'text'
+    """
+
+    depths: ClassVar[dict[str, str]] = {"encoder": "num_hidden_layers"}
+    """By stack, the setting that is its number of layers."""
+    model_type: Literal["pellucid-classifier"] = field(default="pellucid-classifier", init=False)
+    """An encoder alone: it gives texts, or their tokens, labels."""
+    label_vocab_size: int = 0
+    """Entries of the vocabulary of labels; 0 = as many as its tokenizer has."""
+    labels: Literal["text", "token"] = "text"
+    """A label for a text, or for each of its tokens."""
+    norm: Literal["post", "pre"] = "pre"
+    """The norm after each residual sum or before each sublayer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least(0, "label_vocab_size")
+
+
+@dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig(LanguageConfig):
     """The settings of a `MaskedLM`; the defaults are BERT's, at a smaller size, but for
     Xavier's initialisation in the stack.

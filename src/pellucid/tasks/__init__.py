@@ -6,13 +6,14 @@ from typing import Any
 
 from pellucid.core.errors import UserError
 from pellucid.tasks.causal_lm import CausalLMTask
+from pellucid.tasks.classifier import ClassifierTask
 from pellucid.tasks.generation import Answer, GenerationTask, TokenScores, TooLongError
 from pellucid.tasks.masked_lm import Blank, Guess, MaskedLMTask
 from pellucid.tasks.seq2seq import Seq2SeqTask
 from pellucid.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (Seq2SeqTask, CausalLMTask, MaskedLMTask)
+    task.name: task for task in (Seq2SeqTask, CausalLMTask, MaskedLMTask, ClassifierTask)
 }
 
 
@@ -41,6 +42,7 @@ __all__ = [
     "Answer",
     "Blank",
     "CausalLMTask",
+    "ClassifierTask",
     "GenerationTask",
     "Guess",
     "MaskedLMTask",

@@ -11,6 +11,9 @@ from typing import Any, Literal
 from pellucid.core.batch import Batch
 from pellucid.tasks.metric import Measured
 
+_PREDICTED = {
+    "pairs": "target token", "texts": "token", "masked": "masked token", "labels": "label",
+}  # fmt: skip
 _LARGEST = math.log(sys.float_info.max)
 
 
@@ -50,12 +53,12 @@ class Scores:
     """Nats per token predicted."""
     pairs: int
     """How many pairs, or texts."""
-    kind: Literal["pairs", "texts", "masked"] = "pairs"
-    """What was predicted: targets, whole texts, or masked tokens."""
+    kind: Literal["pairs", "texts", "masked", "labels"] = "pairs"
+    """What was predicted: targets, whole texts, masked tokens, or labels."""
     measured: Measured | None = None
     """What the metric of the settings found, if they name one."""
     accuracy: float | None = None
-    """Share of the masked tokens that the model predicts first."""
+    """Share of the masked tokens, or labels, that the model predicts first."""
 
     @property
     def unit(self) -> str:
@@ -79,13 +82,13 @@ class Scores:
 
     def written(self) -> dict[str, str]:
         """Return the scores by name, written out."""
-        per = {"pairs": "target token", "texts": "token", "masked": "masked token"}[self.kind]
+        per = _PREDICTED[self.kind]
         rows = {
             self.unit: f"{self.pairs:,}",
             "loss": f"{self.loss:.4f} nats per {per} (perplexity {self._written_perplexity()})",
         }
         if self.accuracy is not None:
-            rows["accuracy"] = f"{self.accuracy:.2%} of the masked tokens predicted"
+            rows["accuracy"] = f"{self.accuracy:.2%} of the {per}s predicted"
         return {**rows, **(self.measured.rows if self.measured else {})}
 
     def _written_perplexity(self) -> str:

@@ -78,10 +78,11 @@ class Task(ABC):
     """`model_type` in config.json and in recipes."""
     about: ClassVar[str]
     """One sentence for model cards."""
-    kind: ClassVar[Literal["answer", "continue", "fill"]]
-    """What it does with a text: answers it, continues it, or fills [MASK] in it."""
-    data: ClassVar[Literal["pairs", "texts", "masked"]]
-    """What it learns from: pairs, whole texts, or texts of which some tokens are masked."""
+    kind: ClassVar[Literal["answer", "continue", "fill", "label"]]
+    """What it does with a text: answers it, continues it, fills [MASK] in it, or labels it."""
+    data: ClassVar[Literal["pairs", "texts", "masked", "labels"]]
+    """What it learns from: pairs, whole texts, texts of which some tokens are masked, or texts with
+    labels."""
     config_class: ClassVar[type[Any]]
     model_class: ClassVar[type[Any]]
     """model_class(config, seed=0) -> the model, with its initial weights."""

@@ -91,7 +91,7 @@ class TokenizerConfig:
 
     kind: TokenizerName = "bpe"
     """bpe: byte-level pieces, which can write any text. char: whole characters. word: whole words,
-    or other symbols with spaces between them, such as phones."""
+    or other symbols with spaces between them, such as phones. label: a whole text is one token."""
     target_kind: TokenizerName | None = None
     """The kind of the target's tokenizer, where it is another."""
     vocab_size: int = 8000

@@ -111,7 +111,7 @@ def read_material(config: RunConfig) -> Splits:
     pair with an empty source. Raises `UserError` naming file and line.
     """
     data, same = config.data, normaliser(config.tokenizer.normalise)
-    if task_of(config.model).data == "pairs":
+    if task_of(config.model).data in ("pairs", "labels"):
         pairs = read_data(data, same)
         report_shared(pairs, same)
         return pairs

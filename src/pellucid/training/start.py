@@ -205,7 +205,10 @@ def load_recipe_from(name: str, start: Start) -> RunConfig:
 
 def _another_family(wanted: str, start: Start) -> UsageError:
     task = start.trained
-    learns = {"pairs": "pairs", "texts": "texts", "masked": "texts with masked tokens"}
+    learns = {
+        "pairs": "pairs", "texts": "texts", "masked": "texts with masked tokens",
+        "labels": "texts with labels",
+    }  # fmt: skip
     there = TASKS[wanted].data if wanted in TASKS else ""
     return UsageError(
         f"the settings are for a {wanted} (it learns from {learns.get(there, 'other data')}), and "

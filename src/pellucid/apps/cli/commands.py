@@ -50,6 +50,7 @@ COMMANDS = {
         Command("bench", "measure how fast this machine trains, and where the time goes"),
         Command("check", "verify every derivative against finite differences"),
         Command("explain", "explain a topic: equation, derivation next to our code, numeric check"),
+        Command("exercise", "derive a backward yourself: it is checked, and mistakes are named"),
         Command("plot", "draw learning curves, or what the articles draw: softmax, variance, ..."),
         Command("env", "list versions, processor and threads: what a bug report needs"),
     )

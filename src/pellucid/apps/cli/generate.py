@@ -125,19 +125,19 @@ def _fill(trained: MaskedLMTask) -> Callable[..., int]:
         strict: bool = False,
         accept_changes: bool = False,  # was read above, with the model
     ) -> int:
-        """Fill each [MASK] of a text: the likeliest tokens, with probabilities.
+        """Fill each [MASK] of a text, or label it: the likeliest tokens, with probabilities.
 
         A mask is one token: with byte-level pieces often a word and the space before it. One line
-        for each mask, its tokens separated by tabs. Without TEXT, lines are read from standard
-        input; at a terminal a prompt opens.
+        for each mask, or label, its guesses separated by tabs. Without TEXT, lines are read from
+        standard input; at a terminal a prompt opens.
 
         A text that cannot be filled gives an empty line (with --json its error) and a message; the
         others are filled, and the exit code is 1. With --strict it is the last.
 
         Args:
-            text: Text with [MASK] in it; quote a text with spaces.
+            text: Text, with [MASK] where a token is to be filled in; quote a text with spaces.
             file: Fill the lines of this file.
-            best: How many tokens to print for each mask.
+            best: How many tokens or labels to print.
             device: Where to compute: cpu; with PyTorch cuda, cuda:1, or torch:DEVICE.
             json: Print one JSON object for each text: the tokens of each mask, and the text filled.
             strict: End at the first text that cannot be filled.
@@ -153,7 +153,8 @@ def _fill(trained: MaskedLMTask) -> Callable[..., int]:
             return trained.guesses(text, best) if text or json else []
 
         unit, lines = _lines(text, file)
-        written = _record if json else _written
+        key = "labels" if trained.kind == "label" else "masks"
+        written = functools.partial(_record, key) if json else _written
         one_by_one = ([line] for window in lines for line in window)
         return print_answers(
             one_by_one,
@@ -167,9 +168,9 @@ def _fill(trained: MaskedLMTask) -> Callable[..., int]:
     return generate
 
 
-def _record(blanks: list[Blank]) -> dict[str, Any]:
+def _record(key: str, blanks: list[Blank]) -> dict[str, Any]:
     return {
-        "masks": [
+        key: [
             [{"token": g.token, "p": round(g.p, 6), "text": g.text} for g in blank]
             for blank in blanks
         ]

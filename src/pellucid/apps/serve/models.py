@@ -64,6 +64,8 @@ class Served:
 def serve_model(name: str, pipeline: Task, rows: int = ROWS) -> Served:
     """Prepare a model for serving: compile it once for all answers."""
     trained: Any = pipeline
+    if trained.kind == "label":
+        raise UserError(f"{name}: a model that labels texts is not served; use `pellucid generate`")
     batcher = None
     if trained.generates:
         batcher = Batcher(trained.decoder(), rows, continues=trained.kind == "continue")

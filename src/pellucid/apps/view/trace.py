@@ -67,8 +67,8 @@ def attention(
     """
     pipeline: Any = None if isinstance(model, nn.Module) else model
     inner: Any = model if pipeline is None else pipeline.model
-    trace = TRACES[task_of(model).name]
     SHOWN.read(inner)
+    trace = TRACES[task_of(model).name]
     with undisturbed(inner):
         record = trace(inner, pipeline, source, target, search)
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):

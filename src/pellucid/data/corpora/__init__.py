@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
-from pellucid.data.corpora.chatbot import CHATBOT_KO
+from pellucid.data.corpora.chatbot import CHATBOT_KO, CHATBOT_KO_TOPICS
 from pellucid.data.corpora.chatterbot import CHATTERBOT_KO
 from pellucid.data.corpora.corpus import Corpus
 from pellucid.data.corpora.multi30k import MULTI30K_DE_EN, MULTI30K_EN_DE
@@ -13,7 +13,14 @@ from pellucid.data.pairs import Splits
 
 CORPORA: dict[str, Corpus] = {
     corpus.name: corpus
-    for corpus in (CHATTERBOT_KO, G2P_EN, CHATBOT_KO, MULTI30K_DE_EN, MULTI30K_EN_DE)
+    for corpus in (
+        CHATTERBOT_KO,
+        G2P_EN,
+        CHATBOT_KO,
+        CHATBOT_KO_TOPICS,
+        MULTI30K_DE_EN,
+        MULTI30K_EN_DE,
+    )
 }
 
 

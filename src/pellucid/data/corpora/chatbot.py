@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 from pellucid.data.corpora.corpus import Corpus
 from pellucid.data.corpora.sources import RemoteFile
@@ -17,14 +18,27 @@ _SONGYS = RemoteFile(
 )
 
 
+TOPICS = ("everyday", "parting", "love")
+
+
+def _read_topics(_: str) -> Splits:
+    """Return the questions with their topics, all of one answer on one side."""
+    pairs = [(TextPair(row["Q"], (TOPICS[int(row["label"])],)), row["A"]) for row in _rows()]
+    answers = {id(pair): answer for pair, answer in pairs}
+    found = [pair for pair, _ in pairs]
+    return split_by_hash(found, valid=0.05, test=0.05, key=lambda pair: answers[id(pair)])
+
+
+def _rows() -> csv.DictReader[str]:
+    text = _SONGYS.read(CHATBOT_KO.licence).decode("utf-8")
+    return csv.DictReader(io.StringIO(text, newline=""))
+
+
 def _read_chatbot(split: str) -> Splits:
     """`by_answer` keeps all rows of one answer on one side: in a random split more than half of the
     held-out answers are word for word in the rest. `all` trains on every row, as article 003 does.
     """
-    text = _SONGYS.read(CHATBOT_KO.licence).decode("utf-8")
-    pairs = tuple(
-        TextPair(row["Q"], (row["A"],)) for row in csv.DictReader(io.StringIO(text, newline=""))
-    )
+    pairs = tuple(TextPair(row["Q"], (row["A"],)) for row in _rows())
     if split == "all":
         return Splits(pairs)
     return split_by_hash(pairs, valid=0.05, test=0.05, key=lambda pair: pair.target)
@@ -39,4 +53,12 @@ CHATBOT_KO = Corpus(
     read=_read_chatbot,
     splits=("by_answer", "all"),
     files=(_SONGYS,),
+)
+
+CHATBOT_KO_TOPICS = replace(
+    CHATBOT_KO,
+    name="chatbot-ko-topics",
+    about="Topics of Korean questions: everyday life, parting or love",
+    read=_read_topics,
+    splits=("by_answer",),
 )

@@ -1,0 +1,166 @@
+"""`pellucid exercise NAME`: derive a backward, and be told what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import textwrap
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.apps.cli.console import Output
+from pellucid.apps.cli.language import printed_language, tr, wrapped
+from pellucid.apps.teach.exercise import EXERCISES, Result, diagnose, page, read, text
+from pellucid.core.errors import UsageError, UserError
+from pellucid.core.files import read_file, write_atomically
+from pellucid.core.settings import nearest
+
+
+def exercise(
+    name: str = "",
+    /,
+    *,
+    hint: bool = False,
+    solution: bool = False,
+    folder: Path = Path("exercises"),
+) -> int:
+    """Write a forward or backward yourself; mistakes are recognised by their numbers, and named.
+
+    The first time it writes a file with the equation and an empty function. Fill it in and run the
+    command again: your results are compared with central differences in float64. Exit code 1 if
+    one is wrong. Without a name, lists the exercises.
+
+    Args:
+        name: Which exercise; unset: list them and what is solved.
+        hint: Show a hint; each time one more, up to three.
+        solution: Show a right answer.
+        folder: Where your files and progress.json are.
+    """
+    console = Output()
+
+    def say(line: str) -> None:
+        console.print(wrapped(line, console.width), markup=False, soft_wrap=True)
+
+    progress = _progress(folder)
+    if not name:
+        for line in (*_listed(progress), _standing(progress)):
+            say(line)
+        return 0
+    if name not in EXERCISES:
+        raise UsageError(
+            f"no exercise {name!r}{nearest(name, EXERCISES)}; there are: {', '.join(EXERCISES)}"
+        )
+    failed = False
+    mine = progress.setdefault(name, {"solved": False, "hints": 0})
+    path = folder / f"{name}.py"
+    if solution:
+        console.print(read(name)["solution"].strip(), markup=False, soft_wrap=True)
+    elif hint:
+        hints = read(name)["hints"]
+        mine["hints"] = min(mine["hints"] + 1, len(hints))
+        for number, each in enumerate(hints[: mine["hints"]], start=1):
+            say(f"{number}. {text(each, printed_language())}")
+    elif not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(name, printed_language()), encoding="utf-8")
+        console.print(textwrap.indent(read(name)["equation"].strip(), "  "), markup=False)
+        say(tr("Wrote {}. Fill in the function, then run this command again.").format(path))
+    else:
+        try:
+            results = _checked(name, path)
+        except NotImplementedError:
+            say(tr("{} is still empty; --hint helps.").format(path))
+            return 1
+        for result in results:
+            say(_verdict(result))
+        failed = not all(result.passed for result in results)
+        mine["solved"] = not failed
+        say(tr("Try again; --hint helps.") if failed else _standing(progress))
+        if not failed:
+            say(tr("Our own derivation: {}").format(f"pellucid explain {read(name)['topic']}"))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "progress.json", json.dumps(progress, indent=2).encode())
+    return 1 if failed else 0
+
+
+def _listed(progress: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each exercise, with a mark at those that are solved."""
+    width = max(map(len, EXERCISES))
+    for number, name in enumerate(EXERCISES, start=1):
+        mark = "✓" if progress.get(name, {}).get("solved") else " "
+        title = text(read(name)["title"], printed_language())
+        yield f"{mark} {number:>2}  {name:<{width}}  {title}"
+
+
+def _verdict(result: Result) -> str:
+    """Say whether a result is right, and what is wrong with it."""
+    name, yours, right = result.name, result.yours, result.right
+    if result.passed:
+        return tr("{}: right, to {:.0e}").format(name, result.off)
+    if yours.shape != right.shape:
+        wrong = tr("{}: wrong, its shape is {}; expected {}.").format(
+            name, yours.shape, right.shape
+        )
+    elif np.isfinite(result.off):
+        wrong = tr("{}: wrong, {:.0f} % off.").format(name, 100 * result.off)
+    else:
+        wrong = tr("{}: wrong, it has values that are not finite.").format(name)
+    if result.mistake is not None:
+        return f"{wrong} {result.mistake.to(printed_language())}"
+    if yours.shape == right.shape:
+        at = np.unravel_index(np.argmax(np.abs(np.nan_to_num(yours) - right)), right.shape)
+        where = ", ".join(map(str, at))
+        far = tr("No known mistake. The furthest: [{}] is {:.6f}, and should be {:.6f}.")
+        return f"{wrong} {far.format(where, yours[at], right[at])}"
+    return wrong
+
+
+def _standing(progress: dict[str, Any]) -> str:
+    """Say how many are solved, and which is next."""
+    left = [name for name in EXERCISES if not progress.get(name, {}).get("solved")]
+    done = tr("Solved: {} of {}.").format(len(EXERCISES) - len(left), len(EXERCISES))
+    return f"{done} {tr('Next:')} pellucid exercise {left[0]}" if left else done
+
+
+def _checked(name: str, path: Path) -> list[Result]:
+    """Run the learner's file, and check the function in it.
+
+    Raises `UserError`, with the line, for an error in that file.
+    """
+    try:
+        function = _function(name, path)
+        return list(diagnose(name, function))
+    except (UserError, NotImplementedError):
+        raise
+    except (Exception, SystemExit) as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        line, about = frames[-1].lineno if frames else None, str(error)
+        if isinstance(error, SyntaxError):
+            line, about = error.lineno, error.msg
+        where = f"{path}, line {line}" if line else str(path)
+        raise UserError(f"{where}: {type(error).__name__}: {about}") from error
+
+
+def _function(name: str, path: Path) -> Callable[..., Any]:
+    written = runpy.run_path(str(path)).get(name)
+    if not callable(written):
+        raise UserError(f"{path}: expected a function {name}, found none; keep its name")
+    return written  # type: ignore[no-any-return]
+
+
+def _progress(folder: Path) -> dict[str, Any]:
+    """Return what progress.json has: by exercise, whether it is solved and the hints shown."""
+    path = folder / "progress.json"
+    if not path.exists():
+        return {}
+    try:
+        return {
+            name: {"solved": bool(one["solved"]), "hints": int(one["hints"])}
+            for name, one in json.loads(read_file(path)).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} cannot be read; delete it to begin anew") from error

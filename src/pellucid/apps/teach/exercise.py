@@ -1,0 +1,239 @@
+"""The exercises of `pellucid exercise`: what they ask, and what is wrong with an answer.
+
+An exercise is exercises/NAME.toml, and its name in `EXERCISES`. Texts are pairs: English, Korean.
+
+    title, equation, about, hints  what the learner reads; `about` describes the arguments
+    topic      what `pellucid explain` has on it
+    arguments  of the function that the learner writes; `returns` names its results
+    given      arrays, as expressions; `draw(shape)` draws standard normal numbers
+    forward    statements that compute the other arguments from what is given
+    output     an expression of ours: its gradients at the given arrays that `gradients` names are
+               the right results, or, without `gradients`, itself
+    upstream   the given array that is the gradient of the loss at the output; unset: 1
+    solution   a right body of the function
+    mistakes   by name, `change`: what to replace in the solution; `says`: a sentence about it
+
+The right gradients are central differences of `output`; no derivative of ours is used.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.resources import files
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.core.language import Language, Text
+
+EXERCISES = (
+    "softmax_backward", "cross_entropy_backward", "linear_backward", "relu_backward",
+    "gelu_backward", "layer_norm", "layer_norm_backward", "scaled_scores", "causal_weights",
+    "attention_dv", "attention_dq_dk", "split_join", "residual_backward", "feed_forward_backward",
+    "encoder_layer_backward",
+)  # fmt: skip
+"""In order: each uses the ones before."""
+
+STEP = 1e-5
+"""Of the central differences, whose error is then below 1e-9."""
+
+TOLERANCE = 1e-6
+"""Relative; a right answer is off by less, and every mistake by far more."""
+
+Array = np.ndarray
+
+
+class Result(NamedTuple):
+    """What the learner's function returned under one name, and the right array."""
+
+    name: str
+    yours: Array
+    right: Array
+    mistake: Text | None = None
+    """What is wrong with it, where that is recognised."""
+
+    @property
+    def off(self) -> float:
+        """The relative distance from the right array; infinite for another shape or NaN."""
+        if self.yours.shape != self.right.shape or not np.isfinite(self.yours).all():
+            return float("inf")
+        return float(np.linalg.norm(self.yours - self.right) / np.linalg.norm(self.right))
+
+    @property
+    def passed(self) -> bool:
+        """Whether it agrees."""
+        return self.off <= TOLERANCE
+
+
+GENERAL: dict[Text, Callable[[Array], Array]] = {
+    Text("The sign is reversed.", "부호가 반대입니다."): np.negative,
+    Text("It is transposed.", "전치되어 있습니다."): np.transpose,
+    Text("It is zero everywhere.", "모든 값이 0입니다."): np.zeros_like,
+}
+"""Mistakes that any answer may have, as what they make of the right array."""
+
+
+@cache
+def read(name: str) -> Mapping[str, Any]:
+    """Return an exercise as its file has it."""
+    path = files("pellucid.apps.teach") / "exercises" / f"{name}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def text(pair: list[str], language: Language) -> str:
+    """Return a text of an exercise in one language."""
+    return Text(*pair).to(language)
+
+
+def page(name: str, language: Language) -> str:
+    """Return the file that the learner fills in: the equation, the arguments, an empty function."""
+    exercise = read(name)
+    about = [text(pair, language) for pair in exercise["about"]]
+    rest = Text("Write it here", "여기에 쓰세요").to(language)
+    arguments, returns = ", ".join(exercise["arguments"]), ", ".join(exercise["returns"])
+    head = f"{EXERCISES.index(name) + 1}/{len(EXERCISES)}  {text(exercise['title'], language)}"
+    lines = [
+        f'"""{head}',
+        "",
+        textwrap.indent(exercise["equation"].strip(), "    "),
+        '"""',
+        "",
+        "import numpy as np",
+        "",
+        "",
+        f"def {name}({arguments}):",
+        *(f"    # {line}" for pair in about for line in textwrap.wrap(pair, 90)),
+        f"    # return {returns}",
+        f'    raise NotImplementedError("{rest}")',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def solution(name: str, change: Mapping[str, str] | None = None) -> Callable[..., Any]:
+    """Return the solution as a function, with the replacements of a mistake made in it.
+
+    Raises `LookupError` when there is nothing to replace.
+    """
+    exercise = read(name)
+    body = exercise["solution"].strip()
+    for old, new in (change or {}).items():
+        if old not in body:
+            raise LookupError(f"{name}.toml: {old!r} is not in the solution, or replaced before")
+        body = body.replace(old, new)
+    scope: dict[str, Any] = {"np": np}
+    exec(f"def f({', '.join(exercise['arguments'])}):\n{textwrap.indent(body, '    ')}", scope)
+    written: Callable[..., Any] = scope["f"]
+    return written
+
+
+def scope_of(name: str, moved: Mapping[str, Array] | None = None) -> dict[str, Any]:
+    """Return everything that has a name in an exercise, with some of the given arrays replaced."""
+    exercise = read(name)
+    draw = np.random.default_rng(0).standard_normal
+    scope: dict[str, Any] = {"np": np, "ops": ops, "draw": draw}
+    for each, expression in exercise["given"].items():
+        scope[each] = eval(expression, scope)
+    scope.update(moved or {})
+    exec(exercise.get("forward", ""), scope)
+    scope["output"] = eval(exercise["output"], scope)
+    return scope
+
+
+@cache
+def right_results(name: str) -> tuple[Array, ...]:
+    """Return what the function should return, gradients by central differences."""
+    exercise, scope = read(name), scope_of(name)
+    if "gradients" not in exercise:
+        return tuple(scope["output"]) if len(exercise["returns"]) > 1 else (scope["output"],)
+    upstream = scope[exercise["upstream"]] if "upstream" in exercise else 1.0
+
+    def loss(each: str, x: Array, index: tuple[int, ...], step: float) -> float:
+        x = x.copy()
+        x[index] += step
+        return float(np.sum(upstream * scope_of(name, {each: x})["output"]))
+
+    def gradient(each: str) -> Array:
+        x = scope[each]
+        slopes = [
+            (loss(each, x, index, STEP) - loss(each, x, index, -STEP)) / (2 * STEP)
+            for index in np.ndindex(x.shape)
+        ]
+        return np.reshape(slopes, x.shape)
+
+    return tuple(map(gradient, exercise["gradients"]))
+
+
+def called(name: str, function: Callable[..., Any]) -> list[Array]:
+    """Return what a function makes of the exercise's arguments, as the arrays it should return.
+
+    Raises `ValueError` where that is not as many arrays of numbers as there should be.
+    """
+    exercise, scope = read(name), scope_of(name)
+    with np.errstate(all="ignore"):
+        returned = function(*(scope[each] for each in exercise["arguments"]))
+    names = exercise["returns"]
+    values = returned if isinstance(returned, tuple) else (returned,)
+    if returned is None:
+        raise ValueError(f"it returned nothing; expected {', '.join(names)}")
+    if len(values) != len(names):
+        raise ValueError(f"expected {len(names)} results, {', '.join(names)}; got {len(values)}")
+    return [np.asarray(value, dtype=np.float64) for value in values]
+
+
+def diagnose(name: str, function: Callable[..., Any]) -> Iterator[Result]:
+    """Check each result of a function, and name the mistake in a wrong one.
+
+    A mistake is recognised by its numbers: the solution with that mistake in it returns the same.
+    So are two at once.
+    """
+    exercise = read(name)
+    for i, (yours, right) in enumerate(
+        zip(called(name, function), right_results(name), strict=True)
+    ):
+        result = Result(exercise["returns"][i], yours, right)
+        if not result.passed:
+            result = result._replace(mistake=_mistake(name, i, yours, right))
+        yield result
+
+
+def _mistake(name: str, i: int, yours: Array, right: Array) -> Text | None:
+    """Return what is wrong with result i, or None if no known mistake gives its numbers."""
+    for mistake in read(name)["mistakes"].values():
+        if _same(yours, called(name, solution(name, mistake["change"]))[i]):
+            return Text(*mistake["says"])
+    for says, make in GENERAL.items():
+        if _same(yours, make(right)):
+            return says
+    if yours.shape == right.shape and np.isfinite(yours).all():
+        factor = float(np.sum(yours * right) / np.sum(right * right))
+        if _same(yours, factor * right):
+            return Text(
+                f"It is right but for a constant factor: yours is {factor:.4g} times the result.",
+                f"상수배만 다릅니다. 구한 값이 정답의 {factor:.4g}배입니다.",
+            )
+    return next((says for says, results in _pairs(name) if _same(yours, results[i])), None)
+
+
+@cache
+def _pairs(name: str) -> list[tuple[Text, list[Array]]]:
+    """Return the results of every two mistakes at once, where both can be made in one solution."""
+    found = []
+    for first, second in combinations(read(name)["mistakes"].values(), 2):
+        with suppress(LookupError, SyntaxError, TypeError, ValueError):
+            results = called(name, solution(name, {**first["change"], **second["change"]}))
+            (en, ko), (en_too, ko_too) = first["says"], second["says"]
+            says = Text(f"Two mistakes. {en} {en_too}", f"두 가지를 틀렸습니다. {ko} {ko_too}")
+            found.append((says, results))
+    return found
+
+
+def _same(a: Array, b: Array) -> bool:
+    """Return whether two arrays hold the same numbers to rounding, NaN in the same places."""
+    close = TOLERANCE * max(1.0, float(np.nanmax(np.abs(b), initial=0.0)))
+    return a.shape == b.shape and np.allclose(a, b, rtol=0.0, atol=close, equal_nan=True)

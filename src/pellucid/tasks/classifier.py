@@ -1,0 +1,130 @@
+"""The encoder with labels: it classifies texts, or tags their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pellucid import ops
+from pellucid.core.array import to_host
+from pellucid.core.batch import Batch, Packed
+from pellucid.core.errors import UserError
+from pellucid.data.batches import Examples, encode_pairs
+from pellucid.data.pairs import TextPair
+from pellucid.data.tokenizers import SPECIALS
+from pellucid.models.classifier import Classifier, wanted
+from pellucid.models.config import ClassifierConfig
+from pellucid.tasks.masked_lm import Blank, Guess
+from pellucid.tasks.metric import Measured
+from pellucid.tasks.scores import Scores
+from pellucid.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class ClassifierTask(Task):
+    """A `Classifier` in eval mode with the tokenizer of texts and that of labels."""
+
+    name = "pellucid-classifier"
+    about = "A Transformer's encoder with labels: it classifies texts, or tags their tokens."
+    kind = "label"
+    data = "labels"
+    config_class = ClassifierConfig
+    model_class = Classifier
+    vocabularies = ("vocab_size", "label_vocab_size")
+    generates = False
+
+    model: Classifier
+
+    @property
+    def max_source_length(self) -> int:
+        """The most tokens a text may have."""
+        return self.model.config.max_position_embeddings
+
+    def labels(self, texts: Sequence[str], best: int = 1) -> list[list[Blank]]:
+        """Return for each text, or for each of its tokens, the `best` labels.
+
+        A guess has the label as `token`, and as `text` what it is a label of. Likeliest first; ties
+        go to the lower id. Raises `UserError` for a text without tokens, or
+        with more than `max_source_length`.
+        """
+        ids = self.source.encode_all(texts)
+        for text, row in zip(texts, ids, strict=True):
+            if not 0 < len(row) <= self.max_source_length:
+                raise UserError(
+                    f"{text[:40]!r} has {len(row)} tokens; this model reads 1 to "
+                    f"{self.max_source_length}"
+                )
+        if not ids:
+            return []
+        log_p, _ = ops.log_softmax(to_host(self.model(Packed.of(ids), inference=True)))
+        log_p[:, : len(SPECIALS)] = -np.inf  # never a label
+        best = min(best, log_p.shape[1] - len(SPECIALS))
+        order = np.argsort(-log_p, axis=1, kind="stable")[:, :best]
+        whole = self.model.config.labels == "text"
+        named = iter(zip(log_p, order, strict=True))
+
+        def blank(text: str) -> Blank:
+            row, best_ids = next(named)
+            return [Guess(self.target.decode([i]), float(np.exp(row[i])), text) for i in best_ids]
+
+        return [
+            [blank(piece) for piece in ([text] if whole else self.source.tokens(row))]
+            for text, row in zip(texts, ids, strict=True)
+        ]
+
+    def guesses(self, text: str, best: int = 5) -> list[Blank]:
+        """Return the labels of one text."""
+        return self.labels([text], best)[0]
+
+    def generate(self, texts: Sequence[str]) -> list[str]:
+        """Return the likeliest label of each text, or those of its tokens with spaces between."""
+        return [" ".join(token[0].token for token in tokens) for tokens in self.labels(texts)]
+
+    def encode(
+        self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False
+    ) -> Examples:
+        """Tokenize texts and labels. Raises `UserError` for a target that is not one label, or not
+        one for each token.
+        """
+        examples = encode_pairs(
+            pairs, self.source, self.target, max_tokens=max_tokens, first_target_only=True
+        )
+        labels = examples.target.lengths - 2
+        tokens = examples.source.lengths if self.model.config.labels == "token" else 1
+        wrong = np.flatnonzero(labels != tokens)
+        if len(wrong):
+            text = self.source.decode(examples.source.select(wrong[:1]).tokens.tolist())
+            expected = "one for each of its tokens" if np.ndim(tokens) else "one"
+            raise UserError(
+                f"{text[:40]!r} has {labels[wrong[0]]} labels, expected {expected}; "
+                'tokenizer.target_kind = "label" makes one of a whole target, "word" of each word'
+            )
+        return examples
+
+    def _completed(
+        self, scores: Scores, batches: Sequence[Batch], pairs: Sequence[TextPair], metric: str
+    ) -> Scores:
+        """Add the accuracy and the F1 of the labels."""
+        found = np.concatenate([self.model.predicted(batch.source) for batch in batches])
+        right = np.concatenate([wanted(batch) for batch in batches])
+        f1 = macro_f1(found, right)
+        return replace(
+            scores,
+            accuracy=float((found == right).mean()),
+            measured=Measured({"f1": f1}, {"f1": f1}, {"F1": f"{f1:.2%} (mean of the labels)"}),
+        )
+
+
+def macro_f1(found: np.ndarray, right: np.ndarray) -> float:
+    """Return the mean over the labels that are right somewhere of 2 TP / (2 TP + FP + FN).
+
+    >>> macro_f1(np.array([4, 4, 5]), np.array([4, 5, 5]))
+    0.6666666666666666
+    """
+    each = []
+    for label in np.unique(right):
+        predicted, true = found == label, right == label
+        each.append(2 * (predicted & true).sum() / (predicted.sum() + true.sum()))
+    return float(np.mean(each))

@@ -1,0 +1,157 @@
+"""`pellucid exercise`: files, hints, progress, errors with their line, the page's transcript."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.test_korean_docs import CODE, differences
+
+from pellucid.apps.cli.main import main
+from pellucid.apps.teach.exercise import EXERCISES, read, text
+
+Capture = pytest.CaptureFixture[str]
+DOCS = Path(__file__).parents[3] / "docs"
+FILE = Path("exercises/softmax_backward.py")
+RIGHT = "return p * (dp - (dp * p).sum(-1, keepdims=True))"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def answer(body: str) -> None:
+    """Write the learner's file."""
+    FILE.parent.mkdir(exist_ok=True)
+    FILE.write_text(f"import numpy as np\n\n\ndef softmax_backward(dp, p):\n    {body}\n", "utf-8")
+
+
+def test_a_file_is_written_once(capsys: Capture) -> None:
+    assert main(["exercise", "softmax_backward"]) == 0
+    assert "Wrote exercises/softmax_backward.py" in capsys.readouterr().out
+    written = FILE.read_text(encoding="utf-8")
+    assert "def softmax_backward(dp, p):" in written
+    assert main(["exercise", "softmax_backward"]) == 1
+    assert "is still empty" in capsys.readouterr().out
+    assert FILE.read_text(encoding="utf-8") == written
+
+
+def test_progress_is_kept_and_lost_with_the_answer(capsys: Capture) -> None:
+    answer(RIGHT)
+    assert main(["exercise", "softmax_backward"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^dx: right, to \de-\d\d$", out, re.MULTILINE)
+    assert "Solved: 1 of 15. Next: pellucid exercise cross_entropy_backward" in out
+    assert main(["exercise"]) == 0
+    out = capsys.readouterr().out
+    assert re.findall(r"^(.) +\d+  (\w+)", out, re.MULTILINE) == [
+        ("✓" if name == "softmax_backward" else " ", name) for name in EXERCISES
+    ]
+    answer("return p")
+    assert main(["exercise", "softmax_backward"]) == 1
+    assert "Try again" in capsys.readouterr().out
+    assert main(["exercise"]) == 0
+    assert "Solved: 0 of 15" in capsys.readouterr().out
+
+
+def test_hints_come_one_by_one_and_the_solution_when_asked(capsys: Capture) -> None:
+    for count in (1, 2, 3, 3):
+        assert main(["exercise", "softmax_backward", "--hint"]) == 0
+        assert re.findall(r"^(\d)\. ", capsys.readouterr().out, re.MULTILINE) == [
+            str(n + 1) for n in range(count)
+        ]
+    assert main(["exercise", "softmax_backward", "--solution"]) == 0
+    assert capsys.readouterr().out == read("softmax_backward")["solution"]
+    assert json.loads(Path("exercises/progress.json").read_text("utf-8")) == {
+        "softmax_backward": {"solved": False, "hints": 3}
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return p * z", "softmax_backward.py, line 5: NameError: name 'z' is not defined"),
+        ("return p @ dp", "softmax_backward.py, line 5: ValueError: matmul"),
+        ("return p *", "softmax_backward.py, line 5: SyntaxError: invalid syntax"),
+        ("import sys; sys.exit(3)", "softmax_backward.py, line 5: SystemExit: 3"),
+        ("pass", "softmax_backward.py: ValueError: it returned nothing; expected dx"),
+        ("return 'dx'", "softmax_backward.py: ValueError: could not convert string to float"),
+        ("return p, dp", "softmax_backward.py: ValueError: expected 1 results, dx; got 2"),
+    ],
+)
+def test_an_error_in_the_file_is_one_line_with_its_place(
+    body: str, says: str, capsys: Capture
+) -> None:
+    answer(body)
+    assert main(["exercise", "softmax_backward"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert says in printed.err
+    assert len(printed.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return p[0]", "dx: wrong, its shape is (7,); expected (5, 7)."),
+        ("return 0 * p / 0", "dx: wrong, it has values that are not finite. No known mistake."),
+        ("return p + 1", "No known mistake. The furthest: ["),
+        ("dp[:] = 0; return p * dp", "dx: wrong, 100 % off. It is zero everywhere."),
+    ],
+)
+def test_a_wrong_result_says_what_is_wrong_with_it(body: str, says: str, capsys: Capture) -> None:
+    answer(body)
+    assert main(["exercise", "softmax_backward"]) == 1
+    assert says in capsys.readouterr().out
+
+
+def test_a_file_without_the_function_and_damaged_progress_are_named(capsys: Capture) -> None:
+    FILE.parent.mkdir()
+    FILE.write_text("x = 1\n")
+    assert main(["exercise", "softmax_backward"]) == 1
+    assert "expected a function softmax_backward, found none" in capsys.readouterr().err
+    Path("exercises/progress.json").write_text("[1]")
+    assert main(["exercise"]) == 1
+    assert "progress.json cannot be read; delete it to begin anew" in capsys.readouterr().err
+
+
+def test_an_unknown_exercise_names_the_nearest(capsys: Capture) -> None:
+    assert main(["exercise", "sofmax_backward"]) == 2
+    assert "did you mean softmax_backward?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("language", "ending"), [("en", ".md"), ("ko", ".ko.md")])
+def test_the_page_lists_the_exercises_and_its_transcript_is_what_is_printed(
+    language: str, ending: str, capsys: Capture
+) -> None:
+    page = (DOCS / f"exercises{ending}").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+ \| `(\w+)` \| (.+?) \| (\d+) \|$", page, re.MULTILINE)
+    assert rows == [
+        (name, text(read(name)["title"], language), str(len(read(name)["mistakes"])))  # type: ignore[arg-type]
+        for name in EXERCISES
+    ]
+    blocks = re.findall(
+        r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", page, re.DOTALL | re.MULTILINE
+    )
+    assert len(blocks) == 6
+    for kind, file, body in blocks:
+        if kind == "python":
+            head = Path(file).read_text(encoding="utf-8").partition("def ")[0]
+            Path(file).write_text(head + body, encoding="utf-8")
+            continue
+        command, _, expected = body.partition("\n")
+        program, *arguments = shlex.split(command.removeprefix("$ "))
+        assert program == "pellucid"
+        main(["--lang", language, *arguments])
+        printed = capsys.readouterr().out
+        assert re.sub(r"\de-\d\d", "#", printed) == re.sub(r"\de-\d\d", "#", expected)
+
+
+def test_both_pages_say_the_same() -> None:
+    pages = [(DOCS / f"exercises{end}").read_text(encoding="utf-8") for end in (".md", ".ko.md")]
+    assert differences(*(CODE.sub("", each) for each in pages)) == []

@@ -1,0 +1,116 @@
+"""Texts are classified and tokens tagged: a run from settings, its folder, answers, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pellucid
+from pellucid.apps.cli.main import main
+from pellucid.core.errors import UserError
+from pellucid.tasks.classifier import macro_f1
+from pellucid.training.config import load_recipe
+
+ANIMALS, COLOURS = ("cat", "dog", "cow", "hen", "owl"), ("red", "blue", "green", "pink", "grey")
+SETTINGS = """
+[data]
+train = ["{train}"]
+held_out = 0.1
+batch_tokens = 64
+[tokenizer]
+kind = "word"
+target_kind = "{kind}"
+[model]
+model_type = "pellucid-classifier"
+labels = "{labels}"
+d_model = 24
+num_attention_heads = 2
+num_hidden_layers = 1
+ffn_dim = 32
+dropout = 0.0
+[training]
+steps = 60
+[training.schedule]
+name = "constant"
+lr = 1e-2
+"""
+
+
+def rows(labels: str) -> list[tuple[str, str]]:
+    """Texts of two words; of a text the label is "two animals" or "no animals, or one"."""
+    found = []
+    for a in (*ANIMALS, *COLOURS):
+        for b in (*ANIMALS, *COLOURS):
+            tags = ["animal" if word in ANIMALS else "colour" for word in (a, b)]
+            whole = "two animals" if tags == ["animal"] * 2 else "one at most"
+            found.append((f"{a} {b}", whole if labels == "text" else " ".join(tags)))
+    return found
+
+
+@pytest.fixture(scope="module", params=["text", "token"])
+def run(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    folder, labels = tmp_path_factory.mktemp("labels"), request.param
+    data = folder / "data.tsv"
+    data.write_text("".join(f"{a}\t{b}\n" for a, b in rows(labels)), encoding="utf-8")
+    kind = "label" if labels == "text" else "word"
+    settings = SETTINGS.format(train=data, kind=kind, labels=labels)
+    (folder / "my.toml").write_text(settings, encoding="utf-8")
+    assert main(["train", str(folder / "my.toml"), "--run", str(folder / "run")]) == 0
+    return labels, folder / "run"
+
+
+def test_a_run_labels_as_its_data(run: tuple[str, Path], capsys: Any) -> None:
+    labels, folder = run
+    model = pellucid.load(folder)
+    texts, expected = zip(*rows(labels), strict=True)
+    found = model.generate(list(texts))
+    assert np.mean([a == b for a, b in zip(found, expected, strict=True)]) > 0.9
+    (blanks,) = model.labels(["owl pink"], best=9)
+    assert [blank[0].text for blank in blanks] == (
+        ["owl pink"] if labels == "text" else ["owl", "pink"]
+    )
+    assert all(abs(sum(guess.p for guess in blank) - 1) < 1e-3 for blank in blanks)
+    assert main(["evaluate", str(folder)]) == 0
+    assert "of the labels predicted" in capsys.readouterr().out
+    assert main(["generate", str(folder), "cow red", "--best", "1"]) == 0
+    shown = capsys.readouterr().out.split("\n")[0]
+    assert shown.startswith("one at most" if labels == "text" else "animal")
+
+
+def test_texts_that_have_no_label(run: tuple[str, Path]) -> None:
+    model = pellucid.load(run[1])
+    with pytest.raises(UserError, match="'' has 0 tokens; this model reads 1 to 256"):
+        model.labels(["cat", ""])
+    assert model.labels([]) == []
+
+
+@pytest.mark.parametrize("command", ["view {} cat", "serve {}", "export {} new --to onnx"])
+def test_what_does_not_know_labels_says_so(
+    command: str, run: tuple[str, Path], tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(command.format(run[1]).split()) == 1
+    assert "bug" not in capsys.readouterr().err
+
+
+def test_targets_that_are_no_labels_are_refused(run: tuple[str, Path], capsys: Any) -> None:
+    settings = run[1].parent / "my.toml"
+    other = "word" if run[0] == "text" else "label"
+    arguments = ["train", str(settings), "--run", str(run[1].parent / "other")]
+    assert main([*arguments, "--tokenizer.target-kind", other]) == 1
+    assert "labels, expected one" in capsys.readouterr().err
+
+
+def test_the_recipe_is_one_of_labels() -> None:
+    assert load_recipe("topics-ko").model.labels == "text"
+
+
+def test_f1_is_scikit_learns() -> None:
+    """f1_score([4, 4, 5, 6, 6], [4, 5, 5, 6, 4], average="macro")"""
+    found, right = np.array([4, 5, 5, 6, 4]), np.array([4, 4, 5, 6, 6])
+    assert macro_f1(found, right) == pytest.approx((0.5 + 2 / 3 + 2 / 3) / 3)
