@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,16 +21,121 @@ LAYERS = layer_cases()
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{c.kind}-{c.name}" for c in CASES])
 def test_gradient(case: Case) -> None:
-    errors = gradient_check(case.forward, case.inputs)
-    assert len(errors) == len(case.inputs) > 0
-    assert max(errors) <= TOLERANCE
+    errors = case.errors()
+    learnt = case.built().named_parameters() if isinstance(case, LayerCase) else ()
+    names = [f"input {i}" for i in range(len(case.arrays))]
+    assert list(errors) == [*names, *(name for name, _ in learnt)]
+    assert max(errors.values()) <= TOLERANCE
 
 
 def test_a_wrong_gradient_is_seen() -> None:
     x = np.linspace(-1, 1, 11)
-    assert gradient_check(lambda x: (x**3, lambda dy: 2.9999 * x**2 * dy), [x])[0] > 1e-5
-    assert gradient_check(lambda x: (x**3, lambda dy: 0.0 * x), [x])[0] == 1.0
-    assert gradient_check(lambda x: (x**3, lambda dy: (3 * x**2 * dy).sum()), [x])[0] == np.inf
+
+    def error(backward: Callable[..., Any]) -> float:
+        return gradient_check(lambda x: (x**3, lambda dy: backward(x, dy)), [x])["input 0"]
+
+    assert error(lambda x, dy: 2.9999 * x**2 * dy) > 1e-5
+    assert error(lambda x, dy: 0.0 * x) == 1.0
+    assert error(lambda x, dy: (3 * x**2 * dy).sum()) == np.inf
+    assert error(lambda x, dy: x * np.nan) == np.inf
+
+
+class Scaled(nn.Module):
+    """x · weight, each class below wrong in one way."""
+
+    def __init__(self) -> None:
+        self.weight = nn.Parameter((3,), nn.init.ones, np.float64)
+        self.weight.data = np.array([0.5, -1.0, 2.0])
+        self.frozen = nn.Parameter((3,), nn.init.ones, np.float64)
+        self.frozen.requires_grad = False
+
+    def forward(self, x: np.ndarray) -> Any:
+        def backward(dy: np.ndarray) -> np.ndarray:
+            self.gradient((dy * x).sum(0))
+            return dy * self.weight.data
+
+        return x * self.weight.data, backward
+
+    def gradient(self, dw: np.ndarray) -> None:
+        self.weight.accumulate(dw)
+
+
+class ThreeTimes(Scaled):
+    def gradient(self, dw: np.ndarray) -> None:
+        self.weight.accumulate(3 * dw)
+
+
+class Forgotten(Scaled):
+    def gradient(self, dw: np.ndarray) -> None:
+        pass
+
+
+class OverWritten(Scaled):
+    def gradient(self, dw: np.ndarray) -> None:
+        self.weight.grad = dw
+
+
+class Misshapen(Scaled):
+    def gradient(self, dw: np.ndarray) -> None:
+        self.weight.grad = dw[None]
+
+
+class OfTheLastInput(Scaled):
+    def forward(self, x: np.ndarray) -> Any:
+        y, _ = super().forward(x)
+        self.x = x
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            self.gradient((dy * self.x).sum(0))
+            return dy * self.weight.data
+
+        return y, backward
+
+
+@pytest.mark.parametrize("bound", [False, True])
+@pytest.mark.parametrize("layer", [ThreeTimes, Forgotten, OverWritten, Misshapen, OfTheLastInput])
+def test_a_wrong_gradient_of_a_parameter_is_seen(layer: type[Scaled], bound: bool) -> None:
+    x, made, right = np.linspace(-1, 1, 12).reshape(4, 3), layer(), Scaled()
+    errors = gradient_check(made.forward if bound else made, [x])
+    assert list(errors) == ["input 0", "weight"]
+    assert errors["input 0"] <= TOLERANCE < 1e-3 < errors["weight"]
+    assert max(gradient_check(right.forward if bound else right, [x]).values()) <= TOLERANCE
+
+
+def test_a_layer_is_as_it_was_after_its_check() -> None:
+    layer, x = Scaled(), np.linspace(-1, 1, 12).reshape(4, 3)
+    data, gradient = layer.weight.data, np.ones(3)
+    layer.weight.grad = gradient
+    gradient_check(layer, [x])
+    assert layer.weight.data is data
+    assert layer.weight.grad is gradient
+
+
+def test_a_layer_of_integers_is_checked_by_its_parameters() -> None:
+    table = nn.Embedding(5, 3, dtype=np.float64)
+    assert gradient_check(table, [], input=np.array([0, 2, 4]))["weight"] <= TOLERANCE
+
+
+def test_a_gradient_that_is_zero_but_for_rounding_is_right() -> None:
+    """Softmax does not see a number added to a whole row."""
+    from pellucid import ops
+
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            self.shift = nn.Parameter((1,), nn.init.ones, np.float64)
+
+        def forward(self, x: np.ndarray) -> Any:
+            p, saved = ops.softmax(x + self.shift.data)
+
+            def backward(dy: np.ndarray) -> np.ndarray:
+                dx = ops.softmax_backward(dy, saved)
+                self.shift.accumulate(dx.sum().reshape(1))
+                return dx
+
+            return p, backward
+
+    x = np.random.default_rng(0).standard_normal((4, 6))
+    assert max(gradient_check(Shifted(), [x]).values()) <= TOLERANCE
 
 
 def test_a_missing_gradient_is_seen() -> None:
@@ -39,6 +146,10 @@ def test_a_missing_gradient_is_seen() -> None:
 def test_float32_is_refused() -> None:
     with pytest.raises(TypeError, match="float64"):
         gradient_check(lambda x: (x, lambda dy: dy), [np.ones(3, np.float32)])
+    with pytest.raises(TypeError, match="weight of float32"):
+        gradient_check(nn.Linear(3, 2), [np.ones((2, 3))])
+    with pytest.raises(ValueError, match="needs an input or a parameter"):
+        gradient_check(nn.ReLU(), [])
 
 
 def test_names_are_unique() -> None:

@@ -7,11 +7,19 @@ crashes    training ended before or half way through every operation on the disk
 corpora    fuzzed training data: a model, or one message
 commands   command lines made from the help texts: an answer, or one message
 models     models with one damaged file: refused, or the same answers
+anew       models changed under new digests: an answer, or one message
+runs       runs with one damaged file, or an edited state.json under new digests, resumed
+kernels    a damaged file in the cache of compiled kernels: the same answers
+gradients  layers with one wrong gradient: `gradient_check` sees it
+arguments  layers with one wrong argument: computed, or refused with a message
+requests   a server with wrong requests, and stopped right after right ones
 shared     one model in 8 threads for `--seconds`, and in 4 processes each by spawn, fork and loky
 
-Without a MODE all of them run. Each case is a function of its number. What became of the cases is
-added up in results/faults.json with --keep, else in a file of this machine's, after every case: a
-campaign that was stopped goes on where it was. The exit code is 1 after a failure.
+Without a MODE all of them run. Each case is a function of its number, and of --seed where it is
+random: the numbers of another seed begin at another million. At the end the cases are counted. What
+became of them is added up in results/faults.json with --keep, else in a file of this machine's,
+after every case: a campaign that was stopped goes on where it was. The exit code is 1 after a
+failure.
 """
 
 from __future__ import annotations
@@ -27,8 +35,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.inputs import Commands, Corpora
+from benchmarks.faults.layers import Arguments, Gradients
 from benchmarks.faults.mode import Case, Mode
-from benchmarks.faults.models import Models
+from benchmarks.faults.models import Kernels, Models
+from benchmarks.faults.requests import Requests
+from benchmarks.faults.runs import Runs
 from benchmarks.faults.shared import Shared
 from benchmarks.faults.training import Crashes, Kills
 from benchmarks.machine import machine
@@ -48,6 +59,12 @@ def modes(seconds: float) -> dict[str, Mode]:
         Mode("corpora", Corpora, 150),
         Mode("commands", Commands, 300),
         Mode("models", Models, 210),
+        Mode("anew", partial(Models, anew=True), 210),
+        Mode("runs", Runs, 180),
+        Mode("kernels", Kernels, 30),
+        Mode("gradients", Gradients, 200),
+        Mode("arguments", Arguments, 420),
+        Mode("requests", Requests, 20),
         Mode("shared", partial(Shared, seconds=seconds), None),
     )
     return {mode.name: mode for mode in made}
@@ -73,7 +90,9 @@ def add(record: Record, case: Case, number: int) -> None:
         record["figures"].append(f"{case.kind}: {case.figures}")
 
 
-def campaign(mode: Mode, records: dict[str, Record], cases: int | None, file: Path) -> None:
+def campaign(
+    mode: Mode, records: dict[str, Record], cases: int | None, file: Path, seed: int = 0
+) -> None:
     """Run the cases of a mode that are still to be done."""
     with tempfile.TemporaryDirectory() as place:
         prepared = mode.prepare(Path(place))
@@ -83,6 +102,7 @@ def campaign(mode: Mode, records: dict[str, Record], cases: int | None, file: Pa
         apart = max(1, (mode.cases or prepared.count) // count)  # type: ignore[attr-defined]
         while record["cases"] < count:
             number = apart // 2 + apart * record["cases"]
+            number += seed * 10**6 * (mode.cases is not None)  # else all there are are run
             case = prepared(number)
             add(record, case, number)
             if case.failed:
@@ -99,6 +119,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modes", nargs="*")
     parser.add_argument("--cases", type=int, help="how many, instead of the usual number")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--keep", action="store_true", help=f"write {RESULTS.name}")
     parser.add_argument("--file", type=Path, default=Path(f"faults-{time.strftime('%Y%m%d')}.json"))
@@ -109,8 +130,11 @@ def main() -> int:
     file = RESULTS if options.keep else options.file
     records: dict[str, Record] = json.loads(file.read_bytes()) if file.exists() else {}
     for name in options.modes or known:
-        campaign(known[name], records, options.cases, file)
-    return int(any(record["failures"] for record in records.values()))
+        campaign(known[name], records, options.cases, file, options.seed)
+    failures = sum(len(record["failures"]) for record in records.values())
+    cases = sum(record["units"] for record in records.values())
+    print(f"{cases:,} cases in {len(records)} campaigns, seed {options.seed}: {failures} failures")
+    return int(failures > 0)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,18 @@
-"""Models with one damaged file: refused in words, or the same answers."""
+"""Models with one damaged file: refused in words, or the same answers.
+
+Under digests that are written anew, which is malice and not damage, a model may answer otherwise;
+it may still not end in a traceback, take for ever, or fill the memory.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +36,17 @@ FILES = (WEIGHTS, CONFIG, "tokenizer.json", "generation_config.json", "SHA256SUM
 Damage = Callable[[Path, np.random.Generator], None]
 
 
+def sum_anew(folder: Path) -> None:
+    """Write the digests of a folder's files again, as `sha256sum` does."""
+    paths = (path for path in sorted(folder.iterdir()) if path.is_file())
+    sums = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+        for path in paths
+        if path.name not in ("SHA256SUMS", "README.md")
+    ]
+    (folder / "SHA256SUMS").write_text("".join(sums), "utf-8")
+
+
 def write(folder: Path) -> None:
     """Save a small untrained model whose answers depend on every weight."""
     tokens = train_tokenizer(["hello there, tree or three"], "char", None, ())
@@ -42,24 +59,24 @@ def write(folder: Path) -> None:
     save_model(folder, Seq2SeqTask(model, tokens, tokens, search), "")
 
 
-def flipped_bit(folder: Path, draw: np.random.Generator) -> None:
+def flipped_bit(folder: Path, draw: np.random.Generator, files: Sequence[str] = FILES) -> None:
     """Flip one bit of one file."""
-    path = folder / draw.choice(FILES)
-    data = bytearray(path.read_bytes())
+    path = folder / draw.choice(files)
+    data = bytearray(path.read_bytes() or b"\0")
     data[draw.integers(len(data))] ^= 1 << int(draw.integers(8))
     path.write_bytes(data)
 
 
-def truncated(folder: Path, draw: np.random.Generator) -> None:
+def truncated(folder: Path, draw: np.random.Generator, files: Sequence[str] = FILES) -> None:
     """Keep only the beginning of one file."""
-    path = folder / draw.choice(FILES)
-    os.truncate(path, draw.integers(path.stat().st_size))
+    path = folder / draw.choice(files)
+    os.truncate(path, draw.integers(path.stat().st_size + 1))
 
 
-def zeroed(folder: Path, draw: np.random.Generator) -> None:
+def zeroed(folder: Path, draw: np.random.Generator, files: Sequence[str] = FILES) -> None:
     """Overwrite a piece of one file with zeros, as a lost block of a disk is read."""
-    path = folder / draw.choice(FILES)
-    data = bytearray(path.read_bytes())
+    path = folder / draw.choice(files)
+    data = bytearray(path.read_bytes() or b"\1")
     first = int(draw.integers(len(data)))
     data[first : first + 512] = bytes(len(data[first : first + 512]))
     path.write_bytes(data)
@@ -97,41 +114,68 @@ def other_setting(folder: Path, draw: np.random.Generator) -> None:
     path.write_text(json.dumps(settings), "utf-8")
 
 
-def replaced(folder: Path, draw: np.random.Generator) -> None:
-    """Put a pipe, a device, a folder or nothing in place of one file."""
-    path = folder / draw.choice(FILES)
+def replaced(folder: Path, draw: np.random.Generator, files: Sequence[str] = FILES) -> None:
+    """Put a pipe, a device, a folder, a link to nothing or to itself, or nothing for one file."""
+    path = folder / draw.choice(files)
     path.unlink()
-    what = draw.integers(4)
+    what = draw.integers(6)
     if what == 0:
         os.mkfifo(path)
     elif what == 1:
         path.symlink_to("/dev/zero")
     elif what == 2:
         path.mkdir()
+    elif what < 5:
+        path.symlink_to(["nothing", path.name][what - 3])
+
+
+def multiplied(folder: Path, draw: np.random.Generator) -> None:
+    """Let the tokenizer's normaliser write each letter several times, again and again."""
+    path = folder / "tokenizer.json"
+    file = json.loads(path.read_text("utf-8"))
+    content = str(draw.integers(10)) + "e" * int(draw.integers(2, 9))
+    step = {"type": "Replace", "pattern": {"String": "e"}, "content": content}
+    steps = [step] * int(draw.integers(1, 40))
+    file["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    path.write_text(json.dumps(file), "utf-8")
+
+
+def other_positions(folder: Path, draw: np.random.Generator) -> None:
+    """Let the model have room for many tokens."""
+    path = folder / CONFIG
+    settings = json.loads(path.read_text("utf-8"))
+    settings["max_position_embeddings"] = int(2 ** draw.uniform(0, 70))
+    path.write_text(json.dumps(settings), "utf-8")
 
 
 DAMAGES: tuple[Damage, ...] = (
     flipped_bit, truncated, zeroed, exchanged, other_values, other_setting, replaced,
 )  # fmt: skip
+MALICE: tuple[Damage, ...] = (
+    flipped_bit, exchanged, other_values, other_setting, multiplied, other_positions,
+)  # fmt: skip
 
 
 class Models:
-    """Each case damages one file of a model, loads it and asks it."""
+    """Each case damages one file of a model, loads it and asks it; `anew` under new digests."""
 
-    units = "damaged models"
-
-    def __init__(self, place: Path) -> None:
-        self.folder, self.place = place / "model", place
+    def __init__(self, place: Path, anew: bool = False) -> None:
+        self.folder, self.place, self.anew = place / "model", place, anew
+        self.units = "models with new digests" if anew else "damaged models"
+        self.damages = MALICE if anew else DAMAGES
         write(self.folder)
         self.expected = pellucid.load(self.folder).generate(TEXTS)
 
     def __call__(self, number: int) -> Case:
         """Run one case."""
-        damage, draw = DAMAGES[number % len(DAMAGES)], np.random.default_rng(number)
+        damage = self.damages[number % len(self.damages)]
+        draw = np.random.default_rng(number)
         copy = self.place / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.folder, copy)
         damage(copy, draw)
+        if self.anew:
+            sum_anew(copy)
 
         def ask() -> int:
             try:
@@ -145,6 +189,41 @@ class Models:
         became = children.verdict(ended)
         if became == "done":
             same = json.loads(ended.out) == self.expected
-            became = "same answers" if same else "OTHER ANSWERS"
-        told = ended.err if became.isupper() else ""
+            other = "other answers" if self.anew else "OTHER ANSWERS"
+            became = "same answers" if same else other
+        told = ended.err[-500:] if became[:1].isupper() else ""
         return Case(damage.__name__.replace("_", " "), became, seconds=ended.seconds, figures=told)
+
+
+class Kernels:
+    """Each case damages one file of the cache of compiled kernels, and a new process answers."""
+
+    units = "damaged kernel files"
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        write(place / "model")
+        self.expected = self.ask("cache")
+        if self.expected.returncode or not list((place / "cache").iterdir()):
+            raise RuntimeError(self.expected.stderr)
+
+    def ask(self, cache: str) -> subprocess.CompletedProcess[str]:
+        """Let a new process, whose kernels are in this folder, answer."""
+        command = [sys.executable, "-m", "pellucid", "generate", str(self.place / "model"), *TEXTS]
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(self.place / cache)}
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    def __call__(self, number: int) -> Case:
+        """Run one case."""
+        draw, copy = np.random.default_rng(number), self.place / "copy"
+        damage = (flipped_bit, truncated, zeroed, replaced)[draw.integers(4)]
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.place / "cache", copy)
+        damage(copy, draw, sorted(path.name for path in copy.iterdir()))
+        ended = self.ask("copy")
+        same = (ended.returncode, ended.stdout) == (0, self.expected.stdout)
+        became = "same answers" if same else f"OTHER: exit code {ended.returncode}"
+        kind = damage.__name__.replace("_", " ")
+        return Case(kind, became, figures="" if same else ended.stderr[-500:])

@@ -36,7 +36,8 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
     """Read a trained model, or weights.
 
     A folder gives a task, a model in eval mode with its tokenizers: a model folder or a run folder
-    of Pellucid's, or one of Hugging Face's (config.json, model.safetensors, tokenizer.json).
+    of Pellucid's, or one of Hugging Face's (config.json, model.safetensors, tokenizer.json), or the
+    name of a model that comes with the package (`pellucid models`).
     `generate` takes texts and returns the list of their answers; a decoder alone continues them.
     `stream` yields one answer as it is generated, `score` returns log-probabilities of answers. An
     encoder alone has `guesses` for the [MASK]s of a text, and `embed` for vectors of texts. All

@@ -89,3 +89,11 @@ def test_what_an_interrupted_write_left_is_cleared(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"whole")
     remove_temporary(tmp_path, "file", "folder-*")
     assert sorted(p.name for p in tmp_path.iterdir()) == [".tmp-another's", "file"]
+
+
+def test_a_folder_does_not_replace_a_file(tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("the user's own", encoding="utf-8")
+    with pytest.raises(UserError, match="model: is a file"):
+        write_folder_atomically(tmp_path / "model", {"a": b"1"})
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model").read_text(encoding="utf-8") == "the user's own"

@@ -119,7 +119,7 @@ def test_a_small_vocabulary_keeps_the_most_frequent(caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_normaliser_is_kept_in_the_file(kind: str, tmp_path: Path) -> None:
     steps = ["whitespace", "lowercase", "nfc"]
-    trained = train_tokenizer(["a b é ab"], kind, 300, normalise=steps)
+    trained = train_tokenizer(["a b é ab", "a b é"], kind, 300, normalise=steps)
     trained.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
     text = "  A\u00a0\t B \nE\u0301 "
@@ -263,6 +263,17 @@ def test_a_damaged_or_foreign_file(text: bytes, says: str, tmp_path: Path) -> No
     path.write_bytes(text)
     with pytest.raises(UserError, match=f"tokenizer.json: {says}"):
         Tokenizer.load(path)
+
+
+@pytest.mark.parametrize("kind", ["char", "word", "bpe"])
+def test_a_normaliser_that_is_not_ours_is_refused(kind: str) -> None:
+    text = train_tokenizer(["a b"] * 9, kind, 300, ["nfc", "punctuation"]).to_json()
+    assert Tokenizer.of_json(text).normalisers == ("nfc", "punctuation")
+    values = json.loads(text)
+    doubled = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    values["normalizer"]["normalizers"] += 30 * [doubled]
+    with pytest.raises(UserError, match=r"a step that is not ours: .*'content': 'aa'"):
+        Tokenizer.of_json(json.dumps(values))
 
 
 def test_no_file(tmp_path: Path) -> None:

@@ -49,9 +49,17 @@ def test_before_the_vocabulary_is_known_any_token_may_be_special(kind: type) -> 
 @pytest.mark.parametrize("positions", [2**20 + 1, 10**30])
 def test_no_more_positions_than_a_table_of_them_can_hold(positions: int) -> None:
     message = f"max_position_embeddings must be at most 1048576, got {positions}"
+    rotary = replace(SEQ2SEQ, positions="rotary")
     with pytest.raises(UsageError, match=message):
-        replace(SEQ2SEQ, max_position_embeddings=positions)
-    assert replace(SEQ2SEQ, max_position_embeddings=2**20).max_position_embeddings == 2**20
+        replace(rotary, max_position_embeddings=positions)
+    assert replace(rotary, max_position_embeddings=2**20).max_position_embeddings == 2**20
+
+
+def test_a_fixed_table_of_positions_has_a_limit_of_numbers() -> None:
+    wide = replace(SEQ2SEQ, d_model=512, max_position_embeddings=2**15)
+    message = "max_position_embeddings must be at most 32768, got 32769"
+    with pytest.raises(UsageError, match=message):
+        replace(wide, max_position_embeddings=2**15 + 1)
 
 
 @pytest.mark.parametrize(

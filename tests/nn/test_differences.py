@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,34 @@ def scale_of_0_or_less_in_torch(torch: Any) -> None:
     x = torch.randn(N, H, L, E)
     y = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True, scale=-0.5)
     assert y.isnan().any()
+
+
+def far_below_0(ones: Callable[..., Any]) -> tuple[Any, Any]:
+    """Return a mask that takes a lot from every score, and dv: the weights are 1 / L each."""
+    return -1e9 * ones(L, L), ones(L, E)
+
+
+@ours("large negative mask on every key")
+def large_negative_mask_on_every_key() -> None:
+    mask, dv = far_below_0(lambda *shape: np.ones(shape, np.float32))
+    x = array(L, E).astype(np.float32)
+    for path in (contextlib.nullcontext, pellucid.reference):
+        with path():
+            _, backward = functional.scaled_dot_product_attention.forward(x, x, x, mask)
+            np.testing.assert_allclose(backward(np.ones_like(x))[2], dv, rtol=1e-6)
+
+
+@torchs("large negative mask on every key")
+def large_negative_mask_on_every_key_in_torch(torch: Any) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    mask, dv = far_below_0(torch.ones)
+    for backend, times in ((SDPBackend.FLASH_ATTENTION, L), (SDPBackend.MATH, 1)):
+        q, v = torch.randn(1, 1, L, E), torch.randn(1, 1, L, E, requires_grad=True)
+        with sdpa_kernel(backend):
+            y = torch.nn.functional.scaled_dot_product_attention(q, q, v, mask)
+        y.backward(torch.ones_like(y))
+        torch.testing.assert_close(v.grad[0, 0], times * dv)
 
 
 @ours("mask dtype")

@@ -435,3 +435,47 @@ def test_rows_need_one_projection_and_cross_attention_a_memory() -> None:
         nn.MultiheadAttention(E, H, kdim=7).run(x, context)
     with pytest.raises(ValueError, match=r"needs context\.memory"):
         nn.MultiheadAttention(E, H).run_cross(x, context)
+
+
+def layers() -> dict[str, Callable[[Any], Any]]:
+    """Return calls with one argument, which is to be an array."""
+    fixed = np.eye(4, dtype=np.float32)
+    attention, encoder = nn.MultiheadAttention(4, 2), nn.TransformerEncoderLayer(4, 2).eval()
+    decoder = nn.TransformerDecoderLayer(4, 2).eval()
+    return {
+        "Linear": nn.Linear(4, 3), "LayerNorm": nn.LayerNorm(4), "GELU": nn.GELU(),
+        "Dropout": nn.Dropout(0.5).eval(), "SiLU": nn.SiLU(), "softmax": lambda x:
+        functional.softmax(x, 0), "MultiheadAttention": lambda x: attention(fixed, x, x),
+        "TransformerEncoderLayer": encoder, "decoder's memory": lambda x: decoder(fixed, x),
+        "sdpa": lambda x: functional.scaled_dot_product_attention(fixed, fixed, x),
+        "cross_entropy": lambda x: functional.cross_entropy(x, np.array([0])),
+        "layer_norm's weight": lambda x: functional.layer_norm(fixed, (4,), x),
+        "Transformer": lambda x: nn.Transformer(4, 2, 1, 1).eval()(x, fixed),
+        "backward": lambda x: nn.Linear(4, 4).forward(fixed[:1])[1](x),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [[[1.0, 2.0, 3.0, 4.0]], 3.0, "abc"])
+@pytest.mark.parametrize("name", layers())
+def test_what_is_no_array_is_named(name: str, given: Any) -> None:
+    kind = type(given).__name__
+    if name == "backward" and kind != "list":  # its shape is looked at first
+        return
+    with pytest.raises(TypeError, match=rf"expected arrays of one library, got .*{kind}"):
+        layers()[name](given)
+
+
+@pytest.mark.oracle("torch")
+@pytest.mark.parametrize("name", layers())
+def test_arrays_of_two_libraries_are_named(name: str) -> None:
+    import torch
+
+    if name in ("GELU", "SiLU", "Dropout", "softmax"):  # of torch tensors they are right
+        return
+    with pytest.raises(TypeError, match=r"got numpy.ndarray and torch.Tensor; .* layer.to"):
+        layers()[name](torch.eye(4)[:1])
+
+
+def test_the_message_about_float16_is_a_sentence() -> None:
+    with pytest.raises(TypeError, match="expected float32 or float64, got float16: float16 sums"):
+        nn.Linear(3, 2)(np.zeros((2, 3), np.float16))

@@ -25,6 +25,8 @@ CALLS: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("softmax", [(5, 3, 7)], {"dim": 1}),
     ("softmax", [(5, 3, 7)], {"dim": -1}),
     ("log_softmax", [(5, 3, 7)], {"dim": 0}),
+    ("softmax", [()], {"dim": 0}),
+    ("log_softmax", [()], {"dim": -1}),
     ("dropout", [(5, 3)], {"training": False}),
     ("layer_norm", [(2, 5, 3), (3,), (5, 3), (5, 3)], {}),
     ("scaled_dot_product_attention", [(2, 3, 5), (2, 7, 5), (2, 7, 4)], {"scale": 0.3}),
@@ -221,3 +223,18 @@ def test_a_loss_of_one_number_needs_no_gradient_whatever_its_shape() -> None:
     assert np.array_equal(one, functional.cross_entropy.forward(x, target)[1]())
     with pytest.raises(ValueError, match=r"expected \(2,\), got \(\)"):
         functional.cross_entropy.forward(np.ones((2, 3)), target.repeat(2), reduction="none")[1]()
+
+
+def test_one_number_is_a_row_of_one() -> None:
+    y, backward = functional.softmax.forward(np.array(3.0), -1)
+    assert (y, y.shape, backward(np.array(2.0)).shape) == (1.0, (), ())
+    with pytest.raises(ValueError, match=r"dim must be an axis of input, which has shape \(\)"):
+        functional.softmax(np.array(3.0), 1)
+
+
+@pytest.mark.parametrize(("reduction", "loss"), [("mean", np.nan), ("sum", 0.0), ("none", 0.0)])
+def test_class_probabilities_of_no_class_have_a_loss(reduction: str, loss: float) -> None:
+    nothing = np.zeros((5, 0), np.float32)
+    y, backward = functional.cross_entropy.forward(nothing, nothing, reduction=reduction)
+    np.testing.assert_array_equal(y, np.full(y.shape, loss))
+    assert backward(np.ones_like(y)).shape == (5, 0)

@@ -53,7 +53,7 @@ def test_gamma_belongs_inside_the_gradient() -> None:
         y, saved = layer_norm(*inputs)
         return y, lambda dy: layer_norm_backward(dy, saved)
 
-    assert max(gradient_check(forward, [x, weight, bias])) <= 1e-7
+    assert max(gradient_check(forward, [x, weight, bias]).values()) <= 1e-7
 
 
 def test_epsilon_counts_in_the_gradient_too() -> None:
@@ -64,7 +64,7 @@ def test_epsilon_counts_in_the_gradient_too() -> None:
         y, saved = layer_norm(x, eps=1e-4)
         return y, lambda dy: layer_norm_backward(dy, saved)[0]
 
-    assert gradient_check(lambda x: forward(x), [x])[0] <= 1e-5
+    assert gradient_check(lambda x: forward(x), [x])["input 0"] <= 1e-5
     assert abs(layer_norm(x, eps=1e-4)[0].var() - 1.0) > 0.2
 
 

@@ -138,6 +138,14 @@ def test_damaged_digests_are_named(folder: Path, content: bytes) -> None:
         load_model(folder)
 
 
+@pytest.mark.parametrize("target", ["nothing", "SHA256SUMS"])
+def test_digests_that_are_a_dangling_link_are_named(folder: Path, target: str) -> None:
+    (folder / "SHA256SUMS").unlink()
+    (folder / "SHA256SUMS").symlink_to(target)
+    with pytest.raises(UserError, match="SHA256SUMS: cannot be read"):
+        load_model(folder)
+
+
 @pytest.mark.parametrize(
     ("value", "message"), [(1e38, "whose squares are not finite"), (0.0, "every matrix is zero")]
 )

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from pellucid.core.files import checksums
 from pellucid.training.checkpoint import (
     AVERAGE,
     OPTIMIZER,
@@ -22,6 +25,7 @@ from pellucid.training.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from pellucid.training.state import SavedState, Tally, TrainerState
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -29,8 +33,10 @@ def checkpoint(step: int) -> Checkpoint:
     weights = {"weight": g.standard_normal((3, 5)).astype(np.float32)}
     optimizer = {"exp_avg.weight": g.standard_normal((3, 5)), "step.weight": np.array(step)}
     average = {"weight": weights["weight"] / 2}
-    state = {"trainer": {"loss": 0.1 + step}}
-    return Checkpoint(step, weights, optimizer, state, {"lr": 1e-3}, average)
+    trainer = TrainerState(step, 1, 1, first_loss=0.1 + step, pass_=Tally(steps=1))
+    trainer.best_score, trainer.best_step, trainer.checkpoints = -0.1, 1, (1, step)
+    state = SavedState(trainer, 3, {"numpy": "2"}, {"data": "a"}, "b")
+    return Checkpoint(weights, optimizer, state, {"lr": 1e-3}, average)
 
 
 def write(folder: Path, *steps: int) -> list[Path]:
@@ -42,7 +48,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert path.name == "step-00000017"
     back, given = read_checkpoint(path), checkpoint(17)
     assert (back.step, back.settings) == (17, given.settings)
-    assert back.state["trainer"] == given.state["trainer"]
+    assert back.state == given.state
     for ours, theirs in (
         (back.weights, given.weights),
         (back.optimizer, given.optimizer),
@@ -98,6 +104,66 @@ def test_every_kind_of_damage_names_the_file_and_the_way_out(
     reported = str(error.value)
     assert reported.startswith(str(newest / file))
     assert f"{older} is undamaged: delete {newest} to resume from it" in reported
+
+
+LOST = object()
+
+
+@pytest.mark.parametrize("value", [LOST, None, "7", [3], {}, -1, 1e300, True, float("nan")])
+@pytest.mark.parametrize(
+    "name",
+    ["format", "step", "metrics_lines", "environment", "trainer", "trainer.step", "trainer.epoch",
+     "trainer.batch", "trainer.seconds", "trainer.useful_tokens", "trainer.window",
+     "trainer.pass_", "trainer.pass_.steps", "trainer.window.seconds", "trainer.not_improved",
+     "trainer.checkpoints", "trainer.stopped", "trainer.best_step"],
+)  # fmt: skip
+def test_a_state_edited_under_new_digests_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+    right = [("environment", {}), ("trainer.seconds", 1e300), ("trainer.window.seconds", 1e300),
+             ("trainer.stopped", None), ("trainer.stopped", "7"), ("trainer.best_step", None),
+             ("trainer.checkpoints", [3]), ("format", True)]  # fmt: skip
+    _, older, newest = write(tmp_path, 1, 2, 3)
+    edit(newest, name, value)
+    if (name, value) in right:
+        assert read_checkpoint(newest).step == 3
+        return
+    with pytest.raises(CheckpointError) as error:
+        newest_checkpoint(tmp_path)
+    reported = str(error.value)
+    assert reported.startswith(str(newest))
+    assert f"{older} is undamaged: delete {newest}" in reported
+
+
+def edit(path: Path, name: str, value: Any) -> None:
+    """Edit a key of state.json, and write the digests again."""
+    values = json.loads((path / STATE).read_bytes())
+    *tables, last = name.split(".")
+    table = values
+    for key in tables:
+        table = table[key]
+    if value is LOST:
+        del table[last]
+    else:
+        table[last] = value
+    (path / STATE).write_text(json.dumps(values), encoding="utf-8")
+    files = {file.name: file.read_bytes() for file in path.iterdir() if file.name != SUMS}
+    (path / SUMS).write_bytes(checksums(files))
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", "[" * 10**5, '{"format": 1}', "{}"])
+def test_another_state_is_refused(tmp_path: Path, content: str) -> None:
+    (path,) = write(tmp_path, 3)
+    (path / STATE).write_text(content, encoding="utf-8")
+    files = {file.name: file.read_bytes() for file in path.iterdir() if file.name != SUMS}
+    (path / SUMS).write_bytes(checksums(files))
+    with pytest.raises(CheckpointError, match=r"state\.json: not a Pellucid checkpoint"):
+        read_checkpoint(path)
+
+
+def test_a_state_of_0_1_0_is_read(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, 3)
+    edit(path, "metrics_sha256", LOST)
+    edit(path, "judged_by", LOST)
+    assert read_checkpoint(path).state.metrics_sha256 is None
 
 
 def test_damage_in_two_says_to_delete_both(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pellucid.training.run import (
     read_metrics,
     read_settings,
 )
+from pellucid.training.state import TrainerState
 
 SETTINGS = {"model": {"d_model": 64, "heads": [2, 3]}, "training": {"lr": 1e-3}}
 
@@ -32,7 +33,7 @@ def begun(path: Path, settings: Any = SETTINGS, **options: Any) -> RunFolder:
 
 def save(run: RunFolder, step: int) -> None:
     weights = {"w": np.full(3, step, np.float32)}
-    run.save(step, weights, {"exp_avg.w": np.zeros(3)}, {"step": step}, [step - 1], {})
+    run.save(TrainerState(step), weights, {"exp_avg.w": np.zeros(3)}, [step - 1], {})
 
 
 def events(*steps: int) -> list[EpochEnded]:
@@ -96,6 +97,36 @@ def test_metrics_that_lost_lines_are_refused(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b"")
     with pytest.raises(UserError, match=r"metrics\.jsonl: has fewer than the 1 lines"):
         RunFolder(tmp_path, SETTINGS, resume=True)
+
+
+@pytest.mark.parametrize("damage", [b"\xff", b"7"])
+def test_metrics_that_were_changed_are_refused(
+    tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with begun(tmp_path) as run:
+        run.metrics(events(1)[0])
+        save(run, 1)
+    with begun(tmp_path, resume=True) as run:  # what it had before counts in the next digest
+        run.metrics(events(2)[0])
+        save(run, 2)
+    begun(tmp_path, resume=True).close()
+    metrics = tmp_path / "metrics.jsonl"
+    before = metrics.read_bytes()
+    metrics.write_bytes(before[:40] + damage + before[41:])
+    with pytest.raises(UserError, match=r"metrics\.jsonl: was changed .* --accept-changes"):
+        RunFolder(tmp_path, SETTINGS, resume=True)
+    with begun(tmp_path, resume=True, accept_changes=True):
+        assert "metrics.jsonl: was changed" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["model", "checkpoints"])
+def test_a_file_in_place_of_a_folder_of_the_run(tmp_path: Path, name: str) -> None:
+    begun(tmp_path).close()
+    (tmp_path / "checkpoints").rmdir()
+    (tmp_path / name).write_text("the user's own", encoding="utf-8")
+    with pytest.raises(UserError, match=f"{name}: is a file"):
+        RunFolder(tmp_path, SETTINGS, resume=True)
+    assert (tmp_path / name).read_text(encoding="utf-8") == "the user's own"
 
 
 @pytest.mark.parametrize("saved", [True, False])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pellucid import ops
-from pellucid.check.gradient import Array, listed
+from pellucid.check.gradient import Array, gradient_check
 from pellucid.core.vjp import Pair, pair_of
 from pellucid.nn.module import Module
 from pellucid.ops.rules.function import Function
@@ -48,6 +48,10 @@ class OpCase:
         f, f_backward = self.pair
         y, saved = f(**dict(zip(self.arrays, inputs, strict=True)), **self.fixed)
         return y, lambda dy: f_backward(dy, saved)
+
+    def errors(self) -> dict[str, float]:
+        """Return the errors of `gradient_check`."""
+        return gradient_check(self.forward, self.inputs)
 
 
 def ruled(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -93,26 +97,11 @@ class LayerCase:
             parameter.data = moved.astype(dtype)
         return layer
 
-    @property
-    def inputs(self) -> tuple[Array, ...]:
-        """The arrays, then the parameters."""
-        return (*self.arrays, *(p.data for p in self.built().parameters()))
-
-    def forward(self, *inputs: Array) -> tuple[Any, Callable[..., Any]]:
-        """Call a new layer with the parameters given."""
-        layer, count = self.built(), len(self.arrays)
-        parameters = list(layer.parameters())
-        for parameter, value in zip(parameters, inputs[count:], strict=True):
-            parameter.data = value
-        y, back = self.call(layer, *inputs[:count], **self.fixed)
-
-        def backward(*dys: Array) -> tuple[Array, ...]:
-            dx = [d for d in listed(back(*dys)) if d is not None]
-            return (*dx, *(p.grad for p in parameters if p.grad is not None))
-
-        return y, backward
+    def errors(self) -> dict[str, float]:
+        """Return the errors of `gradient_check`: the arrays, then the parameters."""
+        called = MethodType(self.call, self.built())  # bound to the layer, so it has parameters
+        return gradient_check(called, self.arrays, **self.fixed)
 
 
 Case = OpCase | LayerCase
-"""A row: its `name` (no two of a `kind` are the same), the float64 arrays `inputs` that have
-gradients, and `forward(*inputs) -> (output, backward)`."""
+"""A row: its `name` (no two of a `kind` are the same), and `errors()`, those of its gradients."""

@@ -1,49 +1,106 @@
-"""The gradient check: one random projection, central differences, one number per input."""
+"""The gradient check: one random projection, central differences, one number per array."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+
+from pellucid.nn.module import Module, Parameter
 
 Array = np.ndarray
 Forward = Callable[..., tuple[Any, Callable[..., Any]]]
 """inputs -> (output, backward); backward(gradient of each output) -> gradients of the inputs."""
 
 
-def gradient_check(forward: Forward, inputs: Sequence[Array]) -> list[float]:
-    """Return, for each input, how far its gradient lies from a central difference.
+def gradient_check(
+    forward: Module | Forward, inputs: Sequence[Array], **fixed: Any
+) -> dict[str, float]:
+    """Return how far each gradient is from a central difference, by the name of its array.
 
-    With one random projection r of the output, L = Σ r ⊙ y, and one random direction v for each
-    input x with gradient g: |(L(x + hv) − L(x − hv)) / 2h − ⟨g, v⟩| / max(‖g‖, |the difference|).
-    ‖g‖ is the standard deviation of ⟨g, v⟩, so a projection that happens to cancel does no harm.
+    forward: a layer, or a function like a layer's `forward`. The arrays are "input 0", "input 1", …
+    and, of a layer, every parameter that is learnt, under its full name. Of a function that calls a
+    layer the parameters are not known: check the layer itself. fixed: further arguments, which have
+    no gradient (integers, masks, rng). What is called is a copy of the layer.
+
+    `forward` is called twice, on the inputs and on inputs a little away, before either backward is,
+    so that a layer that keeps on itself what its backward needs is wrong, and so is one that does
+    not add its parameters' gradients. With a random projection r of each output, L = Σ r ⊙ y, and a
+    random direction v for each array x with gradient g, the error is
+    |(L(x + hv) − L(x − hv)) / 2h − ⟨g, v⟩| / max(‖g‖, |the difference|).
+    ‖g‖ is the standard deviation of ⟨g, v⟩, so a projection that happens to cancel does no harm; it
+    counts as at least 1/1000 of the largest ‖g‖, as a gradient that is zero in exact arithmetic
+    (the bias of attention's keys) is rounding.
     The difference is taken at h and at h / 2 and extrapolated, (4 D(h/2) − D(h)) / 3, which leaves
-    an error of order h⁴ and lets h stay far above rounding. Inputs must be float64 (`TypeError`);
-    a gradient of another shape than its input is infinitely wrong.
+    an error of order h⁴ and lets h stay far above rounding. A gradient that is NaN, or of
+    another shape than its array, is infinitely wrong.
+
+    Raises `TypeError` for arrays that are not float64, `ValueError` where no gradient is to check.
 
     >>> square = lambda x: (x * x, lambda dy: 2 * x * dy)
-    >>> gradient_check(square, [np.ones((2, 3))])[0] < 1e-9
+    >>> gradient_check(square, [np.ones((2, 3))])["input 0"] < 1e-9
     True
+    >>> from pellucid import nn
+    >>> list(gradient_check(nn.Linear(3, 2, dtype=np.float64), [np.ones((2, 3))]))
+    ['input 0', 'weight', 'bias']
     """
-    if not all(x.dtype == np.float64 for x in inputs):
-        raise TypeError(
-            f"gradient_check needs float64 inputs, got {[str(x.dtype) for x in inputs]}"
-        )
-    generator = np.random.default_rng(0)
-    y, backward = forward(*inputs)
-    projections = [None if a is None else generator.standard_normal(np.shape(a)) for a in listed(y)]
-    gradients = [g for g in listed(backward(*projections)) if g is not None]
+    forward = copy.deepcopy(forward)  # its parameters will be moved
+    layer = forward if isinstance(forward, Module) else getattr(forward, "__self__", None)
+    named = layer.named_parameters() if isinstance(layer, Module) else ()
+    learnt = {name: parameter for name, parameter in named if parameter.requires_grad}
+    arrays = {f"input {i}": x for i, x in enumerate(inputs)}
+    arrays |= {name: parameter.data for name, parameter in learnt.items()}
+    if not arrays:
+        raise ValueError("gradient_check needs an input or a parameter that has a gradient")
+    for name, x in arrays.items():
+        if x.dtype != np.float64:
+            raise TypeError(f"gradient_check needs float64 arrays, got {name} of {x.dtype}")
+    call = partial(forward.forward if isinstance(forward, Module) else forward, **fixed)
+    return _errors(_called_twice(call, len(inputs), list(learnt.values())), arrays)
+
+
+def _called_twice(call: Forward, count: int, learnt: Sequence[Parameter]) -> Forward:
+    """Return a function of the inputs and the parameters' arrays that calls `call` twice."""
+
+    def forward(*arrays: Array) -> tuple[Any, Callable[..., Any]]:
+        for parameter, data in zip(learnt, arrays[count:], strict=True):
+            parameter.data, parameter.grad = data, None
+        generator = np.random.default_rng(1)
+        away = [x + 0.01 * generator.standard_normal(x.shape) for x in arrays[:count]]
+        (y, backward), (other_y, other_backward) = call(*arrays[:count]), call(*away)
+        first = len(listed(y))
+
+        def backwards(*dys: Array) -> list[Array]:
+            used = backward(*dys[:first]), other_backward(*dys[first:])
+            dxs, others = ([g for g in listed(dx) if g is not None] for dx in used)
+            added = [a + b for a, b in zip(dxs, others, strict=True)]
+            # where no gradient came there must be none
+            return added + [np.zeros(p.shape) if p.grad is None else p.grad for p in learnt]
+
+        return (*listed(y), *listed(other_y)), backwards
+
+    return forward
+
+
+def _errors(forward: Forward, arrays: Mapping[str, Array]) -> dict[str, float]:
+    values, generator = list(arrays.values()), np.random.default_rng(2)
+    ys, backward = forward(*values)
+    projections = [None if y is None else generator.standard_normal(np.shape(y)) for y in ys]
+    gradients = backward(*projections)
+    largest = max(float(np.linalg.norm(g)) for g in gradients)
 
     def loss(i: int, moved: Array) -> float:
-        outputs = listed(forward(*inputs[:i], moved, *inputs[i + 1 :])[0])
+        outputs = forward(*values[:i], moved, *values[i + 1 :])[0]
         pairs = zip(outputs, projections, strict=True)
-        return sum(float(np.sum(a * r)) for a, r in pairs if r is not None)
+        return sum(float(np.sum(y * r)) for y, r in pairs if r is not None)
 
-    errors = []
-    for i, (x, gradient) in enumerate(zip(inputs, gradients, strict=True)):
+    errors = {}
+    for i, ((name, x), gradient) in enumerate(zip(arrays.items(), gradients, strict=True)):
         if np.shape(gradient) != x.shape:
-            errors.append(float("inf"))
+            errors[name] = float("inf")
             continue
         direction = generator.standard_normal(x.shape)
         h = 1e-3 * max(1.0, float(np.std(x)))
@@ -52,8 +109,9 @@ def gradient_check(forward: Forward, inputs: Sequence[Array]) -> list[float]:
             for step in (h, h / 2)
         )
         difference = (4 * half - whole) / 3
-        scale = max(float(np.linalg.norm(gradient)), abs(difference), 1e-300)
-        errors.append(abs(difference - float(np.sum(gradient * direction))) / scale)
+        scale = max(float(np.linalg.norm(gradient)), abs(difference), 1e-3 * largest, 1e-300)
+        error = abs(difference - float(np.sum(gradient * direction))) / scale
+        errors[name] = error if error == error else float("inf")  # max() may lose a NaN
     return errors
 
 

@@ -36,7 +36,7 @@ LARGEST = 2.0**63
 def namespace(*arrays: Array | None) -> Any:
     """Return the array API namespace that all `arrays` come from; `None` is skipped.
 
-    Raises `TypeError` when they come from different libraries.
+    Raises `TypeError` for what is no array, and for arrays of different libraries.
 
     >>> namespace(np.ones(3)) is not None
     True
@@ -44,7 +44,16 @@ def namespace(*arrays: Array | None) -> Any:
     present = [a for a in arrays if a is not None]
     if all(type(a) is np.ndarray for a in present):
         return np
-    return array_api_compat.array_namespace(*present)
+    try:
+        (found,) = {array_api_compat.array_namespace(a) for a in present}
+        return found
+    except (TypeError, ValueError):
+        kinds = {f"{type(a).__module__.partition('.')[0]}.{type(a).__name__}" for a in present}
+        given = " and ".join(sorted(kind.removeprefix("builtins.") for kind in kinds))
+        raise TypeError(
+            f"expected arrays of one library, got {given}; convert lists and numbers with "
+            "np.asarray, a layer to the arrays' library with layer.to(array)"
+        ) from None
 
 
 def like(values: np.ndarray, x: Array) -> Array:

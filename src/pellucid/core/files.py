@@ -122,6 +122,8 @@ def folder_atomically(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     older = path.with_name(f"{TEMPORARY}older-{path.name}")
+    if path.is_file():
+        raise SavingError(f"{path}: is a file; move it away, a folder is to be written there")
     with saving(path):
         try:
             shutil.rmtree(temporary, ignore_errors=True)

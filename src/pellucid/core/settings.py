@@ -251,6 +251,9 @@ def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
             return tuple(
                 _read(k, item, source, f"{key}[{i}]", None) for i, (k, item) in enumerate(items)
             )
+    if origin is dict and isinstance(value, Mapping):
+        kind = arguments[1]
+        return {k: _read(kind, v, source, _join(key, k), None) for k, v in value.items()}
     if kind is Path and isinstance(value, str):
         return Path(value)
     if kind is float and type(value) is int:

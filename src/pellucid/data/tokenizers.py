@@ -185,7 +185,9 @@ class Tokenizer:
         steps, found = _steps(self._core.normalizer), []
         known = {name: _steps(normalizers.Sequence(make())) for name, make in NORMALISERS.items()}
         while steps:
-            name = next(name for name, own in known.items() if steps[: len(own)] == own)
+            name = next((name for name, own in known.items() if steps[: len(own)] == own), "")
+            if not name:
+                raise UserError(f"its normaliser has a step that is not ours: {steps[0]}")
             steps = steps[len(known[name]) :]
             found.append(name)
         return tuple(found[:-1] if self.kind == "word" else found)  # whose last is its own
@@ -230,7 +232,9 @@ class Tokenizer:
                 f"byte-level BPE with {', '.join(SPECIALS)} as ids 0 to 3"
             )
         try:
-            return Tokenizer(tokenizers.Tokenizer.from_str(text), kind)
+            made = Tokenizer(tokenizers.Tokenizer.from_str(text), kind)
+            made.normalisers  # noqa: B018 - raises for other steps, which could multiply a text
+            return made
         except Exception as error:  # the library raises bare Exception for every error in the file
             raise UserError(f"{path}: is damaged ({error}); copy it again") from None
 

@@ -27,6 +27,8 @@ else:
 
 MOST_POSITIONS = 2**20
 """The most positions of any model: a larger number is damaged, and its table would not fit."""
+MOST_NUMBERS = 2**24
+"""The most numbers of a fixed table of positions, which takes about 0.5 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,9 +209,11 @@ class StackConfig:
                 'many heads of keys as of queries; use "packed"'
             )
         self._at_least(2, "max_position_embeddings")
-        if self.max_position_embeddings > MOST_POSITIONS:
+        table = POSITIONS[self.positions].table is not None
+        most = min(MOST_POSITIONS, MOST_NUMBERS // self.d_model if table else MOST_POSITIONS)
+        if self.max_position_embeddings > most:
             raise UsageError(
-                f"max_position_embeddings must be at most {MOST_POSITIONS}, got "
+                f"max_position_embeddings must be at most {most}, got "
                 f"{self.max_position_embeddings}"
             )
         for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):

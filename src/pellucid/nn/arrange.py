@@ -83,6 +83,7 @@ def check_attention_inputs(
 
     Raises `TypeError` unless they hold float32 or float64.
     """
+    namespace(query, key, value)  # raises for what is no array
     if not query.ndim == key.ndim == value.ndim or query.ndim not in (2, 3):
         raise ValueError(
             "query, key and value must all have 3 axes, or all 2 without a batch; got shapes "

@@ -18,6 +18,7 @@ P = ParamSpec("P")
 
 def apply(f: Callable[..., tuple[Any, Any]], *inputs: Any, **options: Any) -> Forward:
     """Run an op; some dtypes are refused, the gradient's shape checked, backward used once."""
+    namespace(inputs[0])  # raises for what is no array
     for x in inputs[:2]:  # where the numbers are: the array, or the table that it looks up
         if hasattr(x, "dtype"):
             refuse_dtype(x.dtype)
@@ -74,7 +75,7 @@ def check_numbers(x: Array, what: str) -> None:
 def refuse_inplace(inplace: bool) -> None:
     """Raise `ValueError` for torch's `inplace=True`."""
     if inplace:
-        raise ValueError(f"inplace=True: leave it out. {rule('inplace')}")
+        raise ValueError(f"inplace=True: leave it out, {rule('inplace')}")
 
 
 class Function(Generic[P]):

@@ -101,17 +101,19 @@ def log_softmax(input: Array, dim: int) -> Forward:
 
 
 def _along(f: Callable[..., tuple[Any, Any]], input: Array, dim: int) -> Forward:
-    shape, axes, xp = input.shape, input.ndim, namespace(input)
-    if not -axes <= dim < axes:
+    xp, shape = namespace(input), input.shape
+    wide = shape or (1,)  # a single number is a row of one, as in torch
+    if not -len(wide) <= dim < len(wide):
         raise ValueError(f"dim must be an axis of input, which has shape {shape}; got {dim}")
-    y, back = apply(f, xp.moveaxis(real(input), dim, -1))
+    y, back = apply(f, xp.moveaxis(xp.reshape(real(input), wide), dim, -1))
 
     @single_use
     def backward(dy: Array) -> Array:
         check_gradient(dy, shape)
-        return xp.moveaxis(back(xp.moveaxis(dy, dim, -1)), -1, dim)
+        dx = back(xp.moveaxis(xp.reshape(dy, wide), dim, -1))
+        return xp.reshape(xp.moveaxis(dx, -1, dim), shape)
 
-    return xp.moveaxis(y, -1, dim), backward
+    return xp.reshape(xp.moveaxis(y, -1, dim), shape), backward
 
 
 @Function
@@ -150,6 +152,7 @@ def layer_norm(
             "normalized_shape must be the sizes of the last axes, such as "
             f"({normalized_shape},); got {normalized_shape}"
         )
+    xp = namespace(input, weight, bias)
     shape, axes = tuple(normalized_shape), len(normalized_shape)
     if not axes or input.ndim < axes or input.shape[input.ndim - axes :] != shape:
         raise ValueError(
@@ -160,7 +163,6 @@ def layer_norm(
         if p is not None and p.shape != shape:
             raise ValueError(f"LayerNorm expects a {name} of shape {shape}, got {p.shape}")
     check_eps(eps)
-    xp = namespace(input)
     wide = (*input.shape[: input.ndim - axes], math.prod(shape))
     flat = (None if p is None else xp.reshape(p, (-1,)) for p in (weight, bias))
     y, back = apply(ops.layer_norm, xp.reshape(input, wide), *flat, eps)
@@ -195,7 +197,7 @@ def embedding(
     """
     input = input if hasattr(input, "dtype") else host.asarray(input)
     if max_norm is not None:
-        raise ValueError(f"max_norm: leave it out. {rule('max_norm')}")
+        raise ValueError(f"max_norm: leave it out, {rule('max_norm')}")
     xp = namespace(input)
     if not xp.isdtype(input.dtype, "integral"):
         raise TypeError(f"embedding expects integers to look up, got {input.dtype}")

@@ -264,7 +264,7 @@ class Embedding(Module):
         seed: int | None = 0,
     ) -> None:
         if max_norm is not None:
-            raise ValueError(f"max_norm: leave it out. {rule('max_norm')}")
+            raise ValueError(f"max_norm: leave it out, {rule('max_norm')}")
         padding_idx = functional.padding_row(padding_idx, num_embeddings)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx, self.scale_grad_by_freq = padding_idx, scale_grad_by_freq

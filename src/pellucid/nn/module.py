@@ -38,7 +38,7 @@ def _refuse(_: Any, dtype: Any) -> None:
     # The type first: dtypes of two libraries must not be compared with each other.
     name = str(dtype).rpartition(".")[2]
     if name == "float16":
-        raise TypeError(f"float16: {rule('float16')}")
+        raise TypeError(f"expected float32 or float64, got float16: {rule('float16')}")
     if not name.startswith(("int", "uint")) and name not in ("float32", "float64", "bfloat16"):
         raise TypeError(
             f"expected float32 or float64, got {name}; convert it with .astype(np.float32)"

@@ -49,6 +49,7 @@ def scaled_dot_product_attention(
     check_probability(dropout_p, "dropout_p")
     if scale is not None:
         check_finite(scale, "scale")
+    xp = namespace(query, key, value)
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.ndim < 2:
             raise ValueError(f"{name} must have at least 2 axes, (…, length, width); got {x.shape}")
@@ -57,7 +58,6 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = (_share_heads(query, x) for x in (key, value))
     lead = _broadcast(query, key, value)
-    xp = namespace(query, key, value)
     q, k, v = (xp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (query, key, value))
     mask = attn_mask
     if mask is not None:

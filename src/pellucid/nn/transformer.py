@@ -369,6 +369,7 @@ class Transformer(Module):
 
         Raises `ValueError` when src and tgt differ in batch, or either is not d_model wide.
         """
+        namespace(src, tgt)  # raises for what is no array
         self._check(src, tgt)
         with inside("encoder"):
             memory, encoder_backward = self.encoder.forward(

@@ -63,7 +63,7 @@ def cross_entropy(
     label_smoothing = own_number(label_smoothing)
     rows = xp.reshape(logits, (prod(logits.shape[:-1]), logits.shape[-1]))
     chosen, kept, norm = _chosen(logits, target, ignore_index)  # 1
-    wanted = (1.0 - label_smoothing) * chosen + label_smoothing / rows.shape[1] * kept
+    wanted = (1.0 - label_smoothing) * chosen + label_smoothing / max(rows.shape[1], 1) * kept
     if weight is not None:
         weight = xp.astype(weight, logits.dtype, copy=False)
         wanted = wanted * weight

@@ -11,6 +11,7 @@ SHA256SUMS              digests of all but the card, checked at loading; older f
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -199,7 +200,7 @@ def _check_tokenizer(tokenizer: Tokenizer, path: Path, size: int, wanted: str | 
 
 def _check_unchanged(folder: Path, names: list[str]) -> None:
     """Raise `UserError` naming a file whose digest is not the one saved with the model."""
-    if not (folder / SUMS).exists():  # an older folder
+    if not os.path.lexists(folder / SUMS):  # an older folder; a link to nothing is damage
         return
     try:
         changed = changed_file(
@@ -238,16 +239,29 @@ def folder_size(folder: Path) -> str:
     return f"{sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.1f} MB"
 
 
+def shipped_models() -> dict[str, Path]:
+    """Return the folders of the models that come with the package, by name."""
+    folders = Path(__file__).parents[1].joinpath("trained").iterdir()
+    return {folder.name: folder for folder in sorted(folders) if (folder / CONFIG).is_file()}
+
+
 def find_model(folder: Path) -> Path:
     """Return the model folder meant: `folder` itself, or the one in a run folder.
 
-    Raises `UserError` naming what is there instead.
+    A name that is no folder here is that of a model that comes with the package. Raises `UserError`
+    naming what is there instead.
     """
+    if not folder.exists() and str(folder) in shipped_models():
+        return shipped_models()[str(folder)]
     for candidate in (folder, folder / "model"):
         if (candidate / CONFIG).is_file():
             return candidate
     if not folder.exists():
-        raise UserError(f"{folder}: there is no such folder; train a model first")
+        shipped = shipped_models()
+        raise UserError(
+            f"{folder}: there is no such folder{nearest(str(folder), shipped)}; train a model "
+            f"first, or use one that comes with Pellucid: {', '.join(shipped)}"
+        )
     if (folder / "config.toml").exists():
         raise UserError(
             f"{folder}: this run has no model yet; finish it: pellucid train --resume "

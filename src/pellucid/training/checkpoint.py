@@ -16,16 +16,17 @@ import re
 import shutil
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tomli_w
 
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
 from pellucid.core.weights import from_safetensors, to_safetensors
+from pellucid.training.state import SavedState, read_state
 
 Array = np.ndarray
 FORMAT = 1
@@ -45,14 +46,18 @@ class CheckpointError(UserError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that resuming needs: `state` is the trainer's own, as JSON."""
+    """All that resuming needs."""
 
-    step: int
     weights: Mapping[str, Array]
     optimizer: Mapping[str, Array]
-    state: Mapping[str, Any]
+    state: SavedState
     settings: Mapping[str, Any]
     average: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        """The steps that were taken."""
+        return self.state.trainer.step
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -65,7 +70,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
     Raises `UserError` when it cannot be written; earlier checkpoints stay as they are.
     """
-    state = {"format": FORMAT, "step": checkpoint.step, **checkpoint.state}
+    state = {"format": FORMAT, "step": checkpoint.step, **asdict(checkpoint.state)}
     files = {
         WEIGHTS: to_safetensors(checkpoint.weights),
         OPTIMIZER: to_safetensors(checkpoint.optimizer),
@@ -85,18 +90,26 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     files = _whole_files(path)
     try:
-        state = json.loads(files[STATE])
+        values = json.loads(files[STATE])
         settings = tomllib.loads(files[SETTINGS].decode())
-        made_by, step = state["format"], state["step"]
-    except (ValueError, KeyError, TypeError) as error:
+        made_by, step = values.pop("format"), values.pop("step")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path / STATE}: not a Pellucid checkpoint ({error})") from None
     if made_by != FORMAT:
         raise CheckpointError(
             f"{path}: checkpoint format {made_by}, this Pellucid reads {FORMAT}; "
             "read it with the version that wrote it"
         )
+    try:
+        state = read_state(values, str(path / STATE))
+    except UsageError as error:  # the error is in the file, not in the command
+        raise CheckpointError(str(error)) from None
+    if not step == state.trainer.step == step_of(path):
+        raise CheckpointError(
+            f"{path / STATE}: step is {step!r} and trainer.step {state.trainer.step}; expected the "
+            "step in the folder's name"
+        )
     return Checkpoint(
-        step,
         from_safetensors(files[WEIGHTS], path / WEIGHTS),
         from_safetensors(files[OPTIMIZER], path / OPTIMIZER),
         state,

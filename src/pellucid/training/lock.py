@@ -40,7 +40,7 @@ class Lock:
 def _in_use(path: Path) -> InUseError:
     holder = ""
     with suppress(OSError):
-        holder = path.read_text(encoding="utf-8").strip()
+        holder = path.read_text("utf-8", "replace").strip()
     holder = holder or "unknown"
     return InUseError(
         f"{path.parent}: this run folder is in use by process {holder}; wait for it, stop it, or "

@@ -8,6 +8,7 @@ config.toml, and metrics.jsonl truncated to the checkpoint.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ from pellucid.core.files import (
     MOST_BYTES,
     TEMPORARY,
     check_file,
+    read_file,
     remove_temporary,
     saving,
     write_atomically,
@@ -42,33 +44,28 @@ from pellucid.training.checkpoint import (
 )
 from pellucid.training.events import RECORDED, Event, as_record
 from pellucid.training.lock import Lock
+from pellucid.training.state import SavedState, TrainerState
 
 logger = logging.getLogger(__name__)
 
 CONFIG, METRICS, CHECKPOINTS, MODEL = "config.toml", "metrics.jsonl", "checkpoints", "model"
 START = "start"  # a setting, and the folder of the model that it names
 LOCK = ".lock"
-SCORING = "judged_by"  # in a checkpoint's state: what its best score depends on
 
 
-def size_of_lines(path: Path, lines: int) -> int:
-    """Return how many bytes the first lines of a metrics file have.
+def first_lines(path: Path, lines: int) -> bytes:
+    """Return the first lines of a metrics file.
 
     Raises `UserError` when it has fewer lines, or cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            kept = [file.readline() for _ in range(lines)]
-    except FileNotFoundError:
-        kept = [b""] * lines
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    if kept and not kept[-1].endswith(b"\n"):
+    content = read_file(path) if path.exists() else b""
+    kept = content.split(b"\n", lines)
+    if len(kept) <= lines:
         raise UserError(
             f"{path}: has fewer than the {lines} lines it had when the checkpoint was "
             "written; put the file back, or start a new run"
         )
-    return sum(map(len, kept))
+    return content[: len(content) - len(kept[-1])]
 
 
 def _changes(
@@ -87,21 +84,23 @@ def _changes(
 class MetricsFile:
     """A listener that appends each recorded event as one line of JSON."""
 
-    def __init__(self, path: Path, lines: int, size: int) -> None:
-        """Open `path`, truncated to its first `lines` lines, which have `size` bytes."""
-        self.path, self.lines = path, lines
+    def __init__(self, path: Path, kept: bytes) -> None:
+        """Open `path`, truncated to the lines that it begins with."""
+        self.path, self.lines, self.sha256 = path, kept.count(b"\n"), hashlib.sha256(kept)
         with saving(path):
             self._file = path.open("ab")
-            self._file.truncate(size)
+            self._file.truncate(len(kept))
 
     def __call__(self, event: Event) -> None:
         """Append the event, if it is one of those recorded."""
         if isinstance(event, RECORDED):
-            line = json.dumps(as_record(event), allow_nan=False, ensure_ascii=False)
+            text = json.dumps(as_record(event), allow_nan=False, ensure_ascii=False)
+            line = text.encode() + b"\n"
             with saving(self.path, "the checkpoints are whole"):
-                self._file.write(line.encode() + b"\n")
+                self._file.write(line)
                 self._file.flush()
             self.lines += 1
+            self.sha256.update(line)
 
     def flush(self) -> None:
         """Make sure that the lines are on the disk."""
@@ -159,7 +158,7 @@ class RunFolder:
         self.rescored = False
         plain = flat(tomllib.loads(tomli_w.dumps(scoring or {})))
         self._scoring = {key: str(value) for key, value in plain.items()}
-        self._begun, self._lines, self._size = False, 0, 0
+        self._begun, self._kept = False, b""
         self._check_before(resume)
         with saving(path, "nothing was changed"):
             path.mkdir(parents=True, exist_ok=True)
@@ -189,7 +188,7 @@ class RunFolder:
         write_atomically(self.path / CONFIG, tomli_w.dumps(self.settings).encode())
         for name, content in self.further.items():
             write_atomically(self.path / name, content)
-        self.metrics = MetricsFile(self.path / METRICS, self._lines, self._size)
+        self.metrics = MetricsFile(self.path / METRICS, self._kept)
         self._begun = True
 
     def __enter__(self) -> Self:
@@ -211,29 +210,26 @@ class RunFolder:
 
     def save(
         self,
-        step: int,
+        trainer: TrainerState,
         weights: Mapping[str, np.ndarray],
         optimizer: Mapping[str, np.ndarray],
-        trainer: Mapping[str, Any],
         keep: Iterable[int],
         average: Mapping[str, np.ndarray],
     ) -> Path:
-        """Write the checkpoint of this step, then delete those not in `keep`.
+        """Write the checkpoint of the trainer's step, then delete those not in `keep`.
 
         average: the weights' moving average; empty where none is kept.
 
         Raises `UserError` when it cannot be written; the earlier ones stay.
         """
         self.metrics.flush()
-        state = {
-            "trainer": trainer,
-            "metrics_lines": self.metrics.lines,
-            "environment": self.environment,
-            **({SCORING: self._scoring} if self._scoring else {}),
-        }
-        written = Checkpoint(step, weights, optimizer, state, self.settings, average)
+        metrics = self.metrics
+        state = SavedState(
+            trainer, metrics.lines, self.environment, self._scoring, metrics.sha256.hexdigest()
+        )
+        written = Checkpoint(weights, optimizer, state, self.settings, average)
         path = write_checkpoint(self.checkpoints, written)
-        self.keep({step, *keep})
+        self.keep({trainer.step, *keep})
         return path
 
     def keep(self, steps: Iterable[int]) -> None:
@@ -257,11 +253,15 @@ class RunFolder:
         if self.checkpoint is None:
             return
         state = self.checkpoint.state
-        scoring = self._scoring | state.get(SCORING, {})
+        scoring = self._scoring | state.judged_by
         self.rescored = any(scoring[key] != now for key, now in self._scoring.items())
-        self._lines = state["metrics_lines"]
-        self._size = size_of_lines(self.path / METRICS, self._lines)
-        if moved := changes(state["environment"], self.environment):
+        self._kept = first_lines(self.path / METRICS, state.metrics_lines)
+        if state.metrics_sha256 not in (None, hashlib.sha256(self._kept).hexdigest()):
+            changed = f"{self.path / METRICS}: was changed after the checkpoint was written"
+            if not accept_changes:
+                raise UserError(f"{changed}; put the file back, or add --accept-changes")
+            logger.warning(changed)
+        if moved := changes(state.environment, self.environment):
             logger.warning(
                 "the environment changed since the checkpoint was written (%s): results will "
                 "agree to rounding, no longer bit for bit",
@@ -276,6 +276,9 @@ class RunFolder:
         path = self.path
         if path.exists() and not path.is_dir():
             raise UserError(f"{path}: is a file; a run needs a folder")
+        for name in (CHECKPOINTS, MODEL) if resume else ():
+            if (path / name).is_file():
+                raise UserError(f"{path / name}: is a file; a run needs a folder there")
         if (path / LOCK).exists():
             return  # the process that holds it is named first
         if not resume:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from pellucid.core.errors import UsageError
+from pellucid.core.settings import check_ranges, flat, from_mapping
 from pellucid.training.config import TrainingConfig
 
 
@@ -42,11 +44,7 @@ class Tally:
 
 @dataclass
 class TrainerState:
-    """The loop's whole state; `batch` is the index of the next batch in `epoch`.
-
-    >>> TrainerState.from_json(TrainerState(step=3).as_json()).step
-    3
-    """
+    """The loop's whole state; `batch` is the index of the next batch in `epoch`."""
 
     step: int = 0
     epoch: int = 0
@@ -63,20 +61,50 @@ class TrainerState:
     best_step: int | None = None
     not_improved: int = 0
     """Validations in a row without a new best."""
-    checkpoints: list[int] = field(default_factory=list)
+    checkpoints: tuple[int, ...] = ()
     """Steps of the checkpoints due by the settings and kept, oldest first."""
     stopped: str | None = None
     """Why training is over."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the state as JSON can hold it; floats survive exactly."""
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> TrainerState:
-        """Rebuild a state."""
-        tallies = {name: Tally(**values[name]) for name in ("window", "pass_")}
-        return cls(**{**values, **tallies})
+@dataclass(frozen=True)
+class SavedState:
+    """What state.json holds besides the format and the step."""
+
+    trainer: TrainerState
+    metrics_lines: int
+    environment: dict[str, str]
+    judged_by: dict[str, str] = field(default_factory=dict)
+    """What held-out scores depend on besides the weights."""
+    metrics_sha256: str | None = None
+    """The digest of the metrics' lines; 0.1.0 wrote none."""
+
+
+def read_state(values: Mapping[str, Any], source: str) -> SavedState:
+    """Return a state that was written as JSON; `source` names the file in errors.
+
+    Raises `UsageError` for a key that is missing or unknown, and a value of another type or out of
+    its range.
+    """
+    saved = from_mapping(SavedState, values, source)
+    state, tallies = saved.trainer, (saved.trainer.window, saved.trainer.pass_)
+    if absent := flat({"trainer": asdict(state)}).keys() - flat(values).keys():
+        raise UsageError(f"{source}: {min(absent)} is missing")
+    until_now, count = f"[0, {state.step}]", state.pass_.steps
+    finite = dict.fromkeys(("first_loss", "running_loss", "best_score"), "(-inf, inf)")
+    counts = {f.name: "[0, inf)" for f in fields(Tally)} | {"nats": "(-inf, inf)"}
+    try:
+        check_ranges(saved, metrics_lines="[0, 1e15)")
+        check_ranges(state, seconds="[0, inf)", useful_tokens="[0, inf)")
+        check_ranges(state, epoch=until_now, not_improved=until_now, best_step=until_now, **finite)
+        check_ranges(state, batch=f"[{count}, {count}]")
+        for tally in tallies:
+            check_ranges(tally, **counts)
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}") from None
+    if not all(0 < step <= state.step for step in state.checkpoints):
+        raise UsageError(f"{source}: checkpoints must be steps from 1 to {state.step}")
+    return saved
 
 
 def _budget(

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.settings import from_mapping
 from pellucid.core.weights import average, check_weights
 from pellucid.nn import StateError
 from pellucid.tasks.scores import loss_sum, mean_loss
@@ -124,7 +125,7 @@ class Trainer:
         if run is not None and run.checkpoint is not None:
             self._restore(run.checkpoint)
         self._synchronise()
-        self.state = TrainerState.from_json(self.workers.broadcast_json(self.state.as_json()))
+        self._share_state()
         self._epoch = self.state.epoch
         self._batches = batches.epoch(self._epoch)
         if not len(self._batches):
@@ -139,12 +140,12 @@ class Trainer:
         """Share of the budget used, and the time, when the first steps were over."""
         if run is not None:
             self._apply_changes(run)
-        self.state = TrainerState.from_json(self.workers.broadcast_json(self.state.as_json()))
+        self._share_state()
         self._first_step = self.state.step
         self._output_closed = False
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        self.state = TrainerState.from_json(checkpoint.state["trainer"])
+        self.state = checkpoint.state.trainer
         try:
             self.model.load_state_dict(checkpoint.weights)
         except StateError as error:
@@ -152,6 +153,11 @@ class Trainer:
         self.optimizer.load_state_dict(checkpoint.optimizer)
         if self.average is not None:  # where the run kept none, it begins with the weights
             self.average.load_state_dict(checkpoint.average or checkpoint.weights)
+
+    def _share_state(self) -> None:
+        """Give every worker the first one's state."""
+        values = self.workers.broadcast_json(asdict(self.state))
+        self.state = from_mapping(TrainerState, values, "the first worker")
 
     def _apply_changes(self, run: RunFolder) -> None:
         """Adapt the state to settings that are not those of the checkpoint."""
@@ -249,7 +255,7 @@ class Trainer:
             self._validate()
         every = config.checkpoint_every
         if validate or (every is not None and state.step % every == 0):
-            state.checkpoints = [*state.checkpoints, state.step][-config.checkpoints_kept :]
+            state.checkpoints = (*state.checkpoints, state.step)[-config.checkpoints_kept :]
             self._save()
         return STOPS[stop]
 
@@ -354,10 +360,9 @@ class Trainer:
         if self.run is None:
             return
         path = self.run.save(
-            state.step,
+            state,
             weights,
             self.optimizer.state_dict(),
-            state.as_json(),
             self._kept(),
             {} if self.average is None else self.average.state_dict(),
         )
@@ -393,7 +398,7 @@ class Trainer:
     def _choose_weights(self) -> None:
         """Give the model the weights that `config.use` asks for."""
         state, config, use = self.state, self.config, self.config.use
-        steps = [state.step]
+        steps: Sequence[int] = [state.step]
         if self.run is not None and use == "average":
             steps = state.checkpoints[-config.average :]
         elif self.run is not None and use in ("best", "ema") and state.best_step is not None:
@@ -401,7 +406,7 @@ class Trainer:
         elif use != "ema":
             use = "last"
         if use == "ema" and self.average is not None:
-            if steps != [state.step]:
+            if steps[0] != state.step:
                 self.average.load_state_dict(self._checkpoints(steps)[0].average)
             self.average.swap()
         elif use != "last":

@@ -202,6 +202,18 @@ def test_a_damaged_file_holds_nothing_until_it_is_written_again(
     assert [*in_a_folder.iterdir()] == [file]
 
 
+def test_a_device_in_the_place_of_a_file_is_not_read(in_a_folder: Path) -> None:
+    """/dev/zero would be read until there is no memory."""
+    entry, kept = cache.Entry("pellucid.kernels.toy.run", "a digest"), (["one"], b"code")
+    entry.save(*kept)
+    (file,) = in_a_folder.iterdir()
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    assert entry.load() is None
+    entry.save(*kept)
+    assert entry.load() == kept
+
+
 def test_damaged_kernels_are_compiled_and_written_again(toys: Toys) -> None:
     """Numba would run machine code with a wrong bit. One of them is called by symbol."""
     folder = toys.folder / "cache"

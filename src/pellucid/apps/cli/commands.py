@@ -46,6 +46,7 @@ COMMANDS = {
         Command("view", "draw a model's attention: in the terminal, as a figure, as a web page"),
         Command("serve", "answer requests over HTTP: the OpenAI and LibreTranslate conventions"),
         Command("lab", "run a study: change one thing, repeat over random seeds, report intervals"),
+        Command("models", "list the trained models that come with Pellucid"),
         Command("recipes", "list the recipes that `train` knows by name"),
         Command("bench", "measure how fast this machine trains, and where the time goes"),
         Command("check", "verify every derivative against finite differences"),

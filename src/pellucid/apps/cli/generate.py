@@ -18,7 +18,7 @@ from pellucid.apps.cli.options import SamplingOptions, named_model, parse
 from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.generation import SearchConfig
-from pellucid.tasks import Blank, MaskedLMTask
+from pellucid.tasks import Blank, ClassifierTask, MaskedLMTask
 
 
 def run(arguments: list[str]) -> int:
@@ -111,8 +111,8 @@ def _lines(texts: tuple[str, ...], file: Path | None) -> tuple[str, Iterable[Ite
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
 
 
-def _fill(trained: MaskedLMTask) -> Callable[..., int]:
-    """Return the command for a model that fills [MASK]."""
+def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
+    """Return the command for a model that fills [MASK], or labels texts."""
 
     def generate(
         text: tuple[str, ...] = (),
@@ -185,7 +185,7 @@ def _written(blanks: list[Blank]) -> str:
     )
 
 
-def _fill_at_prompt(trained: MaskedLMTask, best: int) -> int:
+def _fill_at_prompt(trained: MaskedLMTask | ClassifierTask, best: int) -> int:
     for text in typed(tr("Type a text with [MASK] in it and press Enter; Ctrl-D ends.")):
         try:
             print(_written(trained.guesses(text, best)))

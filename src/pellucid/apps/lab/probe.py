@@ -69,7 +69,7 @@ def read_probes(path: Path) -> list[dict[str, Any]]:
 
     A line that a killed process left half written is skipped.
     """
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
     found: dict[int, dict[str, Any]] = {}
     for line in lines:
         try:

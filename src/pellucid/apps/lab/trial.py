@@ -166,7 +166,8 @@ def other_data(before: str, now: str) -> str:
 def _check_data(run: RunFolder, digest: str) -> None:
     """Refuse to resume with other data than the run began with."""
     path = run.path / DATA
-    before = path.read_text("utf-8") if run.checkpoint is not None and path.exists() else digest
+    resumed = run.checkpoint is not None and path.exists()
+    before = path.read_text("utf-8", "replace") if resumed else digest
     if before != digest:
         raise UserError(
             f"{run.path}: this run began with {other_data(before, digest)}; put the data back, or "

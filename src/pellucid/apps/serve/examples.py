@@ -22,6 +22,7 @@ def use_of(pipeline: Any, languages: tuple[str, str] | None) -> Use:
     with spaces between them.
     """
     task: Task = pipeline
+    assert task.kind != "label"  # `serve_model` refuses it
     if task.kind != "answer":
         return task.kind
     if languages is not None:

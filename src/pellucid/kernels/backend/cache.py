@@ -66,7 +66,8 @@ class Entry(NamedTuple):
         """Return what was saved; None where there is no sound file of this code."""
         path = self._path()
         try:
-            saved = b"" if path is None else path.read_bytes()
+            # a device would be read for ever
+            saved = path.read_bytes() if path is not None and path.is_file() else b""
         except OSError:
             return None
         content = saved[_BYTES:]

@@ -1,0 +1,43 @@
+"""Make the trained models that come with the package: train each recipe, store it in int8.
+
+    python scripts/make_models.py topics-ko
+    python scripts/make_models.py g2p-en --run runs/g2p-en    # of a run that is there
+
+A model is at src/pellucid/trained/NAME. Its data's licence must allow it; NOTICE names them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TRAINED = Path(__file__).parents[1] / "src" / "pellucid" / "trained"
+
+
+def pellucid(*arguments: str | Path) -> None:
+    subprocess.run([sys.executable, "-m", "pellucid", *map(str, arguments)], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipe")
+    parser.add_argument("--run", type=Path)
+    asked = parser.parse_args()
+    run = asked.run or Path("runs") / asked.recipe
+    if not (run / "model").exists():
+        pellucid("train", asked.recipe, "--run", run)
+    folder = TRAINED / asked.recipe
+    shutil.rmtree(folder, ignore_errors=True)
+    pellucid("quantize", run, folder, "--weights", "int8")
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8").replace(str(run), asked.recipe)
+    text = text.replace(f"# {run.name}\n", f"# {asked.recipe}\n", 1)
+    # a model without its run does not know which data was held out
+    card.write_text(text.replace(f"pellucid evaluate {asked.recipe}\n", ""), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
