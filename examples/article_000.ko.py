@@ -10,7 +10,7 @@
 
 import numpy as np
 
-from lesson import Lesson, stored_runs
+from lesson import Lesson, scaled_variance, stored_runs
 from pellucid import nn, ops
 from pellucid.apps.teach import pictures
 from pellucid.apps.view import attention
@@ -63,6 +63,48 @@ x = draws.standard_normal((2, 5, 16))
 dy = draws.standard_normal(y.shape)
 compare("multi-head dx", sum(backward(dy)), lambda x: mha(x, x, x)[0], x, dy)
 print("가중치", weights.shape, "= (배치, 쿼리, 키), 헤드들의 평균")
+
+# %% [markdown]
+# 글은 차원을 맞추는 데 주의하라고 합니다. 헤드로 나누는 것은 *특징*의 모양을 바꾸고 축을 바꾸는
+# 일이며, 헤드마다 위치 다섯 개가 모두 있습니다.
+
+# %%
+split = x @ mha.in_proj_weight.data[:16].T  # in_proj_weight의 처음 16행이 W_Q
+steps = [x, split, split.reshape(2, 5, 4, 4), split.reshape(2, 5, 4, 4).swapaxes(1, 2)]
+for name, step in zip(("x", "Q = x W_Qᵀ", "reshape", "transpose"), steps, strict=True):
+    print(f"{name:<12}", step.shape)
+together = steps[-1].swapaxes(1, 2).reshape(2, 5, 16)
+print("축을 되돌려 이어 붙인 것 = Q:", bool((together == split).all()))
+
+# %% [markdown]
+# ## 왜, 무엇에 걸쳐 정규화하는가
+# 글에 나오는 세 정규화는 어떤 수들이 평균과 분산을 함께 쓰는지가 다릅니다. 토큰 다섯 개짜리 문장
+# 셋, 곧 (N, L, E) 배열에서 BatchNorm은 *모든* 토큰의 한 특징을 씁니다. 그래서 한 문장의 출력이
+# 옆 문장과 패딩에 따라 달라집니다. 나머지 둘은 그렇지 않습니다.
+
+# %%
+batch = draws.standard_normal((3, 5, 16)) * np.array([1.0, 3.0, 1.0])[:, None, None]
+batch[2, 3:] = 0.0  # 패딩
+
+
+def unit(x, axes):
+    """몇 개의 축에 걸쳐 평균 0, 분산 1로 만든 x를 반환한다."""
+    return (x - x.mean(axis=axes, keepdims=True)) / np.sqrt(x.var(axis=axes, keepdims=True) + 1e-5)
+
+
+norms = {
+    "batch norm": (lambda x: unit(x, (0, 1)), "N과 L에 걸쳐"),
+    "layer norm": (lambda x: unit(x, 2), "E에 걸쳐"),
+    "group norm": (
+        lambda x: unit(x.reshape(-1, 5, 4, 4), 3).reshape(x.shape),
+        "E의 4분의 1에 걸쳐",
+    ),
+}
+print()
+for name, (norm, axes) in norms.items():
+    alone, among = norm(batch[:1]), norm(batch)[:1]
+    moved = np.linalg.norm(among - alone) / np.linalg.norm(alone)
+    print(f"{name}, {axes}: 첫 문장이 다른 문장들과 함께 있으면 {moved:.0%} 달라진다")
 
 # %% [markdown]
 # ## LayerNorm
@@ -124,7 +166,8 @@ lesson.show("variance", pictures.variance)
 # ## 학습한 뒤에는?
 # "평균 0, 분산 1, 독립"은 무작위 벡터의 이야기입니다. 학습한 모델은 쿼리를 필요한 키 쪽으로
 # 맞추므로 Var[q·k]는 더 이상 d_k가 아니고, √d_k로 나누어도 1이 되지 않습니다. 점수의 분산이 크면
-# 어텐션이 날카로워집니다. 그것은 학습된 것이고, 스케일은 출발점을 정할 뿐입니다.
+# 어텐션이 날카로워집니다. 얼마나 날카로워지는지는 끝까지 스케일에 달려 있습니다. 학습은 그 일부만
+# 메웁니다.
 
 # %%
 record = attention(lesson.chatbot(), "너는 자랑하고 있어").record
@@ -133,15 +176,13 @@ for layer in record.maps:
     products = layer.q @ layer.k.swapaxes(1, 2)
     print(f"{layer.name:<34} {products.var(axis=(1, 2)).mean():8.1f}")
 
-# 글 003의 챗봇에 같은 질문을 한다. 실험실에 저장된 결과(실행 다섯 번)를 쓴다.
-runs = [run for run in stored_runs("-003") if run["change"] == "sqrt_d_k"]
-for probe in (0, -1) if runs else ():
-    heads = [
-        variance
-        for run in runs
-        for name, seen in run["probes"][probe]["attention"].items()
-        if name.startswith("encoder")
-        for variance in seen["score_variance"]
-    ]
-    step = runs[0]["probes"][probe]["step"]
-    print(f"글 003의 모델, 인코더 헤드, 스텝 {step}: Var[q·k]의 중앙값 {np.median(heads):.0f}")
+# 글 003의 챗봇에 같은 질문을 한다. 실험실에 저장된 결과에서, 디코더 셀프 어텐션의 스케일된 점수의
+# 분산을 난수 시드별로 최소에서 최대까지 적는다.
+runs = stored_runs("-003")
+print("\n글 003의 모델         스텝 0의 분산        스텝 9250의 분산   끝난 뒤의 손실")
+for change in ("unscaled", "sqrt_d_k", "d_k", "d_k^2") if runs else ():
+    chosen = [run for run in runs if run["change"] == change]
+    first, last = ([scaled_variance(run, probe) for run in chosen] for probe in (0, -1))
+    loss = np.median([run["metrics"]["train_loss"] for run in chosen])
+    ends = f"{min(last):.3g}~{max(last):.3g}"
+    print(f"{change:<21} {min(first):.2g}~{max(first):<12.2g} {ends:<18} {loss:.3f}")

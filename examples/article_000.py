@@ -10,7 +10,7 @@
 
 import numpy as np
 
-from lesson import Lesson, stored_runs
+from lesson import Lesson, scaled_variance, stored_runs
 from pellucid import nn, ops
 from pellucid.apps.teach import pictures
 from pellucid.apps.view import attention
@@ -63,6 +63,48 @@ x = draws.standard_normal((2, 5, 16))
 dy = draws.standard_normal(y.shape)
 compare("multi-head dx", sum(backward(dy)), lambda x: mha(x, x, x)[0], x, dy)
 print("weights", weights.shape, "= (batch, queries, keys), the mean of the heads")
+
+# %% [markdown]
+# Care for the shapes, says the article. Splitting into heads is a reshape of the *features* and a
+# transpose; every head keeps all five positions.
+
+# %%
+split = x @ mha.in_proj_weight.data[:16].T  # the first 16 rows of in_proj_weight are W_Q
+steps = [x, split, split.reshape(2, 5, 4, 4), split.reshape(2, 5, 4, 4).swapaxes(1, 2)]
+for name, step in zip(("x", "Q = x W_Qᵀ", "reshape", "transpose"), steps, strict=True):
+    print(f"{name:<12}", step.shape)
+together = steps[-1].swapaxes(1, 2).reshape(2, 5, 16)
+print("transposed back and joined = Q:", bool((together == split).all()))
+
+# %% [markdown]
+# ## Why normalise, and over what
+# The article names three norms. They differ in the numbers that share a mean and a variance. Of an
+# array (N, L, E), three sentences of five tokens: batch norm takes one feature of *all* tokens, so
+# the output of a sentence depends on its neighbours and on padding. The others do not.
+
+# %%
+batch = draws.standard_normal((3, 5, 16)) * np.array([1.0, 3.0, 1.0])[:, None, None]
+batch[2, 3:] = 0.0  # padding
+
+
+def unit(x, axes):
+    """Return x with mean 0 and variance 1 over some axes."""
+    return (x - x.mean(axis=axes, keepdims=True)) / np.sqrt(x.var(axis=axes, keepdims=True) + 1e-5)
+
+
+norms = {
+    "batch norm": (lambda x: unit(x, (0, 1)), "over N and L"),
+    "layer norm": (lambda x: unit(x, 2), "over E"),
+    "group norm": (
+        lambda x: unit(x.reshape(-1, 5, 4, 4), 3).reshape(x.shape),
+        "over a quarter of E",
+    ),
+}
+print()
+for name, (norm, axes) in norms.items():
+    alone, among = norm(batch[:1]), norm(batch)[:1]
+    moved = np.linalg.norm(among - alone) / np.linalg.norm(alone)
+    print(f"{name}, {axes}: the first sentence moves by {moved:.0%} among the others")
 
 # %% [markdown]
 # ## LayerNorm
@@ -123,7 +165,8 @@ lesson.show("variance", pictures.variance)
 # ## And after training?
 # "Mean 0, variance 1, independent" describes random vectors. A trained model aligns queries with
 # the keys that they need, so Var[q·k] is no longer d_k, and √d_k no longer makes it 1. Scores of
-# a larger variance mean sharper attention; that is learnt, and the scale only sets the start.
+# a larger variance mean sharper attention. How sharp depends on the scale to the end: learning
+# makes up for a part of it only.
 
 # %%
 record = attention(lesson.chatbot(), "너는 자랑하고 있어").record
@@ -132,17 +175,13 @@ for layer in record.maps:
     products = layer.q @ layer.k.swapaxes(1, 2)
     print(f"{layer.name:<34} {products.var(axis=(1, 2)).mean():8.1f}")
 
-# The same question to article 003's chatbot, from the stored results of the lab (five runs).
-runs = [run for run in stored_runs("-003") if run["change"] == "sqrt_d_k"]
-for probe in (0, -1) if runs else ():
-    heads = [
-        variance
-        for run in runs
-        for name, seen in run["probes"][probe]["attention"].items()
-        if name.startswith("encoder")
-        for variance in seen["score_variance"]
-    ]
-    step = runs[0]["probes"][probe]["step"]
-    print(
-        f"article 003's model, encoder heads, step {step}: median Var[q·k] {np.median(heads):.0f}"
-    )
+# The same question to article 003's chatbot, from the stored results of the lab: the variance of
+# the scaled scores in the decoder's self-attention, by random seed from least to most.
+runs = stored_runs("-003")
+print("\narticle 003's model   variance at step 0   at step 9250       loss at the end")
+for change in ("unscaled", "sqrt_d_k", "d_k", "d_k^2") if runs else ():
+    chosen = [run for run in runs if run["change"] == change]
+    first, last = ([scaled_variance(run, probe) for run in chosen] for probe in (0, -1))
+    loss = np.median([run["metrics"]["train_loss"] for run in chosen])
+    ends = f"{min(last):.3g} to {max(last):.3g}"
+    print(f"{change:<21} {min(first):.2g} to {max(first):<12.2g} {ends:<18} {loss:.3f}")

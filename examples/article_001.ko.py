@@ -8,14 +8,81 @@
 # %%
 """글 001: 검색, 어텐션, 점수 맵, 마스크, 위치, 헤드."""
 
+from time import perf_counter
+
 import numpy as np
 
-from lesson import Lesson
+from lesson import TASKS, Lesson, known_answers
 from pellucid import nn, ops
 from pellucid.apps.teach import pictures
 from pellucid.apps.view import attention
 
 lesson = Lesson(__doc__, "ko")
+draws = np.random.default_rng(0)
+
+# %% [markdown]
+# ## 순환: 토큰을 하나씩
+# 어텐션 이전의 방법입니다. y_i = tanh(x_i W_x + y_{i−1} W_h)이고 역전파는 손으로 구했습니다.
+# 스텝마다 앞 스텝을 기다려야 하고, 마지막 출력의 기울기는 토큰마다 W_h와 tanh를 하나씩 거슬러
+# 올라갑니다. 어텐션은 모든 토큰에 한 번에 닿습니다. 어떤 토큰에 도달하는 기울기는 마지막 출력이
+# 그 토큰에서 얼마나 배울 수 있는지를 나타냅니다.
+
+# %%
+width, length = 64, 256
+w_x, w_h, *w_qkv = draws.standard_normal((5, width, width)) / np.sqrt(width)
+
+
+def recurrent(tokens):
+    """토큰마다 y_i = tanh(x_i W_x + y_{i-1} W_h)를 반환한다."""
+    outputs, y = [], np.zeros(width)
+    for token in tokens:
+        y = np.tanh(token @ w_x + y @ w_h)
+        outputs.append(y)
+    return np.array(outputs)
+
+
+def recurrent_backward(dlast, outputs):
+    """마지막 출력의 기울기에서 모든 토큰의 기울기를 구해 반환한다."""
+    dx, dy = [], dlast
+    for y in outputs[::-1]:
+        da = dy * (1 - y**2)
+        dx.append(da @ w_x.T)
+        dy = da @ w_h.T
+    return np.array(dx[::-1])
+
+
+tokens, dlast = draws.standard_normal((length, width)), draws.standard_normal(width)
+dx = {"rnn": recurrent_backward(dlast, recurrent(tokens))}
+direction = draws.standard_normal(tokens.shape)
+ends = [recurrent(tokens + h * direction)[-1] for h in (1e-5, -1e-5)]
+by_differences = float((ends[0] - ends[1]) @ dlast / 2e-5)
+print(f"순환 dx: 손으로 {(dx['rnn'] * direction).sum():+.6f}, 유한 차분 {by_differences:+.6f}")
+
+out, saved = ops.attention(*(tokens @ w for w in w_qkv))
+dout = np.zeros_like(out)
+dout[-1] = dlast
+grads = ops.attention_backward(dout, saved)
+dx["attention"] = sum(grad @ w.T for grad, w in zip(grads, w_qkv, strict=True))
+print("\n거리       순환       어텐션      (토큰의 기울기, 학습 전)")
+for distance in (1, 10, 50, 100, 200):
+    near = slice(length - 1 - distance, length - distance)
+    sizes = [np.linalg.norm(gradient[near]) for gradient in dx.values()]
+    print(f"{distance:<10} {sizes[0]:<10.1e} {sizes[1]:.1e}")
+print("\n토큰     스텝: 순환   어텐션       이 컴퓨터에서 걸린 초: 순환, 어텐션")
+for length in (64, 256, 1024):
+    tokens, spent = draws.standard_normal((length, width)), []
+    for run in (recurrent, lambda x: ops.attention(*(x @ w for w in w_qkv))):
+        began = perf_counter()
+        run(tokens)
+        spent.append(perf_counter() - began)
+    print(f"{length:<8} {length:<12} 1            {spent[0]:.4f} {spent[1]:.4f}")
+
+# %% [markdown]
+# 잊어버린다는 글의 설명은 맞습니다. 거리가 100이면 이 순환을 거쳐서는 아무것도 도달하지
+# 않습니다(LSTM의 cell은 덜 잊습니다). 빠르다는 말에는 설명이 더 필요합니다. 어텐션은 순환이
+# n스텝에 하는 일을 한 스텝에 하므로 프로세서가 많으면 유리합니다. 하지만 점수를 n²개 계산하므로,
+# 글이 길면 프로세서 하나로는 느려집니다. 그리고 이것은 모두 읽기의 이야기입니다. 쓰기는 어느
+# 쪽이든 토큰을 하나씩 씁니다(`pellucid explain generation`).
 
 # %% [markdown]
 # ## 찾아보기: 쿼리 하나에 답 하나
@@ -51,7 +118,6 @@ for sharpness in (1.0, 5.0, 20.0):
 # 글은 모든 쌍의 점수를 먼저 이중 반복문으로, 다음에 `Q Kᵀ`로 구합니다. 두 결과는 같은 수입니다.
 
 # %%
-draws = np.random.default_rng(0)
 x, w_q, w_k = draws.standard_normal((6, 8)), *draws.standard_normal((2, 8, 8))
 score = [[0.0] * 6 for _ in range(6)]
 for i in range(6):  # x_i가 쿼리
@@ -103,7 +169,7 @@ for kind in ("encoder", "cross"):
 # %% [markdown]
 # ## 헤드는 무엇을 전문으로 하는가
 # 헤드마다 W가 따로 있으므로 헤드들은 서로 다릅니다. 여러 문장에서 셀프 어텐션의 헤드마다 세 가지
-# 수를 구합니다. 몇 개의 키에 퍼져 있는지(e의 엔트로피 제곱), 그리고 토큰 자신과 바로 앞 토큰에
+# 수를 구합니다. 몇 개의 키에 퍼져 있는지(e^엔트로피), 그리고 토큰 자신과 바로 앞 토큰에
 # 가는 가중치입니다. 모든 키를 똑같이 보는 헤드라면 각각 1 / 키의 개수, 여기서는 약 0.3이 됩니다.
 
 # %%
@@ -120,3 +186,17 @@ for index, name in enumerate(layer.name for layer in records[0].maps):
         itself = np.mean([np.trace(grid) / len(grid) for grid in grids])
         before = np.mean([np.trace(grid, -1) / max(len(grid) - 1, 1) for grid in grids])
         print(f"{name:<28} {head + 1:<5} {spread:<17.1f} {itself:<7.2f} {before:.2f}")
+
+# %% [markdown]
+# ## 정답을 아는 헤드
+# 헤드는 무엇을 보아야 할까요? 한국어 문장에서는 아무도 모릅니다. 글자를 그대로 쓰거나, 거꾸로
+# 쓰거나, 정렬하는 과제라면 압니다. 다음 글자를 쓰려면 원문에서 *그* 글자의 자리를 보아야 합니다.
+# 그래서 크로스 어텐션의 헤드마다 맞는 자리에 준 가중치의 평균을 점수로 매길 수 있습니다. 작은
+# 모델이 과제마다 몇 초 만에 배우며, 어디를 보아야 하는지는 아무도 알려 주지 않습니다.
+
+# %%
+print("\n과제      맞은 토큰     맞는 자리의 가중치, 헤드 1~4             고르게 보면")
+for task in TASKS:
+    right, scores, equal = known_answers(task, lesson.steps)
+    shown = "  ".join(f"{score:.2f}" for score in scores)
+    print(f"{task:<9} {right:<13.0%} {shown:<38}  {equal:.2f}")

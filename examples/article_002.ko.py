@@ -59,6 +59,30 @@ for norm_first in (False, True):
     print("pre-norm " if norm_first else "post-norm", "층마다 표준편차:", *spread)
 
 # %% [markdown]
+# ## 디코더 층의 안쪽
+# 글에 나오는 `_sa_block`, `_mha_block`, `_ff_block`입니다. 인코더는 잔차 단계가 둘이고 여기는
+# 셋입니다. 셀프 어텐션은 인과적입니다. 둘째 단계는 쿼리를 디코더에서, 키와 값을 메모리에서
+# 가져오므로 가중치의 열이 *원문* 토큰마다 하나씩 있습니다.
+
+# %%
+layer = model.decoder.layers[0]
+attended, _ = layer.self_attn(target, target, target, is_causal=True)
+after = layer.norm1(target + attended)
+attended, weights = layer.multihead_attn(after, memory, memory)
+after = layer.norm2(after + attended)
+forward = layer.linear2(np.maximum(layer.linear1(after), 0))
+whole = layer(target, memory, tgt_is_causal=True)
+print("\n직접 계산 = 디코더 층:", np.abs(layer.norm3(after + forward) - whole).max())
+print("메모리에 대한 가중치: ", weights.shape, "= (배치, 타깃, 원문)")
+changed = target.copy()
+changed[:, 3:] += 1  # 뒤에 오는 것
+for causal in (True, False):
+    moved = layer(changed, memory, tgt_is_causal=causal) - layer(
+        target, memory, tgt_is_causal=causal
+    )
+    print(f"is_causal={causal}: 위치 0~2가 {np.abs(moved[:, :3]).max():.2f}만큼 움직인다")
+
+# %% [markdown]
 # ## 기울기는 두 스택을 거슬러 흐른다
 # `forward`는 출력과 그 역전파를 반환합니다. 디코더의 기울기가 입력까지 도달합니다.
 

@@ -58,6 +58,30 @@ for norm_first in (False, True):
     print("pre-norm " if norm_first else "post-norm", "standard deviation by layer:", *spread)
 
 # %% [markdown]
+# ## Inside one decoder layer
+# The article's `_sa_block`, `_mha_block` and `_ff_block`: three residual steps where the encoder
+# has two. Self-attention is causal here; the second takes its queries from the decoder and its keys
+# and values from the memory, so its weights have one column for each *source* token.
+
+# %%
+layer = model.decoder.layers[0]
+attended, _ = layer.self_attn(target, target, target, is_causal=True)
+after = layer.norm1(target + attended)
+attended, weights = layer.multihead_attn(after, memory, memory)
+after = layer.norm2(after + attended)
+forward = layer.linear2(np.maximum(layer.linear1(after), 0))
+whole = layer(target, memory, tgt_is_causal=True)
+print("\nby hand = decoder layer:", np.abs(layer.norm3(after + forward) - whole).max())
+print("weights on the memory:  ", weights.shape, "= (batch, target, source)")
+changed = target.copy()
+changed[:, 3:] += 1  # what comes later
+for causal in (True, False):
+    moved = layer(changed, memory, tgt_is_causal=causal) - layer(
+        target, memory, tgt_is_causal=causal
+    )
+    print(f"is_causal={causal}: positions 0 to 2 move by {np.abs(moved[:, :3]).max():.2f}")
+
+# %% [markdown]
 # ## Gradients flow back through both stacks
 # `forward` returns the output and its backward; the decoder's gradient reaches the source.
 

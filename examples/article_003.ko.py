@@ -10,8 +10,17 @@
 
 import numpy as np
 
-from lesson import Lesson, final_loss, stored_runs
+from lesson import (
+    ARTICLE_003,
+    EPOCHS_003,
+    Lesson,
+    final_loss,
+    prediction_interval,
+    stored_runs,
+    trained_variances,
+)
 from pellucid import ops
+from pellucid.apps.teach import pictures
 from pellucid.apps.view import attention
 
 lesson = Lesson(__doc__, "ko")
@@ -19,13 +28,18 @@ draws = np.random.default_rng(0)
 
 # %% [markdown]
 # ## softmax와 평행이동
-# 글의 첫 예는 옳습니다. 모든 점수에 1e10을 더해도 아무것도 바뀌지 않습니다. 하지만 나눗셈이
-# 평행이동을 되돌리는 것이 아니라 softmax가 이미 그렇게 합니다. 나눗셈이 바꾸는 것은 점수들의
-# *차이*입니다.
+# 글의 첫 예는 모든 점수에 1e10을 더합니다. 실수와 float64에서는 아무것도 바뀌지 않습니다. torch의
+# 기본인 float32에서는 1e10 + 1이 곧 1e10이어서 점수가 모두 같아집니다. 그리고 평행이동을 없애는
+# 것은 나눗셈이 아니라 softmax 자신입니다. 나눗셈이 바꾸는 것은 점수들의 *차이*입니다.
 
 # %%
 row = np.array([1.0, 2.0, 3.0])
-for name, scores in (("x", row), ("x + 1000", row + 1000), ("(x + 1000) / 5", (row + 1000) / 5)):
+for name, scores in (
+    ("x", row),
+    ("x + 1e10", row + 1e10),
+    ("x + 1e10, float32", (row + 1e10).astype(np.float32)),
+    ("(x + 1e10) / 5", (row + 1e10) / 5),
+):
     print(f"softmax({name}) = {ops.softmax(scores)[0].round(3)}")
 
 # %% [markdown]
@@ -56,25 +70,47 @@ for name, loss in short.items():
 # %% [markdown]
 # ## 글의 표와 우리 결과를 에폭마다 나란히
 # 실험실에서는 글의 모델을 글의 데이터로, 변형마다 난수 시드 여러 개로 50에폭
-# 학습했습니다(`pellucid lab run`으로 반복할 수 있고, 실행 하나에 45분 걸립니다). 답변당 nat입니다.
+# 학습했습니다(`pellucid lab run article-003`으로 반복할 수 있고, 실행 하나에 코어 하나로 21분에서
+# 55분, 평균 27분 걸렸습니다). 답변당 nat입니다. 글의 실행이 이 가운데 하나라고 보아도 될까요? 실행
+# n번의 범위로는 알 수 없습니다. 새 실행은 2 / (n + 1)의 확률로 그 밖에 있으므로, 수치 30개 가운데
+# 13개가 밖에 있어도 우연입니다. 새 실행이 95 %의 확률로 들어가는 구간을 함께 적습니다.
 
 # %%
-printed = {  # 글에 나온 에폭 1, 2, 3, 48, 49, 50의 수치
-    "sqrt_d_k": (39.521, 32.778, 28.304, 0.349, 0.339, 0.325),
-    "d_k": (39.297, 31.671, 26.675, 0.271, 0.266, 0.263),
-    "no_embedding_scale": (41.257, 35.059, 33.479, 6.011, 5.898, 5.811),
-    "positions": (40.652, 34.497, 31.683, 0.423, 0.418, 0.425),
-    "positions_and_d_k": (40.595, 33.945, 29.974, 0.324, 0.291, 0.304),
-}
-epochs = (1, 2, 3, 48, 49, 50)
 runs = stored_runs("-003")
-for variant, figures in printed.items() if runs else ():
+for variant, figures in ARTICLE_003.items() if runs else ():
     curves = np.array([run["curve"]["train"] for run in runs if run["change"] == variant])
-    print(f"\n{variant} (실행 {len(curves)}번)\n에폭   글       우리 결과, 최소–최대")
-    for epoch, figure in zip(epochs, figures, strict=True):
-        least, most = curves[:, epoch - 1].min(), curves[:, epoch - 1].max()
-        note = "" if least <= figure <= most else "  우리 범위 밖"
-        print(f"{epoch:<6} {figure:<8} {least:.3f}에서 {most:.3f}{note}")
+    print(
+        f"\n{variant} (실행 {len(curves)}번)\n에폭   글       우리 결과, 최소~최대   새 실행의 95 %"
+    )
+    for epoch, figure in zip(EPOCHS_003, figures, strict=True):
+        ours = curves[:, epoch - 1]
+        low, high = prediction_interval(ours)
+        note = "" if low <= figure <= high else "  글의 값이 밖에 있음"
+        span = f"{ours.min():.3f}~{ours.max():.3f}"
+        print(f"{epoch:<6} {figure:<8} {span:<20} {low:.3f}~{high:.3f}{note}")
+
+# %% [markdown]
+# ## 점수는 어디에서 끝나는가?
+# 글쓴이는 "수학적으로 아름답다고 느낄만한 최적의 scaling 값이 있을텐데"라고 씁니다. 후보가 하나
+# 있습니다. √d_k로 나누면 점수의 분산이 학습 *전*에 1쯤이고 학습하면서 커집니다. d_k로 나누면
+# 처음에는 아주 작고 학습이 *끝나면* 1입니다. `exponent` 연구의 더 작은 모델에서는 p = 0.75일 때
+# 끝난 뒤의 분산이 1에 가장 가깝고, 학습 손실도 모든 너비에서 p = 0.75가 가장 낮습니다. 이것이
+# 무엇을 보여 주고 무엇을 보여 주지 않는지, 그리고 예측은 docs/findings.ko.md에 있습니다.
+
+# %%
+over_steps, at_the_end = trained_variances() if runs else ({}, {})
+print("\n디코더 셀프 어텐션에서 스케일된 점수의 분산, 실행별 최소~최대")
+for change, (steps, least, most) in over_steps.items():
+    ranges = (f"{a:.2g}~{b:.2g}" for a, b in zip(least, most, strict=True))
+    print(f"{change:<9}", *(f"스텝 {step}: {one}" for step, one in zip(steps, ranges, strict=True)))
+for width, points in at_the_end.items():
+    print(f"\n{width}: p, 끝난 뒤의 분산, 학습 손실")
+    best = min(loss for _, _, loss in points)
+    for power, variance, loss in points:
+        note = "  최저" if loss == best else ""
+        print(f"{power:<5} {variance:<8.2g} {loss:.3f}{note}")
+if runs:
+    lesson.show("trained", pictures.trained, over_steps, at_the_end, lesson.language)
 
 # %% [markdown]
 # ## 두 스케일링의 효과는 더해지는가?
@@ -157,7 +193,8 @@ for (init, scale), loss in drawn.items():
 
 # %% [markdown]
 # ## 쿼리의 길이는 √d_k인가?
-# N(0, 1)이라면 거의 그렇습니다: E‖q‖² = d_k. 모델에서도 그런지 재 봅니다.
+# 글쓴이는 "개인적으로는 아니라고 생각한다"고 썼고, 글쓴이가 옳습니다. N(0, 1)에서도 E‖q‖² = d_k일
+# 뿐, ‖q‖의 평균은 √d_k보다 조금 작습니다. 학습한 모델에서는 길이가 또 다릅니다.
 
 # %%
 random_queries = draws.standard_normal((10_000, 32))

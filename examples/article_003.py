@@ -10,8 +10,17 @@
 
 import numpy as np
 
-from lesson import Lesson, final_loss, stored_runs
+from lesson import (
+    ARTICLE_003,
+    EPOCHS_003,
+    Lesson,
+    final_loss,
+    prediction_interval,
+    stored_runs,
+    trained_variances,
+)
 from pellucid import ops
+from pellucid.apps.teach import pictures
 from pellucid.apps.view import attention
 
 lesson = Lesson(__doc__)
@@ -19,12 +28,18 @@ draws = np.random.default_rng(0)
 
 # %% [markdown]
 # ## Softmax and shifts
-# The article's first example is true: adding 1e10 to all scores changes nothing. But dividing does
-# not undo a shift, softmax already does; what dividing changes is the *differences* of the scores.
+# The article's first example adds 1e10 to all scores, and nothing changes: true of real numbers and
+# of float64. In float32, torch's default, 1e10 + 1 is 1e10 and the scores become equal. And it is
+# softmax that undoes a shift, not dividing; what dividing changes is the *differences* of scores.
 
 # %%
 row = np.array([1.0, 2.0, 3.0])
-for name, scores in (("x", row), ("x + 1000", row + 1000), ("(x + 1000) / 5", (row + 1000) / 5)):
+for name, scores in (
+    ("x", row),
+    ("x + 1e10", row + 1e10),
+    ("x + 1e10, float32", (row + 1e10).astype(np.float32)),
+    ("(x + 1e10) / 5", (row + 1e10) / 5),
+):
     print(f"softmax({name}) = {ops.softmax(scores)[0].round(3)}")
 
 # %% [markdown]
@@ -55,25 +70,47 @@ for name, loss in short.items():
 # %% [markdown]
 # ## The article's table next to ours, epoch by epoch
 # The lab trained the article's own model on its own data, several random seeds of each variant, for
-# 50 epochs (`pellucid lab run` repeats it; a run takes 45 minutes). Nats an answer.
+# 50 epochs (`pellucid lab run article-003` repeats it; a run took 21 to 55 minutes of one core, 27
+# in the mean). Nats an answer. Is the article's run one of these? The range of n runs does not say:
+# a new run lies outside it with probability 2 / (n + 1), which makes 13 of these 30 figures. The
+# interval that holds a new run with probability 95 % does.
 
 # %%
-printed = {  # the article's figures at epochs 1, 2, 3, 48, 49, 50
-    "sqrt_d_k": (39.521, 32.778, 28.304, 0.349, 0.339, 0.325),
-    "d_k": (39.297, 31.671, 26.675, 0.271, 0.266, 0.263),
-    "no_embedding_scale": (41.257, 35.059, 33.479, 6.011, 5.898, 5.811),
-    "positions": (40.652, 34.497, 31.683, 0.423, 0.418, 0.425),
-    "positions_and_d_k": (40.595, 33.945, 29.974, 0.324, 0.291, 0.304),
-}
-epochs = (1, 2, 3, 48, 49, 50)
 runs = stored_runs("-003")
-for variant, figures in printed.items() if runs else ():
+for variant, figures in ARTICLE_003.items() if runs else ():
     curves = np.array([run["curve"]["train"] for run in runs if run["change"] == variant])
-    print(f"\n{variant} ({len(curves)} runs)\nepoch  article  ours, least to most")
-    for epoch, figure in zip(epochs, figures, strict=True):
-        least, most = curves[:, epoch - 1].min(), curves[:, epoch - 1].max()
-        note = "" if least <= figure <= most else "  outside our range"
-        print(f"{epoch:<6} {figure:<8} {least:.3f} to {most:.3f}{note}")
+    print(
+        f"\n{variant} ({len(curves)} runs)\nepoch  article  ours, least to most  95 % of new runs"
+    )
+    for epoch, figure in zip(EPOCHS_003, figures, strict=True):
+        ours = curves[:, epoch - 1]
+        low, high = prediction_interval(ours)
+        note = "" if low <= figure <= high else "  article outside"
+        span = f"{ours.min():.3f} to {ours.max():.3f}"
+        print(f"{epoch:<6} {figure:<8} {span:<20} {low:.3f} to {high:.3f}{note}")
+
+# %% [markdown]
+# ## Where do the scores end?
+# "There must be an optimal scale that feels mathematically beautiful", the author writes. Here is a
+# candidate. √d_k makes the variance of the scores about 1 *before* training; it then grows. Under
+# d_k it is tiny before, and 1 *after*. In the smaller model of the study `exponent` p = 0.75 ends
+# nearest to 1, and p = 0.75 has the lowest training loss, at every width. What that does and does
+# not show, and a prediction, is in docs/findings.md.
+
+# %%
+over_steps, at_the_end = trained_variances() if runs else ({}, {})
+print("\nvariance of the scaled scores, decoder self-attention, least to most of the runs")
+for change, (steps, least, most) in over_steps.items():
+    ranges = (f"{a:.2g} to {b:.2g}" for a, b in zip(least, most, strict=True))
+    print(f"{change:<9}", *(f"step {step}: {one}" for step, one in zip(steps, ranges, strict=True)))
+for width, points in at_the_end.items():
+    print(f"\n{width}: p, variance at the end, training loss")
+    best = min(loss for _, _, loss in points)
+    for power, variance, loss in points:
+        note = "  lowest" if loss == best else ""
+        print(f"{power:<5} {variance:<8.2g} {loss:.3f}{note}")
+if runs:
+    lesson.show("trained", pictures.trained, over_steps, at_the_end, lesson.language)
 
 # %% [markdown]
 # ## Are the two scalings additive?
@@ -156,7 +193,8 @@ for (init, scale), loss in drawn.items():
 
 # %% [markdown]
 # ## Is a query as long as √d_k?
-# Under N(0, 1), nearly: E‖q‖² = d_k. Whether it holds in the model is measured.
+# "Personally I think not", the author writes, and is right. Even under N(0, 1) it is only nearly
+# so: E‖q‖² = d_k, and the mean of ‖q‖ is a little less than √d_k. Training changes the lengths too.
 
 # %%
 random_queries = draws.standard_normal((10_000, 32))

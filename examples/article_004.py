@@ -59,7 +59,8 @@ for name, draw in cases.items():
 
 # %% [markdown]
 # ## No valid key
-# With a length of 0 the article's code divides 0 by 0. Here such a query attends to nothing.
+# With a length of 0 every score is −∞, and so is the maximum: the article's code computes
+# −∞ − (−∞), which is NaN. Here such a query attends to nothing.
 
 # %%
 none = nn.valid_lens_mask(np.array([0, 2]), 6)[:, None]

@@ -6,17 +6,25 @@ import argparse
 import importlib
 import io
 import json
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import pellucid
+from pellucid import nn
 from pellucid.apps.cli.main import main
 from pellucid.apps.teach import pictures
+from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UserError
 from pellucid.core.language import Language, Text
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.training import schedules
+from pellucid.training.optimizers.model import ModelOptimizer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,6 +126,132 @@ def stored_runs(study: str) -> list[dict[str, Any]]:
             return [run for line in lines if (run := json.loads(line))["status"] == "done"]
     print(f"results/studies/*{study}.jsonl is not here; run this inside the repository to see them")
     return []
+
+
+EPOCHS_003 = (1, 2, 3, 48, 49, 50)
+ARTICLE_003 = {
+    "sqrt_d_k": (39.521, 32.778, 28.304, 0.349, 0.339, 0.325),
+    "d_k": (39.297, 31.671, 26.675, 0.271, 0.266, 0.263),
+    "no_embedding_scale": (41.257, 35.059, 33.479, 6.011, 5.898, 5.811),
+    "positions": (40.652, 34.497, 31.683, 0.423, 0.418, 0.425),
+    "positions_and_d_k": (40.595, 33.945, 29.974, 0.324, 0.291, 0.304),
+}
+"""The losses that article 003 prints, by variant, and the epochs after which it prints them."""
+
+POWERS = {"unscaled": 0.0, "d_k": 1.0, "positions_and_d_k": 1.0, "d_k^2": 2.0}
+"""The p of the scores / d_k^p in article 003's variants; the others have p = 0.5."""
+
+STUDENT = {3: 4.303, 5: 2.776}
+"""Student's t, two-sided 95 %, by the number of runs."""
+
+
+def prediction_interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the interval that holds a new run with probability 95 %, by Student's t.
+
+    The range of n runs would leave out a new one with probability 2 / (n + 1).
+    """
+    n = len(values)
+    half = STUDENT[n] * float(values.std(ddof=1)) * (1 + 1 / n) ** 0.5
+    return float(values.mean()) - half, float(values.mean()) + half
+
+
+def width_and_power(change: str) -> tuple[int, float]:
+    """Return (d_k, p) of a variant of the studies article-003 and exponent: scores / d_k^p.
+
+    >>> width_and_power("d16_p0.75"), width_and_power("d_k")
+    ((16, 0.75), (32, 1.0))
+    """
+    if found := re.fullmatch(r"d(\d+)_p([\d.]+)", change):
+        return int(found[1]), float(found[2])
+    return 32, POWERS.get(change, 0.5)
+
+
+def scaled_variance(run: Mapping[str, Any], probe: int, seen: str = "score_variance") -> float:
+    """Return the variance of a stored run's scaled scores at a probe.
+
+    The median of the heads of the decoder's self-attention. `seen` is "score_variance", of all
+    queries and keys, or "row_variance", of the keys of one query.
+    """
+    width, power = width_and_power(run["change"])
+    heads = [
+        variance
+        for name, layer in run["probes"][probe]["attention"].items()
+        if name.startswith("decoder") and name.endswith("self_attn")
+        for variance in layer[seen]
+    ]
+    return float(np.median(heads) / width ** (2 * power))
+
+
+def trained_variances() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what `pictures.trained` draws, from the stored studies article-003 and exponent.
+
+    The first: by variant of article 003 (steps, least, most) of the runs' scaled variance. The
+    second: by head width (p, median variance at the end, median training loss at the end).
+    """
+    over_steps, at_the_end = {}, {}
+    runs = stored_runs("-003")
+    for change in ("unscaled", "sqrt_d_k", "d_k", "d_k^2"):
+        chosen = [run for run in runs if run["change"] == change]
+        steps = [probe["step"] for probe in chosen[0]["probes"]]
+        curves = np.array([[scaled_variance(r, i) for i in range(len(steps))] for r in chosen])
+        over_steps[change] = steps, curves.min(axis=0), curves.max(axis=0)
+    runs = [run for run in stored_runs("exponent") if "_p" in run["change"]]
+    for width in (16, 32, 64):
+        points = []
+        changes = {run["change"] for run in runs if width_and_power(run["change"])[0] == width}
+        for change in sorted(changes, key=width_and_power):
+            chosen = [run for run in runs if run["change"] == change]
+            variance = np.median([scaled_variance(run, -1) for run in chosen])
+            loss = np.median([run["metrics"]["train_loss"] for run in chosen])
+            points.append((width_and_power(change)[1], float(variance), float(loss)))
+        at_the_end[f"d_k = {width}"] = points
+    return over_steps, at_the_end
+
+
+TASKS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "copy": lambda tokens: np.arange(len(tokens)),
+    "reverse": lambda tokens: np.arange(len(tokens))[::-1],
+    "sort": np.argsort,
+}
+"""What a task writes: the source positions in the order in which their tokens are written."""
+
+
+def known_answers(task: str, steps: int) -> tuple[float, list[float], float]:
+    """Train a small model on a task of `TASKS`, and score its heads against the right positions.
+
+    Returns the share of right tokens; for each head of cross-attention the mean weight on the
+    source position whose token is to be written; and what equal weights would give.
+    """
+    draws, first = np.random.default_rng(0), 4  # 0 to 3 are padding, begin, end, unknown
+
+    def batch(count: int) -> tuple[Batch, list[np.ndarray]]:
+        sources = [draws.permutation(20)[: draws.integers(5, 11)] for _ in range(count)]
+        orders = [TASKS[task](tokens) for tokens in sources]
+        targets = [[1, *(first + s[o]), 2] for s, o in zip(sources, orders, strict=True)]
+        return Batch(Packed.of([first + s for s in sources]), Packed.of(targets)), orders
+
+    config = Seq2SeqConfig(
+        source_vocab_size=24, target_vocab_size=24, d_model=64, num_attention_heads=4,
+        encoder_layers=1, decoder_layers=1, ffn_dim=128, dropout=0.0,
+    )  # fmt: skip
+    model = Seq2Seq(config)
+    optimizer = ModelOptimizer(model.named_parameters())
+    for step in range(1, steps + 1):
+        some, _ = batch(64)
+        _, backward = model.loss(some)
+        model.zero_grad()
+        backward(1 / len(some.target.tokens))
+        optimizer.step(schedules.linear(step, lr=3e-3, warmup=min(50, steps // 2), total=steps))
+    seen, orders = batch(200)
+    model.eval()
+    with nn.Recorder() as recorder:
+        rows, _ = model.decode_rows(seen)
+    right = model.output(rows).argmax(axis=-1) == seen.target.without_first().tokens
+    weights = recorder.maps["decoder.layers.0.multihead_attn"].probabilities
+    places = [(i, at, place) for i, o in enumerate(orders) for at, place in enumerate(o)]
+    example, query, key = np.array(places).T
+    scores = weights[example, :, query, key].mean(axis=0)
+    return float(right.mean()), scores.tolist(), float((1 / seen.source.lengths[example]).mean())
 
 
 def in_notebook() -> bool:

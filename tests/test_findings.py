@@ -4,19 +4,49 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
+
+import pytest
+
+import lesson
 
 ROOT = Path(__file__).parents[1]
 STEP, D_K = 300, 32
 UPPER = ("decoder.layers.1.self_attn", "decoder.layers.2.self_attn")
 
 
+@pytest.fixture
+def page() -> str:
+    """The text of the page, on one line."""
+    return " ".join((ROOT / "docs" / "findings.md").read_text(encoding="utf-8").split())
+
+
+def stored(study: str) -> list[dict[str, Any]]:
+    """Return the runs of a study."""
+    lines = (ROOT / "results" / "studies" / f"{study}.jsonl").read_text(encoding="utf-8")
+    return [run for run in map(json.loads, lines.splitlines()) if run["status"] == "done"]
+
+
+def spread(values: Iterable[float], digits: int) -> str:
+    """Return the range of some values as the page writes it."""
+    found = list(values)
+    return f"{min(found):.{digits}f} to {max(found):.{digits}f}"
+
+
+def variances(
+    runs: Sequence[dict[str, Any]], change: str, probe: int, seen: str = "score_variance"
+) -> list[float]:
+    """Return the variance of the scaled scores at a probe, of every run of a variant."""
+    return [lesson.scaled_variance(r, probe, seen) for r in runs if r["change"] == change]
+
+
 def jacobians(change: str) -> dict[int, float]:
     """Return softmax's Jacobian in the decoder's upper self-attention by seed, median of heads."""
-    lines = (ROOT / "results" / "studies" / "article-003.jsonl").read_text(encoding="utf-8")
     found = {}
-    for run in map(json.loads, lines.splitlines()):
+    for run in stored("article-003"):
         if run["change"] == change:
             (probe,) = [probe for probe in run["probes"] if probe["step"] == STEP]
             heads = [size for name in UPPER for size in probe["attention"][name]["jacobian"]]
@@ -24,16 +54,89 @@ def jacobians(change: str) -> dict[int, float]:
     return found
 
 
-def test_the_gradient_that_gets_through_is_smaller_under_d_k() -> None:
+def test_the_gradient_that_gets_through_is_smaller_under_d_k(page: str) -> None:
     root, plain = jacobians("sqrt_d_k"), jacobians("d_k")
     ratios = [(root[seed] / math.sqrt(D_K)) / (plain[seed] / D_K) for seed in plain]
     assert len(root) == len(plain) == 5
-    ranges = [f"{min(v):.{n}f} to {max(v):.{n}f}" for v, n in
-              ((plain.values(), 2), (root.values(), 2), (ratios, 1))]  # fmt: skip
-    text = " ".join((ROOT / "docs" / "findings.md").read_text(encoding="utf-8").split())
-    written = (
+    assert (
         "larger under / d_k in all five seeds "
-        f"({ranges[0]}, compared with {ranges[1]}), but queries and keys receive it times the "
-        f"scale, and that product is {ranges[2]} times smaller"
+        f"({spread(plain.values(), 2)}, compared with {spread(root.values(), 2)}), but queries and "
+        f"keys receive it times the scale, and that product is {spread(ratios, 1)} times smaller"
+    ) in page
+
+
+def test_the_variance_of_the_scaled_scores_before_and_after_training(page: str) -> None:
+    runs = stored("article-003")
+    root, plain, both = (
+        [variances(runs, change, probe) for probe in (0, -1)]
+        for change in ("sqrt_d_k", "d_k", "positions_and_d_k")
     )
-    assert written in text
+    assert (
+        f"scores / √d_k have a variance of {spread(root[0], 2)} at the start and "
+        f"{spread(root[1], 2)} at the end; scores / d_k {spread(plain[0], 3)} and "
+        f"{spread(plain[1], 2)}."
+    ) in page
+    assert (
+        f"at the start ({spread(both[0], 3)}, compared with {spread(plain[0], 3)}), and no longer "
+        f"at the end ({spread(both[1], 2)}, compared with {spread(plain[1], 2)})"
+    ) in page
+    rows = [variances(runs, change, -1, "row_variance") for change in ("sqrt_d_k", "d_k")]
+    assert (
+        f"ends at {spread(rows[0], 2)} under / √d_k, and at {spread(rows[1], 2)} under / d_k"
+    ) in page
+    steps = [probe["step"] for probe in runs[0]["probes"]]
+    at_3000 = spread(variances(runs, "d_k", steps.index(3000)), 2)
+    assert f"Under / d_k the variance was {at_3000} at step 3000" in page
+    assert f"had {at_3000} after as many steps" in page
+    square = [variances(runs, "d_k^2", probe) for probe in (0, -1)]
+    falls = [median(root[probe]) / median(square[probe]) for probe in (0, 1)]
+    assert (
+        f"falls about {round(falls[0], -4):,.0f} times, the final one {falls[1]:.0f} times" in page
+    )
+
+
+def test_the_exponent_that_learns_best_ends_with_a_variance_of_one(page: str) -> None:
+    _, at_the_end = lesson.trained_variances()
+    assert len(at_the_end) == 3
+    for points in at_the_end.values():
+        nearest = min(points, key=lambda point: abs(math.log(point[1])))
+        assert nearest[0] == min(points, key=lambda point: point[2])[0] == 0.75
+    runs = stored("exponent")
+    ends = [one for d in (16, 32, 64) for one in variances(runs, f"d{d}_p0.75", -1)]
+    assert f"at each head width ({spread(ends, 2)})" in page
+
+
+def test_heads_that_learn_their_scale_end_elsewhere(page: str) -> None:
+    found = {}
+    for width in (16, 32, 64):
+        found[width] = [
+            median(
+                variance * scale**2
+                for name, layer in run["probes"][-1]["attention"].items()
+                if name.startswith("decoder") and name.endswith("self_attn")
+                for variance, scale in zip(layer["score_variance"], layer["scale"], strict=True)
+            )
+            for run in stored("exponent")
+            if run["change"] == f"d{width}_learned"
+        ]
+    first, second, third = (spread(values, 2) for values in found.values())
+    assert f"ends at a variance of {first}, {second} and {third} (widths 16, 32, 64)" in page
+
+
+def test_the_articles_figures_against_ranges_and_prediction_intervals(page: str) -> None:
+    outside, expected, missed = 0, 0.0, []
+    for variant, figures in lesson.ARTICLE_003.items():
+        runs = [r["curve"]["train"] for r in stored("article-003") if r["change"] == variant]
+        for epoch, figure in zip(lesson.EPOCHS_003, figures, strict=True):
+            ours = lesson.np.array([run[epoch - 1] for run in runs])
+            outside += not ours.min() <= figure <= ours.max()
+            expected += 2 / (len(ours) + 1)
+            low, high = lesson.prediction_interval(ours)
+            if not low <= figure <= high:
+                missed.append(f"{figure} in epoch {epoch} ({low:.3f} to {high:.3f})")
+    assert (outside, expected) == (13, pytest.approx(13))
+    assert f"{outside} of its 30 printed figures lie outside" in page
+    assert len(missed) == 2
+    assert missed[0] in page
+    assert "0.425 at the end (0.348 to 0.412;" in page
+    assert missed[1].endswith("(0.348 to 0.412)")

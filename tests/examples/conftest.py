@@ -30,13 +30,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def printed(folder: Path, corpus: Callable[[str], Splits]) -> Iterator[Callable[[str], str]]:
-    """Return what an example prints, by the number of its article."""
+    """Return what an example prints, by its name."""
     corpus("chatterbot-ko")
     real = lesson.main
 
     @cache
-    def run(number: str) -> str:
-        path = ROOT / "examples" / f"article_{number}.py"
+    def run(name: str) -> str:
+        path = ROOT / "examples" / f"{name}.py"
         out = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
             patch.setattr(lesson, "main", lambda arguments: real([*arguments, *SMALL]))

@@ -29,38 +29,56 @@ def notebooks() -> ModuleType:
 
 
 def test_article_000(printed: Callable[[str], str], folder: Path) -> None:
-    text = printed("000")
+    text = printed("article_000")
     found = re.findall(r"by hand (\S+) +differences (\S+)", text)
     assert len(found) == 8
     for by_hand, numeric in found:
         assert float(by_hand) == pytest.approx(float(numeric), rel=1e-5, abs=1e-8)
+    assert "transposed back and joined = Q: True" in text
+    moved = re.findall(r"^(\w+ norm), over .* moves by (\d+)%", text, re.MULTILINE)
+    assert [name for name, _ in moved] == ["batch norm", "layer norm", "group norm"]
+    assert [int(share) > 20 for _, share in moved] == [True, False, False]
+    assert [share for _, share in moved[1:]] == ["0", "0"]
     assert "minimum of GELU: x = -0.7518, y = -0.1700" in text
-    assert "step 0: median Var[q·k] 27" in text
-    assert "step 9250: median Var[q·k] 123" in text
+    assert re.search(r"^sqrt_d_k +0\.5 to 0\.63 +4\.17 to 4\.86 +0\.346$", text, re.MULTILINE)
+    assert re.search(r"^d_k +0\.015 to 0\.019 +0\.956 to 1\.11 +0\.269$", text, re.MULTILINE)
     assert {"softmax.png", "activations.png", "variance.png"} <= {p.name for p in folder.iterdir()}
 
 
 def test_article_001(printed: Callable[[str], str], folder: Path) -> None:
-    text = printed("001")
+    text = printed("article_001")
+    by_hand, numeric = re.search(r"recurrent dx: by hand (\S+), differences (\S+)", text).groups()  # type: ignore[union-attr]
+    assert float(by_hand) == pytest.approx(float(numeric), abs=1e-6)
+    gradients = re.findall(r"^(\d+) +(\S+e-\d+|\S+e\+\d+) +(\S+)$", text, re.MULTILINE)
+    sizes = {int(distance): (float(a), float(b)) for distance, a, b in gradients}
+    assert sizes[100][0] < 1e-15 < 1e-3 < sizes[100][1]
+    marks = re.findall(r"^(copy|reverse|sort) +\d+% +((?:0\.\d\d +){4})0\.14$", text, re.MULTILINE)
+    assert [task for task, _ in marks] == ["copy", "reverse", "sort"]
     assert "hard lookup returns www.youtube.com/my_dog_is_happy" in text
     assert "P[0]·P[5] = 23.503971\nP[20]·P[25] = 23.503971" in text
     assert {"scores-encoder.png", "scores-cross.png"} <= {path.name for path in folder.iterdir()}
 
 
 def test_article_002(printed: Callable[[str], str]) -> None:
-    text = printed("002")
+    text = printed("article_002")
     for name in ("model", "layer"):
         (apart,) = re.findall(rf"by hand = {name}: +(\S+)", text)
         assert float(apart) < 1e-5
+    assert float(re.findall(r"by hand = decoder layer: +(\S+)", text)[0]) < 1e-5
+    assert "is_causal=True: positions 0 to 2 move by 0.00" in text
+    assert "is_causal=False: positions 0 to 2 move by 0.00" not in text
     assert "stack: equal at first True | shared False" in text
     assert "Transformer: equal at first False | shared False" in text
     assert text.count("queries over 4 keys") == 7
 
 
 def test_article_003(printed: Callable[[str], str]) -> None:
-    text = printed("003")
+    text = printed("article_003")
     assert "sqrt_d_k (5 runs)" in text
-    assert text.count("outside our range") >= 2
+    assert text.count("article outside") == 2
+    assert "softmax(x + 1e10) = [0.09  0.245 0.665]" in text
+    assert "softmax(x + 1e10, float32) = [0.333 0.333 0.333]" in text
+    assert len(re.findall(r"^0\.75 .* lowest$", text, re.MULTILINE)) == 3
     assert text.count("difference (0 = additive)") == 3
     assert "difference (0 = additive):     [ 0.008  0.014 -0.007]" in text
     assert len(re.findall(r"^(?:packed|separate) +\w+ +\d+\.\d{3}$", text, re.MULTILINE)) == 4
@@ -68,7 +86,7 @@ def test_article_003(printed: Callable[[str], str]) -> None:
 
 
 def test_article_004(printed: Callable[[str], str]) -> None:
-    text = printed("004")
+    text = printed("article_004")
     assert "Output shape: (2, 4, 100) (article: (2, 4, 100))" in text
     assert "weight on keys beyond valid_lens: 0.0 0.0" in text
     assert "position-wise: True" in text

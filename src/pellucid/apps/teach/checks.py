@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pellucid import Rng, nn, ops
 from pellucid.check.op_cases import normal
+from pellucid.core.batch import Batch, Packed
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.training import schedules
 from pellucid.training.optimizers.adam import Moments, adam
 
 
@@ -82,6 +85,86 @@ def cross_entropy_p_minus_t() -> float:
 def dropout_mean() -> float:
     """Compare the mean of a million ones after dropout with 1."""
     return abs(float(ops.dropout(np.ones((1000, 1000)), 0.3, Rng(0))[0].mean()) - 1.0)
+
+
+SMALL: dict[str, Any] = {
+    "d_model": 8, "nhead": 2, "dim_feedforward": 11, "dropout": 0.0, "batch_first": True,
+    "dtype": np.float64,
+}  # fmt: skip
+
+
+def _network(layer: nn.blocks.TransformerLayer, x: np.ndarray) -> np.ndarray:
+    """Return the feed-forward network's output, formula by formula."""
+    y: np.ndarray = layer.linear2(np.maximum(layer.linear1(x), 0.0))
+    return y
+
+
+@at_most(1e-14)
+def encoder_layer_by_hand() -> float:
+    """Compare the encoder layer with its two formulas."""
+    layer, x = nn.TransformerEncoderLayer(**SMALL), normal(3, 5, 8)
+    u = layer.norm1(x + layer.self_attn(x, x, x)[0])
+    return float(np.abs(layer.norm2(u + _network(layer, u)) - layer(x)).max())
+
+
+@at_most(1e-14)
+def decoder_layer_by_hand() -> float:
+    """Compare the decoder layer with its three formulas."""
+    layer, x, memory = nn.TransformerDecoderLayer(**SMALL), normal(3, 5, 8), normal(3, 7, 8)
+    u = layer.norm1(x + layer.self_attn(x, x, x, is_causal=True)[0])
+    v = layer.norm2(u + layer.multihead_attn(u, memory, memory)[0])
+    y = layer(x, memory, tgt_is_causal=True)
+    return float(np.abs(layer.norm3(v + _network(layer, v)) - y).max())
+
+
+@at_most(1e-14)
+def feed_forward_positions() -> float:
+    """Compare the network at shuffled positions with its shuffled outputs."""
+    layer, x = nn.TransformerEncoderLayer(**SMALL), normal(7, 8)
+    order = np.array([3, 0, 6, 2, 5, 1, 4])
+    return float(np.abs(_network(layer, x[order]) - _network(layer, x)[order]).max())
+
+
+@at_most(1e-14)
+def transformer_by_hand() -> float:
+    """Compare the model with its layers called one by one."""
+    first, last = (nn.LayerNorm(8, dtype=np.float64) for _ in range(2))
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**SMALL), 2, first)
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**SMALL), 2, last)
+    model = nn.Transformer(**SMALL, custom_encoder=encoder, custom_decoder=decoder)
+    memory, y = normal(3, 5, 8), normal(3, 7, 8)
+    whole = model(memory, y)
+    for layer in encoder.layers:
+        memory = layer(memory)
+    memory = first(memory)
+    for layer in decoder.layers:
+        y = layer(y, memory)
+    return float(np.abs(last(y) - whole).max())
+
+
+@at_most(1e-12)
+def generation_cache() -> float:
+    """Compare a model's steps, token by token, with reading the whole target at once."""
+    config = Seq2SeqConfig(
+        source_vocab_size=13, target_vocab_size=13, d_model=8, num_attention_heads=2,
+        encoder_layers=1, decoder_layers=2, ffn_dim=11, dropout=0.0,
+    )  # fmt: skip
+    model = Seq2Seq(config, dtype=np.float64).eval()
+    source, target = Packed.of([[5, 6, 7]]), [1, 4, 9, 8]
+    rows, _ = model.decode_rows(Batch(source, Packed.of([[*target, 2]])))
+    at_once = ops.log_softmax(model.output(rows))[0]
+    state, apart = model.start(source), 0.0
+    for token, expected in zip(target, at_once, strict=True):
+        log_p, state = model.step(state, np.array([token]))
+        apart = max(apart, float(np.abs(log_p[0] - expected).max()))
+    return apart
+
+
+@at_most(1e-14)
+def warm_up_peak() -> float:
+    """Compare the paper's rate at the end of the warm-up with 1 / √(E w)."""
+    rates = [schedules.paper(4000, d_model=E, warmup=4000) * (E * 4000) ** 0.5 for E in (64, 512)]
+    return float(np.abs(np.array(rates) - 1.0).max())
 
 
 @at_most(1e-14)

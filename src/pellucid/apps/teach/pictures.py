@@ -166,6 +166,36 @@ def variance(language: Language = "en") -> Figure:
     return figure
 
 
+def trained(
+    over_steps: Mapping[str, tuple[Sequence[int], Array, Array]],
+    at_the_end: Mapping[str, Sequence[tuple[float, float, float]]],
+    language: Language = "en",
+) -> Figure:
+    """Draw the variance of scaled scores during training, and at its end against the exponent.
+
+    over_steps: by variant (steps, least, most); at_the_end: by head width points (p, variance,
+    loss), of which a star marks the lowest loss.
+    """
+    with _picture("trained", language, 12.0, 4.6, 2) as (figure, axes, words):
+        for colour, (name, (steps, least, most)) in zip(COLOURS, over_steps.items(), strict=False):
+            label = words.get(name, name)
+            axes[0].fill_between(steps, least, most, color=colour, alpha=0.25)
+            axes[0].plot(steps, np.sqrt(least * most), "o-", color=colour, label=label)
+        for colour, (name, points) in zip(COLOURS, at_the_end.items(), strict=False):
+            powers, variances, losses = np.array(points).T
+            best = losses.argmin()
+            axes[1].plot(powers, variances, "o-", color=colour, label=name)
+            axes[1].plot(powers[best], variances[best], "*", color=colour, markersize=17, zorder=3)
+        axes[0].set_xscale("symlog", linthresh=10)
+        axes[0].set(title=words["during"], xlabel=words["step"], ylabel=words["variance"])
+        axes[1].set(title=words["end"], xlabel=words["power"])
+        for ax in axes:
+            ax.set_yscale("log")
+            ax.axhline(1.0, color=INK, linestyle=":", linewidth=1)
+            ax.legend(fontsize=9)
+    return figure
+
+
 def score_map(weights: Array, queries: Sequence[str], keys: Sequence[str], title: str) -> Figure:
     """Draw an attention map (L, S) with its tokens: a row is a query, dark is a large weight."""
     with _style("".join((title, *queries, *keys))):

@@ -34,16 +34,23 @@ from pellucid.apps.teach.checks import CHECKS
 from pellucid.apps.view.backward import CodeLine, statements
 from pellucid.check import TOLERANCE, cases
 from pellucid.core.language import Language
+from pellucid.generation.sampling import kept_probabilities
+from pellucid.generation.search import search_once
+from pellucid.models.decoding import penalty
+from pellucid.training import schedules
 from pellucid.training.optimizers.adam import Moments, adam
 
 TOPICS = (
     "attention", "multi_head", "softmax", "scaling", "masks", "layer_norm", "residual", "gelu",
-    "relu", "linear", "embedding", "positions", "cross_entropy", "dropout", "adam",
+    "relu", "linear", "feed_forward", "encoder_layer", "decoder_layer", "transformer", "embedding",
+    "positions", "cross_entropy", "dropout", "adam", "warm_up", "generation",
 )  # fmt: skip
 """In the order in which they are listed."""
 
 NAMES: dict[str, Any] = {
     "np": np, "inf": math.inf, "ops": ops, "nn": nn, "Rng": Rng, "adam": adam, "Moments": Moments,
+    "schedules": schedules, "search_once": search_once, "penalty": penalty,
+    "kept_probabilities": kept_probabilities,
 }  # fmt: skip
 """What `>>>` and `{code: …}` may name."""
 
