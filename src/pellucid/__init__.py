@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from os import PathLike
 
     from pellucid import nn, ops
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from pellucid.core.vjp import pair
     from pellucid.kernels import reference
 
+    Files = str | PathLike[str] | Sequence[str | PathLike[str]]
+
 __version__ = "0.1.0"
-__all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference"]
+__all__ = ["Rng", "checked", "load", "nn", "ops", "pair", "reference", "train"]
 
 _HOME = {"Rng": "core.rng", "checked": "core.checked", "pair": "core.vjp", "reference": "kernels"}
 
@@ -36,8 +39,9 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
     of Pellucid's, or one of Hugging Face's (config.json, model.safetensors, tokenizer.json), or the
     name of a model that comes with the package (`pellucid models`).
     `generate` takes texts and returns the list of their answers; a decoder alone continues them.
-    `stream` yields one answer as it is generated. An encoder alone has `guesses` for the [MASK]s of
-    a text, and `embeddings` of texts. `.model` is the model itself.
+    `stream` yields one answer as it is generated, `score` returns log-probabilities of answers. An
+    encoder alone has `guesses` for the [MASK]s of a text, and `embed` for vectors of texts. All
+    have `attention`. `.model` is the model itself.
 
     A .safetensors file gives its arrays by name, for `load_state_dict`; torch's names for a module
     of `pellucid.nn` fit as they are.
@@ -59,3 +63,70 @@ def load(path: str | PathLike[str], *, accept_changes: bool = False) -> Any:
     from pellucid.tasks.folder import load_model
 
     return load_model(Path(path), accept_changes)
+
+
+def train(
+    recipe: str | PathLike[str],
+    *,
+    train: Files = (),
+    valid: Files = (),
+    test: Files = (),
+    steps: int | None = None,
+    epochs: int | None = None,
+    minutes: float | None = None,
+    run: str | PathLike[str] | None = None,
+    start: str | PathLike[str] | None = None,
+    resume: bool = False,
+    accept_changes: bool = False,
+    listeners: Sequence[Callable[[Any], None]] = (),
+    **tables: Any,
+) -> Any:
+    """Train as `pellucid train` does, printing the progress; return what `load` returns.
+
+    recipe: a name of `pellucid recipes`, or a TOML file of settings.
+    train, valid, test: files of pairs or texts, one or several; else the recipe's.
+    steps, epochs, minutes: the limits; the first that is reached ends training.
+    run: the run folder; None: runs/RECIPE.
+    start: begin with the model of this folder in place of a new one.
+    resume: continue from the newest checkpoint of the run folder, with its settings.
+    accept_changes: resume although settings have changed, to train longer for example.
+    listeners: called with every event of `pellucid.training.events`.
+    tables: further settings, by the tables of a TOML file: `model={"d_model": 64}`.
+
+    An interrupt saves the run and raises `KeyboardInterrupt`. Raises `UserError` for what the user
+    can fix: a setting, a file, a folder that already holds a run.
+
+    >>> model = train("g2p-small", train="my.tsv", steps=500)  # doctest: +SKIP
+    """
+    from pathlib import Path
+
+    from pellucid.apps.cli.console import Output, Progress
+    from pellucid.core.settings import from_mapping, plain
+    from pellucid.training.config import RunConfig
+    from pellucid.training.experiment import train_run
+    from pellucid.training.start import folder_of, settings_of
+
+    folder = folder_of(str(recipe)) if run is None else Path(run)
+    base = settings_of(
+        str(recipe), folder, None if start is None else Path(start), resume, accept_changes
+    )
+    files = {"train": train, "valid": valid, "test": test}
+    ends = {"steps": steps, "epochs": epochs, "minutes": minutes}
+    given = {
+        "data": {k: [v] if isinstance(v, (str, Path)) else v for k, v in files.items() if v},
+        "training": {k: v for k, v in ends.items() if v is not None},
+    }
+    config = from_mapping(RunConfig, plain(given), "train", base)
+    config = from_mapping(RunConfig, plain(tables), "train", config)
+    with Progress(Output(), folder.resolve().name) as progress:
+        outcome = train_run(
+            config,
+            folder,
+            resume=resume,
+            accept_changes=accept_changes,
+            listeners=[progress, *listeners],
+            say=progress.say,
+        )
+    if outcome.interrupted is not None:
+        raise KeyboardInterrupt(f"{outcome.interrupted}: the run is saved; train(…, resume=True)")
+    return outcome.trained

@@ -100,7 +100,7 @@ def sources(n: int) -> list[list[int]]:
 def test_every_step_and_every_answer_is_ours(settings: dict[str, Any], tmp_path: Path) -> None:
     model = shaken(**settings)
     write_onnx(model, tmp_path / "model")
-    theirs = OnnxModel(tmp_path / "model", threads=1)
+    theirs = OnnxModel(str(tmp_path / "model"), threads=1)
     source, tokens = Packed.of(sources(11)), np.full(11, 1)
     state, ours = theirs.start(source), model.start(source)
     for _ in range(7):

@@ -85,7 +85,7 @@ def test_teacher_forcing_gives_the_score_that_search_gave(trained: CausalLMTask)
     for answers, text in zip(wide.generate_answers(TEXTS), TEXTS, strict=True):
         source = trained.source.encode(text)
         for answer in answers if source else ():
-            scores = trained.score(source, answer.tokens)
+            scores = trained.token_scores([(source, answer.tokens)])[0]
             generated = scores.log_p[: len(answer.tokens) + answer.finished]
             assert float(generated.sum()) == pytest.approx(answer.log_p, abs=1e-3)
             assert scores.weights.shape == (len(answer.tokens) + 1, len(source))
@@ -96,7 +96,7 @@ def test_teacher_forcing_gives_the_score_that_search_gave(trained: CausalLMTask)
 
 
 def test_scores_are_of_the_tokens_after_the_text(trained: CausalLMTask) -> None:
-    scores = trained.score([7, 8], [9])
+    scores = trained.token_scores([([7, 8], [9])])[0]
     log_p, _ = ops.log_softmax(trained.model(Packed.of([[1, 7, 8, 9]])))
     np.testing.assert_allclose(scores.log_p, [log_p[2, 9], log_p[3, 2]], rtol=1e-6)
 

@@ -70,6 +70,10 @@ def test_a_run_labels_as_its_data(run: tuple[str, Path], capsys: Any) -> None:
     texts, expected = zip(*rows(labels), strict=True)
     found = model.generate(list(texts))
     assert np.mean([a == b for a, b in zip(found, expected, strict=True)]) > 0.9
+    seen = model.attention("owl pink")["encoder.layers.0.self_attn"]
+    assert (seen.queries, seen.weights.shape) == (seen.keys, (2, *[len(seen.keys)] * 2))
+    with pytest.raises(UserError, match="list of texts"):
+        model.generate("owl pink")
     (blanks,) = model.labels(["owl pink"], best=9)
     assert [blank[0].text for blank in blanks] == (
         ["owl pink"] if labels == "text" else ["owl", "pink"]

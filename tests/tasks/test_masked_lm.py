@@ -107,9 +107,33 @@ def test_a_guess_says_the_whole_text(trained: MaskedLMTask) -> None:
 
 
 def test_vectors_of_texts(trained: MaskedLMTask) -> None:
-    vectors = trained.embeddings(["the cat", "나는 너를"])
+    vectors = trained.embed(["the cat", "나는 너를"])
     alone = trained.model.embeddings(Packed.of([[1, *trained.token_ids("나는 너를"), 2]]))
     np.testing.assert_allclose(vectors[1], alone[0], rtol=0, atol=1e-6)
+
+
+def test_vectors_are_in_the_order_of_the_texts(
+    trained: MaskedLMTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["나는 너를 좋아해", "the", "the cat", "a"]
+    alone = np.concatenate([trained.embed([text]) for text in texts])
+    np.testing.assert_allclose(trained.embed(iter(texts)), alone, rtol=0, atol=1e-6)
+    monkeypatch.setattr("pellucid.tasks.masked_lm.TEXTS_AT_ONCE", 2)
+    np.testing.assert_allclose(trained.embed(texts), alone, rtol=0, atol=1e-6)
+    assert trained.embed([]).shape == (0, trained.model.config.d_model)
+    with pytest.raises(UserError, match=r"write embed\(\['the cat'\]\)"):
+        trained.embed("the cat")
+
+
+def test_attention_of_an_encoder_has_its_own_tokens(trained: MaskedLMTask) -> None:
+    seen = trained.attention("a [MASK]")
+    first = seen["encoder.layers.0.self_attn"]
+    assert (
+        first.queries == first.keys == trained.source.tokens([1, *trained.token_ids("a [MASK]"), 2])
+    )
+    assert first.weights.shape[1:] == (len(first.queries), len(first.keys))
+    with pytest.raises(UserError, match="writes no answer"):
+        trained.attention("a", "b")
 
 
 def test_what_cannot_be_filled_is_said(trained: MaskedLMTask) -> None:

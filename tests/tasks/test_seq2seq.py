@@ -61,7 +61,7 @@ def test_teacher_forcing_gives_the_score_that_search_gave(trained: Seq2SeqTask) 
     for answers, text in zip(wide.generate_answers(TEXTS), TEXTS, strict=True):
         source = trained.source.encode(text)
         for answer in answers if source else ():
-            scores = trained.score(source, answer.tokens)
+            scores = trained.token_scores([(source, answer.tokens)])[0]
             generated = scores.log_p[: len(answer.tokens) + answer.finished]
             assert float(generated.sum()) == pytest.approx(answer.log_p, abs=1e-3)
             np.testing.assert_allclose(scores.weights.sum(axis=1), 1.0, rtol=1e-5)

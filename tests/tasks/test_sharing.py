@@ -31,12 +31,14 @@ SMALL: dict[str, Any] = {"d_model": 12, "num_attention_heads": 3, "ffn_dim": 7, 
 def answers(trained: Any) -> Any:
     """All that a seq2seq or causal_lm pipeline says of the texts."""
     found = trained.generate_answers(TEXTS)
-    return found, [trained.score([4, 5], some[0].tokens[:3]).log_p.tolist() for some in found]
+    return found, [
+        trained.token_scores([([4, 5], some[0].tokens[:3])])[0].log_p.tolist() for some in found
+    ]
 
 
 def fillings(trained: Any) -> Any:
     """All that a masked_lm pipeline says."""
-    return trained.guesses("he[MASK]lo"), trained.embeddings(TEXTS).tolist()
+    return trained.guesses("he[MASK]lo"), trained.embed(TEXTS).tolist()
 
 
 Case = tuple[Any, Callable[[Any], Any]]

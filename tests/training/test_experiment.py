@@ -28,6 +28,7 @@ from pellucid.training.config import (
 )
 from pellucid.training.experiment import (
     Outcome,
+    _longer,
     card,
     make_tokenizers,
     read_material,
@@ -35,6 +36,7 @@ from pellucid.training.experiment import (
     train_run,
 )
 from pellucid.training.run import read_settings
+from pellucid.training.trainer import Result
 
 LAYER = {"d_model": 10, "num_attention_heads": 2, "ffn_dim": 13, "max_position_embeddings": 19}
 
@@ -206,6 +208,43 @@ def test_the_model_is_saved_before_its_score_is_printed(data: Path, tmp_path: Pa
     with pytest.raises(BrokenPipeError):
         train_run(settings(data), tmp_path / "run", say=say)
     assert (tmp_path / "run" / "model" / "config.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("losses", "higher", "limit", "said"),
+    [
+        ([3.0, 2.0, 1.0], False, {"steps": 30}, "--training.steps 60"),
+        ([3.0, 2.0, 1.0], False, {"minutes": 1.5}, "--training.minutes 3"),
+        ([3.0, 2.0, 1.98], False, {"steps": 30}, ""),
+        ([3.0, 1.0, 2.0], False, {"steps": 30}, ""),
+        ([10.0, 20.0, 30.0], True, {"epochs": 3}, "--training.epochs 6"),
+        ([2.0, 1.0], False, {"steps": 30}, ""),
+    ],
+)
+def test_a_score_that_still_improved_asks_for_more_steps(
+    losses: list[float], higher: bool, limit: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    name = "bleu" if higher else "loss"
+    records = [
+        {"event": "validated", "step": 10 * i, "loss": x, "scores": {name: x} if higher else {}}
+        for i, x in enumerate(losses, 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records), "utf-8")
+    best = (max if higher else min)(losses)
+    (unit, value), best_step = next(iter(limit.items())), 10 * (losses.index(best) + 1)
+    result = Result(10 * len(losses), f"{value} {unit}", best_step, best)
+    config = TrainingConfig(monitor=name, **limit)
+    lines = [line.en for line in _longer(config, folder, result)]
+    if not said:
+        assert lines == []
+        return
+    assert len(lines) == 1
+    assert f"pellucid train --resume '{folder}' --accept-changes {said}" in lines[0]
+    assert f"{name} {losses[-2]:g} → {losses[-1]:g}" in lines[0]
+    patience = Result(10 * len(losses), "no better loss in 3 validations", best_step, best)
+    assert not list(_longer(config, folder, patience))
 
 
 def test_other_sizes_of_the_model_are_refused_in_words_for_the_command_line(

@@ -13,7 +13,13 @@ import pytest
 
 from pellucid.core.errors import UserError
 from pellucid.training.events import EpochEnded
-from pellucid.training.run import RunFolder, check_resumed, checkpoint_settings, read_settings
+from pellucid.training.run import (
+    RunFolder,
+    check_resumed,
+    checkpoint_settings,
+    read_metrics,
+    read_settings,
+)
 from pellucid.training.state import TrainerState
 
 SETTINGS = {"model": {"d_model": 64, "heads": [2, 3]}, "training": {"lr": 1e-3}}
@@ -135,6 +141,7 @@ def test_changed_settings_are_listed(tmp_path: Path, saved: bool) -> None:
     assert "model.d_model: 64 -> 128" in reported
     assert "training.seed: unset -> 1" in reported
     assert "heads" not in reported
+    assert "accept them (to train longer, for example) with --accept-changes" in reported
     assert read_settings(tmp_path) == SETTINGS
 
 
@@ -383,3 +390,10 @@ def test_damaged_settings_are_named(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("model = [")
     with pytest.raises(UserError, match=r"config\.toml: cannot be read as TOML"):
         RunFolder(tmp_path, SETTINGS, resume=True)
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == []
+    (tmp_path / "metrics.jsonl").write_text('{"event": "ended"}\n{"ev', encoding="utf-8")
+    with pytest.raises(UserError, match=r"metrics.jsonl: cannot be read as lines of JSON"):
+        read_metrics(tmp_path)

@@ -110,6 +110,20 @@ def test_minutes_end_a_run_and_drive_its_schedule(monkeypatch: pytest.MonkeyPatc
     assert stepped[-1].seconds_left < 3.0
 
 
+def test_no_time_is_left_before_a_pace_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("pellucid.training.trainer.time.monotonic", lambda: now[0])
+    seen: list[float | None] = []
+
+    def tick(event: Event) -> None:
+        if isinstance(event, Stepped):  # the first two steps compile: 60 seconds each
+            seen.append(event.seconds_left)
+            now[0] += 60.0 if event.step < 3 else 1.0
+
+    Trainer(model(), Reversals(), replace(SHORT, steps=12), listeners=[tick]).fit()
+    assert seen == [None] * 5 + [pytest.approx(12.0 - step) for step in range(6, 13)]
+
+
 def test_the_papers_schedule_takes_the_models_width() -> None:
     config = replace(SHORT, schedule=ScheduleConfig("paper", warmup=10), log_every=1)
     _, events, _ = fit(config)

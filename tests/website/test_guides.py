@@ -8,13 +8,19 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pellucid.training.events import Event, Validated
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-GUIDES = ("index", "start", "tour", "extending", "faq", "roadmap")
+GUIDES = ("index", "start", "tour", "extending", "faq", "roadmap", "python", "runs")
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 every_guide = pytest.mark.parametrize("name", GUIDES)
 
@@ -30,13 +36,46 @@ def blocks(text: str, language: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("language", ["en", "ko"])
-@pytest.mark.parametrize("name", ["index", "start", "extending"])
-def test_the_code_of_a_guide_runs(name: str, language: str) -> None:
+@pytest.mark.parametrize("name", ["index", "start", "extending", "python", "runs"])
+def test_the_code_of_a_guide_runs(
+    name: str, language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     bodies = [body for title, body in blocks(page(name, language), "python") if not title]
     assert bodies
     names: dict[str, object] = {"__name__": name}
     for body in bodies:
         exec(compile(body, name, "exec"), names)
+
+
+def test_one_listener_serves_every_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[str, float, int]] = []
+
+    def send(numbers: dict[str, float], step: int) -> None:
+        sent.extend((name, x, step) for name, x in numbers.items())
+
+    def train(recipe: str, *, train: str, listeners: list[Callable[[Event], None]]) -> None:
+        for listen in listeners:
+            listen(Validated(7, 1.5, 0.25, True, 2.0, {"per": 0.5}))
+
+    one = SimpleNamespace(add_scalar=lambda name, x, step: send({name: x}, step), log=send)
+    fakes: dict[str, Any] = {
+        "torch": SimpleNamespace(),
+        "torch.utils": SimpleNamespace(),
+        "torch.utils.tensorboard": SimpleNamespace(SummaryWriter=lambda folder: one),
+        "wandb": SimpleNamespace(init=lambda project: one),
+        "mlflow": SimpleNamespace(start_run=nullcontext, log_metrics=send),
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setitem(sys.modules, name, fake)
+    monkeypatch.setattr("pellucid.train", train)
+    found = blocks(page("runs"), "python")
+    assert [title for title, _ in found] == ["", "tensorboard", "wandb", "mlflow"]
+    for _, body in found[1:]:
+        sent.clear()
+        exec(compile(f"{found[0][1]}\n{body}", "runs", "exec"), {})
+        assert ("validated/loss", 0.25, 7) in sent
+        assert ("validated/scores.per", 0.5, 7) in sent
 
 
 def facts(text: str) -> dict[str, list[str]]:

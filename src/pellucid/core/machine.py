@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -26,6 +27,15 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
+def versions(*packages: str) -> dict[str, str]:
+    """Return the versions of packages by name."""
+    found = dict.fromkeys(packages, "not installed as a package")
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
 def environment() -> dict[str, str]:
     """Return the versions, the threads and the processor's kernels that this process computes with.
 
@@ -39,11 +49,7 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "kernels": "off" if os.environ.get("PELLUCID_KERNELS") == "off" else "on",
     }
-    for package in ("pellucid", "numpy", "numba"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed as a package"
+    found |= versions("pellucid", "numpy", "numba")
     for pool in threadpool_info():
         if pool["user_api"] == "blas":
             details = f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}"

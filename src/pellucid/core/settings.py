@@ -185,7 +185,7 @@ def to_mapping(settings: Any) -> dict[str, Any]:
     {'width': 128}
     """
     values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    return {name: _plain(value) for name, value in values.items() if value is not None}
+    return {name: plain(value) for name, value in values.items() if value is not None}
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,13 +223,14 @@ def _join(key: str, name: str) -> str:
     return f"{key}.{name}" if key else name
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return what TOML can hold: a dataclass as a mapping, a tuple as a list, a path as text."""
     if is_dataclass(value) and not isinstance(value, type):
         return to_mapping(value)
     if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 

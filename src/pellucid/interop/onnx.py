@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -209,7 +210,8 @@ class OnnxModel:
     Raises `UserError` when onnxruntime is not installed or the folder cannot be opened.
     """
 
-    def __init__(self, folder: Path, threads: int = 0) -> None:
+    def __init__(self, folder: str | PathLike[str], threads: int = 0) -> None:
+        folder = Path(folder)
         runtime = package("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pellucid import ops
-from pellucid.core.array import to_host
+from pellucid.core.array import like, namespace, to_host
 from pellucid.core.batch import Packed
 from pellucid.models.causal_lm import CausalLM
 from pellucid.models.config import CausalLMConfig
 from pellucid.nn import Recorder
-from pellucid.tasks.generation import GenerationTask, TokenScores
+from pellucid.tasks.generation import GenerationTask, TokenPair, TokenScores, scored
 
 Array = np.ndarray
 
@@ -54,23 +53,27 @@ class CausalLMTask(GenerationTask):
         """Return the most tokens that a text can be continued by."""
         return self.model.config.max_position_embeddings - len(self.prompt_ids(source))
 
-    def score(self, source: Sequence[int], answer: Sequence[int]) -> TokenScores:
-        """Teacher-force a continuation; return its log-probabilities and attention.
-
-        `weights` are those of the last layer, mean of heads, on the text's own tokens.
-        """
-        prompt = self.prompt_ids(source)
-        text = Packed.of([[*prompt, *answer]])
+    def _token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
+        """`weights` are those of the last layer, mean of heads, on the text's own tokens."""
+        prompts = [self.prompt_ids(source) for source, _ in pairs]
+        answers = [answer for _, answer in pairs]
+        text = Packed.of([[*p, *answer] for p, answer in zip(prompts, answers, strict=True)])
+        wanted = Packed.of([[*answer, self.model.config.eos_token_id] for answer in answers])
         with Recorder() as recorder:
             rows, _ = self.model.rows(text, inference=True)
-        asked = slice(len(prompt) - 1, None)
-        log_p, _ = ops.log_softmax(to_host(self.model.output(rows[asked])))
-        weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)
+        last = np.repeat(text.cu_seqlens[1:] - wanted.lengths, wanted.lengths)
+        asked = namespace(rows).take(rows, like(last + wanted.positions, rows), axis=0)
+        weights = [np.zeros((len(answer) + 1, len(source))) for source, answer in pairs]
         if recorder.maps:
-            seen = to_host(list(recorder.maps.values())[-1].weights)[0].mean(axis=0)
-            weights = seen[asked, len(prompt) - len(source) : len(prompt)]
-        eos = self.model.config.eos_token_id
-        return TokenScores(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
+            means = to_host(list(recorder.maps.values())[-1].weights).mean(axis=1)
+            weights = [
+                mean[len(p) - 1 : len(p) + len(answer), len(p) - len(source) : len(p)]
+                for mean, p, (source, answer) in zip(means, prompts, pairs, strict=True)
+            ]
+        return scored(self.model.output(asked), wanted, weights)
+
+    def _stacks(self, source: Sequence[int], answer: Sequence[int]) -> dict[str, Sequence[int]]:
+        return {"decoder": [*self.prompt_ids(source), *answer]}
 
     def prompts(
         self, rows: Sequence[Sequence[int]], numbers: Sequence[int]

@@ -10,7 +10,7 @@ import numpy as np
 from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.data.batches import Examples, encode_pairs
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import SPECIALS
@@ -19,7 +19,7 @@ from pellucid.models.config import ClassifierConfig
 from pellucid.tasks.masked_lm import Blank, Guess
 from pellucid.tasks.metric import Measured
 from pellucid.tasks.scores import Scores
-from pellucid.tasks.task import Task
+from pellucid.tasks.task import Task, checked_texts
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class ClassifierTask(Task):
         go to the lower id. Raises `UserError` for a text without tokens, or
         with more than `max_source_length`.
         """
+        texts = checked_texts(texts, "labels")
         ids = self.source.encode_all(texts)
         for text, row in zip(texts, ids, strict=True):
             if not 0 < len(row) <= self.max_source_length:
@@ -81,6 +82,14 @@ class ClassifierTask(Task):
     def generate(self, texts: Sequence[str]) -> list[str]:
         """Return the likeliest label of each text, or those of its tokens with spaces between."""
         return [" ".join(token[0].token for token in tokens) for tokens in self.labels(texts)]
+
+    def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
+        """Run the model on a text; return the tokens that its stack read."""
+        if answer is not None:
+            raise UsageError("an encoder alone writes no answer: leave it out")
+        ids = self.source.encode(text)
+        self.model(Packed.of([ids]), inference=True)
+        return {"encoder": ids}
 
     def encode(
         self, pairs: Sequence[TextPair], *, max_tokens: int, first_target_only: bool = False

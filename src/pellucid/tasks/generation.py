@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from pellucid import ops
+from pellucid.core.array import to_host
 from pellucid.core.batch import Packed
 from pellucid.core.errors import UsageError, UserError
+from pellucid.core.settings import from_mapping, nearest
 from pellucid.data.tokenizers import settled
 from pellucid.generation import (
     GREEDY,
+    Constraints,
     Decodes,
     SampleConfig,
     SearchConfig,
@@ -23,9 +27,44 @@ from pellucid.generation import (
     search,
 )
 from pellucid.models.quantize import Arithmetic
-from pellucid.tasks.task import Task
+from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts
 
-TEXTS_AT_ONCE = 128
+MOST_SCORED = 2**22
+"""Numbers of an array, at most, when answers are scored together: their logits and attention."""
+
+SETTINGS: dict[str, Any] = {
+    field.name: kind
+    for kind in (SearchConfig, Constraints, SampleConfig)
+    for field in fields(kind)
+    if field.name != "constraints"
+} | {"max_length": SearchConfig, "prefix": str}
+"""What `generate` may be given, and where it belongs."""
+PEERS = {
+    "num_beams": "beam",
+    "beam_size": "beam",
+    "num_return_sequences": "best",
+    "max_new_tokens": "max_length",
+    "no_repeat_ngram_size": "no_repeat_ngram",
+    "do_sample": "temperature, top_k, top_p, min_p or seed",
+}
+"""What transformers calls settings that have another name here."""
+
+
+def sampling_of(
+    search: SearchConfig, given: Mapping[str, Any], before: SampleConfig | None = None
+) -> SampleConfig:
+    """Return how to sample, with the length and the constraints of a search.
+
+    Raises `UsageError` for a wrong value, and for a search that asks for several answers.
+    """
+    if search.best > 1:
+        raise UsageError(
+            f"sampling gives one answer, but best = {search.best} asks for more: leave out one"
+        )
+    plain = replace(
+        before or SampleConfig(), max_length=search.max_length, constraints=search.constraints
+    )
+    return from_mapping(SampleConfig, given, "generate", plain)
 
 
 def piece_numbers(number: int, pieces: int) -> list[int]:
@@ -81,6 +120,17 @@ class TokenScores(NamedTuple):
     def alignment(self) -> list[int]:
         """The source token with the most attention from each of the L tokens."""
         return [int(i) for i in self.weights[:-1].argmax(axis=1)]
+
+
+TokenPair = tuple[Sequence[int], Sequence[int]]
+"""The tokens of a text, and of an answer without begin and end."""
+
+
+def scored(logits: Any, wanted: Packed, weights: Sequence[np.ndarray]) -> list[TokenScores]:
+    """Return the scores of answers: `wanted` has their tokens with the end, the logits (T, V)."""
+    log_p, _ = ops.log_softmax(to_host(logits))
+    chosen = np.split(log_p[np.arange(len(log_p)), wanted.tokens], wanted.cu_seqlens[1:-1])
+    return [TokenScores(*both) for both in zip(chosen, weights, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -150,8 +200,97 @@ class GenerationTask(Task):
         """Return the text of the tokens generated for a text."""
 
     @abstractmethod
-    def score(self, source: Sequence[int], answer: Sequence[int]) -> TokenScores:
-        """Teacher-force an answer; return its log-probabilities and attention."""
+    def _token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
+        """Return what `token_scores` does, for pairs that are small enough to go together."""
+
+    def token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
+        """Teacher-force answers to texts, both as token ids; return their scores in order.
+
+        Pairs of similar length are scored together, as many as memory allows.
+        """
+        vocabulary: int = getattr(self.model.config, self.vocabularies[-1])
+
+        def cost(i: int) -> int:
+            length = len(pairs[i][0]) + len(pairs[i][1])
+            return length**2 + length * vocabulary
+
+        order = sorted(range(len(pairs)), key=cost, reverse=True)
+        found: dict[int, TokenScores] = {}
+        while order:
+            count = max(1, min(MOST_SCORED // (cost(order[0]) + 1), TEXTS_AT_ONCE))
+            together, order = order[:count], order[count:]
+            scores = self._token_scores([pairs[i] for i in together])
+            found |= zip(together, scores, strict=True)
+        return [found[i] for i in range(len(pairs))]
+
+    def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
+        """Return log p(answer, end | text) of each (text, answer), in nats.
+
+        The answer of a decoder alone is what follows the text. Raises `UserError` for a text or an
+        answer that is too long.
+
+        >>> model.score([("attention", "ə t ˈɛ n ʃ ə n")])  # doctest: +SKIP
+        [-0.1375]
+        """
+        ids = []
+        for pair in [pairs] if isinstance(pairs, str) else pairs:
+            if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(x, str) for x in pair):
+                raise UsageError(f"score takes a list of pairs (text, answer); got {pair!r}")
+            ids.append(self._pair(*pair))
+        return [float(scores.log_p.sum()) for scores in self.token_scores(ids)]
+
+    def _pair(self, text: str, answer: str) -> tuple[list[int], list[int]]:
+        """Return the tokens of a text and of an answer; raise `UserError` for too many."""
+        self.check_length(text)
+        source, target = self.source.encode(text), self.target.encode(answer)
+        if not self.prompt_ids(source):
+            raise UserError("an empty text has no answer")
+        if len(target) > (room := self.max_new_tokens(source)):
+            raise UserError(
+                f"an answer of {len(target)} tokens, more than the {room} that this model can "
+                "write; shorten it"
+            )
+        return source, target
+
+    def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
+        """Run the model on a text, and on an answer; return the tokens that each stack read."""
+        source, target = self._pair(text, answer or "")
+        if answer is None:
+            target = list(self.generate_answers([text])[0][0].tokens)
+        self.token_scores([(source, target)])
+        return self._stacks(source, target)
+
+    @abstractmethod
+    def _stacks(self, source: Sequence[int], answer: Sequence[int]) -> dict[str, Sequence[int]]:
+        """Return the tokens that each stack reads of a text and its answer."""
+
+    def configured(self, **settings: Any) -> Self:
+        """Return the task with other settings of search or sampling, or another prefix.
+
+        Their names are those of `pellucid generate`: beam, best, max_length, length_penalty,
+        repetition_penalty, no_repeat_ngram, prefix; any of temperature, top_k, top_p, min_p and
+        seed samples an answer instead. What is left out stays as it is.
+
+        Raises `UsageError` for another name or a wrong value.
+        """
+        for name in settings:
+            if name not in SETTINGS:
+                other = f"; here it is {PEERS[name]}" if name in PEERS else nearest(name, SETTINGS)
+                raise UsageError(f"no setting {name}{other}; there are: {', '.join(SETTINGS)}")
+        given: dict[type, dict[str, Any]] = {SearchConfig: {}, Constraints: {}, SampleConfig: {}}
+        for name in settings.keys() - {"prefix"}:
+            given[SETTINGS[name]][name] = settings[name]
+        search = from_mapping(
+            SearchConfig,
+            {**given[SearchConfig], "constraints": given[Constraints]},
+            "generate",
+            self.search,
+        )
+        sampling, prefix = self.sampling, settings.get("prefix", self.prefix)
+        if given[SampleConfig] or sampling is not None:
+            sampling = sampling_of(search, given[SampleConfig], sampling)
+        check_text(prefix, "prefix")
+        return replace(self, search=search, sampling=sampling, prefix=prefix)
 
     def check_length(self, text: str) -> None:
         """Raise `UserError` when a text cannot be answered whole: `TooLongError` for its length."""
@@ -174,12 +313,21 @@ class GenerationTask(Task):
         self.check_length(text)
         return [text]
 
-    def generate(self, texts: Sequence[str]) -> list[str]:
+    def generate(self, texts: Iterable[str], **settings: Any) -> list[str]:
         """Return the best answer to each text, or the sampled one; a long text's in pieces.
+
+        settings: those of `configured`, for these texts. Texts are answered in batches of similar
+        length.
 
         Raises `UserError` for a text that cannot be answered, one with a sentence of more than
         `max_source_length` tokens for example.
+
+        >>> model.generate(["attention"], beam=4, length_penalty=0.6)  # doctest: +SKIP
+        ['ə t ˈɛ n ʃ ə n']
         """
+        texts = checked_texts(texts, "generate")
+        if settings:
+            return self.configured(**settings).generate(texts)
         pieces = [self.split_sentences(text) for text in texts]
         numbers = [n for i, some in enumerate(pieces) for n in piece_numbers(i, len(some))]
         answers = iter(self.generate_answers([piece for some in pieces for piece in some], numbers))
@@ -190,16 +338,21 @@ class GenerationTask(Task):
         texts: Sequence[str],
         numbers: Sequence[int] | None = None,
         decoder: Callable[[], Decodes] | None = None,
+        **settings: Any,
     ) -> list[list[Answer]]:
         """Return each text's best answers, best first, in the order of the texts.
 
-        Texts of similar length are answered together. An empty text has one empty answer.
+        settings: those of `configured`, for these texts: `best` is how many answers each has. Texts
+        of similar length are answered together. An empty text has one empty answer.
         `numbers`, counted from 0 unless given, are what sampling is keyed by. `decoder` returns
         what was compiled before, for many calls with a model that does not change in between
         (`functools.cache(task.decoder)`).
 
         Raises `ValueError` for a text of more than `max_source_length` tokens.
         """
+        texts = checked_texts(texts, "generate_answers")
+        if settings:
+            return self.configured(**settings).generate_answers(texts, numbers, decoder)
         found: list[list[Answer]] = [[Answer("", 0.0, True)] for _ in texts]
         names = range(len(texts)) if numbers is None else numbers
         ids = self.source.encode_all(texts)
@@ -213,15 +366,23 @@ class GenerationTask(Task):
         return found
 
     def stream(
-        self, text: str, number: int = 0, decoder: Callable[[], Decodes] | None = None
+        self,
+        text: str,
+        number: int = 0,
+        decoder: Callable[[], Decodes] | None = None,
+        **settings: Any,
     ) -> Iterator[str]:
         """Yield one answer piece by piece, as its tokens are generated: sampled or greedy.
 
-        A piece ends where a character does: a character of several tokens comes whole. `number` and
-        `decoder` are as in `generate_answers`.
+        A piece ends where a character does: a character of several tokens comes whole. `number`,
+        `decoder` and `settings` are as in `generate_answers`.
 
         Raises `ValueError` for a text of more than `max_source_length` tokens.
         """
+        check_text(text, "stream")
+        if settings:
+            yield from self.configured(**settings).stream(text, number, decoder)
+            return
         source = self.source.encode(text)
         if not source:
             return
@@ -249,10 +410,11 @@ class GenerationTask(Task):
         prefixes = [self.prefix_tokens] * len(rows) if self.prefix else []
         if self.sampling is not None:
             sampled = sample(decoder, source, self.sampling, prefixes, first)
-            room = decoder.room(source)
+            longest = np.minimum(decoder.room(source), self.sampling.max_length)
+            scored = self.token_scores(list(zip(rows, sampled, strict=True)))
             return [
-                [self._sampled(row, tokens, int(most))]
-                for row, tokens, most in zip(rows, sampled, room, strict=True)
+                [self._sampled(row, tokens, scores, len(tokens) < most)]
+                for row, tokens, scores, most in zip(rows, sampled, scored, longest, strict=True)
             ]
         found = search(decoder, source, self.search, prefixes, first)
         return [
@@ -263,9 +425,8 @@ class GenerationTask(Task):
             for row, best in zip(rows, found, strict=True)
         ]
 
-    def _sampled(self, source: Sequence[int], tokens: tuple[int, ...], room: int) -> Answer:
-        assert self.sampling is not None
-        finished = len(tokens) < min(self.sampling.max_length, room)
-        log_p = self.score(source, tokens).log_p
-        total = float(log_p.sum() if finished else log_p[:-1].sum())
-        return Answer(self.decode(source, tokens), total, finished, tokens, total)
+    def _sampled(
+        self, source: Sequence[int], tokens: tuple[int, ...], scores: TokenScores, finished: bool
+    ) -> Answer:
+        total = float(scores.log_p.sum() if finished else scores.log_p[:-1].sum())
+        return Answer(self.decode(source, tokens), total, bool(finished), tokens, total)

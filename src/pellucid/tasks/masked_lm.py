@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,13 +11,13 @@ import numpy as np
 from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
-from pellucid.core.errors import UserError
+from pellucid.core.errors import UsageError, UserError
 from pellucid.data.pairs import TextPair
 from pellucid.data.tokenizers import KINDS, Tokenizer
 from pellucid.models.config import MaskedLMConfig
 from pellucid.models.masked_lm import MaskedLM, Pooling
 from pellucid.tasks.scores import Scores
-from pellucid.tasks.task import Task
+from pellucid.tasks.task import TEXTS_AT_ONCE, Task, check_text, checked_texts
 
 MASK = "[MASK]"
 """How a masked token is written, for every tokenizer."""
@@ -69,6 +69,7 @@ class MaskedLMTask(Task):
 
         Raises `UserError` when the text has no [MASK], or more than `max_source_length` tokens.
         """
+        check_text(text, "guesses")
         ids = self.token_ids(text)
         config = self.model.config
         places = [i for i, token in enumerate(ids) if token == config.mask_id]
@@ -84,14 +85,36 @@ class MaskedLMTask(Task):
             for i, (row, tokens) in enumerate(zip(p, order, strict=True))
         ]
 
-    def embeddings(self, texts: Sequence[str], pooling: Pooling = "mean") -> np.ndarray:
+    def embed(self, texts: Iterable[str], pooling: Pooling = "mean") -> np.ndarray:
         """Return a vector (E,) for each text: (N, E). See `MaskedLM.embeddings`.
 
-        Raises `UserError` for a text of more than `max_source_length` tokens.
+        Texts of similar length are read together. Raises `UserError` for a text of more than
+        `max_source_length` tokens.
         """
-        config = self.model.config
-        rows = [[config.bos_token_id, *self.token_ids(text), config.eos_token_id] for text in texts]
-        return to_host(self.model.embeddings(Packed.of(rows), pooling))
+        rows = [self._framed(text) for text in checked_texts(texts, "embed")]
+        order = np.argsort([len(row) for row in rows], kind="stable")
+        found = np.zeros((len(rows), self.model.config.d_model), self.model.dtype)
+        for start in range(0, len(rows), TEXTS_AT_ONCE):
+            together = order[start : start + TEXTS_AT_ONCE]
+            packed = Packed.of([rows[i] for i in together])
+            found[together] = to_host(self.model.embeddings(packed, pooling))
+        return found
+
+    def _framed(self, text: str) -> list[int]:
+        """Return the ids of a text between begin and end."""
+        return [
+            self.model.config.bos_token_id,
+            *self.token_ids(text),
+            self.model.config.eos_token_id,
+        ]
+
+    def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
+        """Run the model on a text; return the tokens that its stack read."""
+        if answer is not None:
+            raise UsageError("an encoder alone writes no answer: leave it out")
+        ids = self._framed(text)
+        self.model.rows(Packed.of([ids]), inference=True)
+        return {"encoder": ids}
 
     def token_ids(self, text: str) -> list[int]:
         """Return the ids of a text, each [MASK] one, without begin and end.

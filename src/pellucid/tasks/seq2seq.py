@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from pellucid import ops
 from pellucid.core.array import to_host
 from pellucid.core.batch import Batch, Packed
 from pellucid.core.errors import UsageError
@@ -20,7 +19,13 @@ from pellucid.data.tokenizers import Tokenizer
 from pellucid.models.config import Seq2SeqConfig
 from pellucid.models.seq2seq import Seq2Seq
 from pellucid.nn import Recorder
-from pellucid.tasks.generation import GenerationTask, TokenScores, TooLongError
+from pellucid.tasks.generation import (
+    GenerationTask,
+    TokenPair,
+    TokenScores,
+    TooLongError,
+    scored,
+)
 from pellucid.tasks.metric import Measured, Metric
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
@@ -102,18 +107,25 @@ class Seq2SeqTask(GenerationTask):
         """Return the most tokens that an answer can have next to begin or end."""
         return self.model.config.max_position_embeddings - 1
 
-    def score(self, source: Sequence[int], answer: Sequence[int]) -> TokenScores:
-        """Teacher-force an answer; return its log-probabilities and attention."""
+    def _token_scores(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
         bos, eos = self.model.config.bos_token_id, self.model.config.eos_token_id
-        batch = Batch(Packed.of([source]), Packed.of([[bos, *answer, eos]]))
+        batch = Batch(
+            Packed.of([source for source, _ in pairs]),
+            Packed.of([[bos, *answer, eos] for _, answer in pairs]),
+        )
         with Recorder() as recorder:
             rows, _ = self.model.decode_rows(batch, inference=True)
-        log_p, _ = ops.log_softmax(to_host(self.model.output(rows)))
-        layers = [name for name in recorder.maps if name.endswith("multihead_attn")]
-        weights = np.zeros((len(answer) + 1, len(source)), log_p.dtype)
-        if layers:
-            weights = to_host(recorder.maps[layers[-1]].weights)[0].mean(axis=0)
-        return TokenScores(log_p[np.arange(len(answer) + 1), [*answer, eos]], weights)
+        weights = [np.zeros((len(answer) + 1, len(source))) for source, answer in pairs]
+        if layers := [name for name in recorder.maps if name.endswith("multihead_attn")]:
+            means = to_host(recorder.maps[layers[-1]].weights).mean(axis=1)
+            weights = [
+                mean[: len(answer) + 1, : len(source)]
+                for mean, (source, answer) in zip(means, pairs, strict=True)
+            ]
+        return scored(self.model.output(rows), batch.target.without_first(), weights)
+
+    def _stacks(self, source: Sequence[int], answer: Sequence[int]) -> dict[str, Sequence[int]]:
+        return {"encoder": source, "decoder": [self.model.config.bos_token_id, *answer]}
 
     def prompt_ids(self, source: Sequence[int]) -> list[int]:
         """Return the tokens that the encoder reads."""

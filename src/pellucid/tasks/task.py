@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+import numpy as np
+
+from pellucid.core.array import to_host
 from pellucid.core.batch import Batch
 from pellucid.core.errors import UsageError
 from pellucid.data.batches import Examples, encode_texts, held_out_batches
@@ -15,7 +18,10 @@ from pellucid.data.tokenizers import BOS, EOS, PAD, Tokenizer, TokenizerLike
 from pellucid.generation import GREEDY, SearchConfig
 from pellucid.models.config import StackConfig
 from pellucid.models.quantize import Arithmetic
+from pellucid.nn import Recorder
 from pellucid.tasks.scores import Scores, held_out_loss
+
+TEXTS_AT_ONCE = 128
 
 
 def token_error(config: StackConfig) -> str | None:
@@ -27,6 +33,38 @@ def token_error(config: StackConfig) -> str | None:
         f"pad_token_id, bos_token_id and eos_token_id must be {PAD}, {BOS} and {EOS}, as in every "
         f"tokenizer; got {', '.join(map(str, ids))}"
     )
+
+
+def check_text(text: object, what: str) -> None:
+    """Raise `UsageError` for what is not one text."""
+    if not isinstance(text, str):
+        raise UsageError(f"{what}: expected one text, a str; got {type(text).__name__}")
+
+
+def checked_texts(texts: Iterable[str], method: str) -> list[str]:
+    """Return texts as a list; raise `UsageError` for one text, or what is not texts."""
+    if isinstance(texts, str):
+        raise UsageError(f"{method} takes a list of texts: write {method}([{texts[:20]!r}])")
+    if not isinstance(texts, Iterable):
+        raise UsageError(f"{method} takes a list of texts; got {type(texts).__name__}")
+    texts = list(texts)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(
+                f"{method} takes a list of texts, each a str; texts[{i}] is {type(text).__name__}"
+            )
+    return texts
+
+
+class AttentionWeights(NamedTuple):
+    """Who attended to whom in one layer."""
+
+    queries: list[str]
+    """The tokens that attend; a decoder's predict the token after them."""
+    keys: list[str]
+    """The tokens attended to."""
+    weights: np.ndarray
+    """(H, queries, keys): of every head; each row sums to 1."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +198,47 @@ class Task(ABC):
         batches = held_out_batches(examples, batch_tokens)
         scores = Scores(held_out_loss(self.model, batches), len(examples), self.data)
         return self._completed(scores, batches, pairs, metric)
+
+    def attention(self, text: str, answer: str | None = None) -> dict[str, AttentionWeights]:
+        """Return the attention of each layer, by its name, while the model reads a text.
+
+        Of a model that generates, while it also writes the answer: the one given, or else its own
+        best. Raises `UserError` for a text or an answer that is too long.
+
+        >>> seen = model.attention("attention")["decoder.layers.2.multihead_attn"]  # doctest: +SKIP
+        >>> seen.weights.mean(axis=0).argmax(axis=1)  # doctest: +SKIP
+        array([0, 1, 1, 3, 4, 8, 5, 8, 8])
+        """
+        check_text(text, "attention")
+        with Recorder() as recorder:
+            read = self._read(text, answer)
+        tokens = {
+            stack: (self.target if stack == "decoder" else self.source).tokens(ids)
+            for stack, ids in read.items()
+        }
+        found = {}
+        for name, layer in recorder.maps.items():
+            queries = tokens[name.partition(".")[0]]
+            keys = tokens["encoder"] if name.endswith("multihead_attn") else queries
+            found[name] = AttentionWeights(queries, keys, to_host(layer.weights)[0])
+        return found
+
+    @abstractmethod
+    def _read(self, text: str, answer: str | None) -> dict[str, Sequence[int]]:
+        """Run the model on a text, and on an answer; return the tokens that each stack read."""
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook."""
+        config = self.model.config
+        rows = {
+            "model": self.about,
+            "parameters": f"{sum(p.data.size for p in self.model.parameters()):,}",
+            **{f"{name} layers": getattr(config, of) for name, of in config.depths.items()},
+            "width, heads": f"{config.d_model}, {config.num_attention_heads}",
+            "vocabulary": ", ".join(f"{each.vocab_size:,}" for each in self.tokenizers),
+        }
+        cells = (f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in rows.items())
+        return f"<table>{''.join(cells)}</table>"
 
     def validation(
         self, pairs: Sequence[TextPair], metric: str, most: int

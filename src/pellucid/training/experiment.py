@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -41,14 +42,30 @@ from pellucid.tasks.folder import (
 from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
 from pellucid.training.card import card, note_quantized
-from pellucid.training.config import PARTS, DataConfig, RunConfig, TokenizerConfig
+from pellucid.training.config import (
+    PARTS,
+    DataConfig,
+    RunConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
 from pellucid.training.events import Listener
-from pellucid.training.run import START, RunFolder, check_resumed, checkpoint_settings
+from pellucid.training.run import (
+    START,
+    RunFolder,
+    check_resumed,
+    checkpoint_settings,
+    read_metrics,
+)
 from pellucid.training.start import Start, opened
 from pellucid.training.trainer import Result, Trainer
 from pellucid.training.workers import Workers
 
 Say = Callable[[Text], None]
+
+STILL_IMPROVES = 0.05
+"""By this share the last validation is better than the best before it, where more steps may help:
+a schedule that falls to 0 gains a little at the end of every run."""
 
 _log = logging.getLogger(__name__)
 
@@ -200,6 +217,8 @@ def train_run(
                 _write_model(prepared, folder, scores, weights)
                 for line in _result_lines(folder, scores, weights):
                     say(line)
+                for line in _longer(config.training, folder, result):
+                    say(line)
     return Outcome(trained, pairs, scores, result.interrupted)
 
 
@@ -325,6 +344,25 @@ def _result_lines(folder: Path, scores: Scores | None, weights: WeightFormat) ->
     yield Text(
         f"model folder: {size}, weights stored as {weights}",
         f"모델 폴더: {size}, 가중치는 {weights}로 저장",
+    )
+
+
+def _longer(config: TrainingConfig, folder: Path, result: Result) -> Iterable[Text]:
+    """Return how to train longer, where a limit ended a run whose score still improved."""
+    limit = result.reason.rpartition(" ")[2]
+    validated = [each for each in read_metrics(folder) if each["event"] == "validated"]
+    scores = [{"loss": each["loss"], **each["scores"]}[config.monitor] for each in validated]
+    if limit not in ("steps", "epochs", "minutes") or len(scores) < 3:
+        return
+    best = max(scores[:-1]) if config.higher_wins else min(scores[:-1])
+    if result.best_step != result.step or abs(scores[-1] - best) < STILL_IMPROVES * abs(best):
+        return
+    more = f"--training.{limit} {2 * getattr(config, limit):g}"
+    command = f"pellucid train --resume {shlex.quote(str(folder))} --accept-changes {more}"
+    change = f"{config.monitor} {best:.3g} → {scores[-1]:.3g}"
+    yield Text(
+        f"the held-out score still improved at the end ({change}); to train longer: {command}",
+        f"평가 점수가 끝까지 좋아지고 있었습니다({change}). 더 오래 학습하려면: {command}",
     )
 
 

@@ -241,7 +241,12 @@ class RunFolder:
         before = read_settings(self.path) if self.checkpoint is None else self.checkpoint.settings
         if before is not None and (found := _changes(before, self.settings, defaults)):
             if not accept_changes:
-                raise _other_settings(self.path, found)
+                raise _other_settings(
+                    self.path,
+                    found,
+                    "accept them (to train longer, for example) with --accept-changes or, in "
+                    "Python, accept_changes=True, ",
+                )
             self.changed = True
             listed = "\n  ".join(found)
             logger.warning("%s is resumed with other settings:\n  %s", self.path, listed)
@@ -342,12 +347,27 @@ def check_resumed(
         raise _other_settings(path, found)
 
 
-def _other_settings(path: Path, found: Sequence[str]) -> UserError:
+def _other_settings(path: Path, found: Sequence[str], remedy: str = "") -> UserError:
     listed = "\n  ".join(found)
     return UserError(
         f"{path}: these settings are not those of the run:\n  {listed}\n"
-        "Restore them, or start a new run in another folder"
+        f"Restore them, {remedy}or start a new run in another folder"
     )
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """Return the records of a run's metrics.jsonl, none before its first.
+
+    Raises `UserError` for a file that is damaged.
+    """
+    path = run / METRICS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as lines of JSON: {error}") from None
 
 
 def _holds_run(path: Path) -> bool:

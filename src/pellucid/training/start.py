@@ -24,6 +24,7 @@ from pellucid.training.config import (
     RunConfig,
     StartConfig,
     TokenizerConfig,
+    load_recipe,
     recipe_values,
 )
 from pellucid.training.run import START
@@ -143,6 +144,31 @@ def opened(config: StartConfig, run: Path | None, accept_changes: bool = False) 
             "differs); put it back, or start a new run in another folder"
         )
     return start
+
+
+def folder_of(recipe: str) -> Path:
+    """Return the run folder of a recipe that has no other, or the run that it names."""
+    return Path(recipe) if Path(recipe).is_dir() else Path("runs") / Path(recipe).stem
+
+
+def settings_of(
+    recipe: str, folder: Path, start: Path | None, resume: bool, accept_changes: bool = False
+) -> RunConfig:
+    """Return the settings that a run begins with: its own where it is resumed, or a recipe's.
+
+    start: the folder of the model that a new run begins with. Raises `UsageError` for one where a
+    run is resumed.
+    """
+    if resume and (folder / "config.toml").is_file():
+        if start is not None:
+            raise UsageError(
+                f"{folder}: a run that is resumed has the model that it began with: leave --from "
+                "out (in Python start), or start a new run in another folder"
+            )
+        return load_recipe(str(folder))
+    if start is None:
+        return load_recipe(recipe)
+    return load_recipe_from(recipe, open_start(start, accept_changes))
 
 
 def load_recipe_from(name: str, start: Start) -> RunConfig:

@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 # A loss this far above the first one, and above that of guessing evenly among 160,000 tokens, has
 # diverged. It is a running mean, so that one bad batch does not end a run.
 EXPLODED, EXPLODED_NATS, RUNNING = 3.0, 12.0, 0.9
+UNSETTLED_STEPS, SETTLED = 3, 3.0
+"""Steps that a pace leaves out, and the seconds after them from which on it is known."""
 STOPS = ("", "SIGINT", "SIGTERM", "SIGPIPE")
 """What ends training early; workers exchange its index."""
 
@@ -133,11 +135,13 @@ class Trainer:
             self.state.batch, self.state.pass_ = 0, Tally()
             self._batches = batches.epoch(self._epoch)
         self._began = time.monotonic() - self.state.seconds
-        self._resumed_at = self._agreed = self.state.seconds
+        self._agreed = self.state.seconds
+        self._settled: tuple[float, float] | None = None
+        """Share of the budget used, and the time, when the first steps were over."""
         if run is not None:
             self._apply_changes(run)
         self._share_state()
-        self._resumed_share = self._share()
+        self._first_step = self.state.step
         self._output_closed = False
 
     def _restore(self, checkpoint: Checkpoint) -> None:
@@ -439,9 +443,17 @@ class Trainer:
         )
 
     def _seconds_left(self) -> float | None:
-        share, spent = self._share(), self.seconds - self._resumed_at
-        gained = share - self._resumed_share
-        return spent * (1 - share) / gained if gained > 0 else None
+        """Return the time left at the pace so far; None before that is known.
+
+        The first steps do not count: kernels are compiled or loaded in them.
+        """
+        share, seconds = self._share(), self.seconds
+        if self._settled is None:
+            if self.state.step >= self._first_step + UNSETTLED_STEPS:
+                self._settled = share, seconds
+            return None
+        gained, spent = share - self._settled[0], seconds - self._settled[1]
+        return spent * (1 - share) / gained if spent >= SETTLED and gained > 0 else None
 
     def _end_of_budget(self) -> str | None:
         state = self.state

@@ -11,7 +11,7 @@ import pytest
 from tests.apps.view.samples import bert, gpt, speaking
 
 from pellucid.apps.cli import generate, lines
-from pellucid.apps.cli.answers import converse, written
+from pellucid.apps.cli.answers import converse, described, written
 from pellucid.apps.cli.generate import _fill_at_prompt
 from pellucid.generation import SampleConfig
 from pellucid.tasks import Answer, GenerationTask, MaskedLMTask, generation
@@ -134,3 +134,22 @@ def test_an_answer_with_tabs_or_line_breaks_is_one_field() -> None:
     answers = [Answer("a\tb\nc", -1.5, True), Answer("d", -2.0, True)]
     assert written(answers, scores=True) == "-1.500\ta b c\t-2.000\td"
     assert written(answers, scores=False) == "a b c\td"
+
+
+def test_texts_are_described_together_as_alone() -> None:
+    trained = speaking()
+    texts = ["가나", "", "a b"]
+    answers = trained.generate_answers(texts, best=2)
+    found = described(trained, texts, answers)
+    assert found[1]["source_tokens"] == []
+    assert [(a["text"], a["token_log_p"], a["alignment"]) for a in found[1]["answers"]] == [
+        ("", [], [])
+    ]
+    for text, some, record in zip(texts, answers, found, strict=True):
+        (alone,) = described(trained, [text], [some])
+        assert [a["alignment"] for a in alone["answers"]] == [
+            a["alignment"] for a in record["answers"]
+        ]
+        for answer, each in zip(some, record["answers"], strict=True):
+            assert each["text"] == answer.text
+            assert sum(each["token_log_p"]) == pytest.approx(answer.log_p, abs=1e-3)

@@ -65,3 +65,8 @@ def test_a_plain_line_has_only_what_the_stream_can_say(
         progress(Stepped(7, 0.5, loss=3.5, share=0.5, seconds_left=11.0))
     stream.flush()
     assert written.getvalue().decode(encoding) == line
+
+
+def test_a_notebook_gets_plain_lines() -> None:
+    assert Progress(Console(force_terminal=True), "g2p")._live
+    assert not Progress(Console(force_terminal=True, force_jupyter=True), "g2p")._live

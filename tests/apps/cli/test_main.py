@@ -679,7 +679,10 @@ class TestGenerate:
             ),
             (["runs/tiny", "a", "--prefix", "A\ud55c"], "no tokens for: '\ud55c'"),
             (["runs/tiny", "a", "--length-penalty", "1e300"], "length_penalty must lie between"),
-            (["runs/tiny", "a", "--seed", "1", "--beam", "2", "--best", "2"], "--best 2"),
+            (
+                ["runs/tiny", "a", "--seed", "1", "--beam", "2", "--best", "2"],
+                "best = 2 asks for more",
+            ),
             (["runs/tiny", "a", "--file", "words.tsv"], "not both"),
         ],
     )

@@ -136,7 +136,7 @@ def test_sampling_is_on_if_any_option_of_it_is_given() -> None:
     assert (config.seed, config.top_k, config.max_length) == (3, 2, 7)
     with pytest.raises(UsageError, match="seed must be at least 0, got -1"):
         SamplingOptions(seed=-1).config(search)
-    with pytest.raises(UsageError, match="--best 2 asks for more"):
+    with pytest.raises(UsageError, match="best = 2 asks for more"):
         SamplingOptions(seed=1).config(SearchConfig(beam=2, best=2))
 
 

@@ -31,7 +31,7 @@ def test_the_file_is_named_after_the_picture(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no picture given; there are: softmax, activations"),
+        ([], "no picture given; there are: curves, softmax, activations"),
         (["softmx"], "no picture 'softmx'"),
         (["softmax", "--output", "a.gif"], "--output must end in .svg, .png, .pdf; got 'a.gif'"),
     ],

@@ -137,7 +137,7 @@ def test_many_async_clients_get_the_answers_of_one(server: Running) -> None:
 
 def test_embeddings_are_the_pipelines(client: Any) -> None:
     answer = client.embeddings.create(model="bert", input=TEXTS)
-    right = [PIPELINES["bert"].embeddings([text])[0] for text in TEXTS]
+    right = [PIPELINES["bert"].embed([text])[0] for text in TEXTS]
     np.testing.assert_array_equal(
         np.array([one.embedding for one in answer.data], np.float32), right
     )

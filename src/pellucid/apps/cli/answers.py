@@ -14,7 +14,13 @@ from pellucid.apps.cli.language import tr
 from pellucid.apps.cli.lines import Line
 from pellucid.core.errors import UserError
 from pellucid.generation import Decodes
-from pellucid.tasks.generation import Answer, GenerationTask, join_answers, piece_numbers
+from pellucid.tasks.generation import (
+    Answer,
+    GenerationTask,
+    TokenScores,
+    join_answers,
+    piece_numbers,
+)
 
 T = TypeVar("T")
 
@@ -91,29 +97,34 @@ def answer_parts(
     """Yield the answers to numbered texts in parts, which are all answered together."""
     pieces = [piece for parts in texts.values() for piece in parts]
     numbers = [n for number, parts in texts.items() for n in piece_numbers(number - 1, len(parts))]
-    answers = iter(trained.generate_answers(pieces, numbers, decoder))
+    answers = trained.generate_answers(pieces, numbers, decoder)
+    found: Iterator[Any] = iter(described(trained, pieces, answers) if as_json else answers)
     for parts in texts.values():
-        own = list(islice(answers, len(parts)))
-        if as_json:
-            yield {"parts": [described(trained, *each) for each in zip(parts, own, strict=True)]}
-        else:
-            yield written(join_answers(own), scores)
+        own = list(islice(found, len(parts)))
+        yield {"parts": own} if as_json else written(join_answers(own), scores)
 
 
-def described(trained: GenerationTask, text: str, answers: Iterable[Answer]) -> dict[str, Any]:
-    """Return a text and its answers for JSON: tokens, scores, and the alignment of each.
+def described(
+    trained: GenerationTask, texts: Sequence[str], answers: Sequence[Sequence[Answer]]
+) -> list[dict[str, Any]]:
+    """Return texts and their answers for JSON: tokens, scores, and the alignment of each.
 
     `alignment` has, for each answer token, the index of the source token with the most attention in
     the last decoder layer, mean of heads.
     """
-    ids = trained.source.encode(text)
-    return {
-        "source_tokens": trained.source.tokens(ids),
-        "answers": [_answer(trained, ids, answer) for answer in answers],
-    }
+    ids = trained.source.encode_all(texts)
+    pairs = [(row, a.tokens) for row, some in zip(ids, answers, strict=True) for a in some if row]
+    scores = iter(trained.token_scores(pairs))
+    return [
+        {
+            "source_tokens": trained.source.tokens(row),
+            "answers": [_answer(trained, a, next(scores) if row else None) for a in some],
+        }
+        for row, some in zip(ids, answers, strict=True)
+    ]
 
 
-def _answer(trained: GenerationTask, ids: Sequence[int], answer: Answer) -> dict[str, Any]:
+def _answer(trained: GenerationTask, answer: Answer, scores: TokenScores | None) -> dict[str, Any]:
     record = {
         "text": answer.text,
         "log_p": round(answer.log_p, 6),
@@ -121,9 +132,8 @@ def _answer(trained: GenerationTask, ids: Sequence[int], answer: Answer) -> dict
         "finished": answer.finished,
         "tokens": trained.target.tokens(answer.tokens),
     }
-    if not ids:
+    if scores is None:  # an empty text
         return {**record, "token_log_p": [], "alignment": []}
-    scores = trained.score(ids, answer.tokens)
     generated = len(answer.tokens) + answer.finished  # the end token, if generated, is the last
     token_log_p = [round(float(x), 6) for x in scores.log_p[:generated]]
     return {**record, "token_log_p": token_log_p, "alignment": scores.alignment}

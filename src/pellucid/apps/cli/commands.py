@@ -38,6 +38,7 @@ COMMANDS = {
         ),
         Command("chat", "train the Korean chatbot (5 minutes) and talk to it"),
         Command("train", "train a recipe by name, or your own settings and data"),
+        Command("runs", "compare the runs in a folder: settings that differ, scores, minutes"),
         Command("evaluate", "score a trained model on data held out of training"),
         Command("generate", "answer texts: arguments, a file, standard input or a prompt"),
         Command("quantize", "write a smaller copy of a model: float16 or int8"),
@@ -51,7 +52,8 @@ COMMANDS = {
         Command("check", "verify every derivative against finite differences"),
         Command("explain", "explain a topic: equation, derivation next to our code, numeric check"),
         Command("exercise", "derive a backward yourself: it is checked, and mistakes are named"),
-        Command("plot", "draw what the articles draw: softmax, activations, positions, variance"),
+        Command("plot", "draw learning curves, or what the articles draw: softmax, variance, ..."),
+        Command("env", "list versions, processor and threads: what a bug report needs"),
     )
 }
 

@@ -45,13 +45,13 @@ class Output(Console):
 class Progress:
     """Listens to a trainer; shows loss, useful tokens/s, time left and the held-out score.
 
-    One live line at a terminal; a plain line every few seconds in a file or a pipe.
+    One live line at a terminal; a plain line every few seconds in a file, a pipe or a notebook.
     """
 
     def __init__(self, console: Console, title: str) -> None:
         self._title = title
-        self._live = console.is_terminal
-        self._between = _encodable(" · ", console.encoding, ", ")
+        self._live = console.is_terminal and not console.is_jupyter
+        self._between = encodable(" · ", console.encoding, ", ")
         self._rate = 0.0
         self._held_out = ""
         self._printed = time.monotonic()
@@ -141,7 +141,7 @@ class Progress:
         self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _encodable(text: str, encoding: str, plain: str) -> str:
+def encodable(text: str, encoding: str, plain: str) -> str:
     """Return the text, or the plain one if the encoding lacks it: an error would end training."""
     try:
         text.encode(encoding)

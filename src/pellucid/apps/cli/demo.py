@@ -183,5 +183,5 @@ def draw_attention(trained: Seq2SeqTask, text: str) -> str:
     source = trained.source.encode(text)
     answer = trained.target.encode(trained.generate([text])[0])
     outputs = [*trained.target.tokens(answer), "end"]
-    weights = trained.score(source, answer).weights
-    return attention_map(weights, outputs, trained.source.tokens(source))
+    (scores,) = trained.token_scores([(source, answer)])
+    return attention_map(scores.weights, outputs, trained.source.tokens(source))

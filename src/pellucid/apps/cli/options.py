@@ -28,6 +28,7 @@ from pellucid.apps.cli.language import tr, wrapped
 from pellucid.core.errors import UsageError
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.tasks.folder import load_model
+from pellucid.tasks.generation import sampling_of
 
 RULES = ConstructorRegistry()
 """What tyro makes options of, where it differs from its own rules."""
@@ -157,14 +158,7 @@ class SamplingOptions:
     def config(self, search: SearchConfig) -> SampleConfig | None:
         """Return how to sample, or None to search; `search` gives length and constraints."""
         given = {name: value for name, value in vars(self).items() if value is not None}
-        if not given:
-            return None
-        if search.best > 1:
-            raise UsageError(
-                f"sampling gives one answer, but --best {search.best} asks for more: leave out one"
-            )
-        plain = SampleConfig(max_length=search.max_length, constraints=search.constraints)
-        return replace(plain, **given)
+        return sampling_of(search, given) if given else None
 
 
 def help_of(function: Callable[..., int], command: str) -> str:

@@ -1,4 +1,4 @@
-"""`pellucid plot PICTURE`: draw what the articles draw."""
+"""`pellucid plot PICTURE`: draw the curves of runs, or what the articles draw."""
 
 from __future__ import annotations
 
@@ -7,40 +7,61 @@ from typing import Literal
 
 from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.language import chosen_language
-from pellucid.apps.teach.pictures import PICTURES, save
-from pellucid.core.errors import UsageError
+from pellucid.apps.teach.pictures import PICTURES, curves, save
+from pellucid.core.errors import UsageError, UserError
 from pellucid.core.settings import nearest
+from pellucid.training.run import METRICS, read_metrics
 
+CURVES = "curves"
 FORMATS = (".svg", ".png", ".pdf")
 
 
 def plot(
     picture: str = "",
+    runs: tuple[Path, ...] = (),
     /,
     *,
     output: Path | None = None,
     lang: Literal["auto", "en", "ko"] = "auto",
 ) -> int:
-    """Draw one of the articles' pictures from numbers computed here.
+    """Draw the learning curves of runs, or one of the articles' pictures.
 
+    curves: the losses, and other held-out scores, of the runs named after it. The others are drawn
+    from numbers computed here.
     softmax: weights over 10 keys with and without the scale. activations: ReLU, leaky ReLU, SiLU,
     GELU and their derivatives. positions: the sinusoidal table. variance: Var[q·k] against d_k,
     the largest weight against the number of keys. Needs matplotlib.
 
     Args:
-        picture: softmax, activations, positions or variance.
+        picture: curves, softmax, activations, positions or variance.
+        runs: The run folders of curves.
         output: File to write, .svg, .png or .pdf; unset: PICTURE.svg here.
         lang: Language of titles and labels; auto: the locale's.
     """
-    if picture not in PICTURES:
+    known = (CURVES, *PICTURES)
+    if picture not in known:
         wrong = (
-            f"no picture {picture!r}{nearest(picture, PICTURES)}" if picture else "no picture given"
+            f"no picture {picture!r}{nearest(picture, known)}" if picture else "no picture given"
         )
-        raise UsageError(f"{wrong}; there are: {', '.join(PICTURES)}")
+        raise UsageError(f"{wrong}; there are: {', '.join(known)}")
+    if (picture == CURVES) != bool(runs):
+        raise UsageError(
+            "which runs? Use `pellucid plot curves RUN ...`"
+            if picture == CURVES
+            else f"{picture} is not drawn from runs: leave {runs[0]} out"
+        )
     path = output or Path(f"{picture}.svg")
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"--output must end in {', '.join(FORMATS)}; got {path.name!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    save(PICTURES[picture](chosen_language() if lang == "auto" else lang), path)
+    language = chosen_language() if lang == "auto" else lang
+    if picture == CURVES:
+        records = {str(run): read_metrics(run) for run in runs}
+        if empty := [run for run, lines in records.items() if not lines]:
+            raise UserError(f"{empty[0]}: there is no run here with a {METRICS}")
+        figure = curves(records, language)
+    else:
+        figure = PICTURES[picture](language)
+    save(figure, path)
     Output().print(f"wrote {path}", markup=False, soft_wrap=True)
     return 0

@@ -25,11 +25,11 @@ from pellucid.core.errors import UsageError
 from pellucid.core.settings import from_mapping, to_mapping
 from pellucid.kernels.choices import Choices
 from pellucid.models.quantize import WeightFormat
-from pellucid.training.config import PARTS, DataConfig, RunConfig, load_recipe, recipe_names
+from pellucid.training.config import PARTS, DataConfig, RunConfig, recipe_names
 from pellucid.training.events import Event, Stepped
 from pellucid.training.experiment import train_run
 from pellucid.training.launch import RESTARTS, launch
-from pellucid.training.start import load_recipe_from, open_start
+from pellucid.training.start import folder_of, settings_of
 from pellucid.training.torch_workers import TIMEOUT, check_alike, join, started_as_worker
 from pellucid.training.workers import Workers
 
@@ -144,7 +144,7 @@ def _run(arguments: list[str], joined: Workers) -> int:
 def run_folder(recipe: str, arguments: Sequence[str]) -> Path:
     """Return the folder that --run gives; else one named after the recipe, or that run itself."""
     if (typed := value_of(arguments, "--run")) is None:
-        return Path(recipe) if Path(recipe).is_dir() else Path("runs") / Path(recipe).stem
+        return folder_of(recipe)
     if not typed:
         raise UsageError("--run needs a folder, as in --run runs/mine; it is empty")
     return Path(typed)
@@ -178,16 +178,8 @@ def _start(name: str | None, rest: list[str], resume: bool) -> tuple[RunConfig, 
         return RunConfig(), Path("runs/RECIPE")
     folder = run_folder(name, rest)
     begin = value_of(rest, "--from")
-    if resume and (folder / "config.toml").is_file():
-        if begin is not None:
-            raise UsageError(
-                f"{folder}: a run that is resumed has the model that it began with: leave --from "
-                "out, or start a new run in another folder"
-            )
-        return load_recipe(str(folder)), folder
-    if begin is None:
-        return load_recipe(name), folder
-    return load_recipe_from(name, open_start(Path(begin), accepts_changes(rest))), folder
+    start = None if begin is None else Path(begin)
+    return settings_of(name, folder, start, resume, accepts_changes(rest)), folder
 
 
 def _timeout(arguments: Sequence[str]) -> float:

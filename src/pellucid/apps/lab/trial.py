@@ -48,7 +48,7 @@ from pellucid.training.experiment import (
     read_data,
 )
 from pellucid.training.lock import InUseError, Lock
-from pellucid.training.run import CHECKPOINTS, LOCK, METRICS, RunFolder
+from pellucid.training.run import CHECKPOINTS, LOCK, RunFolder, read_metrics
 from pellucid.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -256,7 +256,7 @@ def _train(trial: Trial, folder: Path, stop: Path | None) -> dict[str, Any]:
             scores |= found.measured.values
         if found is not None and pairs.test:  # the loss on validation pairs has its own metrics
             scores["test_loss"] = found.loss
-        curve, probes = learning_curve(folder / METRICS), read_probes(folder / PROBES)
+        curve, probes = learning_curve(folder), read_probes(folder / PROBES)
         line = _line(
             trial,
             "done",
@@ -290,13 +290,13 @@ def _stop_if(path: Path | None, event: Event) -> None:
         signal.raise_signal(signal.SIGTERM)  # which the trainer handles: it saves and ends
 
 
-def learning_curve(metrics: Path) -> dict[str, list[float]]:
-    """Return the losses of a run from its metrics.jsonl: of training after each `epoch`.
+def learning_curve(run: Path) -> dict[str, list[float]]:
+    """Return the losses of a run: of training after each `epoch`.
 
     train: nats per answer, as article 003 defines it; train_token: the same per token; valid: nats
     per token at every validation, of which valid_epoch is when, in epochs.
     """
-    events = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    events = read_metrics(run)
     epochs = [event for event in events if event["event"] == "epoch_ended"]
     valid = [e for e in events if e["event"] == "validated" and e["loss"] is not None]
     return {

@@ -152,7 +152,7 @@ async def embeddings(exchange: Exchange) -> Response:
     for i, text in enumerate(texts):  # one by one: no embedding depends on the others
         used += len(served.pipeline.token_ids(text))
         row = await exchange.service.worker.call(
-            lambda text=text: served.pipeline.embeddings([text])[0]  # type: ignore[misc]
+            lambda text=text: served.pipeline.embed([text])[0]  # type: ignore[misc]
         )
         row = np.asarray(row, "<f4")
         plain = asked.encoding_format == "float"

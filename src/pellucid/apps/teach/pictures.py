@@ -209,6 +209,35 @@ def score_map(weights: Array, queries: Sequence[str], keys: Sequence[str], title
     return figure
 
 
+def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], language: Language = "en") -> Figure:
+    """Draw the losses of runs against the step, and their other held-out scores.
+
+    runs: by name, the records of each one's metrics.jsonl.
+    """
+    scored = {
+        run: [(r["step"], {"loss": r["loss"], **r["scores"]}) for r in records if "best" in r]
+        for run, records in runs.items()
+    }
+    found = [name for points in scored.values() for _, scores in points for name in scores]
+    panels = list(dict.fromkeys(["loss", *found]))
+    with _picture("curves", language, 5.5 * len(panels), 4.3, len(panels)) as (figure, axes, words):
+        for colour, (run, records) in zip(itertools.cycle(COLOURS), runs.items(), strict=False):
+            losses = [(r["step"], r["loss"]) for r in records if r["event"] == "trained"]
+            axes[0].plot(*_columns(losses), color=colour, linewidth=1, alpha=0.5)
+            for ax, name in zip(axes, panels, strict=True):
+                points = [(at, by[name]) for at, by in scored[run] if by.get(name) is not None]
+                ax.plot(*_columns(points), "o-", color=colour, markersize=4, label=run)
+        for ax, name in zip(axes, panels, strict=True):
+            ax.set(title=name.upper() if len(name) <= 4 else name, xlabel=words["step"])
+        axes[0].set(title=words["loss"], ylabel=words["nats"])
+        axes[0].legend(fontsize=9)
+    return figure
+
+
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
 PICTURES: dict[str, Callable[[Language], Figure]] = {
     "softmax": softmax,
     "activations": activations,

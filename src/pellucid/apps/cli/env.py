@@ -1,0 +1,25 @@
+"""`pellucid env`: what a result and its speed depend on, for a bug report."""
+
+from __future__ import annotations
+
+from pellucid.core.machine import environment, processor, processors, versions
+
+
+def env() -> int:
+    """List the versions, the processor, the kernels and the threads, to paste into a bug report.
+
+    prepared kernels: those that come with the package for this system; Numba compiles the others,
+    once.
+    """
+    from pellucid.kernels.backend import prepared
+    from pellucid.kernels.backend.threads import available
+
+    rows = {
+        **environment(),
+        "processor": f"{processor()}, {processors()} for this process",
+        "threads": str(available()),
+        "prepared kernels": f"{len(prepared.entries())} ({prepared.path().name})",
+        **versions("torch", "onnxruntime", "ctranslate2", "matplotlib", "sacrebleu", "rapidfuzz"),
+    }
+    print(*(f"{name}: {value}" for name, value in rows.items()), sep="\n")
+    return 0

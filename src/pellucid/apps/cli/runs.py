@@ -1,0 +1,93 @@
+"""`pellucid runs [FOLDER]`: runs next to each other: what differs, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from pellucid.apps.cli.console import Output, encodable, scores
+from pellucid.apps.cli.language import tr
+from pellucid.core.errors import UserError
+from pellucid.core.settings import flat, to_mapping
+from pellucid.training.config import RunConfig
+from pellucid.training.run import CONFIG, read_metrics, read_settings
+
+TICKS = "▁▂▃▄▅▆▇█"
+WIDEST = 24  # of a curve
+MOST = 8  # settings listed for a run
+ENDS = ("trained", "ended")  # records with the time since training began
+FOLLOW = ("description", "sha256", "source_vocab_size", "target_vocab_size")
+"""Settings that follow from the others, or change nothing."""
+
+
+def runs(folder: Path = Path("runs"), /) -> int:
+    """Compare the runs in a folder: the settings that differ, the scores, the minutes.
+
+    The scores are those of the best validation so far; the curve is the held-out loss at all of
+    them. `pellucid plot curves RUN ...` draws the curves of some.
+
+    Args:
+        folder: A folder of run folders, or a run folder.
+    """
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = [path for path in (folder, *inside) if (path / CONFIG).is_file()]
+    if not found:
+        raise UserError(f"{folder}: there is no run here; `pellucid train` makes one")
+    console = Output()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in (tr("run"), tr("settings that differ"), tr("steps"), tr("minutes")):
+        table.add_column(head)
+    table.add_column(tr("best held-out scores"))
+    table.add_column(tr("loss"))
+    for run, different in zip(found, differences(found), strict=True):
+        records = read_metrics(run)
+        seconds = [record["seconds"] for record in records if record["event"] in ENDS]
+        validated = [record for record in records if record["event"] == "validated"]
+        best = [scores(r["loss"], r["scores"]) for r in validated if r["best"]]
+        curve = sparkline([r["loss"] for r in validated if r["loss"] is not None])
+        table.add_row(
+            escape(run.resolve().name),
+            "\n".join(map(escape, different[:MOST] + ["..."] * (len(different) > MOST))),
+            f"{max((record['step'] for record in records), default=0):,}",
+            f"{max(seconds, default=0.0) / 60:.1f}",
+            *(best[-1:] or [""]),
+            encodable(curve, console.encoding, ""),
+        )
+    console.print(table)
+    return 0
+
+
+def differences(folders: Sequence[Path]) -> Iterator[list[str]]:
+    """Yield, for each run, its value of every setting that some run has otherwise.
+
+    A setting that 0.1.0 left out has its default.
+    """
+    usual = flat(to_mapping(RunConfig()))
+    found = [{**usual, **flat(read_settings(folder) or {})} for folder in folders]
+    names = dict.fromkeys(name for settings in found for name in settings)
+    named = [name for name in names if name.rpartition(".")[2] not in FOLLOW]
+    other = [n for n in named if len({str(settings.get(n)) for settings in found}) > 1]
+    for settings in found:
+        yield [f"{name}={_short(settings[name])}" for name in other if name in settings]
+
+
+def _short(value: Any) -> str:
+    """Write a setting's value, of several files their names."""
+    return " ".join(Path(str(x)).name for x in value) if isinstance(value, list) else str(value)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draw numbers as a line of blocks, the lowest at the bottom.
+
+    >>> sparkline([3.0, 2.0, 1.0, 1.5])
+    '█▄▁▂'
+    """
+    if len(values) > WIDEST:
+        values = [values[i * (len(values) - 1) // (WIDEST - 1)] for i in range(WIDEST)]
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    steps = [(value - low) / ((high - low) or 1.0) * (len(TICKS) - 1) for value in values]
+    return "".join(TICKS[int(step)] for step in steps)

@@ -1,0 +1,140 @@
+"""What every task that generates is asked from Python: settings, scores, attention, wrong use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid.core.errors import UserError
+from pellucid.data.tokenizers import train_tokenizer
+from pellucid.generation import SampleConfig, SearchConfig
+from pellucid.models import CausalLM, CausalLMConfig, Seq2Seq, Seq2SeqConfig
+from pellucid.tasks import CausalLMTask, GenerationTask, Seq2SeqTask
+
+TEXTS = ["hello", "he", "", "there then"]
+SIZES: Any = {
+    "d_model": 12, "ffn_dim": 7, "num_attention_heads": 3, "max_position_embeddings": 23,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["seq2seq", "causal"])
+def trained(request: pytest.FixtureRequest) -> GenerationTask:
+    tokens = train_tokenizer(["hello then there"], "char", None, ())
+    size, search = tokens.vocab_size, SearchConfig(beam=3, max_length=7)
+    model: Any
+    if request.param == "causal":
+        model = CausalLM(
+            CausalLMConfig(vocab_size=size, num_hidden_layers=2, output_bias=True, **SIZES)
+        )
+    else:
+        model = Seq2Seq(Seq2SeqConfig(size, size, encoder_layers=1, decoder_layers=2, **SIZES))
+    noise = np.random.default_rng(3)
+    for parameter in model.parameters():
+        drawn = noise.standard_normal(parameter.shape).astype(np.float32)
+        parameter.data = parameter.data + np.float32(0.3) * drawn
+    model.output.bias.data[[0, 1, 2, 3]] += [-9, -9, 2, -9]  # answers end, and are texts
+    kind = CausalLMTask if request.param == "causal" else Seq2SeqTask
+    return kind(model.eval(), tokens, tokens, search)
+
+
+def test_settings_of_a_call_are_those_of_the_task(trained: GenerationTask) -> None:
+    greedy = replace(trained, search=SearchConfig(max_length=4))
+    assert trained.generate(TEXTS, beam=1, max_length=4) == greedy.generate(TEXTS)
+    drawn = replace(trained, sampling=SampleConfig(2.0, max_length=7, seed=5))
+    answers = trained.generate_answers(TEXTS, temperature=2, seed=5)
+    assert answers == drawn.generate_answers(TEXTS)
+    assert "".join(trained.stream("he", temperature=2, seed=5)) == drawn.generate(["he"])[0]
+    assert [len(some) for some in trained.generate_answers(["he"], best=2)] == [2]
+    once = trained.generate_answers(["he"], no_repeat_ngram=1)[0][0].tokens
+    assert len(set(once)) == len(once)
+    assert trained.search.beam == 3
+
+
+def test_any_iterable_of_texts_is_answered(trained: GenerationTask) -> None:
+    assert trained.generate(iter(TEXTS)) == trained.generate(TEXTS)
+
+
+def test_a_score_is_that_of_the_answer_found(trained: GenerationTask) -> None:
+    texts = ["hello", "he", "there then", "the", "hen"]
+    pairs, expected = [], []
+    for text, (answer, *_) in zip(texts, trained.generate_answers(texts, beam=1), strict=True):
+        new = answer.text[len(text) :] if trained.kind == "continue" else answer.text
+        if answer.finished and trained.target.encode(new) == list(answer.tokens):
+            pairs.append((text, new))
+            expected.append(answer.log_p)
+    assert pairs
+    np.testing.assert_allclose(trained.score(pairs), expected, atol=1e-4)
+
+
+def test_answers_scored_together_score_as_alone(
+    trained: GenerationTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [([4, 5, 6], [7]), ([8], [4, 4, 5, 6]), ([4, 9], []), ([5, 5, 5, 5, 5], [6, 7])]
+    together = trained.token_scores(pairs)
+    monkeypatch.setattr("pellucid.tasks.generation.MOST_SCORED", 1)
+    for pair, one, other in zip(pairs, together, trained.token_scores(pairs), strict=True):
+        assert one.weights.shape == (len(pair[1]) + 1, len(pair[0]))
+        np.testing.assert_allclose(one.log_p, other.log_p, atol=1e-5)
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
+
+
+def test_attention_has_every_layer_with_its_tokens(trained: GenerationTask) -> None:
+    seen = trained.attention("hello", "he")
+    begin = trained.target.tokens([1])[0]
+    if trained.kind == "continue":
+        assert list(seen) == ["decoder.layers.0.self_attn", "decoder.layers.1.self_attn"]
+        assert seen["decoder.layers.0.self_attn"].queries == [begin, *"hello", *"he"]
+    else:
+        cross = seen["decoder.layers.1.multihead_attn"]
+        assert (cross.queries, cross.keys) == ([begin, "h", "e"], list("hello"))
+        assert seen["encoder.layers.0.self_attn"].keys == list("hello")
+    for layer in seen.values():
+        assert layer.weights.shape == (3, len(layer.queries), len(layer.keys))
+        np.testing.assert_allclose(layer.weights.sum(axis=-1), 1.0, rtol=1e-5)
+
+
+def test_attention_without_an_answer_is_that_of_the_best(trained: GenerationTask) -> None:
+    name = "decoder.layers.1.self_attn"
+    prefixed = replace(trained, prefix="hen")
+    best = prefixed.generate_answers(["he"])[0][0].tokens
+    assert len(best) >= 3
+    assert prefixed.attention("he")[name].queries[-len(best) :] == trained.target.tokens(best)
+
+
+WRONG: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda m: m.generate("hello"), r"list of texts: write generate\(\['hello'\]\)"),
+    (lambda m: m.generate(["he", 3]), r"texts\[1\] is int"),
+    (lambda m: m.generate(5), "list of texts; got int"),
+    (lambda m: m.generate_answers("hello"), "list of texts"),
+    (lambda m: m.generate(["he"], num_beams=4), "no setting num_beams; here it is beam"),
+    (lambda m: m.generate(["he"], beem=4), "did you mean beam"),
+    (lambda m: m.generate(["he"], beam="4"), "beam: expected a whole number, got '4'"),
+    (lambda m: m.generate(["he"], top_p=2.0), "top_p must be above 0 and at most 1"),
+    (lambda m: m.generate(["he"], best=2, top_k=5), "sampling gives one answer, but best = 2"),
+    (lambda m: m.generate(["he"], prefix=3), "prefix: expected one text, a str; got int"),
+    (lambda m: list(m.stream(["he"])), "stream: expected one text, a str; got list"),
+    (lambda m: m.attention(["he"]), "attention: expected one text"),
+    (lambda m: m.score("he"), r"list of pairs \(text, answer\); got 'he'"),
+    (lambda m: m.score([("he", "x", "y")]), "list of pairs"),
+    (lambda m: m.score([("he", "l" * 30)]), "an answer of 30 tokens, more than the"),
+    (lambda m: m.score([("h" * 30, "l")]), "30 tokens, more than the"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG)
+def test_wrong_use_is_answered_in_words(
+    trained: GenerationTask, call: Callable[[Any], Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        call(trained)
+
+
+def test_a_notebook_shows_a_model_as_a_table(trained: GenerationTask) -> None:
+    table = trained._repr_html_()
+    parameters = sum(parameter.data.size for parameter in trained.model.parameters())
+    assert f"<th>parameters</th><td>{parameters:,}</td>" in table
+    assert trained.about in table
