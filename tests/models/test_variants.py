@@ -20,7 +20,6 @@ from pellucid.ops.norms import NORMS
 from pellucid.ops.rules.function import FUNCTIONS
 
 BATCH = Batch(Packed.of([[5, 6, 7], [8, 9]]), Packed.of([[1, 4, 11, 2], [1, 7, 2]]))
-FUNCTIONS["near"] = NEAR
 VARIANTS: list[dict[str, Any]] = [
     *({"norm_type": name} for name in NORMS),
     *({"activation_function": name} for name in ACTIVATIONS),
@@ -47,6 +46,13 @@ VARIANTS: list[dict[str, Any]] = [
 every_variant = pytest.mark.parametrize(
     "variant", VARIANTS, ids=lambda v: ", ".join(f"{k} {x}" for k, x in v.items())
 )
+
+
+@pytest.fixture(autouse=True)
+def _known_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FUNCTIONS, "near", NEAR)
+
+
 SIZES: dict[str, Any] = {"d_model": 12, "num_attention_heads": 3, "ffn_dim": 7}
 
 

@@ -12,7 +12,10 @@ from pellucid.apps.cli.main import main
 from pellucid.tasks.folder import shipped_models
 
 ROOT = Path(__file__).parents[3]
-ANSWERS = {"topics-ko": ("헤어졌어", "parting")}
+ANSWERS = {
+    "g2p-en": ("transformer", "tɹænsfˈɔɹməɹ"),
+    "topics-ko": ("헤어졌어", "parting"),
+}
 
 
 def test_every_model_has_a_test_and_a_notice() -> None:

@@ -67,8 +67,9 @@ def attention(
     """
     pipeline: Any = None if isinstance(model, nn.Module) else model
     inner: Any = model if pipeline is None else pipeline.model
+    task = task_of(model)
     SHOWN.read(inner)
-    trace = TRACES[task_of(model).name]
+    trace = TRACES[task.name]
     with undisturbed(inner):
         record = trace(inner, pipeline, source, target, search)
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
