@@ -23,13 +23,11 @@ from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.math import tanh
 from pellucid.kernels.backend.simd import (
     LANES,
-    add_double,
     add_to,
     address_of,
     iota,
     load,
     load_from,
-    reduce_add,
     select,
     truths_from,
 )
@@ -46,9 +44,9 @@ Step = str | tuple[Function, int]
 Steps = tuple[Step, ...]
 
 _f = np.float32
-_KINDS = {"cap": SoftCap, "distances": Distances, "added": Added, "sinks": Sinks}
+_KINDS = {"cap": SoftCap, "distances": Distances, "added": Added}
 _SUMS = ("distances", "added")
-STANDARD: Steps = ("cap", *_SUMS, "sinks")
+STANDARD: Steps = ("cap", *_SUMS)
 """The steps of the kernels that come prepared; what a rule has not costs a test of a row."""
 _NO_MASK = np.empty((0, 0, 0, 0), np.uint8)
 _NOTHING = np.empty((0, 0, 0, 0), np.float32)
@@ -184,6 +182,8 @@ def _steps(parts: tuple[Score, ...]) -> Steps | Declined:
             steps.append((part.function, columns))
             columns += sum(x.size // len(x) for x in part.parameters)
             continue
+        if isinstance(part, Sinks):  # no step: a row's sum begins with it
+            continue
         step = next((name for name, kind in _KINDS.items() if isinstance(part, kind)), None)
         if step is None:
             return Declined(f"no kernel knows {type(part).__name__}")
@@ -285,13 +285,6 @@ def _added(a, j, rows, cap):
 
 
 @inner()
-def _sinks_backward(da, a, j, rows, cap):
-    if rows[11]:
-        add_double(rows[11], -reduce_add(da))
-    return da
-
-
-@inner()
 def _same(a, j, rows, cap):
     return a
 
@@ -305,7 +298,6 @@ _STEPS = {
     "cap": (_cap, _cap_backward),
     "distances": (_distances, _distances_backward),
     "added": (_added, _same_backward),
-    "sinks": (_same, _sinks_backward),
 }
 
 
@@ -359,9 +351,8 @@ def rows_of(terms, n, head, query, s, diagonals, sums):
     of its distances, what is added, what is forbidden; then how many keys are left, and
     `diagonals`, where this row's gradient of the distances goes; the next row's is a number before.
     Then the places of the query, key s, the head and the sequence, the address of the head's
-    parameters, `sums`, that of their gradients, and that of the sink's.
+    parameters, and `sums`, that of their gradients.
     """
-    sink = sums + 8 * (terms.learnt.shape[1] - 1) if terms.sinks else 0
     by_distance = gradient = back = learnt = 0
     place = query + terms.offset[n]
     if terms.by_distance.size:
@@ -376,7 +367,7 @@ def rows_of(terms, n, head, query, s, diagonals, sums):
     if terms.learnt.size:
         learnt = address_of(terms.learnt, head * terms.learnt.shape[1])
     return (
-        (by_distance, added, forbidden, left, gradient, place, s, head, n, learnt, sums, sink),
+        (by_distance, added, forbidden, left, gradient, place, s, head, n, learnt, sums),
         (back, down, under),
     )
 
@@ -384,11 +375,11 @@ def rows_of(terms, n, head, query, s, diagonals, sums):
 @inner()
 def row_at(rows, steps, i):
     """Return where the numbers are for the i-th row after."""
-    by_distance, added, forbidden, left, gradient, query, key, head, n, learnt, sums, sink = rows
+    by_distance, added, forbidden, left, gradient, query, key, head, n, learnt, sums = rows
     back, down, under = steps
     return (
         by_distance + i * back, added + i * down, forbidden + i * under, left,
-        gradient + i * back, query + i, key, head, n, learnt, sums, sink,
+        gradient + i * back, query + i, key, head, n, learnt, sums,
     )  # fmt: skip
 
 

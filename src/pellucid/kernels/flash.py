@@ -58,6 +58,7 @@ from pellucid.kernels.backend.math import channel_bits, exp, mix
 from pellucid.kernels.backend.rows import read_only, writeable
 from pellucid.kernels.backend.simd import (
     LANES,
+    add_double,
     address_of,
     get,
     iota,
@@ -279,7 +280,7 @@ def _passes(score, pull, once):
     ):  # fmt: skip
         """Compute, from a row of q·k and of dW, W (into scores) and dA (into dscores).
 
-        `mean` is Σ P dP; it is computed here when the row is `whole`.
+        `mean` is Σ P dP; it is computed here when the row is `whole`, and returned.
         """
         sums = splat(_f(0.0))
         for j in range(0, width, LANES):
@@ -301,6 +302,7 @@ def _passes(score, pull, once):
         for j in range(0, width, LANES):
             da = load(p, j) * (load(dscores, at + j) - mean)
             store(dscores, at + j, pull(da, raw, j, scale, rows, cap))
+        return mean
 
     return row, row_backward
 
@@ -440,6 +442,7 @@ def _backward(
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads
         sums = address_of(learnt, piece * learnt.shape[1])
+        sink, top_0 = sums + 8 * (learnt.shape[1] - 1), sink_of(terms, head)[0]
         q_first, length, k_first, source = q_firsts[n], lengths[n], k_firsts[n], sources[n]
         gather(q, q_first, length, head, queries)
         gather(dout, q_first, length, head, douts)
@@ -448,6 +451,9 @@ def _backward(
             for j in range(depth_v):
                 mean += douts[i, j] * out[q_first + i, head, j]
             means[i] = mean
+            if terms.sinks:  # dA of the sink: its probability times 0 − Σ P dP
+                t = q_first + i
+                add_double(sink, -(exp(top_0 - tops[t, head]) * shares[t, head] * mean))
         _clear(dqueries, length)
         for first in range(0, length, QUERIES):
             block = first // QUERIES * 2
@@ -486,12 +492,14 @@ def _backward(
                     count = max(lasts[t] - firsts[t], 0)
                     key = row_key(names, t, head, site) if threshold else site
                     if ruled:
-                        ruled_row_backward(
+                        mean = ruled_row_backward(
                             scores, dscores, i * ROW, width, low, count, scale,
                             row_at(rows, steps, i), cap,
                             tops[t, head], shares[t, head], means[first + i], source <= KEYS, key,
                             s, threshold, keep, p, raw,
                         )  # fmt: skip
+                        if terms.sinks and source <= KEYS:
+                            add_double(sink, -(exp(top_0 - tops[t, head]) * shares[t, head] * mean))
                     else:
                         softmax_row_backward(
                             scores, dscores, i * ROW, width, low, count, scale, 0, cap,
