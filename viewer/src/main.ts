@@ -12,12 +12,15 @@ import type { Kind, PageRecord } from "./record.ts";
 import { ScalePanel } from "./scale.ts";
 import { Steps } from "./steps.ts";
 import type { State, Tab } from "./store.ts";
+import type { RunRecord } from "./run/model.ts";
+import { trialPanel } from "./run/tab.ts";
+import { Trial } from "./run/trial.ts";
 import { preferred, speak, t } from "./text.ts";
 import { Tour } from "./tour.ts";
 import { Whole } from "./whole.ts";
 
 const FORMAT = 2;
-const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation"];
+const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation", "run"];
 const THEMES: State["theme"][] = ["auto", "light", "dark"];
 
 function header(model: Model, tour: Tour): HTMLElement {
@@ -81,7 +84,8 @@ function header(model: Model, tour: Tour): HTMLElement {
 function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement {
   const { store } = model;
   // Records of earlier versions lack the whole model.
-  const shown = TABS.filter((tab) => tab !== "whole" || model.parts.length > 0);
+  const has = { whole: model.parts.length > 0, run: trial !== null };
+  const shown = TABS.filter((tab) => has[tab as keyof typeof has] ?? true);
   const buttons = shown.map((tab) =>
     el(
       "button",
@@ -96,7 +100,7 @@ function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement 
     ),
   );
   const update = () => {
-    panels.whole.hidden = true;
+    panels.whole.hidden = panels.run.hidden = true;
     shown.forEach((tab, i) => {
       const chosen = tab === model.state.tab;
       buttons[i]!.setAttribute("aria-selected", String(chosen));
@@ -184,6 +188,7 @@ function show(record: PageRecord, state: State): void {
     steps: panel("steps", steps.root),
     backward: panel("backward", new Backward(model).root),
     generation: panel("generation", generation.root),
+    run: panel("run", ...(trial ? [trialPanel(trial, state.language, () => model.colours)] : [])),
   };
   const scale = new ScalePanel(model);
   const tour = new Tour(model);
@@ -203,7 +208,7 @@ function show(record: PageRecord, state: State): void {
   );
   model.store.redraw();
   DARK.onchange = () => model.chooseTheme(model.state.theme);
-  globalThis.pellucid = { record, model };
+  globalThis.pellucid = { record, model, trial };
 }
 
 function start(record: PageRecord): void {
@@ -232,8 +237,11 @@ function load(record: PageRecord): void {
 
 declare global {
   // For scripts and tests: the numbers behind the pictures.
-  var pellucid: { record: PageRecord; model: Model } | undefined;
+  var pellucid: { record: PageRecord; model: Model; trial: Trial | null } | undefined;
 }
 
+/** The model that this page can run, if it holds one. */
+const runs = document.getElementById("run")?.textContent;
+const trial = runs ? new Trial(JSON.parse(runs) as RunRecord) : null;
 const live = Live.here(load);
 start(JSON.parse(document.getElementById("record")!.textContent!) as PageRecord);
