@@ -18,7 +18,7 @@ const { outputFiles } = await build({
 });
 const bundle = join(dirname(process.argv[2]), "forward.bundle.mjs");
 await writeFile(bundle, outputFiles[0].text);
-const { Runner, Tokenizer, ledger } = await import(bundle);
+const { Runner, Tokenizer, ledger, lens } = await import(bundle);
 
 const { record, cases } = JSON.parse(await readFile(process.argv[2], "utf8"));
 const runner = new Runner(record);
@@ -50,6 +50,7 @@ const answers = cases.map(({ text, answer, off }) => {
     logits: [...runner.logits(run.rows).values],
     ...runner.losses(run, { ids: given, ended: true }),
     ledger: ledger(runner, run, 0, given[0] ?? record.end),
+    lens: lens(runner, run, 0),
   };
 });
 process.stdout.write(JSON.stringify(answers));

@@ -254,6 +254,22 @@ def test_what_the_parts_add_to_a_logit_adds_up_to_it(norm: str, tmp_path: Path) 
     }  # fmt: skip
 
 
+@pytest.mark.oracle("node")
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_what_the_model_would_say_after_each_part_is_its_output_of_those_rows(
+    norm: str, tmp_path: Path
+) -> None:
+    task = made(norm=norm)
+    (found,) = in_node(task, [{"text": "split", "answer": [], "off": []}], tmp_path)
+    recorder, stack = run(task, [], found["ids"], [])[1], task.model.stacks()["decoder"]
+    after = [recorder.rows[f"decoder.layers.{s.layer}.{s.number}"] for s in stack.steps]
+    assert stack.norm is not None
+    for said, rows in zip(found["lens"], [after[0].x, *(part.y for part in after)], strict=True):
+        log_p, _ = ops.log_softmax(task.model.output(stack.norm(rows)))
+        assert said["says"] == log_p[0].argmax()
+        assert said["p"] == pytest.approx(np.exp(log_p[0].max()), rel=1e-5)
+
+
 @cache
 def tokenizers() -> list[Tokenizer]:
     texts = ["가나다 Ǆ bΣ", "É.", "hé llo?", "İx !"]

@@ -6,11 +6,11 @@ import { largest, loss, spread } from "./forward.ts";
 import type { Run, Runner } from "./forward.ts";
 import type { Linear, Norm } from "./model.ts";
 
-/** After a part (a name as in `Off`; "" the embedding): the most likely token, and −log p of ours. */
+/** After a part (a name as in `Off`; "" the embedding): the most likely token, and its probability. */
 export interface Lens {
   part: string;
   says: number;
-  loss: number;
+  p: number;
 }
 
 /** What a part adds to a logit. "" is the embedding, "bias" what no token changes. */
@@ -20,12 +20,13 @@ export interface Entry {
 }
 
 /** The last norm and the output layer, applied to what each block leaves behind, in one row. */
-export function lens(runner: Runner, run: Run, row: number, token: number): Lens[] {
+export function lens(runner: Runner, run: Run, row: number): Lens[] {
   const { norm } = runner.record.stacks.decoder;
   return run.inputs.map((x, i) => {
     const one = rowOf(x, row);
     const logits = runner.logits(norm ? runner.norm(one, norm) : one).values;
-    return { part: i === 0 ? "" : `decoder.${i - 1}`, says: largest(logits), loss: loss(logits, token) };
+    const says = largest(logits);
+    return { part: i === 0 ? "" : `decoder.${i - 1}`, says, p: Math.exp(-loss(logits, says)) };
   });
 }
 

@@ -70,15 +70,15 @@ export function trialPanel(trial: Trial, language: Language, colours: () => Colo
   const first = typing(trial, names);
   const left = [board(trial, names), edges(trial, names, colours)];
   const right = ranking(trial, names);
-  const last = decided(trial, names);
+  const last = [decided(trial, names), outcome(trial, names)];
   trial.listen(() => {
-    for (const [card, update] of [first, ...left, right, last]) {
+    for (const [card, update] of [first, ...left, right, ...last]) {
       card.hidden = !trial.whole && card !== first[0];
       if (!card.hidden) update();
     }
   });
   const column = el("div", { class: "try-column" }, ...left.map(([card]) => card));
-  return el("div", { class: "try" }, first[0], column, right[0], last[0]);
+  return el("div", { class: "try" }, first[0], column, right[0], ...last.map(([card]) => card));
 }
 
 /** The text, and the answers with everything and without what is off. */
@@ -111,18 +111,7 @@ function typing(trial: Trial, names: Names): Card {
         : t.took(answer.losses.length, trial.ms.toFixed(0));
     const rows = [row(trial, names, t.whole, answer, true)];
     if (trial.off.size > 0) {
-      const [part] = trial.off;
-      const what = trial.off.size === 1 ? names.part(part!) : t.parts(trial.off.size);
-      rows.push(row(trial, names, t.without(what), now.answer, false));
-      const [before, after] = [sum(answer.losses), sum(now.ofFirst)];
-      const same = String(now.answer.ids) === String(answer.ids);
-      rows.push(
-        el(
-          "p",
-          { class: "try-after" },
-          `${t.firstAnswer(nats(before), nats(after))} (${change(after - before)})${same ? `. ${t.same}` : ""}`,
-        ),
-      );
+      rows.push(row(trial, names, t.without(without(trial, names)), now.answer, false));
     }
     const focused = answers.contains(document.activeElement);
     answers.replaceChildren(...rows);
@@ -132,13 +121,47 @@ function typing(trial: Trial, names: Names): Card {
   return [el("section", { class: "card try-typing" }, line, answers, said, el("p", { class: "hint" }, t.hint)), update];
 }
 
+/** In view wherever parts are switched: what became of the answer. */
+function outcome(trial: Trial, names: Names): Card {
+  const { t } = names;
+  const said = el("p", { role: "status" });
+  const reset = el("button", { type: "button", onclick: () => trial.reset() }, t.everything);
+  const bar = el("div", { class: "try-outcome" }, said, reset);
+  const update = () => {
+    bar.classList.toggle("none", trial.off.size === 0);
+    const { whole, now } = trial;
+    if (trial.off.size === 0 || !whole || !now) {
+      said.textContent = "";
+      return;
+    }
+    const [before, after] = [sum(whole.answer.losses), sum(now.ofFirst)];
+    const written = trial.target.decode(now.answer.ids);
+    const same = String(now.answer.ids) === String(whole.answer.ids);
+    said.replaceChildren(
+      el("span", { class: "hint" }, t.without(without(trial, names))),
+      " ",
+      el("strong", {}, written),
+      " ",
+      el("span", {}, same ? t.same : ""),
+      " ",
+      el("span", { class: "hint" }, `${t.firstAnswer(nats(before), nats(after))} (${change(after - before)})`),
+    );
+  };
+  return [bar, update];
+}
+
+function without(trial: Trial, names: Names): string {
+  const [part] = trial.off;
+  return trial.off.size === 1 ? names.part(part!) : names.t.parts(trial.off.size);
+}
+
 function row(trial: Trial, { t }: Names, name: string, answer: Answer, first: boolean): HTMLElement {
   const { end } = trial.runner.record;
   const ids = answer.ended ? [...answer.ids, end] : answer.ids;
   const before = trial.whole!.answer.ids;
   const chips = ids.map((id, i) => {
     const label = trial.target.label(id);
-    const inside = [token(label), el("span", { class: "p" }, nats(answer.losses[i]!))];
+    const inside = [token(label), " ", el("span", { class: "p" }, nats(answer.losses[i]!))];
     const about = t.tokenLoss(label[0], nats(answer.losses[i]!));
     const p = `--p:${(100 * Math.exp(-answer.losses[i]!)).toFixed(1)}%`;
     if (!first) {
@@ -152,7 +175,6 @@ function row(trial: Trial, { t }: Names, name: string, answer: Answer, first: bo
         class: "said",
         style: p,
         title: about,
-        "aria-label": about,
         "aria-pressed": String(i === trial.token),
         tabindex: i === trial.token ? 0 : -1,
         onclick: () => trial.choose({ token: i }),
@@ -222,7 +244,6 @@ function board(trial: Trial, names: Names): Card {
     );
   };
   const tokens = el("span", { class: "try-site" });
-  const reset = el("button", { type: "button", onclick: () => trial.reset() }, t.everything);
   let ids: number[] | null = null;
   const update = () => {
     if (ids !== trial.ids) {
@@ -241,12 +262,11 @@ function board(trial: Trial, names: Names): Card {
       made.style.setProperty("--hurt", String(Math.max(0, grows ?? 0) / most[sortOf(parts[0]!)]));
       made.title = made.getAttribute("aria-label")! + (grows === undefined ? "" : `: ${change(grows)}`);
     }
-    reset.disabled = trial.off.size === 0;
   };
   const card = el(
     "section",
     { class: "card try-board" },
-    el("header", {}, el("h2", {}, t.board), reset),
+    el("h2", {}, t.board),
     el("p", { class: "hint" }, t.boardHint),
     el("div", { class: "try-layer", role: "group", "aria-label": t.tokens }, el("h3", {}, t.tokens), tokens),
     stack("encoder"),
@@ -380,7 +400,7 @@ function edges(trial: Trial, names: Names, colours: () => Colours): Card {
       const on = !trial.off.has(edge);
       if (causal && s > l) return el("td", { class: "ahead", role: "gridcell", "data-row": l, "data-column": s, tabindex: -1 });
       const colour = weight[weightIndex(w)]!;
-      const about = t.cell(queries[l]![0], keys[s]![0], percent(w), on);
+      const about = t.cell(queries[l]![0], keys[s]![0], `${Math.round(100 * w)}`, on);
       return el(
         "td",
         {
@@ -444,7 +464,7 @@ function decided(trial: Trial, names: Names): Card {
     const { run } = trial.now!;
     title.textContent = t.decided(target.label(id)[0]);
     const shares = ledger(runner, run, trial.token, id);
-    const says = lens(runner, run, trial.token, id);
+    const says = lens(runner, run, trial.token);
     const decoder = trial.sites.filter(({ stack }) => stack === "decoder");
     const rows = ["", ...decoder.map(({ name }) => name)].map((part, i) => {
       const own = shares.filter((share) => share.part === part || (part !== "" && share.part.startsWith(`${part}.`)));
@@ -467,7 +487,7 @@ function decided(trial: Trial, names: Names): Card {
             "td",
             { class: "says" },
             says === undefined ? null : token(target.label(says.says)),
-            says === undefined ? null : el("span", { class: "p" }, percent(Math.exp(-says.loss))),
+            says === undefined ? null : el("span", { class: "p" }, percent(says.p)),
           ),
         ),
       ),

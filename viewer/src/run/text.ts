@@ -10,17 +10,17 @@ const en = {
   empty: "Type something for the model to read.",
   tooLong: (tokens: number, most: number) => `${tokens} tokens, but the model reads at most ${most}.`,
   unknown: (units: string) => `Never seen in training: ${units}`,
-  whole: "With everything",
-  without: (part: string) => `Without ${part}`,
+  whole: "With everything:",
+  without: (part: string) => `Without ${part}:`,
   parts: (count: number) => `${count} parts`,
   loss: (nats: string) => `−log p = ${nats}`,
   stopped: "did not end",
   took: (tokens: number, ms: string) => `${tokens} tokens in ${ms} ms`,
   same: "The answer stays.",
   firstAnswer: (before: string, after: string) =>
-    `−log p of the answer with everything: ${before} → ${after}`,
+    `−log p of the first answer: ${before} → ${after}`,
   tokenLoss: (token: string, nats: string) => `“${token}”, −log p ${nats}`,
-  answerTokens: "Tokens of the answer: choose one to see where it is decided",
+  answerTokens: "Tokens of the answer with −log p: choose one to see where it is decided",
 
   board: "Switch parts off",
   boardHint:
@@ -34,7 +34,7 @@ const en = {
   cross: "Cross-attention",
   network: "Feed-forward",
   head: (n: number) => `head ${n}`,
-  token: (n: number, token: string) => `token ${n} “${token}”`,
+  token: (n: number, token: string) => `Token ${n} “${token}”`,
   edge: (query: string, key: string) => `“${query}” → “${key}”`,
 
   ranking: "What matters most for this answer",
@@ -53,7 +53,7 @@ const en = {
     "other weights of its row share what is left. Arrow keys move.",
   ofHead: "Head",
   cell: (query: string, key: string, weight: string, on: boolean) =>
-    `${query} → ${key}: ${on ? `weight ${weight}` : "cut"}`,
+    `${query} → ${key}: ${on ? `weight ${weight} %` : "✕ cut"}`,
 
   decided: (token: string) => `Where “${token}” is decided`,
   decidedHint:
@@ -75,16 +75,16 @@ const ko: Words = {
   empty: "모델이 읽을 글을 입력해 주십시오.",
   tooLong: (tokens, most) => `토큰이 ${tokens}개인데, 모델은 ${most}개까지 읽습니다.`,
   unknown: (units) => `학습에 없던 문자: ${units}`,
-  whole: "모두 켰을 때",
-  without: (part) => `${part}을(를) 껐을 때`,
+  whole: "모두 켰을 때:",
+  without: (part) => `끈 부분: ${part} →`,
   parts: (count) => `부분 ${count}개`,
   loss: (nats) => `손실 −log p = ${nats}`,
   stopped: "끝나지 않음",
   took: (tokens, ms) => `토큰 ${tokens}개, ${ms} ms`,
   same: "답이 그대로입니다.",
-  firstAnswer: (before, after) => `모두 켰을 때 나온 답의 −log p: ${before} → ${after}`,
+  firstAnswer: (before, after) => `처음 답의 −log p: ${before} → ${after}`,
   tokenLoss: (token, nats) => `“${token}”의 −log p ${nats}`,
-  answerTokens: "답의 토큰, 고르면 어디에서 정해지는지 보입니다",
+  answerTokens: "답의 토큰과 −log p, 고르면 어디에서 정해지는지 보입니다",
 
   board: "부분 끄기",
   boardHint:
@@ -115,7 +115,7 @@ const ko: Words = {
     "행은 쿼리, 열은 키입니다. 칸을 누르면 그 쿼리가 그 키를 보지 못하고, 같은 행의 나머지가 가중치를 " +
     "나눠 갖습니다. 방향키로 움직입니다.",
   ofHead: "헤드",
-  cell: (query, key, weight, on) => `${query} → ${key}: ${on ? `가중치 ${weight}` : "끊음"}`,
+  cell: (query, key, weight, on) => `${query} → ${key}: ${on ? `가중치 ${weight} %` : "✕ 끊음"}`,
 
   decided: (token) => `“${token}”이(가) 정해지는 곳`,
   decidedHint:
