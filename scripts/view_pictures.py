@@ -4,7 +4,7 @@
         [--model runs/chat --text "음식을 먹을 수 있다면 무엇을 먹을래?"]
 
 The still pictures are of a model that reverses its input, trained in a few seconds
-(`tests/apps/view/reversing.py`), but for try.png, which is of g2p-en; the moving ones, tour.webp and
+(`tests/apps/view/reversing.py`), but try.png is of g2p-en; the moving ones, tour.webp and
 tour-dark.webp, of the model and the text given, else of the same. Needs playwright, Chromium and
 Pillow.
 """

@@ -1,5 +1,6 @@
 // The page: its head, its views, and what they share.
 
+import { address, addressed, addressedTrial } from "./address.ts";
 import { Backward } from "./backward.ts";
 import { clamp, el } from "./dom.ts";
 import { Generation } from "./generation.ts";
@@ -8,6 +9,7 @@ import { Grid } from "./grid.ts";
 import { Large } from "./large.ts";
 import { Live } from "./live.ts";
 import { DARK, Model } from "./model.ts";
+import { Opening } from "./opening.ts";
 import type { Kind, PageRecord } from "./record.ts";
 import { ScalePanel } from "./scale.ts";
 import { Steps } from "./steps.ts";
@@ -21,6 +23,7 @@ import { Whole } from "./whole.ts";
 
 const FORMAT = 2;
 const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation", "run"];
+const IN_ADDRESS = ["tab", "kind", "layer", "head", "query", "key"] as const;
 const THEMES: State["theme"][] = ["auto", "light", "dark"];
 
 function header(model: Model, tour: Tour): HTMLElement {
@@ -81,11 +84,15 @@ function header(model: Model, tour: Tour): HTMLElement {
   );
 }
 
+/** Records of earlier versions lack the whole model, and most pages the one that they could run. */
+function shownTabs(record: PageRecord): Tab[] {
+  const has = { whole: (record.parts ?? []).length > 0, run: trial !== null };
+  return TABS.filter((tab) => has[tab as keyof typeof has] ?? true);
+}
+
 function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement {
   const { store } = model;
-  // Records of earlier versions lack the whole model.
-  const has = { whole: model.parts.length > 0, run: trial !== null };
-  const shown = TABS.filter((tab) => has[tab as keyof typeof has] ?? true);
+  const shown = shownTabs(model.record);
   const buttons = shown.map((tab) =>
     el(
       "button",
@@ -184,11 +191,11 @@ function show(record: PageRecord, state: State): void {
     );
   const panels = {
     whole: panel("whole", new Whole(model).root),
-    attention: panel("attention", large.root),
+    attention: panel("attention", new Opening(model).root, large.root),
     steps: panel("steps", steps.root),
     backward: panel("backward", new Backward(model).root),
     generation: panel("generation", generation.root),
-    run: panel("run", ...(trial ? [trialPanel(trial, state.language, () => model.colours)] : [])),
+    run: panel("run", ...(trial ? [trialPanel(trial, model)] : [])),
   };
   const scale = new ScalePanel(model);
   const tour = new Tour(model);
@@ -206,6 +213,11 @@ function show(record: PageRecord, state: State): void {
     tour.root,
     glossary(),
   );
+  model.store.listen((_, changed) => {
+    if (IN_ADDRESS.some((name) => changed.has(name) && model.state[name] !== state[name])) {
+      address(model, trial);
+    }
+  });
   model.store.redraw();
   DARK.onchange = () => model.chooseTheme(model.state.theme);
   globalThis.pellucid = { record, model, trial };
@@ -213,7 +225,7 @@ function show(record: PageRecord, state: State): void {
 
 function start(record: PageRecord): void {
   if (record.format === FORMAT && record.maps.length > 0) {
-    show(record, Model.opening(record));
+    show(record, addressed(record, Model.opening(record), shownTabs(record), location.hash));
     return;
   }
   speak(preferred(record.language));
@@ -243,5 +255,10 @@ declare global {
 /** The model that this page can run, if it holds one. */
 const runs = document.getElementById("run")?.textContent;
 const trial = runs ? new Trial(JSON.parse(runs) as RunRecord) : null;
+if (trial) addressedTrial(trial, location.hash);
 const live = Live.here(load);
 start(JSON.parse(document.getElementById("record")!.textContent!) as PageRecord);
+addEventListener("hashchange", () => {
+  const { record, model } = globalThis.pellucid ?? {};
+  if (record && model) model.store.set(addressed(record, model.state, shownTabs(record), location.hash));
+});

@@ -1,8 +1,10 @@
 // The tab in which the model runs: type, switch parts off, see what the answer needs.
 
+import { address } from "../address.ts";
 import { css, readableOn, weightIndex } from "../colours.ts";
 import type { Colours } from "../colours.ts";
 import { clamp, el, percent, token } from "../dom.ts";
+import type { Model } from "../model.ts";
 import type { Label } from "../record.ts";
 import type { Language } from "../text.ts";
 import type { Answer } from "./forward.ts";
@@ -64,9 +66,10 @@ function change(x: number): string {
 /** A part of the tab, and what brings it up to date. */
 type Card = [card: HTMLElement, update: () => void];
 
-/** The panel of the tab; `colours` are read when something is drawn, for they follow the theme. */
-export function trialPanel(trial: Trial, language: Language, colours: () => Colours): HTMLElement {
-  const names = new Names(trial, language);
+/** The panel of the tab; the colours are read when something is drawn, for they follow the theme. */
+export function trialPanel(trial: Trial, model: Model): HTMLElement {
+  const names = new Names(trial, model.state.language);
+  const colours = () => model.colours;
   const first = typing(trial, names);
   const left = [board(trial, names), edges(trial, names, colours)];
   const right = ranking(trial, names);
@@ -76,6 +79,7 @@ export function trialPanel(trial: Trial, language: Language, colours: () => Colo
       card.hidden = !trial.whole && card !== first[0];
       if (!card.hidden) update();
     }
+    if (model.state.tab === "run") address(model, trial);
   });
   const column = el("div", { class: "try-column" }, ...left.map(([card]) => card));
   return el("div", { class: "try" }, first[0], column, right[0], ...last.map(([card]) => card));

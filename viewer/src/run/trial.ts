@@ -87,7 +87,7 @@ export class Trial {
   read(text: string): void {
     this.text = text;
     this.ids = this.source.encode(text);
-    this.off = new Set([...this.off].filter((part) => this.fits(part)));
+    this.off = new Set([...this.off].filter((part) => this.fits(part, this.whole !== null)));
     this.effects = [];
     this.measured = false;
     this.turn++;
@@ -179,10 +179,11 @@ export class Trial {
     this.listener();
   }
 
-  private fits(part: string): boolean {
+  /** Whether a part is one of this text; an edge belongs to the text that it was cut in. */
+  private fits(part: string, another: boolean): boolean {
     const numbers = part.split(".");
     if (numbers[0] === "source") return Number(numbers[1]) < this.ids.length;
-    return numbers.length < 4; // an edge belongs to the text that it was cut in
+    return !another || numbers.length < 4;
   }
 }
 
