@@ -271,6 +271,9 @@ def test_what_the_model_would_say_after_each_part_is_its_output_of_those_rows(
         assert said["p"] == pytest.approx(np.exp(log_p[0].max()), rel=1e-5)
 
 
+LONGER = "the theme of these: 나는 가다나, 가나 3.14 then it's theirs\u00a0"
+
+
 @cache
 def tokenizers() -> list[Tokenizer]:
     texts = ["가나다 Ǆ bΣ", "É.", "hé llo?", "İx !"]
@@ -278,16 +281,19 @@ def tokenizers() -> list[Tokenizer]:
         (), ("nfc",), ("nfd",), ("lowercase",), ("whitespace",), ("nfd", "lowercase"),
         ("punctuation", "whitespace"),
     )  # fmt: skip
-    return [train_tokenizer(texts, kind, None, some) for kind in ("char", "word") for some in steps]
+    units = [train_tokenizer(texts, kind, None, some) for kind in ("char", "word") for some in steps]
+    pieces = [train_tokenizer([*texts, LONGER], "bpe", 320, some) for some in steps]
+    return units + pieces
 
 
 @pytest.mark.oracle("node")
 def test_texts_become_the_tokens_of_the_library_and_come_back(tmp_path: Path) -> None:
     texts = ["", " ", "가나", "각 Ǆ", "e\u0301É.  x\u0085y", "ΑΣ Σ", "<s> </s>", "?!a,b"]
-    texts.append("\ufeffİ😀")
+    texts += ["\ufeffİ😀", "it's we'll  x 12 3!? \n\n y\u2003\u0085 z\t", LONGER, LONGER[::-1]]
     for tokenizer in tokenizers():
         task = made()
         config = replace(task.model.config, source_vocab_size=tokenizer.vocab_size)
+        config = replace(config, max_position_embeddings=90)
         model = Seq2Seq(replace(config, target_vocab_size=tokenizer.vocab_size)).eval()
         task = Seq2SeqTask(model, tokenizer, tokenizer, SearchConfig(max_length=5))
         given = [text for text in texts if tokenizer.encode(text)]
@@ -306,8 +312,8 @@ def test_what_the_page_cannot_run_is_refused_by_name() -> None:
         model = Seq2Seq(replace(task.model.config, **settings))
         with pytest.raises(UnsupportedError, match=named):
             runnable(replace(task, model=model))
-    bpe = train_tokenizer(TEXTS, "bpe", 260)
-    with pytest.raises(UnsupportedError, match="source tokenizer is bpe"):
-        runnable(replace(task, source=bpe))
+    labels = train_tokenizer(TEXTS, "label")
+    with pytest.raises(UnsupportedError, match="source tokenizer is label"):
+        runnable(replace(task, source=labels))
     with pytest.raises(UnsupportedError, match="runs encoder-decoders"):
         runnable(task.model)

@@ -68,6 +68,8 @@ export interface TokenizerRecord {
   vocabulary: string[];
   normalise: string[];
   composes: boolean;
+  /** Of byte-level pieces, the pairs to join, the first first. */
+  merges: [string, string][];
 }
 
 export type StackName = "encoder" | "decoder";

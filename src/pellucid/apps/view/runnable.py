@@ -7,6 +7,7 @@ What it does not compute is refused here by name, so that it never shows a wrong
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ Array = np.ndarray
 FORMAT = 1
 LARGEST = 4_000_000
 """The most parameters of a model in a page: there they are about as many bytes and a third more."""
-TOKENIZERS = ("char", "word")
+TOKENIZERS = ("char", "word", "bpe")
 """The kinds of tokenizer that the page has."""
 READER = Reader(
     "the page's own forward pass",
@@ -133,13 +134,14 @@ def _tokenizer(tokenizer: Any, side: str) -> dict[str, Any]:
     kind = tokenizer.kind if isinstance(tokenizer, Tokenizer) else type(tokenizer).__name__
     if kind not in TOKENIZERS:
         raise UnsupportedError(
-            f"the page tokenizes by {' or '.join(TOKENIZERS)}; the {side} tokenizer is {kind}"
+            f"the page tokenizes by {', '.join(TOKENIZERS)}; the {side} tokenizer is {kind}"
         )
     return {
         "kind": kind,
         "vocabulary": tokenizer.vocabulary,
         "normalise": list(tokenizer.normalisers),
         "composes": tokenizer.composes,
+        "merges": json.loads(tokenizer.to_json())["model"].get("merges", []),
     }
 
 
