@@ -86,7 +86,7 @@ function header(model: Model, tour: Tour): HTMLElement {
 
 /** Records of earlier versions lack the whole model, and most pages the one that they could run. */
 function shownTabs(record: PageRecord): Tab[] {
-  const has = { whole: (record.parts ?? []).length > 0, run: trial !== null };
+  const has = { whole: (record.parts ?? []).length > 0, run: runs !== null };
   return TABS.filter((tab) => has[tab as keyof typeof has] ?? true);
 }
 
@@ -195,7 +195,7 @@ function show(record: PageRecord, state: State): void {
     steps: panel("steps", steps.root),
     backward: panel("backward", new Backward(model).root),
     generation: panel("generation", generation.root),
-    run: panel("run", ...(trial ? [trialPanel(trial, model)] : [])),
+    run: panel("run"),
   };
   const scale = new ScalePanel(model);
   const tour = new Tour(model);
@@ -213,6 +213,12 @@ function show(record: PageRecord, state: State): void {
     tour.root,
     glossary(),
   );
+  model.store.listen(() => {
+    if (model.state.tab === "run" && !panels.run.firstChild) {
+      trial ??= runs ? trialOf(runs) : null;
+      if (trial) panels.run.append(trialPanel(trial, model));
+    }
+  });
   model.store.listen((_, changed) => {
     if (IN_ADDRESS.some((name) => changed.has(name) && model.state[name] !== state[name])) {
       address(model, trial);
@@ -220,7 +226,13 @@ function show(record: PageRecord, state: State): void {
   });
   model.store.redraw();
   DARK.onchange = () => model.chooseTheme(model.state.theme);
-  globalThis.pellucid = { record, model, trial };
+  globalThis.pellucid = {
+    record,
+    model,
+    get trial() {
+      return trial;
+    },
+  };
 }
 
 function start(record: PageRecord): void {
@@ -249,13 +261,20 @@ function load(record: PageRecord): void {
 
 declare global {
   // For scripts and tests: the numbers behind the pictures.
-  var pellucid: { record: PageRecord; model: Model; trial: Trial | null } | undefined;
+  var pellucid: { record: PageRecord; model: Model; readonly trial: Trial | null } | undefined;
 }
 
-/** The model that this page can run, if it holds one. */
-const runs = document.getElementById("run")?.textContent;
-const trial = runs ? new Trial(JSON.parse(runs) as RunRecord) : null;
-if (trial) addressedTrial(trial, location.hash);
+/** The model that this page can run, if it holds one; it is read when its tab is first opened. */
+const runs = document.getElementById("run");
+const openedAt = location.hash;
+let trial: Trial | null = null;
+
+function trialOf(element: HTMLElement): Trial {
+  const made = new Trial(JSON.parse(element.textContent!) as RunRecord);
+  addressedTrial(made, openedAt);
+  return made;
+}
+
 const live = Live.here(load);
 start(JSON.parse(document.getElementById("record")!.textContent!) as PageRecord);
 addEventListener("hashchange", () => {

@@ -10,7 +10,6 @@ const en = {
   name: "In one sentence",
   ordinals: ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"],
   nth: (ordinal: string, token: string) => `the ${ordinal} “${token}”`,
-  token: (token: string) => `“${token}”`,
   write: (token: string) => `To write ${token}`,
   end: "To end the answer",
   read: (token: string) => `To understand ${token}`,
@@ -29,7 +28,6 @@ const ko: Words = {
   name: "한 문장으로",
   ordinals: ["첫", "두", "세", "네", "다섯", "여섯", "일곱", "여덟", "아홉"],
   nth: (ordinal, token) => `${ordinal} 번째 “${token}”`,
-  token: (token) => `“${token}”`,
   write: (token) => `${token}을(를) 쓸 때`,
   end: "답을 끝낼 때",
   read: (token) => `${token}을(를) 이해할 때`,
@@ -42,7 +40,7 @@ const ko: Words = {
   wrong: (guess, weight) => `${guess}이(가) 아닙니다(${weight}).`,
 };
 
-const TEXTS: { [language in Language]: Words } = { en, ko };
+export const TEXTS: { [language in Language]: Words } = { en, ko };
 const QUESTIONS = 3;
 /** More keys than this are no choice for a guess. */
 const CHOICES = 16;
@@ -111,7 +109,7 @@ export class Opening {
     const text = labels[at]![0];
     const same = labels.flatMap(([other], i) => (other === text ? [i] : []));
     const ordinal = t.ordinals[same.indexOf(at)];
-    return same.length > 1 && ordinal !== undefined ? t.nth(ordinal, text) : t.token(text);
+    return same.length > 1 && ordinal !== undefined ? t.nth(ordinal, text) : `“${text}”`;
   }
 
   private ask(): void {

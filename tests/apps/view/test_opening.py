@@ -121,7 +121,7 @@ def test_an_address_that_names_nothing_opens_the_page(opened: Open, address: str
     state = page.evaluate("pellucid.model.state")
     assert state["layer"] in (0, 1)
     assert state["head"] >= 0
-    assert page.evaluate("pellucid.trial.off.size") == 0
+    assert page.evaluate("pellucid.trial?.off.size ?? 0") == 0
 
 
 def test_the_address_of_a_trial_has_its_text_and_what_is_off(opened: Open) -> None:
