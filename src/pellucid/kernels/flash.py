@@ -24,7 +24,7 @@ Every piece writes to its own rows, so the bits do not depend on the number of t
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import FunctionType
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from numba.core.errors import NumbaError
 
 from pellucid.core.rng import Rng, keep_threshold
 from pellucid.core.vjp import Declined, check_gradient
-from pellucid.kernels.attention_function import UnknownNameError
+from pellucid.kernels.attention_function import refused
 from pellucid.kernels.attention_rule import (
     STANDARD,
     TERMS,
@@ -534,7 +534,7 @@ def _always(terms):
     return True
 
 
-@cache
+@lru_cache(maxsize=64)
 def with_steps(kernel: ParallelKernel, steps: Steps) -> ParallelKernel:
     """Return a kernel of attention for rules of other steps than it has."""
     if steps == STANDARD:
@@ -547,23 +547,14 @@ def with_steps(kernel: ParallelKernel, steps: Steps) -> ParallelKernel:
     return ParallelKernel(f, kernel.signature)
 
 
-def _first_line(error: Exception) -> str:
-    """Return the line that says what is wrong: Numba begins with its own stage."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if "nopython" not in line), type(error).__name__)
-
-
-@cache
+@lru_cache(maxsize=64)
 def _problem(steps: Steps) -> Declined | None:
     """Compile the kernels for a rule's steps; return why that cannot be."""
     try:
         for kernel in (_forward, _backward):
             with_steps(kernel, steps).compile()
-    except (UnknownNameError, NumbaError) as error:
-        return Declined(
-            "a function of scores may use operators, numbers, what `pellucid.ops.rules.function` "
-            f"has and functions of these, and no branches: {_first_line(error)}"
-        )
+    except NumbaError as error:
+        return refused(error)
     return None
 
 
