@@ -98,7 +98,9 @@ def test_a_score_has_one_name_wherever_it_is_given(monkeypatch: pytest.MonkeyPat
     rates = score(trained, pairs, settings("error_rates")).as_json()
     figures = score(trained, pairs, settings("bleu")).as_json()
     assert set(METRICS["error_rates"].scores.keys()) < set(rates)
-    assert [name for name, value in figures.items() if isinstance(value, dict)] == [*METRICS["bleu"].scores]
+    assert [name for name, value in figures.items() if isinstance(value, dict)] == [
+        *METRICS["bleu"].scores
+    ]
     for name in METRICS:
         monitored = trained.validation(pairs, name, 500)
         assert monitored is not None

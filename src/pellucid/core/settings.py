@@ -18,7 +18,17 @@ from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pellucid.core.errors import UsageError
 from pellucid.core.files import MOST_BYTES, check_file
@@ -344,10 +354,13 @@ def _table(kind: Any, value: Mapping[str, Any], source: str, key: str, base: Any
 
 def _tagged(kind: Any) -> list[Any]:
     """Return the dataclasses with a tag that derive from one without; of others none."""
-    if _tags(kind):
-        return []
+    return [] if _tags(kind) else [each for each in _derived(kind) if _tags(each)]
+
+
+def _derived(kind: Any) -> list[Any]:
+    """Return the dataclasses that derive from one, at any distance."""
     found = [each for each in kind.__subclasses__() if is_dataclass(each)]
-    return [each for sub in found for each in ([sub] if _tags(sub) else _tagged(sub))]
+    return [each for sub in found for each in (sub, *_derived(sub))]
 
 
 def _tags(kind: Any) -> dict[str, str]:

@@ -53,7 +53,6 @@ else:
         registry = SCHEDULES
 
 
-
 @dataclass(frozen=True)
 class DataConfig:
     """The data: a corpus by name, or files of your own."""
