@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import pellucid
+from pellucid import load
 from pellucid.training.events import Event, Validated
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ def test_one_listener_serves_every_tracker(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_coverage_penalty_of_the_page_ranks_the_best_answers_again() -> None:
     (body,) = [b for _, b in blocks(page("decoding"), "python") if "def coverage" in b]
-    model = pellucid.load("g2p-en")
+    model = load("g2p-en")
     names: dict[str, Any] = {"model": model}
     exec(compile(body.replace("안녕", "attention"), "decoding", "exec"), names)
     assert len(names["answers"]) == 4

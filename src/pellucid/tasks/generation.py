@@ -303,8 +303,8 @@ class GenerationTask(Task):
 
         Their names are those of `pellucid generate`: beam, best, max_length, length_penalty,
         repetition_penalty, no_repeat_ngram, prefix; any of temperature, top_k, top_p, min_p and
-        seed samples an answer instead. Those of transformers' `generate` are taken too, where it has
-        the same setting (`ALIASES` and do_sample). What is left out stays as it is.
+        seed samples an answer instead. Those of transformers' `generate` are taken too, where it
+        has the same setting (`ALIASES` and do_sample). What is left out stays as it is.
 
         Raises `UsageError` for another name or a wrong value.
         """
