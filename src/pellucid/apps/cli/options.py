@@ -195,7 +195,7 @@ def _entries(group: str, name: str, kind: Any, default: Any, what: str) -> Itera
     if is_dataclass(default):
         if name:
             group = f"{name} {OPTIONS}"
-            heading = what or (is_dataclass(kind) and kind.__doc__)
+            heading = what or (kind is type(default) and kind.__doc__)
             if heading:
                 yield group, "", tr(" ".join(heading.split()))
         settings = StructTypeInfo.make(type(default), default, in_union_context=False)
