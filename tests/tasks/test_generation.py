@@ -105,6 +105,16 @@ def test_attention_without_an_answer_is_that_of_the_best(trained: GenerationTask
     assert prefixed.attention("he")[name].queries[-len(best) :] == trained.target.tokens(best)
 
 
+def test_a_notebook_shows_an_attention_map(trained: GenerationTask) -> None:
+    seen = list(trained.attention("hello", "he").values())[-1]
+    shown = seen._repr_html_()
+    assert shown.count("<tr>") == 1 + len(seen.queries)
+    assert shown.count("<td") == len(seen.queries) * len(seen.keys)
+    assert f'title="{seen.weights.mean(axis=0)[0, 0]:.3f}"' in shown
+    odd = seen._replace(queries=["<b>"] * len(seen.queries))
+    assert "<th><b></th>" not in odd._repr_html_()
+
+
 def test_settings_have_transformers_names_too(trained: GenerationTask) -> None:
     texts = ["he", "hello"]
     own = trained.generate_answers(texts, beam=3, best=2, max_length=4, no_repeat_ngram=2)

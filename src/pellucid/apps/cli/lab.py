@@ -77,7 +77,7 @@ def run_verb(
         console.print(line, markup=False, soft_wrap=True)
 
     minutes = found.plan.minutes_per_run
-    say(f"{found.name}: {len(trials)} runs of about {minutes:g} minutes on one core")
+    say(f"{found.name}: {len(trials)} runs of about {minutes:g} min on one core")
     few = too_few_seeds([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
     if few:
         say(f"note: {few}")
