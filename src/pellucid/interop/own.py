@@ -67,7 +67,7 @@ def write_as_huggingface(
     special = dict(zip(("pad", "bos", "eos", "unk"), SPECIALS, strict=True))
     how = {f"{kind}_token": text for kind, text in special.items()}
     contents = {
-        CONFIG: theirs.values | {"dtype": "float32"},
+        CONFIG: {**theirs.values, "dtype": "float32"},
         GENERATION: generation,
         TOKENIZER_CONFIG: {
             "tokenizer_class": "PreTrainedTokenizerFast",
