@@ -61,7 +61,6 @@ def _bart_values(config: Seq2SeqConfig, head: str) -> dict[str, Any]:
     return {
         "architectures": [head],
         "vocab_size": config.source_vocab_size,
-        "decoder_vocab_size": config.target_vocab_size,
         "d_model": config.d_model,
         **{f"{stack}_attention_heads": config.num_attention_heads for stack in both},
         **{f"{stack}_ffn_dim": config.ffn_dim for stack in both},
