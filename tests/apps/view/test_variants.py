@@ -58,7 +58,7 @@ def test_the_page_has_what_weights_and_gradients_are_made_of(settings: dict[str,
     shake(model)
     with undisturbed(model):
         record = trace_seq2seq(model, None, [5, 6, 7, 8], [4, 8, 5], None)
-        rows = capture_pair(model, [5, 6, 7, 8], [1, 4, 8, 5], [4, 8, 5, 2]).rows
+        rows = capture_pair(model, [5, 6, 7, 8], [1, 4, 8, 5], range(4), [4, 8, 5, 2]).rows
     values = as_json(record)
     assert values["off"] < 2e-6
     assert ("added" in values["maps"][0]) == (settings.get("positions") in ("alibi", "relative"))

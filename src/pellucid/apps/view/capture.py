@@ -57,6 +57,7 @@ def capture_pair(
     model: Seq2Seq,
     source: Sequence[int],
     target: Sequence[int],
+    places: Sequence[int],
     expected: Sequence[int],
     *,
     maps: bool = True,
@@ -64,7 +65,7 @@ def capture_pair(
     """Run one pair forward and backward through an encoder-decoder, by the reference ops.
 
     `target` is the decoder's input with its begin token; the loss is that of the `expected` tokens,
-    the first of which follows the first of `target`. Without `maps` it runs forward only. Call it
+    each after the token of `target` at its place. Without `maps` it runs forward only. Call it
     inside `undisturbed`.
     """
     # A batch's target ends in a token that is not read.
@@ -75,7 +76,7 @@ def capture_pair(
         logits, output_backward = model.output.forward(rows)
         loss = _loss(
             logits,
-            range(len(expected)),
+            places,
             expected,
             (lambda dlogits: rows_backward(output_backward(dlogits))) if maps else None,
         )
@@ -162,6 +163,7 @@ def _map(
         dkeys,
         added,
         stack.rule(attention, memory=kind == "cross"),
+        None if seen.dscores is None else seen.dscores[0],
     )
 
 

@@ -21,11 +21,13 @@ from pellucid.apps.view.record import (
     Cell,
     Check,
     Derivation,
+    Flow,
     Language,
     Map,
     Part,
     Record,
     Side,
+    Stage,
     select_cell,
 )
 from pellucid.ops.rules.soft_cap import SoftCap
@@ -157,6 +159,7 @@ def as_json(
         **_strip(record, precision, cell),
         "derivations": [_derivation(derivation) for derivation in record.derivations],
         "moved": derive.STEP,
+        "flows": [_flow(flow) for flow in record.flows],
         "steps": [
             step._asdict() | {"candidates": [[*c.label, c.probability] for c in step.candidates]}
             for step in record.steps
@@ -178,8 +181,16 @@ def _size(record: Record, precision: Precision) -> int:
     numbers = sum((m.q.size + m.k.size) // 2 for m in record.maps)
     rest = len(_template()) + 200 * (len(record.tree) + 10 * len(record.steps))
     rest += sum(_token_size(record, side) for side in SIDES)
+    rest += sum(_flow_size(flow) for flow in record.flows)
     rest += 4 * sum(min(s.gradient.size, WIDEST) for d in record.derivations for s in d.steps)
     return precision.size(numbers) + rest
+
+
+def _flow_size(flow: Flow) -> int:
+    """Return about how many characters a flow takes."""
+    heads = sum(0 if s.heads is None else s.heads.size for s in flow.stages)
+    rows = sum(300 + 16 * len(s.edges) + 20 * s.arrives.size for s in flow.stages)
+    return 4 * heads + rows
 
 
 def _token_size(record: Record, side: Side) -> int:
@@ -230,6 +241,29 @@ def _derivation(derivation: Derivation) -> dict[str, Any]:
         for step in derivation.steps
     ]
     return vars(derivation) | {"steps": steps}
+
+
+def _flow(flow: Flow) -> dict[str, Any]:
+    tables = {side: as_text(x[None, None], INPUT_BITS) for side, x in flow.tables.items()}
+    return flow._asdict() | {"stages": [_stage(s) for s in flow.stages], "tables": tables}
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    lengths = np.stack([stage.arrives, stage.around, stage.through, stage.leaves])
+    further = {"heads": stage.heads, "memory": stage.memory}
+    return {
+        "role": stage.role,
+        "stack": stage.stack,
+        "side": stage.side,
+        "layer": stage.layer,
+        "lengths": as_text(lengths[:, None], INPUT_BITS),
+        "edges": [[i, j, float(f"{length:.4g}")] for i, j, length in stage.edges],
+        **{
+            name: as_text(np.atleast_2d(x)[:, None], INPUT_BITS)
+            for name, x in further.items()
+            if x is not None
+        },
+    }
 
 
 def _check(check: Check) -> dict[str, Any]:

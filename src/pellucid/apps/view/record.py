@@ -61,6 +61,8 @@ class Map:
     """What distances −(n − 1) … n − 1 of query from key add to the scores, (H, 2 n − 1)."""
     rule: Rule = EVERYTHING
     """Who attends to whom, and what happens to a score."""
+    dscores: Array | None = None
+    """Gradient of the scaled scores, (H, L, S)."""
 
     @property
     def causal(self) -> bool:
@@ -234,6 +236,53 @@ class Derivation:
     block: int | None = None
 
 
+class Edge(NamedTuple):
+    """What one query of an attention sends back to one key."""
+
+    query: int
+    key: int
+    length: float
+    """Of the gradients of the key, its value and, in self-attention, the own query."""
+
+
+class Stage(NamedTuple):
+    """One step on a gradient's way back; its arrays are lengths ‖d‖ of every token's row, (T,)."""
+
+    role: Literal["transform", "norm", "attention", "cross", "feed_forward"]
+    stack: str
+    side: Side
+    arrives: Array
+    """Of what the step returned."""
+    around: Array
+    """What takes the residual path, after the norm where that comes last; 0 where there is none."""
+    through: Array
+    """What comes out of the sublayer, or of the step where nothing goes around it."""
+    leaves: Array
+    """Of what the step was given: the sum of both vectors."""
+    layer: int | None = None
+    heads: Array | None = None
+    """‖dz‖ of each head's output, (H, T)."""
+    edges: tuple[Edge, ...] = ()
+    """The longest, in descending order."""
+    memory: Array | None = None
+    """What cross-attention sends to the encoder's rows, (S,)."""
+
+
+class Flow(NamedTuple):
+    """The gradient of −log p of one predicted token, from p − y to the embeddings."""
+
+    step: int
+    """Index of the token among the record's steps."""
+    place: int
+    """The row that predicts it."""
+    dlogits: float
+    """‖p − y‖"""
+    stages: tuple[Stage, ...]
+    """From the output layer to the embeddings, the decoder first."""
+    tables: dict[Side, Array]
+    """‖d‖ of the embedding's row of each token read, (T,)."""
+
+
 @dataclass(frozen=True)
 class Record:
     """Everything that a picture of one sentence is drawn from.
@@ -258,6 +307,8 @@ class Record:
     """The whole forward pass, in order."""
     derivations: tuple[Derivation, ...] = ()
     """The backward pass through the parts that are no attention, from the loss to the input."""
+    flows: tuple[Flow, ...] = ()
+    """Gradients of single tokens, followed back."""
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

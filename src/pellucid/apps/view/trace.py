@@ -13,6 +13,7 @@ from pellucid import nn, ops
 from pellucid.apps.view.backward import check_loss
 from pellucid.apps.view.capture import Captured, capture_pair, capture_text, steps_of, undisturbed
 from pellucid.apps.view.derive import derive
+from pellucid.apps.view.flow import flows_of
 from pellucid.apps.view.picture import Picture
 from pellucid.apps.view.record import KINDS, Record, Side, Text, select_cell
 from pellucid.apps.view.runnable import runnable
@@ -133,7 +134,7 @@ def trace_seq2seq(
     read, expected = [config.bos_token_id, *target_ids], [*target_ids, *end]
     return _recorded(
         model,
-        partial(capture_pair, model, source_ids, read, expected),
+        partial(capture_pair, model, source_ids, read),
         {"source": source_ids, "target": read},
         dict(enumerate(expected)),
         target_side,
@@ -190,7 +191,7 @@ def trace_causal_lm(
     text = [*opening, *generated]
     return _recorded(
         model,
-        partial(capture_text, model, text, places, expected),
+        partial(capture_text, model, text),
         {"target": text},
         dict(zip(places, expected, strict=True)),
         vocabulary,
@@ -256,7 +257,7 @@ def trace_masked_lm(
     shown = source if isinstance(source, str) else vocabulary.text(ids)
     return _recorded(
         model,
-        partial(capture_text, model, text, places, expected),
+        partial(capture_text, model, text),
         {"source": text},
         filled,
         vocabulary,
@@ -291,9 +292,11 @@ def _recorded(
     """Run a sentence, and return its record: the maps, every part of the forward pass, the backward
     pass of those that are no attention, and a finite difference at the cell the page opens on.
 
-    `texts` are what each stack reads, `expected` the token that a row of logits should predict.
+    `run(places, tokens)` takes the loss of these tokens, which rows of logits should predict; `texts`
+    are what each stack reads, `expected` the token that a row of logits should predict.
     """
-    seen = run()
+    whole = partial(run, list(expected), list(expected.values()))
+    seen = whole()
     steps = steps_of(seen.logits, list(expected.values()), list(expected), vocabulary)
     record = Record(model=_describe(model), maps=seen.maps, loss=seen.loss, steps=steps, **labels)
     if not record.maps:
@@ -304,8 +307,9 @@ def _recorded(
     rows = {keys: cell.key, queries: cell.query}
     eps = model.config.layer_norm_eps
     derivations = derive(parts, model.state_dict(), eps, rows, seen.logits, expected)
-    check = check_loss(model, run, cell) if expected else None
-    return replace(record, parts=parts, derivations=derivations, check=check)
+    check = check_loss(model, whole, cell) if expected else None
+    flows = flows_of(model, run, texts, expected)
+    return replace(record, parts=parts, derivations=derivations, check=check, flows=flows)
 
 
 def _with_unknown(record: Record) -> Record:
