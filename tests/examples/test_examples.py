@@ -42,6 +42,8 @@ def test_article_000(printed: Callable[[str], str], folder: Path) -> None:
     assert "minimum of GELU: x = -0.7518, y = -0.1700" in text
     assert re.search(r"^sqrt_d_k +0\.5 to 0\.63 +4\.17 to 4\.86 +0\.346$", text, re.MULTILINE)
     assert re.search(r"^d_k +0\.015 to 0\.019 +0\.956 to 1\.11 +0\.269$", text, re.MULTILINE)
+    losses = dict(re.findall(r"^(relu|silu|gelu) +(1\.\d{3})", text, re.MULTILINE))
+    assert losses["gelu"] < losses["relu"] < losses["silu"]
     assert {"softmax.png", "activations.png", "variance.png"} <= {p.name for p in folder.iterdir()}
 
 
@@ -82,6 +84,8 @@ def test_article_003(printed: Callable[[str], str]) -> None:
     assert text.count("difference (0 = additive)") == 3
     assert "difference (0 = additive):     [ 0.008  0.014 -0.007]" in text
     assert len(re.findall(r"^(?:packed|separate) +\w+ +\d+\.\d{3}$", text, re.MULTILINE)) == 4
+    ends = re.findall(r"^positions_and_d_k +(\w+) +q·k \S+ to (\S+); scaled", text, re.MULTILINE)
+    assert [(moment, float(most) < 2) for moment, most in ends] == [("start", True), ("end", False)]
     assert "q·(2q)" in text
 
 
@@ -91,6 +95,7 @@ def test_article_004(printed: Callable[[str], str]) -> None:
     assert "weight on keys beyond valid_lens: 0.0 0.0" in text
     assert "position-wise: True" in text
     assert len(re.findall(r"loss \d+\.\d{3} nats a token", text)) == 6
+    assert len(re.findall(r"^(?:base|heads_|before)\S* +\d +1\.\d{3}", text, re.MULTILINE)) == 10
 
 
 def test_an_example_without_matplotlib_says_so(
