@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import lesson
+from pellucid.apps.teach.exercise import EXERCISES, solution
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples").glob("article_*.py"))
@@ -124,6 +126,28 @@ def test_the_notebook_holds_the_scripts_code(script: Path) -> None:
     together = ast.unparse(ast.parse("\n".join(code[1:])))  # the first says how to install
     assert together == ast.unparse(ast.parse(script.read_text(encoding="utf-8")))
     ast.parse(code[0])
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_the_notebook_of_the_exercises_checks_what_is_written(
+    language: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PELLUCID_LANG", language)
+    path = ROOT / "examples" / notebooks().EXERCISE_FILES[language]
+    made = json.loads(path.read_text(encoding="utf-8"))
+    assert made == notebooks().notebook(notebooks().exercises(language), language)
+    code = ["".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "code"]
+    scope: dict[str, Any] = {}
+    for cell in code[1:]:  # the first says how to install
+        exec(cell, scope)
+    empty = {"en": "Write it here", "ko": "여기에 쓰세요"}[language]
+    assert capsys.readouterr().out == f"{empty}\n" * len(EXERCISES)
+    said = {"en": ("right", "row's sum"), "ko": ("맞았습니다", "행의 합을 빠뜨")}[language]
+    for change, expected in zip(({}, {"(dp - row)": "(1 - p) * dp"}), said, strict=True):
+        written = solution("softmax_backward", change)
+        written.__name__ = "softmax_backward"
+        scope["check"](written)
+        assert expected in capsys.readouterr().out
 
 
 def test_there_is_a_script_for_every_article_in_both_languages() -> None:
