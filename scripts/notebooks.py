@@ -42,8 +42,8 @@ EXERCISE_HEAD = {
 # %% [markdown]
 # # 직접 유도하기
 #
-# 함수를 채우고 셀을 실행하세요. `check`가 반환값을 중앙 차분과 비교하고, 알려진 실수라면 무엇인지 알려
-# 줍니다. 명령줄에서는 `pellucid exercise`로 같은 문제를 풀 수 있습니다.
+# 함수를 채우고 셀을 실행하세요. `check`가 반환값을 중앙 차분과 비교하고, 알려진 실수라면 무엇인지
+# 알려 줍니다. 명령줄에서는 `pellucid exercise`로 같은 문제를 풀 수 있습니다.
 """,
 }
 EXERCISE_CHECK = """
@@ -77,8 +77,9 @@ def exercises(language: Language) -> str:
             exercise = read(name)
             head = page(name, language).splitlines()[0].removeprefix('"""')
             hints = [f"{i}. {text(h, language)}" for i, h in enumerate(exercise["hints"], start=1)]
+            equation = [f"    {line}" for line in exercise["equation"].strip().split("\n")]
             lines = (
-                f"## {head}", "", *("    " + line for line in exercise["equation"].split("\n") if line),
+                f"## {head}", "", *equation,
                 "", f"<details><summary>{HINTS[language]}</summary>", "", *hints, "", "</details>",
             )  # fmt: skip
             yield "\n# %% [markdown]\n" + "".join(f"# {line}\n" for line in lines)
