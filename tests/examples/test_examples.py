@@ -56,8 +56,10 @@ def test_article_001(printed: Callable[[str], str], folder: Path) -> None:
     gradients = re.findall(r"^(\d+) +(\S+e-\d+|\S+e\+\d+) +(\S+)$", text, re.MULTILINE)
     sizes = {int(distance): (float(a), float(b)) for distance, a, b in gradients}
     assert sizes[100][0] < 1e-15 < 1e-3 < sizes[100][1]
-    marks = re.findall(r"^(copy|reverse|sort) +\d+% +((?:0\.\d\d +){4})0\.14$", text, re.MULTILINE)
-    assert [task for task, _ in marks] == ["copy", "reverse", "sort"]
+    marks = re.findall(
+        r"^(copy|reverse|sort|brackets) +\d+% +((?:0\.\d\d +){4})0\.1\d$", text, re.MULTILINE
+    )
+    assert [task for task, _ in marks] == ["copy", "reverse", "sort", "brackets"]
     assert "hard lookup returns www.youtube.com/my_dog_is_happy" in text
     assert "P[0]·P[5] = 23.503971\nP[20]·P[25] = 23.503971" in text
     assert {"scores-encoder.png", "scores-cross.png"} <= {path.name for path in folder.iterdir()}
