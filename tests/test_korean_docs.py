@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -190,6 +191,30 @@ def test_a_rejected_word_is_found() -> None:
     text = "너비(폭이 아니라)와 보폭, 폭주, 하이퍼파라미터. 파라미터는 `폭`이다.\n```\n폭\n```\n"
     assert rejected(text) == ["폭이", "파라미터는"]
     assert len(rejected_words()) > 30
+
+
+PLAIN_STYLE = ("findings.ko.md", "lab.ko.md", "python.ko.md")
+"""Pages whose tables still end sentences in 한다; those of findings are claims to be tested."""
+
+
+def plain_sentences(cell: str) -> list[str]:
+    """Return the ends of sentences in 한다, where tables and help have 합니다."""
+    ends = re.findall(r"[가-힣]*(?<!니)다(?=[.(]|\s*$|: )", cell)
+    return [end for end in ends if not end.endswith(("마다", "보다"))]
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.ko.md")), ids=lambda path: path.name)
+def test_tables_are_polite(path: Path) -> None:
+    cells = [cell for row in tables(path.read_text(encoding="utf-8")) for cell in row]
+    found = [end for cell in cells for end in plain_sentences(cell)]
+    assert bool(found) == (path.name in PLAIN_STYLE), found
+
+
+def test_help_is_polite() -> None:
+    path = ROOT / "src" / "pellucid" / "apps" / "cli" / "korean.toml"
+    texts = tomllib.loads(path.read_text(encoding="utf-8")).values()
+    assert [end for text in texts for end in plain_sentences(text)] == []
+    assert plain_sentences("더한다(예). 스텝마다 더합니다: 같다") == ["더한다", "같다"]
 
 
 def test_the_pages_of_differences_are_up_to_date() -> None:
