@@ -199,7 +199,7 @@ PLAIN_STYLE = ("findings.ko.md", "lab.ko.md", "python.ko.md")
 
 def plain_sentences(cell: str) -> list[str]:
     """Return the ends of sentences in 한다, where tables and help have 합니다."""
-    ends = re.findall(r"[가-힣]*(?<!니)다(?=[.(]|\s*$|: )", cell)
+    ends = re.findall(r"[가-힣]+(?<!니)다(?=[.(]|\s*$|: )", cell)
     return [end for end in ends if not end.endswith(("마다", "보다"))]
 
 
