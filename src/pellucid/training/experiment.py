@@ -387,7 +387,7 @@ def encode(
 
 
 def score(trained: Task, pairs: Sequence[TextPair], config: RunConfig) -> Scores:
-    """Score a model on pairs: the loss of each pair's first target, and what its task adds."""
+    """Evaluate a model on pairs with the run's metric and sizes: `Task.evaluate`."""
     return trained.evaluate(
         pairs,
         config.evaluation.metric,
