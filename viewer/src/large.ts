@@ -3,8 +3,8 @@
 import { sees } from "./attention.ts";
 import type { Matrix } from "./attention.ts";
 import { signedIndex, weightIndex } from "./colours.ts";
-import { announcing, clamp, el, number } from "./dom.ts";
-import { LinesView, ROW } from "./lines.ts";
+import { announcing, clamp, el, number, percent, worked } from "./dom.ts";
+import { LinesView } from "./lines.ts";
 import { MatrixView, pixels } from "./matrix.ts";
 import type { Cell, MatrixEvents } from "./matrix.ts";
 import type { Model } from "./model.ts";
@@ -18,6 +18,7 @@ export class Large {
   readonly root: HTMLElement;
   private readonly model: Model;
   private readonly title = el("h2");
+  private readonly lead = el("p", { class: "lead" });
   private readonly subtitle = el("p", { class: "hint" });
   private readonly readout = el("output", { id: "readout", "aria-live": "polite" });
   private readonly weights: MatrixView;
@@ -75,7 +76,7 @@ export class Large {
       });
     this.asMatrix = cells(this.weights);
     this.asLines = announcing(this.lines.root, ({ down }) =>
-      t.below(Math.round(down / ROW), t.rowNames.tokens),
+      t.below(Math.round(down / this.lines.rowHeight), t.rowNames.tokens),
     );
     this.maps = el(
       "div",
@@ -96,14 +97,12 @@ export class Large {
         this.asLines,
         el(
           "p",
-          { class: "legend" },
-          "0",
-          el("span", { class: "ramp weight" }),
-          t.shaded,
-          el("span", { class: "box masked" }),
-          t.masked,
-          el("span", {}, `· ${t.axes}`),
+          { class: "legend of-matrix" },
+          el("span", {}, "0 ", el("span", { class: "ramp weight" }), ` ${t.shaded}`),
+          el("span", {}, el("span", { class: "box masked" }), ` ${t.masked}`),
+          el("span", {}, t.axes),
         ),
+        el("p", { class: "legend of-lines" }, t.linesLegend),
       ),
       el(
         "div",
@@ -128,7 +127,7 @@ export class Large {
       el(
         "header",
         {},
-        el("div", {}, this.title, this.subtitle),
+        el("div", {}, this.lead, this.title, this.subtitle),
         group(t.zoom, [
           button("−", () => this.zoom(1 / 1.5)),
           this.fit,
@@ -159,12 +158,36 @@ export class Large {
       }
       if (changed.has("query") || changed.has("key") || changed.has("kind")) this.moveCursor();
       this.describe(state);
+      this.summarise();
     });
     this.relabel();
     this.drawWeights();
     this.drawBeside();
     this.moveCursor();
     this.describe(this.model.state);
+    this.summarise();
+  }
+
+  print(paper: boolean): void {
+    this.stack();
+    for (const view of [this.weights, this.beside]) view.print(paper);
+    this.lines.print();
+  }
+
+  /** Say in one sentence where the chosen token attends. */
+  private summarise(): void {
+    const { head, state, scale, keys, queries, record } = this.model;
+    const row = head.weights(scale).values.subarray(
+      state.query * keys.length,
+      (state.query + 1) * keys.length,
+    );
+    const most = row.indexOf(Math.max(...row));
+    const [key, share] = [keys[most]![0], percent(row[most]!)];
+    const step = record.steps.find(({ place }) => place === state.query);
+    const next = head.map.queries === "target" && step?.label[0];
+    this.lead.textContent = next
+      ? t.leadPredicting(next, key, share)
+      : t.lead(queries[state.query]![0], key, share);
   }
 
   private relabel(): void {
@@ -203,6 +226,7 @@ export class Large {
     const lines = state.form === "lines";
     this.asMatrix.hidden = lines;
     this.asLines.hidden = !lines;
+    this.root.classList.toggle("drawn-as-lines", lines);
     for (const [form, button] of this.forms) {
       button.setAttribute("aria-pressed", String(form === state.form));
     }
@@ -257,14 +281,14 @@ export class Large {
       this.readout.textContent = (key > query && head.map.causal ? t.lookAhead : t.tooFar)(from, to);
       return;
     }
-    const raw = head.products.values[i]!;
+    const { texts, result } = worked([head.products.values[i]!, scale], (raw, c) => raw * c);
     this.readout.textContent =
       t.cell(
         from,
         to,
-        number(raw),
-        number(scale),
-        number(raw * scale),
+        texts[0]!,
+        texts[1]!,
+        result,
         number(head.weights(scale).values[i]!),
       ) +
       `; ∂L/∂W ${number(head.weightGradient.values[i]!)}, ∂L/∂A ${number(head.scoreGradient.values[i]!)}`;
