@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,11 @@ SHOWN = {
     "`pellucid explain`": "explain/index.md",
     **{f"`pellucid explain {topic}`": f"explain/{topic}.md" for topic in TOPICS},
     "`pellucid recipes`": "recipes.md",
-    "`pellucid train g2p-en --help`": "settings.md",
+    "`pellucid train g2p-en --help-all`": "settings.md",
 }
 """Commands, and the generated pages that show what they print."""
+STUDY = re.compile(r"<!-- study ([\w-]+) -->\n(.*?)<!-- end study \1 -->\n?", re.DOTALL)
+"""What `scripts/results.py` writes of a study below an answer: folded on the site."""
 OTHER_LANGUAGE = re.compile(r"\s*\[(?:한국어|English)\]\((?!http)[^)]*\)")
 
 
@@ -61,6 +64,12 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
     if here in GENERATED:
         return markdown
+    korean = here.endswith(".ko.md")
+    summary = "자세한 표와 그림" if korean else "Tables and pictures"
+    markdown = STUDY.sub(
+        rf'<details markdown="1" class="study"><summary>\1: {summary}</summary>\n\2</details>\n',
+        markdown,
+    )
     markdown = pages.LINK.sub(inside, OTHER_LANGUAGE.sub("", markdown))
     for command, shown in SHOWN.items():
         markdown = markdown.replace(command, f"[{command}]({pages.relative(shown, here)})")
@@ -102,3 +111,5 @@ def on_post_build(config: MkDocsConfig) -> None:
         folder.mkdir(exist_ok=True)
         (folder / "search_index.json").write_text(text, encoding="utf-8")
         (folder / "search_index.js").write_text(f"var __index = {text}", encoding="utf-8")
+    # The theme's language menu asks for it in the folder of the page's language.
+    shutil.copy(site / "sitemap.xml", site / "ko" / "sitemap.xml")
