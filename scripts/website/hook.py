@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ SHOWN = {
 """Commands, and the generated pages that show what they print."""
 STUDY = re.compile(r"<!-- study ([\w-]+) -->\n(.*?)<!-- end study \1 -->\n?", re.DOTALL)
 """What `scripts/results.py` writes of a study below an answer: folded on the site."""
+EMPTY_SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>\n'
 OTHER_LANGUAGE = re.compile(r"\s*\[(?:한국어|English)\]\((?!http)[^)]*\)")
 
 
@@ -111,5 +111,6 @@ def on_post_build(config: MkDocsConfig) -> None:
         folder.mkdir(exist_ok=True)
         (folder / "search_index.json").write_text(text, encoding="utf-8")
         (folder / "search_index.js").write_text(f"var __index = {text}", encoding="utf-8")
-    # The theme's language menu asks for it in the folder of the page's language.
-    shutil.copy(site / "sitemap.xml", site / "ko" / "sitemap.xml")
+    # The theme's language menu asks for one in the folder of the page that it leads to.
+    for folder in {page.parent for page in site.rglob("*.html")} - {site}:
+        (folder / "sitemap.xml").write_text(EMPTY_SITEMAP, encoding="utf-8")

@@ -257,7 +257,9 @@ def _with_symbols(text: str) -> str:
     """Return a paragraph's text for Markdown, its letters with indices as MathML."""
     found = [each if each.startswith("`") else symbol(each) for each in SYMBOL.findall(text)]
     texts = [escaped(part) for part in SYMBOL.split(text)]
-    return "".join(part + math for part, math in zip(texts, [*found, ""], strict=True))
+    whole = "".join(part + math for part, math in zip(texts, [*found, ""], strict=True))
+    # Markdown takes a line that begins with <math> for a block.
+    return re.sub("^<math>", "<span></span><math>", whole, flags=re.MULTILINE)
 
 
 def symbol(text: str) -> str:
