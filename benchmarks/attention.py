@@ -8,7 +8,9 @@
 masks that PyTorch's users pass; milliseconds (quartiles) and ratios.
 `rules`: each rule on the fused kernel and on the reference op, and PyTorch's own attention given
 the same rule as a dense mask, one sequence, 8 heads of 32; seconds and the peak memory of a process
-of its own.
+of its own. PyTorch's FlexAttention, compiled, has no backward on a CPU: its forward stands beside
+ours; compiling (about a minute) is not counted. Where a side would hold an array of H · L² numbers
+it is left out from 8,192 tokens on, and at 32,768 all but the rules that skip keys.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -28,8 +31,11 @@ from benchmarks.machine import machine, quartiles, report
 from pellucid.apps.cli.bench import in_turn, timed
 
 THREADS, E, H, N, L = 2, 256, 8, 64, 50
-RULES = ("none", "causal", "window 128", "alibi", "T5", "soft cap", "documents", "dense float mask")
-SIDES = ("fused", "reference", "torch")
+RULES = (
+    "none", "causal", "window 128", "alibi", "T5", "soft cap", "documents", "dense float mask",
+    "function",
+)  # fmt: skip
+SIDES = ("fused", "reference", "torch", "flex")
 
 
 def masks() -> dict[str, dict[str, np.ndarray | bool]]:
@@ -140,15 +146,19 @@ def drop_in(rounds: int) -> dict[str, Any]:
     return {"drop_in": rows}
 
 
-def rule_run(side: str, name: str, length: int) -> dict[str, float]:
-    """Forward and backward of one sequence; best of three (one if long), after a warm-up."""
-    from pellucid import kernels, ops
+def rule_of(name: str, length: int) -> Any:
+    """Return a rule by its name here; `function` is that of examples/my_rule.py."""
+    from pellucid.core import parts
     from pellucid.ops import rules
+    from pellucid.ops.rules.function import FUNCTIONS
 
-    random = np.random.default_rng(0)
-    q, k, v, dout = random.standard_normal((4, 1, H, length, 32), np.float32)
-    table = random.standard_normal((32, H)).astype(np.float32)
-    rule = {
+    random = np.random.default_rng(1)
+    if name == "function":
+        parts.use("examples/my_rule.py")
+        gain, bias = (random.standard_normal(shape, np.float32) for shape in ((H,), (H, 32)))
+        return rules.causal & FUNCTIONS["near"](gain, bias)
+    table = random.standard_normal((32, H), np.float32)
+    return {
         "none": rules.Rule,
         "causal": lambda: rules.causal,
         "window 128": lambda: rules.causal & rules.window(128),
@@ -160,7 +170,18 @@ def rule_run(side: str, name: str, length: int) -> dict[str, float]:
             random.standard_normal((length, length), np.float32)
         ),
     }[name]()
-    if side == "torch":
+
+
+def rule_run(side: str, name: str, length: int) -> dict[str, float]:
+    """Forward and backward of one sequence; best of three (one if long), after a warm-up."""
+    from pellucid import kernels, ops
+
+    q, k, v, dout = np.random.default_rng(0).standard_normal((4, 1, H, length, 32), np.float32)
+    rule = rule_of(name, length)
+    found: dict[str, float] = {}
+    if side == "flex":
+        found["forward_seconds"] = min(run(flex(name, length, rule, (q, k, v)), length))
+    elif side == "torch":
         import torch
 
         torch.set_num_threads(THREADS)
@@ -170,22 +191,63 @@ def rule_run(side: str, name: str, length: int) -> dict[str, float]:
 
         def once() -> None:
             torch.nn.functional.scaled_dot_product_attention(*tensors, mask).backward(upstream)
+
+        found["seconds"] = min(run(once, length))
     else:
 
-        def once() -> None:
-            _, backward = kernels.dispatch(ops.attention, q, k, v, rule=rule)
-            backward(dout)
+        def forward() -> Any:
+            return kernels.dispatch(ops.attention, q, k, v, rule=rule)
 
-    if side == "reference":
-        with kernels.reference():
-            times = run(once, length)
-    else:
-        times = run(once, length)
+        with kernels.reference() if side == "reference" else nullcontext():
+            found["seconds"] = min(run(lambda: forward()[1](dout), length))
+            found["forward_seconds"] = min(run(forward, length))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": min(times), "peak_mb": round(peak)}
+    return found | {"peak_mb": round(peak)}
 
 
-def run(once: Callable[[], None], length: int) -> list[float]:
+def flex(name: str, length: int, rule: Any, arrays: tuple[np.ndarray, ...]) -> Callable[[], Any]:
+    """Return a call of FlexAttention with the same rule, compiled."""
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    torch.set_num_threads(THREADS)
+    slopes = torch.tensor([2.0 ** -(8 / H * (h + 1)) for h in range(H)])
+    learnt = [torch.from_numpy(x) for part in rule.score for x in part.parameters]
+    if name == "T5":  # by distance and head: its buckets are looked up once
+        (part,) = rule.score
+        by_distance = torch.from_numpy(part.values(np.arange(length), H)[0])
+    if name == "dense float mask":
+        given = torch.from_numpy(rule.score[0].mask)
+
+    def function(a: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        gain, bias = learnt
+        return a + gain[h] * torch.tanh(a) + bias[h, (i - j).abs().clamp(max=31)]
+
+    scores = {
+        "alibi": lambda a, b, h, i, j: a - slopes[h] * (i - j),
+        "T5": lambda a, b, h, i, j: a + by_distance[h, (i - j).clamp(min=0)],
+        "soft cap": lambda a, b, h, i, j: 50.0 * torch.tanh(a / 50.0),
+        "dense float mask": lambda a, b, h, i, j: a + given[i, j],
+        "function": function,
+    }
+    seen = {
+        "none": None,
+        "dense float mask": None,
+        "window 128": lambda b, h, i, j: (i >= j) & (i - j < 128),
+        "documents": lambda b, h, i, j: (i >= j) & (i // 256 == j // 256),
+    }.get(name, lambda b, h, i, j: i >= j)
+    block = seen and create_block_mask(seen, None, None, length, length, device="cpu")
+    compiled = torch.compile(flex_attention)
+    tensors = [torch.from_numpy(x) for x in arrays]
+
+    def once() -> None:
+        with torch.no_grad():
+            compiled(*tensors, score_mod=scores.get(name), block_mask=block)
+
+    return once
+
+
+def run(once: Callable[[], Any], length: int) -> list[float]:
     once()
     return [timed(once) for _ in range(3 if length < 8192 else 1)]
 
@@ -205,30 +267,44 @@ def apart(side: str, name: str, length: int) -> dict[str, float]:
     call = f"rule_run({side!r}, {name!r}, {length})"
     program = f"import json; from benchmarks import attention; print(json.dumps(attention.{call}))"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
+def is_left_out(side: str, name: str, length: int) -> bool:
+    """Whether a side has no such rule, or would hold all scores of a long sequence."""
+    if side == "torch" and name in ("soft cap", "function"):
+        return True
+    if length > 8192:
+        return name not in ("window 128", "documents") or side not in ("fused", "flex")
+    every_score = side == "reference" or (side == "torch" and name in ("alibi", "T5"))
+    return length >= 8192 and every_score
+
+
 def by_rule(lengths: list[int], rounds: int) -> dict[str, Any]:
-    """Measure every rule; arrays of H · L² numbers are left out from 8,192 tokens on."""
+    """Measure every rule on every side, each in a process of its own."""
     table: dict[str, Any] = {}
     for length in lengths:
         for name in RULES:
             row: dict[str, Any] = {}
             for side in SIDES:
-                needs_every_score = side == "reference" or name in ("alibi", "T5")
-                if length >= 8192 and side != "fused" and needs_every_score:
-                    continue
-                if side == "torch" and name == "soft cap":
+                if is_left_out(side, name, length):
                     continue
                 found = [apart(side, name, length) for _ in range(rounds)]
                 row[side] = {
-                    "seconds": quartiles([each["seconds"] for each in found], 4),
-                    "peak_mb": max(each["peak_mb"] for each in found),
+                    key: quartiles([each[key] for each in found], 4)
+                    for key in ("seconds", "forward_seconds")
+                    if key in found[0]
                 }
-            table.setdefault(str(length), {})[name] = row
+                row[side]["peak_mb"] = max(each["peak_mb"] for each in found)
+            if row:
+                table.setdefault(str(length), {})[name] = row
+                print(length, name, json.dumps(row), file=sys.stderr, flush=True)
     return {"rules": table}
 
 

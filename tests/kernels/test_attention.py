@@ -12,6 +12,7 @@ from tests.kernels.compare import compare, declined, page, planned
 
 from pellucid import Rng, nn, ops
 from pellucid.core.rng import row_keys
+from pellucid.kernels import attention, flash
 from pellucid.ops import rules
 from pellucid.ops.rule import Rule
 
@@ -52,6 +53,27 @@ def test_padded_batches(
 def test_any_axes_in_front(lead: tuple[int, ...]) -> None:
     q, k, v, dout = draw(*lead)
     compare(ops.attention, (q, k, v), {"scale": 0.7}, dout)
+
+
+@pytest.mark.parametrize("shape", [(L, S), (2, L, S), (N, 1, 1, S), (N, 2, L, 1)])
+@pytest.mark.parametrize("added", [True, False])
+def test_heads_that_lie_apart_are_not_copied(
+    shape: tuple[int, ...], added: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, k, v, dout = draw(N, joined=False)
+    numbers = np.random.default_rng(5).standard_normal(shape, np.float32)
+    seen = []
+
+    def attend(*args: Any) -> Any:
+        seen.append(args[0])
+        return flash.attend(*args)
+
+    monkeypatch.setattr(attention, "attend", attend)
+    compare(ops.attention, (q, k, v), {"mask": numbers if added else numbers > 1}, dout)
+    assert all(np.shares_memory(rows, q) for rows in seen)
+    seen.clear()
+    compare(ops.attention, (q, k, v), {"rule": rules.alibi}, dout)
+    assert not any(np.shares_memory(rows, q) for rows in seen), "each head has its own slope"
 
 
 def test_keys_shared_by_all_heads() -> None:

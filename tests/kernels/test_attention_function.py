@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -204,6 +205,36 @@ def test_another_text_or_another_constant_is_another_kernel() -> None:
         return Function(lambda a, at: a * by, lambda da, a, at: da * by)
 
     assert digest(scaled(2.0)) == digest(scaled(2.0)) != digest(scaled(3.0))
+
+
+def test_a_number_from_outside_is_what_it_is_now() -> None:
+    """As on the page: a default, a global or a closure's number that changed is another kernel."""
+    q, k, v, _ = draw(N)
+    cell = 2.0
+
+    def scaled(a: Any, at: At) -> Any:
+        return a * (cell + LONGEST)
+
+    functions = [
+        Function(scaled, lambda da, a, at: da),
+        *(Function(lambda a, at, by=by: a * by, lambda da, a, at: da) for by in (2.0, 3.0)),
+    ]
+    found = []
+    for function, cell in zip([functions[0], *functions], (2.0, 5.0, 5.0, 5.0), strict=True):  # noqa: B007
+        y, _ = planned(ops.attention, q, k, v, rule=function())()
+        np.testing.assert_allclose(y, ops.attention(q, k, v, rule=function())[0], atol=1e-5)
+        found.append(y)
+    assert all(np.abs(a - b).max() > 1e-3 for a, b in itertools.pairwise(found))
+
+
+def test_a_rule_has_one_set_of_sinks_for_its_heads() -> None:
+    q, k, v, _ = draw(N)
+    two = np.ones(H, np.float32)
+    with pytest.raises(ValueError, match="one set of sinks"):
+        rules.sinks(two) & rules.sinks(two)
+    for call in (ops.attention, lambda *a, **b: planned(ops.attention, *a, **b)):
+        with pytest.raises(ValueError, match="1 heads, the scores 2"):
+            call(q, k, v, rule=rules.sinks(two[:1]))
 
 
 def test_parameters_of_other_shapes_are_refused() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.compare import compare
+from tests.kernels.compare import compare, planned
 
 from pellucid import Rng, ops
 from pellucid.core.rng import row_keys
@@ -47,3 +47,39 @@ def test_the_norm_of_all_gradients(width: int) -> None:
     exact = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in gradients))
     found = global_norm(gradients)
     np.testing.assert_allclose(found, exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("source", [16_381, 262_139])
+def test_attention_over_many_keys(source: int) -> None:
+    q, k, v = draw(1, 1, 5, 7, mean=0.0), draw(1, 1, source, 7, mean=0.0), draw(1, 1, source, 11)
+    compare(ops.attention, (q, k, v), {}, draw(1, 1, 5, 11, mean=0.0))
+    ends = (np.array([0, 5]), np.array([0, source]))
+    compare(
+        ops.attention_weights, (q[0, 0, :, None], k[0, 0, :, None], *ends), {},
+        draw(1, 1, 5, source, mean=0.0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [16_381])
+def test_attention_of_many_queries(length: int) -> None:
+    q, k, v = draw(1, 1, length, 7, mean=0.0), draw(1, 1, 257, 7, mean=0.0), draw(1, 1, 257, 11)
+    compare(ops.attention, (q, k, v), {}, draw(1, 1, length, 11, mean=1.0))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("mean", [0.0, 10.0])
+@pytest.mark.parametrize("vocabulary", [16_381, 262_139])
+def test_the_loss_over_a_large_vocabulary(vocabulary: int, mean: float, smoothing: float) -> None:
+    args = (draw(5, 7, mean=0.0), draw(vocabulary, 7, mean=mean), draw(vocabulary, mean=0.0))
+    options = {"label_smoothing": smoothing}
+    target = np.arange(5) * 1_000
+    compare(ops.linear_cross_entropy, (*args, target), options, np.float32(1))
+
+
+def test_infinite_values_stay_infinite_in_long_sums() -> None:
+    """Inf − inf of what an addition rounds away must not become NaN."""
+    q, k, v = draw(1, 1, 5, 7, mean=0.0), draw(1, 1, 4_099, 7, mean=0.0), draw(1, 1, 4_099, 11)
+    v[0, 0, 1_000, 3] = np.inf
+    y, _ = planned(ops.attention, q, k, v)()
+    assert np.isposinf(y[..., 3]).all()
+    assert np.isfinite(np.delete(y, 3, axis=-1)).all()

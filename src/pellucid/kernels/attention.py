@@ -1,11 +1,14 @@
 """Attention on padded batches, by the kernels of packed ones; see `flash`.
 
-Rows of a padded batch stay where they are, L (or S) to a sequence.
+Rows of a padded batch stay where they are, L (or S) to a sequence. Where those of a head are
+together, as in a new array (…, H, L, D), each head is a sequence of its own.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +16,11 @@ from pellucid.core.rng import Rng
 from pellucid.core.vjp import Call, Declined, Result, check_gradient
 from pellucid.kernels.flash import NO_BITS, Spans, attend, dropout_bits, is_heads, prepare
 from pellucid.ops.attention import whole_rule
+from pellucid.ops.rule import Rule
+from pellucid.ops.rules.causal import Causal
+from pellucid.ops.rules.mask import Added, Mask
+from pellucid.ops.rules.soft_cap import SoftCap
+from pellucid.ops.rules.window import Window
 
 Array = np.ndarray
 
@@ -34,9 +42,14 @@ def kernel(call: Call) -> Result | Declined:
     if bits is None:
         return Declined(NO_BITS)
     *lead, heads, length, _ = q.shape
+    rule = whole_rule(call.rule, call.mask, call.causal)
+    plain = call.dropout == 0.0 and call.offset is None  # both know heads or examples
+    if heads > 1 and plain and all(x.flags.c_contiguous for x in (q, k, v)):
+        alone = _of_one_head(rule)
+        if alone is not None:
+            return _head_by_head(call, alone)
     n, source = prod(lead), k.shape[-2]
     steps = np.arange(n + 1)
-    rule = whole_rule(call.rule, call.mask, call.causal)
     scores = (*lead, heads, length, source)
     prepared = prepare(rule, steps * length, steps * source, call.offset, scores)
     if isinstance(prepared, Declined):
@@ -57,6 +70,35 @@ def kernel(call: Call) -> Result | Declined:
         return _heads(dq, q_shape), _heads(dk, k_shape), _heads(dv, v_shape), *learnt
 
     return _heads(out, q_shape), backward
+
+
+def _head_by_head(call: Call, rule: Rule) -> Result | Declined:
+    """Compute (…, H, L, D) as (…, H, 1, L, D)."""
+    heads = tuple(x[..., None, :, :] for x in (call.q, call.k, call.v))
+    result = kernel(Call(call.op, heads, {"rule": rule, "scale": call.scale}))
+    if isinstance(result, Declined):
+        return result
+    out, attend_backward = result[0][..., 0, :, :], result[1]
+
+    def backward(dout: Array) -> tuple[Array, ...]:
+        check_gradient(dout, out.shape)
+        return tuple(d[..., 0, :, :] for d in attend_backward(dout[..., None, :, :]))
+
+    return out, backward
+
+
+def _of_one_head(rule: Rule) -> Rule | None:
+    """Return the rule for scores (…, H, 1, L, S); None if it may know heads or examples."""
+    parts = (*rule.allowed, *rule.score)
+    if not all(isinstance(part, Causal | Window | Mask | Added | SoftCap) for part in parts):
+        return None
+
+    def moved(part: Any) -> Any:
+        if not isinstance(part, Mask | Added) or part.mask.ndim < 3:
+            return part
+        return replace(part, mask=part.mask[..., None, :, :])
+
+    return Rule(tuple(map(moved, rule.allowed)), tuple(map(moved, rule.score)))
 
 
 def _rows(x: Array) -> Array:

@@ -11,12 +11,14 @@ import dis
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from types import CellType, FunctionType
+from functools import cache
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 
 from pellucid.core.array import own_number
+from pellucid.core.vjp import Declined
 from pellucid.kernels.backend.compile import EXACT, inner
 from pellucid.kernels.backend.math import exp, log, tanh
 from pellucid.kernels.backend.simd import (
@@ -174,8 +176,22 @@ def step(function: Function, first: int) -> tuple[Any, Any]:
     return inner(EXACT)(scope["step"]), inner(EXACT)(scope["step_backward"])
 
 
+def refused(error: Exception) -> Declined:
+    """Return why a function runs on the page: what Numba says first is its own stage."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    why = next((line for line in lines if "nopython" not in line), type(error).__name__)
+    return Declined(
+        "a function of scores may use operators, numbers, what `pellucid.ops.rules.function` has "
+        f"and functions of these, and no branches: {why}"
+    )
+
+
 def digest(function: Function) -> str:
-    """Return a digest of all that a function's code depends on. Raises `UnknownNameError`."""
+    """Return a digest of all that a function's result depends on, as it is now.
+
+    A number from outside may change between two calls: then it is another kernel. Raises
+    `UnknownNameError`.
+    """
     tables = [(x.size, *_text(x.index)) for x in function.learnt.values() if isinstance(x, Table)]
     kinds = [type(x).__name__ for x in function.learnt.values()]
     text = repr((*_text(function.forward), *_text(function.backward), tables, kinds))
@@ -183,22 +199,34 @@ def digest(function: Function) -> str:
 
 
 def _text(f: Callable[..., Any]) -> Iterator[Any]:
-    code = f.__code__
-    yield code.co_code, code.co_consts, code.co_names, code.co_varnames
+    yield _code(f.__code__)
+    yield f.__defaults__
     for name, value in _meanings(f):
-        if value in _VOCABULARY.values():
-            yield name
+        if isinstance(value, FunctionType):
+            yield name, list(_text(value))
         else:
-            yield name, list(_text(value)) if isinstance(value, FunctionType) else value
+            yield name, value if isinstance(value, int | float) else str(value)
+
+
+@cache
+def _code(code: CodeType) -> str:
+    return repr((code.co_code, code.co_consts, code.co_names, code.co_varnames))
+
+
+@cache
+def _outside(code: CodeType) -> list[str]:
+    """Return the names that a function's code takes from its module."""
+    return sorted({x.argval for x in dis.get_instructions(code) if x.opname == "LOAD_GLOBAL"})
 
 
 def _meanings(f: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """Yield the names that a function takes from outside, and what each means in a kernel."""
     code = f.__code__
-    outside = {x.argval for x in dis.get_instructions(code) if x.opname == "LOAD_GLOBAL"}
-    found = {name: f.__globals__.get(name, getattr(builtins, name, None)) for name in outside}
+    if f.__kwdefaults__ or not all(isinstance(x, int | float) for x in f.__defaults__ or ()):
+        raise UnknownNameError(f"a default of {f.__name__} is no number, or named only")
+    found = {n: f.__globals__.get(n, getattr(builtins, n, None)) for n in _outside(code)}
     cells = zip(code.co_freevars, f.__closure__ or (), strict=True)
-    for name, value in (*sorted(found.items()), *((n, c.cell_contents) for n, c in cells)):
+    for name, value in (*found.items(), *((n, c.cell_contents) for n, c in cells)):
         value = own_number(value)
         try:
             known = _VOCABULARY.get(value)

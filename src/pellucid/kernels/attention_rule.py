@@ -17,6 +17,7 @@ import numpy as np
 from numba import types
 
 from pellucid.core.vjp import Declined
+from pellucid.kernels.attention_function import UnknownNameError, refused
 from pellucid.kernels.attention_function import digest as function_digest
 from pellucid.kernels.attention_function import step as function_step
 from pellucid.kernels.backend.compile import inner
@@ -31,7 +32,7 @@ from pellucid.kernels.backend.simd import (
     select,
     truths_from,
 )
-from pellucid.ops.rule import Allowed, Rule, Score, bounds, broadcasts, places
+from pellucid.ops.rule import Allowed, Rule, Score, bounds, broadcasts, check_heads, places
 from pellucid.ops.rules.distances import Distances
 from pellucid.ops.rules.function import Applied, Function
 from pellucid.ops.rules.mask import Added
@@ -39,8 +40,8 @@ from pellucid.ops.rules.sinks import Sinks
 from pellucid.ops.rules.soft_cap import SoftCap
 
 Array = np.ndarray
-Step = str | tuple[Function, int]
-"""The name of a step below, or a function with the column of its first parameter."""
+Step = str | tuple[Function, int, str]
+"""The name of a step below, or a function with the column of its first parameter and its digest."""
 Steps = tuple[Step, ...]
 
 _f = np.float32
@@ -130,11 +131,12 @@ def prepared(
             by_distance[:, : origin + keys] += values
             pulls.append(partial(_pulled, pull, origin + keys))
         elif isinstance(part, Applied):
-            part.check_heads(heads)
+            check_heads(part.parameters, heads)
             begin = sum(x.shape[1] for x in learnt)
             learnt += [x.reshape(heads, -1) for x in part.parameters]
             pulls.append(partial(_split, part.parameters, begin))
         elif isinstance(part, Sinks):
+            check_heads(part.parameters, heads)
             pulls.append(partial(_split, part.parameters, sum(x.shape[1] for x in learnt)))
             learnt.append(part.numbers.reshape(heads, 1))
 
@@ -168,8 +170,8 @@ def _split(parameters: tuple[Array, ...], begin: int, _: Array, d: Array) -> tup
 
 
 def digest(steps: Steps) -> str:
-    """Return a name for a kernel of these steps. Raises `attention_function.UnknownNameError`."""
-    text = repr([s if isinstance(s, str) else (function_digest(s[0]), s[1]) for s in steps])
+    """Return a name for a kernel of these steps."""
+    text = repr([step if isinstance(step, str) else step[1:] for step in steps])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -179,7 +181,10 @@ def _steps(parts: tuple[Score, ...]) -> Steps | Declined:
     columns = 0
     for part in parts:
         if isinstance(part, Applied):
-            steps.append((part.function, columns))
+            try:
+                steps.append((part.function, columns, function_digest(part.function)))
+            except UnknownNameError as error:
+                return refused(error)
             columns += sum(x.size // len(x) for x in part.parameters)
             continue
         if isinstance(part, Sinks):  # no step: a row's sum begins with it
@@ -319,12 +324,10 @@ def _before(step, after):
 def ruled_scores(steps: Steps) -> tuple[Any, Any]:
     """Return what `scores_at` and `pulled` are with a rule of these steps; `rows` as `rows_of`
     returns them.
-
-    Raises `attention_function.UnknownNameError`.
     """
     chain: Any = (_same, _same_backward)
     for step in reversed(steps):
-        chain = _before(_STEPS[step] if isinstance(step, str) else function_step(*step), chain)
+        chain = _before(_STEPS[step] if isinstance(step, str) else function_step(*step[:2]), chain)
     forward, backward = chain
 
     @inner()

@@ -91,9 +91,9 @@ def _weights(task, tasks, q, k, spans, bounds, terms, scale, dropout, out):
                         key, 0, threshold,
                     )  # fmt: skip
                 if total_0 > _f(0.0):
-                    sum_ += exp(top_0 - top)
-                if sum_ > _f(0.0):
-                    factor = _f(1.0) / sum_ * (keep * share)
+                    sum_ += np.float64(exp(top_0 - top))
+                if sum_ > 0.0:
+                    factor = _f(1.0 / sum_) * (keep * share)
                     to = out[n, head if out.shape[1] > 1 else 0, first + i]
                     for j in range(source):
                         to[j] += scores[i, j] * factor

@@ -24,7 +24,7 @@ Every piece writes to its own rows, so the bits do not depend on the number of t
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import FunctionType
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from numba.core.errors import NumbaError
 
 from pellucid.core.rng import Rng, keep_threshold
 from pellucid.core.vjp import Declined, check_gradient
-from pellucid.kernels.attention_function import UnknownNameError
+from pellucid.kernels.attention_function import refused
 from pellucid.kernels.attention_rule import (
     STANDARD,
     TERMS,
@@ -71,12 +71,13 @@ from pellucid.kernels.backend.simd import (
     store,
 )
 from pellucid.kernels.backend.threads import ParallelKernel
-from pellucid.kernels.backend.tile import padded, product
+from pellucid.kernels.backend.tile import add_product, padded, product
 from pellucid.ops.rule import Rule
 
 QUERIES, KEYS = 64, 128  # one block of scores: 32 KB
 ROW = KEYS + LANES  # a row stride that is no power of two: rows must not share cache sets
 _WORK = 1 << 15  # multiply-adds worth a separate task; short rows cost more than that
+_LONG = 16 * KEYS  # queries or keys of which sums over blocks keep what they round away
 
 Array = np.ndarray
 _f = np.float32
@@ -217,10 +218,18 @@ def gather_transposed(x, first, n, head, to, at):
 
 @inner()
 def _clear(x, n):
-    """Zero the first n rows."""
-    for i in range(n):
+    """Zero the first n rows, unless it is empty."""
+    for i in range(n if x.size else 0):
         for j in range(x.shape[1]):
             x[i, j] = _f(0.0)
+
+
+@inner()
+def _add(x, low, n):
+    """Add the first n rows of `low`, unless it is empty, to those of x."""
+    for i in range(n if low.size else 0):
+        for j in range(x.shape[1]):
+            x[i, j] += low[i, j]
 
 
 @inner()
@@ -252,26 +261,29 @@ def _passes(score, pull, once):
 
         Returns the top of the row and of those before it, and the sum before dropping.
         """
-        tops, sums = splat(top), splat(_f(0.0))
+        tops = splat(top)
         for j in range(0, width, LANES):
             a = score(scores, at, j, low, count, scale, rows, cap)
             tops = select(a > tops, a, tops)
             if once:
                 store(scores, at + j, a)
-        top = reduce_max(tops)
+        top, total = reduce_max(tops), np.float64(0.0)
         base = _f(0.0) if top == _f(-np.inf) else top
-        for j in range(0, width, LANES):
-            if once:  # noqa: SIM108
-                a = load(scores, at + j)
-            else:
-                a = score(scores, at, j, low, count, scale, rows, cap)
-            e = exp(a - base)
-            sums = sums + e
-            if threshold:
-                drawn = channel_bits(key, iota() + np.uint32(first + j))
-                e = select(drawn >= threshold, e, _f(0.0))
-            store(scores, at + j, e)
-        return top, reduce_add(sums)
+        for start in range(0, width, _LONG):
+            sums = splat(_f(0.0))
+            for j in range(start, min(start + _LONG, width), LANES):
+                if once:
+                    a = load(scores, at + j)
+                else:
+                    a = score(scores, at, j, low, count, scale, rows, cap)
+                e = exp(a - base)
+                sums = sums + e
+                if threshold:
+                    drawn = channel_bits(key, iota() + np.uint32(first + j))
+                    e = select(drawn >= threshold, e, _f(0.0))
+                store(scores, at + j, e)
+            total += np.float64(reduce_add(sums))
+        return top, total
 
     @inner()
     def row_backward(
@@ -346,8 +358,9 @@ def _forward(
     keys = empty(((longest + KEYS - 1) // KEYS * depth, ROW), np.float32)
     values = empty((longest, wide), np.float32)
     scores = empty((QUERIES, ROW), np.float32)
-    context = empty((QUERIES, wide), np.float32)
-    tops_now, totals = empty(QUERIES, np.float32), empty(QUERIES, np.float32)
+    context, part = empty((QUERIES, wide), np.float32), empty((QUERIES, wide), np.float32)
+    lost, none = empty((QUERIES, wide), np.float32), empty((0, wide), np.float32)
+    tops_now, totals = empty(QUERIES, np.float32), empty(QUERIES, np.float64)
 
     for piece in range(begin, end):
         n, head = piece // heads, piece % heads
@@ -356,11 +369,13 @@ def _forward(
             gather_transposed(k, k_first + s, min(KEYS, source - s), head, keys, s // KEYS * depth)
         gather(v, k_first, source, head, values)
         top_0, total_0 = sink_of(terms, head)
+        lows = lost if source > _LONG else none
 
         for first in range(0, length, QUERIES):
             m = min(QUERIES, length - first)
             gather(q, q_first + first, m, head, queries)
             _clear(context, m)
+            _clear(lows, m)
             for i in range(m):
                 tops_now[i], totals[i] = top_0, total_0
             begins, ends = seen_by(terms, q_first + first, m, source)
@@ -390,21 +405,23 @@ def _forward(
                         )  # fmt: skip
                     if tops_now[i] != _f(-np.inf) and top != tops_now[i]:
                         rescale = exp(tops_now[i] - top)
-                        totals[i] *= rescale
+                        totals[i] *= np.float64(rescale)
                         for j in range(wide):
                             context[i, j] *= rescale
+                        for j in range(wide if lows.size else 0):
+                            lows[i, j] *= rescale
                     tops_now[i] = top
                     totals[i] += sum_
-                product(
+                add_product(
                     m, wide, used, address_of(scores, 0), ROW, 1,
-                    address_of(values, s * wide), wide, address_of(context, 0), wide,
-                    address_of(context, 0), wide,
+                    address_of(values, s * wide), wide, context, 0, wide, lows, 0, part,
                 )  # fmt: skip
+            _add(context, lows, m)
             for i in range(m):
                 t = q_first + first + i
-                dead = totals[i] == _f(0.0)
+                dead = totals[i] == 0.0
                 tops[t, head] = _f(0.0) if dead else tops_now[i]
-                share = _f(0.0) if dead else _f(1.0) / totals[i]
+                share = _f(0.0) if dead else _f(1.0 / totals[i])
                 shares[t, head] = share
                 for j in range(v.shape[2]):
                     out[t, head, j] = context[i, j] * (share * keep)
@@ -432,6 +449,10 @@ def _backward(
     keys, dkeys = empty((KEYS, narrow), np.float32), empty((KEYS, narrow), np.float32)
     keys_t, values_t = empty((depth, ROW), np.float32), empty((depth_v, ROW), np.float32)
     dvalues, p = empty((KEYS, wide), np.float32), empty(KEYS, np.float32)
+    part, part_v = empty((KEYS, narrow), np.float32), empty((KEYS, wide), np.float32)
+    lost, lost_v = empty((KEYS, narrow), np.float32), empty((KEYS, wide), np.float32)
+    none, none_v = empty((0, narrow), np.float32), empty((0, wide), np.float32)
+    lost_q = empty((longest, narrow), np.float32)
     scores, dscores = empty((QUERIES, ROW), np.float32), empty((QUERIES, ROW), np.float32)
     raw = empty(KEYS, np.float32)
     seen = empty((longest + QUERIES - 1) // QUERIES * 2, np.int64)
@@ -454,7 +475,10 @@ def _backward(
             if terms.sinks:  # dA of the sink: its probability times 0 − Σ P dP
                 t = q_first + i
                 add_double(sink, -(exp(top_0 - tops[t, head]) * shares[t, head] * mean))
+        lows_q = lost_q if source > _LONG else none
+        lows, lows_v = (lost, lost_v) if length > _LONG else (none, none_v)
         _clear(dqueries, length)
+        _clear(lows_q, length)
         for first in range(0, length, QUERIES):
             block = first // QUERIES * 2
             m = min(QUERIES, length - first)
@@ -468,6 +492,8 @@ def _backward(
             gather_transposed(v, k_first + s, used, head, values_t, 0)
             _clear(dkeys, used)
             _clear(dvalues, used)
+            _clear(lows, used)
+            _clear(lows_v, used)
             for first in range(0, length, QUERIES):
                 block = first // QUERIES * 2
                 if seen[block] >= s + used or seen[block + 1] <= s:
@@ -509,23 +535,24 @@ def _backward(
                 if terms.by_distance.size:
                     column = terms.origin + s - first - terms.offset[n]
                     _add_diagonals(diagonals, distances[piece], column)
-                product(
+                add_product(
                     used, wide, m, address_of(scores, 0), 1, ROW,
-                    address_of(douts, first * wide), wide, address_of(dvalues, 0), wide,
-                    address_of(dvalues, 0), wide,
+                    address_of(douts, first * wide), wide, dvalues, 0, wide, lows_v, 0, part_v,
                 )  # fmt: skip
-                product(
+                add_product(
                     used, narrow, m, address_of(dscores, 0), 1, ROW,
-                    address_of(queries, first * narrow), narrow, address_of(dkeys, 0), narrow,
-                    address_of(dkeys, 0), narrow,
+                    address_of(queries, first * narrow), narrow, dkeys, 0, narrow, lows, 0, part,
                 )  # fmt: skip
-                product(
+                at = first * narrow
+                add_product(
                     m, narrow, used, address_of(dscores, 0), ROW, 1,
-                    address_of(keys, 0), narrow, address_of(dqueries, first * narrow), narrow,
-                    address_of(dqueries, first * narrow), narrow,
+                    address_of(keys, 0), narrow, dqueries, at, narrow, lows_q, at, part,
                 )  # fmt: skip
+            _add(dkeys, lows, used)
+            _add(dvalues, lows_v, used)
             _scatter(dkeys, used, scale, dk, k_first + s, head)
             _scatter(dvalues, used, _f(1.0), dv, k_first + s, head)
+        _add(dqueries, lows_q, length)
         _scatter(dqueries, length, scale, dq, q_first, head)
 
 
@@ -534,7 +561,7 @@ def _always(terms):
     return True
 
 
-@cache
+@lru_cache(maxsize=64)
 def with_steps(kernel: ParallelKernel, steps: Steps) -> ParallelKernel:
     """Return a kernel of attention for rules of other steps than it has."""
     if steps == STANDARD:
@@ -547,23 +574,14 @@ def with_steps(kernel: ParallelKernel, steps: Steps) -> ParallelKernel:
     return ParallelKernel(f, kernel.signature)
 
 
-def _first_line(error: Exception) -> str:
-    """Return the line that says what is wrong: Numba begins with its own stage."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if "nopython" not in line), type(error).__name__)
-
-
-@cache
+@lru_cache(maxsize=64)
 def _problem(steps: Steps) -> Declined | None:
     """Compile the kernels for a rule's steps; return why that cannot be."""
     try:
         for kernel in (_forward, _backward):
             with_steps(kernel, steps).compile()
-    except (UnknownNameError, NumbaError) as error:
-        return Declined(
-            "a function of scores may use operators, numbers, what `pellucid.ops.rules.function` "
-            f"has and functions of these, and no branches: {_first_line(error)}"
-        )
+    except NumbaError as error:
+        return refused(error)
     return None
 
 

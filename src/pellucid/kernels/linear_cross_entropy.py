@@ -26,6 +26,7 @@ NOTHING = np.empty(0, np.float32)
 # Logits held at a time. A chunk adds to the whole of dW, so it has many rows; an allocation of over
 # 32 MB would be returned to the system and cleared by it each time.
 HELD = 7_500_000
+_SPAN = 4096  # numbers of a row that are summed in float32
 
 
 def kernel(call: Call) -> Result | Declined:
@@ -156,21 +157,23 @@ def _to_gradients(logits, target, ignore_index, smoothing, losses, begin, end):
                 mean += np.float64(logits[i, v])
             mean /= vocabulary
 
-        sums = splat(_f(0.0))
-        for v in range(0, whole, LANES):
-            e = exp(load(logits, at + v) - base)
-            sums = sums + e
-            store(logits, at + v, e)
-        sum_ = reduce_add(sums)
+        sum_ = np.float64(0.0)
+        for start in range(0, whole, _SPAN):
+            sums = splat(_f(0.0))
+            for v in range(start, min(start + _SPAN, whole), LANES):
+                e = exp(load(logits, at + v) - base)
+                sums = sums + e
+                store(logits, at + v, e)
+            sum_ += np.float64(reduce_add(sums))
         for v in range(whole, vocabulary):
             logits[i, v] = exp(logits[i, v] - base)
-            sum_ += logits[i, v]
-        log_sum = np.float64(base) + (np.log(np.float64(sum_)) if sum_ > _f(0.0) else 0.0)
+            sum_ += np.float64(logits[i, v])
+        log_sum = np.float64(base) + (np.log(sum_) if sum_ > 0.0 else 0.0)
         losses[i] = log_sum - right
         if smoothing > 0.0 and right != -np.inf:  # where it is, the loss is inf already
             losses[i] += smoothing * (right - mean)
 
-        factor = _f(1.0) / sum_ if sum_ != _f(0.0) else _f(0.0)
+        factor = _f(1.0 / sum_) if sum_ != 0.0 else _f(0.0)
         for v in range(0, whole, LANES):
             store(logits, at + v, load(logits, at + v) * factor - off_target)
         for v in range(whole, vocabulary):

@@ -81,6 +81,8 @@ class Rule:
 
     def __and__(self, other: Rule) -> Rule:
         score = sorted(self.score + other.score, key=lambda part: part.last)
+        if sum(part.last for part in score) > 1:
+            raise ValueError("a rule has one set of sinks")
         return Rule(self.allowed + other.allowed, tuple(score))
 
     def __or__(self, other: Rule) -> Rule:
@@ -185,6 +187,13 @@ def kept(values: np.ndarray) -> np.ndarray:
     """
     own: np.ndarray = locked(np.array(values))
     return own
+
+
+def check_heads(parameters: tuple[Array, ...], heads: int) -> None:
+    """Raise `ValueError` for parameters (H, …) of another number of heads."""
+    for array in parameters:
+        if array.shape[0] != heads:
+            raise ValueError(f"a parameter has {array.shape[0]} heads, the scores {heads}")
 
 
 def moved(mask: Array, a: Array) -> Array:

@@ -25,6 +25,7 @@ from pellucid.core.batch import Batch, Packed
 from pellucid.core.device import CPU, Precision, place
 from pellucid.core.errors import UsageError
 from pellucid.core.machine import environment
+from pellucid.kernels.backend.peak import multiply_add_rate
 from pellucid.kernels.backend.threads import available
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.models.sizes import forward_operations
@@ -67,8 +68,10 @@ def bench(
     figures are medians over the rounds; a ratio has its quartiles.
 
     Utilisation is the rate of the step's matrix products as a fraction of the rate of large
-    products alone: NumPy's, and Pellucid's own at its best. NumPy's may be slow on a newer
-    processor; then the first is above 100 %, and the second says what could still be gained.
+    products alone: NumPy's, and Pellucid's own at its best, and of multiply-adds alone, which
+    nothing on this processor can pass. NumPy's may be slow on a newer processor; then the first is
+    above 100 %, and the others say what could still be gained. With PyTorch, the last of them also
+    bounds the ratio.
 
     Args:
         rounds: Turns for each side.
@@ -126,12 +129,13 @@ def measure_step(length: int, rounds: int, compared: bool) -> dict[str, Any]:
     times, rates = [], []
     for _ in range(rounds):
         times.append(in_turn(steps, 1)[:, 0])
-        rates.append((sgemm_rate(), own_rate()))
+        rates.append((sgemm_rate(), own_rate(), multiply_add_rate()))
     seconds = np.median(times, axis=0)
-    numpys, own = np.median(rates, axis=0)
+    numpys, own, most = np.median(rates, axis=0)
     done = flops(N, length) / float(seconds[0])
     row: dict[str, Any] = {
         "length": length,
+        "GFLOP/s of multiply-adds alone": round(float(most) / 1e9, 1),
         "milliseconds": round(float(seconds[0]) * 1e3, 1),
         "tokens a second": round(2 * N * length / float(seconds[0])),
         "GFLOP/s": round(done / 1e9, 1),
@@ -139,6 +143,7 @@ def measure_step(length: int, rounds: int, compared: bool) -> dict[str, Any]:
         "GFLOP/s of Pellucid's product": round(float(own) / 1e9, 1),
         "utilisation by NumPy's product": round(done / float(numpys), 2),
         "utilisation by Pellucid's product": round(done / float(own), 2),
+        "utilisation by multiply-adds alone": round(done / float(most), 2),
         "shares": {kind: round(share, 3) for kind, share in shares(ours).items()},
     }
     if compared:
@@ -147,6 +152,8 @@ def measure_step(length: int, rounds: int, compared: bool) -> dict[str, Any]:
         row["times PyTorch's speed"] = [
             round(float(q), 2) for q in np.quantile(ratios, (0.25, 0.5, 0.75))
         ]
+        theirs = flops(N, length) / float(seconds[1])
+        row["the most that this ratio could be"] = round(float(most) / theirs, 2)
     return row
 
 

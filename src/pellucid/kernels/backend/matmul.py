@@ -24,9 +24,10 @@ from pellucid.kernels.backend.arrays import empty
 from pellucid.kernels.backend.compile import inner
 from pellucid.kernels.backend.rows import writeable
 from pellucid.kernels.backend.simd import LANES, WIDTH, address_of, get, load, put, splat, store
-from pellucid.kernels.backend.tile import ROWS, product
+from pellucid.kernels.backend.tile import ROWS, add_product, product
 
 DEPTH, HEIGHT, FAR = 256, 96, 512
+_LONG = 16 * DEPTH  # k of which C's additions keep what they round away
 _WORK = 1 << 19  # multiply-adds worth a separate task
 _COPIED = 1 << 12  # numbers copied, likewise
 
@@ -195,6 +196,9 @@ def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
     Every element is one chain of multiply-adds, so its bits do not depend on how C is divided.
     """
     k, n = a.shape[1], c.shape[1]
+    exactly = k > _LONG
+    low = empty((HEIGHT if exactly else 0, (n + WIDTH - 1) // WIDTH * WIDTH), np.float32)
+    part = empty((HEIGHT if exactly else 0, WIDTH), np.float32)
     block = empty((DEPTH, HEIGHT), np.float32)
     edge, b_edge = empty((HEIGHT, WIDTH), np.float32), empty((DEPTH, WIDTH), np.float32)
     near = b.shape[1] != k * WIDTH
@@ -203,6 +207,9 @@ def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
     biased, summed = bias.shape[0] > 0, sums.shape[0] > 0 and left == 0
     for first in range(begin, end, HEIGHT):
         height = min(HEIGHT, end - first)
+        for i in range(height if exactly else 0):
+            for j in range(low.shape[1]):
+                low[i, j] = _f(0.0)
         for start in range(0, max(k, 1), DEPTH):
             depth = min(DEPTH, k - start)
             x, x_at, x_row, x_step = a, first * a_row + start * a_step, a_row, 1
@@ -236,8 +243,19 @@ def multiply_rows(a, b, c, bias, add, sums, begin, end, left, right):
                     for step in range(depth):
                         for j in range(used):
                             put(b_edge, step * WIDTH + j, get(b, b_at + step * n + j))
-                product(height, WIDTH, depth, address_of(x, x_at), x_row, x_step, from_b, from_row,
-                        y, y_row, d, d_row)  # fmt: skip
+                if start > 0 and used < WIDTH:
+                    add_product(height, WIDTH, depth, address_of(x, x_at), x_row, x_step, from_b,
+                                from_row, edge, 0, WIDTH, low, panel * WIDTH, part)  # fmt: skip
+                elif start > 0:
+                    add_product(height, WIDTH, depth, address_of(x, x_at), x_row, x_step, from_b,
+                                from_row, c, c_at, c_row, low, panel * WIDTH, part)  # fmt: skip
+                else:
+                    product(height, WIDTH, depth, address_of(x, x_at), x_row, x_step, from_b,
+                            from_row, y, y_row, d, d_row)  # fmt: skip
                 for i in range(height if used < WIDTH else 0):
                     for j in range(used):
                         put(c, c_at + i * c_row + j, get(edge, i * WIDTH + j))
+        for i in range(height if exactly else 0):
+            for j in range(left * WIDTH, min(right * WIDTH, n)):
+                at = (first + i) * c_row + j
+                put(c, at, get(c, at) + low[i, j])

@@ -15,16 +15,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from pellucid.kernels.backend.compile import inner
-from pellucid.kernels.backend.simd import LANES, floats, instruction, spread
+from pellucid.kernels.backend.compile import EXACT, inner
+from pellucid.kernels.backend.simd import (
+    LANES,
+    address_of,
+    floats,
+    instruction,
+    load,
+    select,
+    spread,
+    store,
+)
 
 # With 32 registers 16 hold C and 2 hold B; with 16 registers 12 hold C, 2 hold B, 1 a number of A.
 ROWS = 8 if LANES == 16 else 6
 
+_f = np.float32
 _long = ir.IntType(64)
 _vec = floats.llvm
 
@@ -152,7 +163,7 @@ _narrow, _wide = _tile(1), _tile(2)
 def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
     """C (m, n) = D (m, n) + A (m, k) B (k, n), or A B where d is 0; n a multiple of LANES.
 
-    a, b, c and d are the addresses of their first numbers (`simd.where`), steps count floats:
+    a, b, c and d are the addresses of their first numbers (`simd.address_of`), steps count floats:
     A[i, l] is a + i·row_step + l·k_step, B[l, j] is b + l·b_row + j, C[i, j] is c + i·c_row + j,
     and D like C. D may be C itself, or one row for all (d_row = 0).
     Rows are divided evenly, so that no block has a single row while others have many.
@@ -173,3 +184,29 @@ def product(m, n, k, a, row_step, k_step, b, b_row, c, c_row, d, d_row):
             _narrow(height, a_row, row_step, k_step, b + 4 * j, b_row, c_to + 4 * j, c_row, k,
                     d_at, d_row)  # fmt: skip
         row += height
+
+
+@inner(EXACT, signature="void(i8,i8,i8,i8,i8,i8,i8,i8,f4[:,:],i8,i8,f4[:,::1],i8,f4[:,::1])")
+def add_product(m, n, k, a, row_step, k_step, b, b_row, c, c_at, c_row, low, low_at, part):
+    """C += A B, as `product`; `low` (…, n) keeps what the additions round away, unless it is empty.
+
+    C[i, j] is the number c_at + i·c_row + j of c, and low begins at low_at. A sum of thousands of
+    blocks loses two digits otherwise. In the end the caller adds `low` to C. `part` (…, n) is
+    scratch. Source: Knuth, The Art of Computer Programming 2, 4.2.2 (two additions' exact sum).
+    """
+    if not low.size:
+        to = address_of(c, c_at)
+        product(m, n, k, a, row_step, k_step, b, b_row, to, c_row, to, c_row)
+        return
+    step = part.shape[1]
+    product(m, n, k, a, row_step, k_step, b, b_row, address_of(part, 0), step, 0, 0)
+    for i in range(m):
+        for j in range(0, n, LANES):
+            at, low_j = c_at + i * c_row + j, low_at + i * low.shape[1] + j
+            x, y = load(c, at), load(part, i * step + j)
+            sum_ = x + y
+            of_y = sum_ - x
+            lost = (x - (sum_ - of_y)) + (y - of_y)
+            store(c, at, sum_)
+            finite = select(lost == lost, lost, _f(0.0))  # inf − inf is no part of an inf
+            store(low, low_j, load(low, low_j) + finite)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.core.array import Array, like, namespace, scatter_add
-from pellucid.ops.rule import Rule, Score
+from pellucid.ops.rule import Rule, Score, check_heads
 
 
 class At(NamedTuple):
@@ -123,16 +123,10 @@ class Applied(Score):
         """Return what it has learnt."""
         return self.arrays
 
-    def check_heads(self, heads: int) -> None:
-        """Raise `ValueError` for parameters of another number of heads."""
-        for array in self.arrays:
-            if array.shape[0] != heads:
-                raise ValueError(f"a parameter has {array.shape[0]} heads, the scores {heads}")
-
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
         """Return f(a)."""
         at, heads = _at(a, distance), a.shape[-3] if a.ndim > 2 else 1
-        self.check_heads(heads)
+        check_heads(self.arrays, heads)
         indices = [_flat_index(each, heads, at) for each in self.function.learnt.values()]
         pairs = zip(self.arrays, indices, strict=True)
         values = [_value(array, index, a) for array, index in pairs]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pellucid.core.array import Array, namespace
-from pellucid.ops.rule import Rule, Score
+from pellucid.ops.rule import Rule, Score, check_heads
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,7 @@ class Sinks(Score):
 
     def forward(self, a: Array, distance: np.ndarray) -> tuple[Array, Any]:
         """Return the scores of the keys, which stay as they are."""
+        check_heads(self.parameters, a.shape[-3] if a.ndim > 2 else 1)
         return a, None
 
     def backward(self, da: Array, saved: Any) -> tuple[Array, ...]:
@@ -38,7 +39,8 @@ class Sinks(Score):
 def sinks(numbers: Array) -> Rule:
     """Let every query of head h give weight to nothing, as to a key of score numbers[h], (H,).
 
-    Source: OpenAI 2025 (gpt-oss), 2.2; Miller 2023 has the score 0.
+    Two of them in one rule are refused. Source: OpenAI 2025 (gpt-oss), 2.2; Miller 2023 has the
+    score 0.
 
     >>> from pellucid.ops import attention
     >>> x = np.zeros((1, 2, 1))
