@@ -193,14 +193,14 @@ def help_of(function: Callable[..., int], command: str, whole: bool = True) -> s
     if short:
         explained = tr("explain every option, those in groups too")
         groups[OPTIONS].insert(1, (HELP_ALL, explained))
-    for title, entries in groups.items():
+    for title, listed in groups.items():
         named_options = title.replace(POSITIONAL, tr(POSITIONAL)).replace(OPTIONS, tr(OPTIONS))
         if short and title not in (POSITIONAL, OPTIONS):
-            flags = ", ".join(typed.split(",")[0].split()[0] for typed, _ in entries if typed)
+            flags = ", ".join(typed.split(",")[0].split()[0] for typed, _ in listed if typed)
             rows = [wrapped(flags, width, "  ", "  ")]
         else:
-            rows = [_row(typed, what, width) for typed, what in entries]
-        parts += ["\n".join([f"{named_options}:", *rows])] if entries else []
+            rows = [_row(typed, what, width) for typed, what in listed]
+        parts += ["\n".join([f"{named_options}:", *rows])] if listed else []
     return "\n\n".join(parts)
 
 
