@@ -4,8 +4,9 @@
         [--model runs/chat --text "음식을 먹을 수 있다면 무엇을 먹을래?"]
 
 The still pictures are of a model that reverses its input, trained in a few seconds
-(`tests/apps/view/reversing.py`); the moving ones, tour.webp and tour-dark.webp, of the model and
-the text given, else of the same. Needs playwright, Chromium and Pillow.
+(`tests/apps/view/reversing.py`), but try.png is of g2p-en; the moving ones, tour.webp and
+tour-dark.webp, of the model and the text given, else of the same. Needs playwright, Chromium and
+Pillow.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Shot(NamedTuple):
     language: str = "en"
     state: str = "{}"
     """What else the page is set to, as JavaScript."""
+    after: str = "0"
+    """What is done then, as JavaScript."""
 
 
 SHOTS = {
@@ -58,6 +61,18 @@ SHOTS = {
     "tour-korean": Shot("attention", "light", 1280, 900, "ko", "{form: 'lines', tour: 1}"),
     "narrow": Shot("attention", "light", 390, 844),
 }  # fmt: skip
+TRY = Shot(
+    "run",
+    "light",
+    1280,
+    1180,
+    after="""new Promise(done => {
+        const look = () => pellucid.trial.measured
+            ? done(pellucid.trial.toggle(["decoder.8", "decoder.7.1"])) : setTimeout(look, 50);
+        look();
+    })""",
+)
+"""That of the pronunciation model, which runs in its page."""
 
 # The pictures that move
 
@@ -157,6 +172,7 @@ def take(browser: Browser, file: Path, shot: Shot, path: Path) -> None:
     page.goto(file.as_uri())
     page.locator(f"#tab-{shot.tab}").click()
     page.evaluate(f"pellucid.model.store.set({shot.state})")
+    page.evaluate(shot.after)
     page.mouse.move(0, 0)
     page.wait_for_timeout(400)
     page.screenshot(path=path)
@@ -186,6 +202,9 @@ def main() -> None:
         )
         for name, shot in SHOTS.items():
             take(browser, file, shot, options.folder / f"{name}.png")
+        trying = view.attention(pellucid.load("g2p-en"), "attention", run=True)
+        trying.save(Path(folder) / "try.html")
+        take(browser, Path(folder) / "try.html", TRY, options.folder / "try.png")
         film(browser, moving, "light", options.folder / "tour.webp")
         film(browser, moving, "dark", options.folder / "tour-dark.webp")
         browser.close()

@@ -3,7 +3,7 @@
 The pages in docs/ are written for a reader of the repository. Here a link to a file outside docs/
 becomes a link to the page with that file's text, a command that prints what a page shows becomes a
 link to that page, and links between the languages are left to the
-language menu.
+language menu. The page of the pronunciation model, which runs it, is written next to them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+import pellucid
+from pellucid.apps import view
 from pellucid.apps.teach.topic import TOPICS
 
 GENERATED = pages.generated()
@@ -32,6 +34,8 @@ SHOWN = {
 STUDY = re.compile(r"<!-- study ([\w-]+) -->\n(.*?)<!-- end study \1 -->\n?", re.DOTALL)
 """What `scripts/results.py` writes of a study below an answer: folded on the site."""
 EMPTY_SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>\n'
+LIVE = "<!-- the model itself -->"
+"""Where docs/view.md has a link to the page that runs it."""
 OTHER_LANGUAGE = re.compile(r"\s*\[(?:한국어|English)\]\((?!http)[^)]*\)")
 
 
@@ -70,10 +74,18 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         rf'<details markdown="1" class="study"><summary>\1: {summary}</summary>\n\2</details>\n',
         markdown,
     )
+    if LIVE in markdown:
+        page_url = f"{'../' if korean else ''}{TRY}#tab=run"
+        words = "여기서 바로 해 보기" if korean else "Try it here"
+        markdown = markdown.replace(LIVE, f'<a href="{page_url}" target="_blank">{words}</a>')
     markdown = pages.LINK.sub(inside, OTHER_LANGUAGE.sub("", markdown))
     for command, shown in SHOWN.items():
         markdown = markdown.replace(command, f"[{command}]({pages.relative(shown, here)})")
     return markdown
+
+
+TRY = "view/try.html"
+"""Where the site has the pronunciation model's page."""
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
@@ -98,6 +110,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     if config.plugins["i18n"].building:  # type: ignore[attr-defined]
         return
     site = Path(config.site_dir)
+    view.attention(pellucid.load("g2p-en"), "attention", run=True).save(site / TRY)
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     parts: dict[str, list[dict[str, Any]]] = {"": [], "ko/": []}
     for entry in index["docs"]:

@@ -54,6 +54,8 @@ def faults(site: Path) -> Iterator[str]:
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
             anchor = unquote(parts.fragment)
+            if "=" in anchor:  # the state that a page of a model opens in
+                anchor = ""
             if not target.exists():
                 yield f"{where} links to {address}, which is not there"
             elif anchor and target in pages and anchor not in pages[target].anchors:

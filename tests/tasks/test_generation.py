@@ -105,12 +105,41 @@ def test_attention_without_an_answer_is_that_of_the_best(trained: GenerationTask
     assert prefixed.attention("he")[name].queries[-len(best) :] == trained.target.tokens(best)
 
 
+def test_a_notebook_shows_an_attention_map(trained: GenerationTask) -> None:
+    seen = list(trained.attention("hello", "he").values())[-1]
+    shown = seen._repr_html_()
+    assert shown.count("<tr>") == 1 + len(seen.queries)
+    assert shown.count("<td") == len(seen.queries) * len(seen.keys)
+    assert f'title="{seen.weights.mean(axis=0)[0, 0]:.3f}"' in shown
+    odd = seen._replace(queries=["<b>"] * len(seen.queries))
+    assert "<th><b></th>" not in odd._repr_html_()
+
+
+def test_settings_have_transformers_names_too(trained: GenerationTask) -> None:
+    texts = ["he", "hello"]
+    own = trained.generate_answers(texts, beam=3, best=2, max_length=4, no_repeat_ngram=2)
+    assert own == trained.generate_answers(
+        texts, num_beams=3, num_return_sequences=2, max_new_tokens=4, no_repeat_ngram_size=2,
+        do_sample=False,
+    )  # fmt: skip
+    sampled = trained.generate(texts, temperature=1.0, max_length=4)
+    assert trained.generate(texts, do_sample=True, max_new_tokens=4) == sampled
+    assert trained.generate(texts, do_sample=True, top_p=0.5) == trained.generate(texts, top_p=0.5)
+
+
 WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda m: m.generate("hello"), r"list of texts: write generate\(\['hello'\]\)"),
     (lambda m: m.generate(["he", 3]), r"texts\[1\] is int"),
     (lambda m: m.generate(5), "list of texts; got int"),
     (lambda m: m.generate_answers("hello"), "list of texts"),
-    (lambda m: m.generate(["he"], num_beams=4), "no setting num_beams; here it is beam"),
+    (lambda m: m.generate(["he"], beam_size=4), "no setting beam_size; here it is beam"),
+    (lambda m: m.generate(["he"], num_beam=4), "no setting num_beam .did you mean"),
+    (lambda m: m.generate(["he"], num_beams=4, beam=4), "num_beams, beam are one setting: leave"),
+    (lambda m: m.generate(["he"], do_sample=False, top_p=0.9), "do_sample = False, but top_p"),
+    (
+        lambda m: m.generate(["he"], do_sample=True, num_return_sequences=2, num_beams=2),
+        "sampling gives one answer, but best = 2",
+    ),
     (lambda m: m.generate(["he"], beem=4), "did you mean beam"),
     (lambda m: m.generate(["he"], beam="4"), "beam: expected a whole number, got '4'"),
     (lambda m: m.generate(["he"], top_p=2.0), "top_p must be above 0 and at most 1"),

@@ -12,7 +12,7 @@ from pellucid.data.tokenizers import train_tokenizer
 from pellucid.generation import SearchConfig
 from pellucid.models import Seq2Seq, Seq2SeqConfig
 from pellucid.tasks import Seq2SeqTask
-from pellucid.tasks.metrics import METRICS, SCORES
+from pellucid.tasks.metrics import METRICS
 from pellucid.tasks.scores import Scores
 from pellucid.training.config import EvaluationConfig, RunConfig
 from pellucid.training.experiment import score
@@ -97,12 +97,14 @@ def test_a_score_has_one_name_wherever_it_is_given(monkeypatch: pytest.MonkeyPat
     pairs = [TextPair("q", ("a b c d f",))] * 3
     rates = score(trained, pairs, settings("error_rates")).as_json()
     figures = score(trained, pairs, settings("bleu")).as_json()
-    assert set(SCORES["error_rates"]) < set(rates)
-    assert [name for name, value in figures.items() if isinstance(value, dict)] == [*SCORES["bleu"]]
+    assert set(METRICS["error_rates"].scores.keys()) < set(rates)
+    assert [name for name, value in figures.items() if isinstance(value, dict)] == [
+        *METRICS["bleu"].scores
+    ]
     for name in METRICS:
         monitored = trained.validation(pairs, name, 500)
         assert monitored is not None
-        assert [*monitored(None)] == [*SCORES[name]]
+        assert [*monitored(None)] == [*METRICS[name].scores]
     assert figures["bleu_lower"]["name"] == "BLEU lower-cased"
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pellucid import load
 from pellucid.training.events import Event, Validated
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +77,19 @@ def test_one_listener_serves_every_tracker(monkeypatch: pytest.MonkeyPatch) -> N
         exec(compile(f"{found[0][1]}\n{body}", "runs", "exec"), {})
         assert ("validated/loss", 0.25, 7) in sent
         assert ("validated/scores.per", 0.5, 7) in sent
+
+
+def test_the_coverage_penalty_of_the_page_ranks_the_best_answers_again() -> None:
+    (body,) = [b for _, b in blocks(page("decoding"), "python") if "def coverage" in b]
+    model = load("g2p-en")
+    names: dict[str, Any] = {"model": model}
+    exec(compile(body.replace("안녕", "attention"), "decoding", "exec"), names)
+    assert len(names["answers"]) == 4
+    assert names["best"] in names["answers"]
+    penalties = [names["coverage"](model, "attention", answer) for answer in names["answers"]]
+    assert all(penalty < 0 for penalty in penalties)
+    half = names["answers"][0]._replace(tokens=names["answers"][0].tokens[:3])
+    assert names["coverage"](model, "attention", half) < penalties[0]  # letters are left out
 
 
 def facts(text: str) -> dict[str, list[str]]:

@@ -3,7 +3,7 @@
 import { sees } from "./attention.ts";
 import type { Matrix } from "./attention.ts";
 import { signedIndex, weightIndex } from "./colours.ts";
-import { announcing, clamp, el, number, percent, worked } from "./dom.ts";
+import { announcing, clamp, el, number, worked } from "./dom.ts";
 import { LinesView } from "./lines.ts";
 import { MatrixView, pixels } from "./matrix.ts";
 import type { Cell, MatrixEvents } from "./matrix.ts";
@@ -18,7 +18,6 @@ export class Large {
   readonly root: HTMLElement;
   private readonly model: Model;
   private readonly title = el("h2");
-  private readonly lead = el("p", { class: "lead" });
   private readonly subtitle = el("p", { class: "hint" });
   private readonly readout = el("output", { id: "readout", "aria-live": "polite" });
   private readonly weights: MatrixView;
@@ -127,7 +126,7 @@ export class Large {
       el(
         "header",
         {},
-        el("div", {}, this.lead, this.title, this.subtitle),
+        el("div", {}, this.title, this.subtitle),
         group(t.zoom, [
           button("−", () => this.zoom(1 / 1.5)),
           this.fit,
@@ -158,36 +157,18 @@ export class Large {
       }
       if (changed.has("query") || changed.has("key") || changed.has("kind")) this.moveCursor();
       this.describe(state);
-      this.summarise();
     });
     this.relabel();
     this.drawWeights();
     this.drawBeside();
     this.moveCursor();
     this.describe(this.model.state);
-    this.summarise();
   }
 
   print(paper: boolean): void {
     this.stack();
     for (const view of [this.weights, this.beside]) view.print(paper);
     this.lines.print();
-  }
-
-  /** Say in one sentence where the chosen token attends. */
-  private summarise(): void {
-    const { head, state, scale, keys, queries, record } = this.model;
-    const row = head.weights(scale).values.subarray(
-      state.query * keys.length,
-      (state.query + 1) * keys.length,
-    );
-    const most = row.indexOf(Math.max(...row));
-    const [key, share] = [keys[most]![0], percent(row[most]!)];
-    const step = record.steps.find(({ place }) => place === state.query);
-    const next = head.map.queries === "target" && step?.label[0];
-    this.lead.textContent = next
-      ? t.leadPredicting(next, key, share)
-      : t.lead(queries[state.query]![0], key, share);
   }
 
   private relabel(): void {

@@ -1,5 +1,6 @@
 // The page: its head, its views, and what they share.
 
+import { address, addressed, addressedTrial } from "./address.ts";
 import { Backward } from "./backward.ts";
 import { clamp, el } from "./dom.ts";
 import { Generation } from "./generation.ts";
@@ -8,16 +9,21 @@ import { Grid } from "./grid.ts";
 import { Large } from "./large.ts";
 import { Live } from "./live.ts";
 import { DARK, Model } from "./model.ts";
+import { Opening } from "./opening.ts";
 import type { Kind, PageRecord } from "./record.ts";
 import { ScalePanel } from "./scale.ts";
 import { Steps } from "./steps.ts";
 import type { State, Tab } from "./store.ts";
+import type { RunRecord } from "./run/model.ts";
+import { trialPanel } from "./run/tab.ts";
+import { Trial } from "./run/trial.ts";
 import { preferred, speak, t } from "./text.ts";
 import { Tour } from "./tour.ts";
 import { Whole } from "./whole.ts";
 
 const FORMAT = 2;
-const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation"];
+const TABS: Tab[] = ["whole", "attention", "steps", "backward", "generation", "run"];
+const IN_ADDRESS = ["tab", "kind", "layer", "head", "query", "key"] as const;
 const THEMES: State["theme"][] = ["auto", "light", "dark"];
 
 /** "text → answer": a long text is cut, the answer never. */
@@ -90,10 +96,15 @@ function header(model: Model, tour: Tour): HTMLElement {
   );
 }
 
+/** Records of earlier versions lack the whole model, and most pages the one that they could run. */
+function shownTabs(record: PageRecord): Tab[] {
+  const has = { whole: (record.parts ?? []).length > 0, run: runs !== null };
+  return TABS.filter((tab) => has[tab as keyof typeof has] ?? true);
+}
+
 function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement {
   const { store } = model;
-  // Records of earlier versions lack the whole model.
-  const shown = TABS.filter((tab) => tab !== "whole" || model.parts.length > 0);
+  const shown = shownTabs(model.record);
   const buttons = shown.map((tab) =>
     el(
       "button",
@@ -108,7 +119,7 @@ function tabs(model: Model, panels: { [tab in Tab]: HTMLElement }): HTMLElement 
     ),
   );
   const update = () => {
-    panels.whole.hidden = true;
+    panels.whole.hidden = panels.run.hidden = true;
     shown.forEach((tab, i) => {
       const chosen = tab === model.state.tab;
       buttons[i]!.setAttribute("aria-selected", String(chosen));
@@ -192,10 +203,11 @@ function show(record: PageRecord, state: State): void {
     );
   const panels = {
     whole: panel("whole", new Whole(model).root),
-    attention: panel("attention", large.root),
+    attention: panel("attention", new Opening(model).root, large.root),
     steps: panel("steps", steps.root),
     backward: panel("backward", new Backward(model).root),
     generation: panel("generation", generation.root),
+    run: panel("run"),
   };
   const scale = new ScalePanel(model);
   const tour = new Tour(model);
@@ -213,6 +225,17 @@ function show(record: PageRecord, state: State): void {
     tour.root,
     glossary(),
   );
+  model.store.listen(() => {
+    if (model.state.tab === "run" && !panels.run.firstChild) {
+      trial ??= runs ? trialOf(runs) : null;
+      if (trial) panels.run.append(trialPanel(trial, model));
+    }
+  });
+  model.store.listen((_, changed) => {
+    if (IN_ADDRESS.some((name) => changed.has(name) && model.state[name] !== state[name])) {
+      address(model, trial);
+    }
+  });
   model.store.redraw();
   // Paper is white and shows no scrolled part: draw for it before the browser lays it out.
   globalThis.onbeforeprint = () => {
@@ -226,12 +249,18 @@ function show(record: PageRecord, state: State): void {
     large.print(false);
   };
   DARK.onchange = () => model.chooseTheme(model.state.theme);
-  globalThis.pellucid = { record, model };
+  globalThis.pellucid = {
+    record,
+    model,
+    get trial() {
+      return trial;
+    },
+  };
 }
 
 function start(record: PageRecord): void {
   if (record.format === FORMAT && record.maps.length > 0) {
-    show(record, Model.opening(record));
+    show(record, addressed(record, Model.opening(record), shownTabs(record), location.hash));
     return;
   }
   speak(preferred(record.language));
@@ -255,8 +284,23 @@ function load(record: PageRecord): void {
 
 declare global {
   // For scripts and tests: the numbers behind the pictures.
-  var pellucid: { record: PageRecord; model: Model } | undefined;
+  var pellucid: { record: PageRecord; model: Model; readonly trial: Trial | null } | undefined;
+}
+
+/** The model that this page can run, if it holds one; it is read when its tab is first opened. */
+const runs = document.getElementById("run");
+const openedAt = location.hash;
+let trial: Trial | null = null;
+
+function trialOf(element: HTMLElement): Trial {
+  const made = new Trial(JSON.parse(element.textContent!) as RunRecord);
+  addressedTrial(made, openedAt);
+  return made;
 }
 
 const live = Live.here(load);
 start(JSON.parse(document.getElementById("record")!.textContent!) as PageRecord);
+addEventListener("hashchange", () => {
+  const { record, model } = globalThis.pellucid ?? {};
+  if (record && model) model.store.set(addressed(record, model.state, shownTabs(record), location.hash));
+});

@@ -3,7 +3,7 @@
 import type { Kind } from "./record.ts";
 import type { Language } from "./text.ts";
 
-export type Tab = "whole" | "attention" | "steps" | "backward" | "generation";
+export type Tab = "whole" | "attention" | "steps" | "backward" | "generation" | "run";
 export type Beside = "weights" | "scores" | "change";
 
 /** Cell width in pixels, or large enough to read, or the whole map in view. */

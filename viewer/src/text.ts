@@ -30,6 +30,7 @@ const en = {
     steps: "Step by step",
     backward: "Backward",
     generation: "Generation",
+    run: "Try it",
   },
   guesses: "Guesses",
   kindOfAttention: "Kind of attention",
@@ -167,9 +168,6 @@ const en = {
   masked: "masked",
   axes: "rows: queries, columns: keys",
   linesLegend: "left: queries, right: keys; the thicker a line, the larger the weight",
-  lead: (query: string, key: string, share: string) => `“${query}” looks most at “${key}”: ${share}.`,
-  leadPredicting: (next: string, key: string, share: string) =>
-    `To write “${next}” the model looks most at “${key}”: ${share}.`,
   subtitle: (name: string, entropy: string, count: string, keys: number) =>
     `${name} · entropy ${entropy} nats, as if it attended to ${count} of ${keys} keys`,
   token: (i: number, token: string) => `token ${i} “${token}”`,
@@ -418,6 +416,7 @@ const ko: Text = {
     steps: "단계별 계산",
     backward: "역전파",
     generation: "생성",
+    run: "직접 해 보기",
   },
   guesses: "빈칸 예측",
   kindOfAttention: "어텐션 종류",
@@ -548,9 +547,6 @@ const ko: Text = {
   masked: "마스크",
   axes: "행: 쿼리, 열: 키",
   linesLegend: "왼쪽: 쿼리, 오른쪽: 키. 선이 굵을수록 가중치가 큽니다",
-  lead: (query, key, share) => `“${query}” 토큰은 “${key}” 토큰에 가장 집중합니다: ${share}.`,
-  leadPredicting: (next, key, share) =>
-    `“${next}” 토큰을 쓸 때 모델은 “${key}” 토큰에 가장 집중합니다: ${share}.`,
   subtitle: (name, entropy, count, keys) =>
     `${name} · 엔트로피 ${entropy} nat, 키 ${keys}개 중 ${count}개에 집중하는 것과 같습니다`,
   token: (i, token) => `토큰 ${i} “${token}”`,

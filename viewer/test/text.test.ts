@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { scoreGradient } from "../src/attention.ts";
+import { TEXTS as OPENING } from "../src/opening.ts";
+import { TEXTS as TRIAL } from "../src/run/text.ts";
 import { TEXTS } from "../src/text.ts";
 import type { Text } from "../src/text.ts";
 
@@ -21,8 +23,9 @@ function flatten(value: unknown, path: string, out: Map<string, string>): Map<st
   return out;
 }
 
-const texts = ({ glossary: _, ...rest }: Text) => flatten(rest, "", new Map());
-const [en, ko] = [texts(TEXTS.en), texts(TEXTS.ko)];
+const texts = ({ glossary: _, ...rest }: Text, opening: object, trial: object) =>
+  flatten({ ...rest, opening, trial }, "", new Map());
+const [en, ko] = [texts(TEXTS.en, OPENING.en, TRIAL.en), texts(TEXTS.ko, OPENING.ko, TRIAL.ko)];
 
 test("both languages have the same texts, with the same values in them", () => {
   assert.deepEqual([...ko.keys()].sort(), [...en.keys()].sort());

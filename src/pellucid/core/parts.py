@@ -1,6 +1,7 @@
 """Parts of a user's own: files and modules that put them into the registries when they are read.
 
-A registry is a dict by name, as `ACTIVATIONS`, `NORMS` or `FUNCTIONS`. Parts come from `--import`,
+A registry is a dict by name: `ACTIVATIONS`, `NORMS`, `FUNCTIONS`, `OPTIMIZERS`, `METRICS`,
+`CORPORA` or `TASKS`. Parts come from `--import`,
 from PELLUCID_IMPORT, which processes that a command starts inherit, and from the entry points
 "pellucid.parts" of installed packages. A model folder only names them: reading one runs no code.
 """
@@ -15,10 +16,9 @@ from functools import cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import nearest
 
 T = TypeVar("T")
 
@@ -45,9 +45,9 @@ def find(registry: Mapping[str, T], name: str, setting: str) -> T:
     >>> find({"relu": 1}, "relu", "activation_function")
     1
     """
-    if name not in registry:
-        _read_all()
-    if name not in registry:
+    from pellucid.core.settings import nearest  # which asks here for parts
+
+    if not has(registry, name):
         known = ", ".join(registry) or "none"
         raise UsageError(
             f"{setting} = {name!r} is not known{nearest(name, registry)}; there are: {known}. "
@@ -56,8 +56,16 @@ def find(registry: Mapping[str, T], name: str, setting: str) -> T:
     return registry[name]
 
 
+def has(registry: Mapping[str, Any], name: object) -> bool:
+    """Return whether a registry has a part; the user's are read before the answer is no."""
+    if name not in registry:
+        read_all()
+    return name in registry
+
+
 @cache
-def _read_all() -> None:
+def read_all() -> None:
+    """Read the parts that PELLUCID_IMPORT names and those of installed packages."""
     from importlib.metadata import entry_points
 
     for part in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):

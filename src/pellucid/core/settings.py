@@ -4,7 +4,8 @@ A dataclass is a table, a field is a key, and the field's type says what is allo
 strict: an unknown key, a value of another type or a value out of range is an error that names the
 file and the key, and the nearest key that exists. TOML has no null: a field whose type allows None
 has None as its default, and None is left out when writing. Where one of several dataclasses is
-allowed, their tag tells which: a field that is no argument, with one value each.
+allowed, the field's type is their base class, and their tag tells which: a field that is no
+argument, with one value each.
 """
 
 from __future__ import annotations
@@ -17,12 +18,52 @@ from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pellucid.core.errors import UsageError
 from pellucid.core.files import MOST_BYTES, check_file
+from pellucid.core.parts import has
 
 T = TypeVar("T")
+
+
+class _Text(type):
+    """Of types whose instances are plain texts."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return type(value) is str
+
+
+class Name(str, metaclass=_Text):
+    """A text that names a part: it is one of the names that a registry has when it is read.
+
+    >>> class Fruit(Name):
+    ...     registry = {"apple": 1}
+    >>> Fruit.words()
+    ('apple',)
+    """
+
+    registry: ClassVar[Mapping[str, Any]] = {}
+    others: ClassVar[tuple[str, ...]] = ()
+    """What it may be besides."""
+
+    @classmethod
+    def words(cls, wanted: object = None) -> tuple[str, ...]:
+        """Return all names. Those of the user's own parts are there if `wanted` needs them."""
+        if wanted not in cls.others:
+            has(cls.registry, wanted)
+        return (*cls.others, *cls.registry)
+
 
 REMOVED: Mapping[str, Mapping[str, Any]] = {
     "model": {"layer_drop": 0.0, "word_dropout": 0.0, "parallel_blocks": False},
@@ -150,8 +191,9 @@ def check_ranges(settings: Any, **ranges: str) -> None:
     Traceback (most recent call last):
     pellucid.core.errors.UsageError: width must be at least 1, got 0
     """
-    for name, words in _words(cast(Any, type(settings))).items():
-        if (value := getattr(settings, name)) not in words:
+    for name, hint in _worded(cast(Any, type(settings))).items():
+        value = getattr(settings, name)
+        if value not in (words := words_of(hint, value) or ()):
             raise UsageError(f"{name} must be one of {', '.join(words)}; got {value!r}")
     for name, interval in ranges.items():
         value = getattr(settings, name)
@@ -167,10 +209,21 @@ def check_ranges(settings: Any, **ranges: str) -> None:
 
 
 @cache
-def _words(kind: type) -> dict[str, tuple[Any, ...]]:
-    """Return the words that a dataclass's fields may be, by the fields that take words."""
+def _worded(kind: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields that are words, by the fields."""
     hints = get_type_hints(kind).items()
-    return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
+    return {name: hint for name, hint in hints if words_of(hint) is not None}
+
+
+def words_of(kind: Any, wanted: object = None) -> tuple[Any, ...] | None:
+    """Return the words that a type allows, of a `Name` with `wanted` if there is one; else None.
+
+    >>> words_of(Literal["pre", "post"]), words_of(str)
+    (('pre', 'post'), None)
+    """
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return kind.words(wanted) if isinstance(kind, type) and issubclass(kind, Name) else None
 
 
 def to_mapping(settings: Any) -> dict[str, Any]:
@@ -238,11 +291,13 @@ def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
     """Check `value` against the type `kind` and convert what TOML has no word for."""
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(value, Mapping):
+        kind = _table(kind, value, source, key, base)
         same = base if type(base) is kind else None
         return from_mapping(cast(Any, kind), value, source, same, key)
     if origin in (Union, types.UnionType):
         return _read_union(arguments, value, source, key, base)
-    if origin is Literal and value in arguments:
+    words = words_of(kind, value)
+    if words is not None and value in words:
         return value
     if origin is tuple and isinstance(value, list):
         kinds = arguments[:1] * len(value) if arguments[-1:] == (...,) else arguments
@@ -260,7 +315,7 @@ def _read(kind: Any, value: Any, source: str, key: str, base: Any) -> Any:
         return float(value)
     if kind in (bool, int, float, str) and type(value) is kind:
         return value
-    hint = nearest(value, map(str, arguments)) if isinstance(value, str) else ""
+    hint = nearest(value, map(str, words or ())) if isinstance(value, str) else ""
     raise UsageError(f"{source}: {key}: expected {_describe(kind)}, got {value!r}{hint}")
 
 
@@ -268,31 +323,44 @@ def _read_union(kinds: tuple[Any, ...], value: Any, source: str, key: str, base:
     """Take the first of the union's types that fits; null, which JSON has, is None."""
     if value is None and type(None) in kinds:
         return None
-    tables = [kind for kind in kinds if is_dataclass(kind)]
-    if tables and isinstance(value, Mapping):
-        return _read(_table(tables, value, source, key, base), value, source, key, base)
     for kind in kinds:
         with suppress(UsageError):
             return _read(kind, value, source, key, base)
-    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    words = [word for kind in kinds for word in words_of(kind) or ()]
     hint = nearest(value, map(str, words)) if isinstance(value, str) else ""
     expected = " or ".join(_describe(kind) for kind in kinds if kind is not type(None))
     raise UsageError(f"{source}: {key}: expected {expected}, got {value!r}{hint}")
 
 
-def _table(kinds: list[Any], value: Mapping[str, Any], source: str, key: str, base: Any) -> Any:
-    """Return which of several dataclasses a table is: by its tag, or else the one of `base`."""
+def _table(kind: Any, value: Mapping[str, Any], source: str, key: str, base: Any) -> Any:
+    """Return which dataclass a table is: by its tag one derived from `kind`, or that of `base`."""
+    if not (kinds := _tagged(kind)):
+        return kind
     usual = type(base) if type(base) in kinds else kinds[0]
     asked = {name: value[name] for name in _tags(usual) if name in value}
-    for kind in kinds:
-        if all(_tags(kind).get(name) == tag for name, tag in asked.items()):
-            return usual if not asked else kind
+    if not asked:
+        return usual
     name, tag = next(iter(asked.items()))
-    known = [_tags(kind)[name] for kind in kinds]
-    raise UsageError(
-        f"{source}: {_join(key, name)}: no {tag!r}{nearest(str(tag), known)}; expected one of "
-        f"{', '.join(known)}"
-    )
+    by_tag = {_tags(each)[name]: each for each in kinds}
+    if not has(by_tag, tag):  # now the user's own are there
+        by_tag = {_tags(each)[name]: each for each in _tagged(kind)}
+    if tag not in by_tag:
+        raise UsageError(
+            f"{source}: {_join(key, name)}: no {tag!r}{nearest(str(tag), by_tag)}; expected one of "
+            f"{', '.join(by_tag)}"
+        )
+    return by_tag[tag]
+
+
+def _tagged(kind: Any) -> list[Any]:
+    """Return the dataclasses with a tag that derive from one without; of others none."""
+    return [] if _tags(kind) else [each for each in _derived(kind) if _tags(each)]
+
+
+def _derived(kind: Any) -> list[Any]:
+    """Return the dataclasses that derive from one, at any distance."""
+    found = [each for each in kind.__subclasses__() if is_dataclass(each)]
+    return [each for sub in found for each in (sub, *_derived(sub))]
 
 
 def _tags(kind: Any) -> dict[str, str]:
@@ -312,8 +380,8 @@ _WORDS = {
 def _describe(kind: Any) -> str:
     """Describe a type for an error message."""
     origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return "one of " + ", ".join(str(word) or '""' for word in arguments)
+    if (words := words_of(kind)) is not None:
+        return "one of " + ", ".join(str(word) or '""' for word in words)
     if origin is tuple:
         count = "" if arguments[-1:] == (...,) else f"{len(arguments)} of "
         return f"a list ({count}{_describe(arguments[0])})"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pellucid.core.array import LARGEST, LEAST_NORMAL
 from pellucid.core.errors import UsageError
-from pellucid.core.parts import find
+from pellucid.core.parts import find, has
+from pellucid.core.settings import Name
 from pellucid.models.positions import POSITIONS
 from pellucid.ops.activations import ACTIVATIONS
 from pellucid.ops.norms import NORMS
@@ -21,9 +22,16 @@ if TYPE_CHECKING:
     NormType = str
     PositionScheme = str
 else:
-    Activation = Literal[tuple(ACTIVATIONS)]
-    NormType = Literal[tuple(NORMS)]
-    PositionScheme = Literal[tuple(POSITIONS)]
+
+    class Activation(Name):
+        registry = ACTIVATIONS
+
+    class NormType(Name):
+        registry = NORMS
+
+    class PositionScheme(Name):
+        registry = POSITIONS
+
 
 MOST_POSITIONS = 2**20
 """The most positions of any model: a larger number is damaged, and its table would not fit."""
@@ -161,7 +169,7 @@ class StackConfig:
             ("norm_type", NORMS),
             ("positions", POSITIONS),
         ):
-            if getattr(self, name) not in known:
+            if not has(known, getattr(self, name)):
                 raise UsageError(
                     f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
                 )

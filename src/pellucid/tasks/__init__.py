@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pellucid.core.errors import UserError
+from pellucid.core.parts import has
 from pellucid.tasks.causal_lm import CausalLMTask
 from pellucid.tasks.classifier import ClassifierTask
 from pellucid.tasks.generation import Answer, GenerationTask, TokenScores, TooLongError
@@ -28,13 +29,13 @@ def task_of(thing: Any) -> type[Task]:
     """
     model = getattr(thing, "model", thing)
     config = getattr(model, "config", model)
-    task = TASKS.get(getattr(config, "model_type", ""))
-    if task is None:
+    name = getattr(config, "model_type", "")
+    if not has(TASKS, name):
         raise UserError(
             f"there is no task for a {type(thing).__name__}; expected a model or a configuration "
             f"of {', '.join(TASKS)}"
         )
-    return task
+    return TASKS[name]
 
 
 __all__ = [

@@ -22,6 +22,7 @@ import numpy as np
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.core.files import SUMS, changed_file, checksums, read_file, write_folder_atomically
+from pellucid.core.parts import has
 from pellucid.core.settings import from_mapping, nearest, without_removed
 from pellucid.core.weights import check_weights, read_weights, to_safetensors
 from pellucid.data.tokenizers import Tokenizer
@@ -123,12 +124,12 @@ def load_model(folder: Path, accept_changes: bool = False) -> Task:
     if is_huggingface(settings):
         return _load_pretrained(folder)
     model_type = settings.pop("model_type", None)
-    task = TASKS.get(model_type) if isinstance(model_type, str) else None
-    if task is None:
+    if not isinstance(model_type, str) or not has(TASKS, model_type):
         raise UserError(
             f"{folder / CONFIG}: not a model of Pellucid's (model_type is {model_type!r}"
             f"{nearest(str(model_type), TASKS)}; expected one of {', '.join(TASKS)})"
         )
+    task = TASKS[model_type]
     if (made_by := settings.pop("format", None)) != FORMAT:
         raise UserError(
             f"{folder / CONFIG}: model format {made_by}, this Pellucid reads {FORMAT}; read it "

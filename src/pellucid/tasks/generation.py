@@ -39,15 +39,49 @@ SETTINGS: dict[str, Any] = {
     if field.name != "constraints"
 } | {"max_length": SearchConfig, "prefix": str}
 """What `generate` may be given, and where it belongs."""
-PEERS = {
+ALIASES = {
     "num_beams": "beam",
-    "beam_size": "beam",
     "num_return_sequences": "best",
     "max_new_tokens": "max_length",
     "no_repeat_ngram_size": "no_repeat_ngram",
-    "do_sample": "temperature, top_k, top_p, min_p or seed",
 }
-"""What transformers calls settings that have another name here."""
+"""What transformers calls settings that have another name here; both are taken."""
+PEERS = {
+    "beam_size": "beam",
+    "num_hypotheses": "best",
+    "max_decoding_length": "max_length",
+    "sampling_temperature": "temperature",
+    "sampling_topk": "top_k",
+    "sampling_topp": "top_p",
+}
+"""What CTranslate2 calls them: named in the error."""
+
+
+def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of generation by the names here, without transformers' `do_sample`.
+
+    Raises `UsageError` for an unknown name, and for two that contradict each other.
+
+    >>> own_names({"num_beams": 4, "do_sample": False})
+    {'beam': 4}
+    """
+    found: dict[str, Any] = {}
+    for given, value in settings.items():
+        if (name := ALIASES.get(given, given)) in found:
+            both = ", ".join(each for each in settings if ALIASES.get(each, each) == name)
+            raise UsageError(f"{both} are one setting: leave one out")
+        if name not in SETTINGS and name != "do_sample":
+            known = (*SETTINGS, *ALIASES)
+            other = f"; here it is {PEERS[name]}" if name in PEERS else nearest(name, known)
+            raise UsageError(f"no setting {name}{other}; there are: {', '.join(SETTINGS)}")
+        found[name] = value
+    samples = found.pop("do_sample", None)
+    sampling = [name for name in found if SETTINGS[name] is SampleConfig]
+    if samples is False and sampling:
+        raise UsageError(f"do_sample = False, but {', '.join(sampling)} samples: leave one out")
+    if samples and not sampling:
+        found["temperature"] = SampleConfig.temperature
+    return found
 
 
 def sampling_of(
@@ -269,14 +303,12 @@ class GenerationTask(Task):
 
         Their names are those of `pellucid generate`: beam, best, max_length, length_penalty,
         repetition_penalty, no_repeat_ngram, prefix; any of temperature, top_k, top_p, min_p and
-        seed samples an answer instead. What is left out stays as it is.
+        seed samples an answer instead. Those of transformers' `generate` are taken too, where it
+        has the same setting (`ALIASES` and do_sample). What is left out stays as it is.
 
         Raises `UsageError` for another name or a wrong value.
         """
-        for name in settings:
-            if name not in SETTINGS:
-                other = f"; here it is {PEERS[name]}" if name in PEERS else nearest(name, SETTINGS)
-                raise UsageError(f"no setting {name}{other}; there are: {', '.join(SETTINGS)}")
+        settings = own_names(settings)
         given: dict[type, dict[str, Any]] = {SearchConfig: {}, Constraints: {}, SampleConfig: {}}
         for name in settings.keys() - {"prefix"}:
             given[SETTINGS[name]][name] = settings[name]

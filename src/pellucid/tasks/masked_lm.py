@@ -30,8 +30,8 @@ class Guess(NamedTuple):
 
     token: str
     """Its text; with byte-level pieces a space in front of it belongs to it."""
-    p: float
-    """Its probability."""
+    p: float | None
+    """Its probability, if the model gives one."""
     text: str
     """The whole text with it, other masks left."""
 

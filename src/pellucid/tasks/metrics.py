@@ -8,10 +8,7 @@ from pellucid.tasks.metric import Metric
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in (ERROR_RATES, BLEU_CHRF)}
 
-SCORES = {name: dict(metric.scores) for name, metric in METRICS.items()}
-"""The held-out scores that each metric gives, and whether a higher one is better."""
 
-HIGHER_IS_BETTER = {"loss": False} | {
-    name: higher for scores in SCORES.values() for name, higher in scores.items()
-}
-"""Whether a higher value is better, of every score that a monitor may name."""
+def higher_is_better() -> dict[str, bool]:
+    """Return whether a higher value is better, of every score that a monitor may name."""
+    return {"loss": False} | {k: v for metric in METRICS.values() for k, v in metric.scores.items()}

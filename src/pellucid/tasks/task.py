@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -65,6 +66,19 @@ class AttentionWeights(NamedTuple):
     """The tokens attended to."""
     weights: np.ndarray
     """(H, queries, keys): of every head; each row sums to 1."""
+
+    def _repr_html_(self) -> str:
+        """Return the mean of the heads for a notebook: a row for each query, darker is more."""
+        style = "writing-mode:vertical-rl;text-align:left"
+        head = "".join(f'<th style="{style}">{escape(key)}</th>' for key in self.keys)
+        rows = ""
+        for query, row in zip(self.queries, self.weights.mean(axis=0), strict=True):
+            cells = (
+                f'<td title="{weight:.3f}" style="background:rgba(0,114,178,{weight:.3f})"></td>'
+                for weight in row
+            )
+            rows += f"<tr><th>{escape(query)}</th>{''.join(cells)}</tr>"
+        return f"<table><tr><th></th>{head}</tr>{rows}</table>"
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import reduce
 from importlib.resources import as_file, files
-from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pellucid.core.errors import UsageError
-from pellucid.core.settings import check_ranges, from_mapping, nearest, read_toml, to_mapping
+from pellucid.core.settings import (
+    Name,
+    check_ranges,
+    from_mapping,
+    nearest,
+    read_toml,
+    to_mapping,
+)
 from pellucid.data.corpora import find_corpus
 from pellucid.data.tokenizers import KINDS, normaliser
 from pellucid.generation import SearchConfig
-from pellucid.models.config import Seq2SeqConfig
-from pellucid.tasks import TASKS, task_of
-from pellucid.tasks.metrics import HIGHER_IS_BETTER, METRICS, SCORES
+from pellucid.models.config import Seq2SeqConfig, StackConfig
+from pellucid.tasks import task_of
+from pellucid.tasks.metrics import METRICS, higher_is_better
 from pellucid.training.optimizers import OPTIMIZERS
 from pellucid.training.schedules import SCHEDULES
 
@@ -35,11 +40,17 @@ if TYPE_CHECKING:
     TokenizerName = str
     ScheduleName = str
 else:
-    ModelConfig = reduce(or_, (task.config_class for task in TASKS.values()))
-    MetricName = Literal["none", *METRICS]
+    ModelConfig = StackConfig  # each kind of model has a class under it
     TokenizerName = Literal[tuple(KINDS)]
-    OptimizerName = Literal[tuple(OPTIMIZERS)]
-    ScheduleName = Literal[tuple(SCHEDULES)]
+
+    class MetricName(Name):
+        registry, others = METRICS, ("none",)
+
+    class OptimizerName(Name):
+        registry = OPTIMIZERS
+
+    class ScheduleName(Name):
+        registry = SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -282,7 +293,7 @@ class TrainingConfig:
         if self.steps is None and self.epochs is None and self.minutes is None:
             raise UsageError("training has no end: set steps, epochs or minutes")
         if offered is not None and self.monitor not in offered:
-            giving = [metric for metric, scores in SCORES.items() if self.monitor in scores]
+            giving = [name for name, metric in METRICS.items() if self.monitor in metric.scores]
             raise UsageError(
                 f"monitor = {self.monitor!r} is not a held-out score; there is "
                 f"{', '.join(offered) or 'none'}"
@@ -297,7 +308,7 @@ class TrainingConfig:
     @property
     def higher_wins(self) -> bool:
         """Whether the best score is the highest, by the monitor's name or else a setting."""
-        return HIGHER_IS_BETTER.get(self.monitor, self.higher_is_better)
+        return higher_is_better().get(self.monitor, self.higher_is_better)
 
     @property
     def checkpoints_kept(self) -> int:

@@ -22,7 +22,7 @@ from pellucid.apps.cli.commands import COMMANDS
 from pellucid.apps.cli.main import main
 from pellucid.apps.serve.models import load_models
 from pellucid.core.errors import UserError
-from pellucid.tasks.metrics import SCORES
+from pellucid.tasks.metrics import METRICS
 from pellucid.training.events import TIME_FIELDS
 
 Done = subprocess.CompletedProcess[str]
@@ -318,11 +318,11 @@ class TestTrain:
         assert not (tmp_path / "run").exists()
         failed(pellucid(*train, cwd=place), 0)
 
-    @pytest.mark.parametrize("metric", SCORES)
+    @pytest.mark.parametrize("metric", METRICS)
     def test_a_metric_gives_the_scores_that_can_be_monitored(
         self, metric: str, place: Path, tmp_path: Path
     ) -> None:
-        *_, monitored = SCORES[metric]
+        *_, monitored = METRICS[metric].scores
         done = pellucid(
             *("train", "tiny.toml", "--data.train", "words.tsv", "--run", tmp_path / "run"),
             *("--evaluation.metric", metric, "--training.monitor", monitored),
@@ -331,7 +331,7 @@ class TestTrain:
         failed(done, 0)
         lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         given = [e["scores"] for e in map(json.loads, lines) if e["event"] == "validated"]
-        assert [list(scores) for scores in given] == [list(SCORES[metric])] * 2
+        assert [list(scores) for scores in given] == [list(METRICS[metric].scores)] * 2
 
     def test_resuming_on_other_data_is_refused(self, place: Path) -> None:
         (place / "own.tsv").write_text(pairs(150), encoding="utf-8")

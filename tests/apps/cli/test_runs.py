@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 import tomli_w
 
 from pellucid.apps.cli.main import main
-from pellucid.apps.cli.runs import TICKS, WIDEST, sparkline
+from pellucid.apps.cli.runs import TICKS, WIDEST, compared, sparkline
 from pellucid.core.settings import to_mapping
 from pellucid.training.config import RunConfig
 
@@ -64,6 +66,21 @@ def test_runs_are_compared(folder: Path, capsys: Capture) -> None:
 def test_one_run_differs_in_nothing(folder: Path, capsys: Capture) -> None:
     assert main(["runs", str(folder / "slow")]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["slow", "40"]
+
+
+def test_the_records_of_runs_are_one_csv(folder: Path, capsys: Capture) -> None:
+    assert main(["runs", str(folder), "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["run"] for row in rows] == ["[wide]"] * 4 + ["slow"] * 8
+    last = rows[-1]
+    assert (last["event"], last["step"], last["loss"]) == ("validated", "40", "1.5")
+    assert (last["scores.per"], rows[-2]["scores.per"]) == ("0.15", "")
+
+
+def test_a_notebook_shows_the_table(folder: Path) -> None:
+    shown = compared(folder)._repr_mimebundle_([], [])["text/html"]
+    assert "slow" in shown
+    assert "d_model=512" in shown
 
 
 def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: Capture) -> None:

@@ -41,6 +41,30 @@ def test_it_draws_here_and_writes_the_page(
     assert (tmp_path / "attention.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def test_the_page_holds_the_model_unless_it_is_left_out(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "attention.html"
+    assert main(["view", model, "가나 a"]) == 0
+    assert "The model runs in the page" in capsys.readouterr().out
+    assert '<script id="run"' in page.read_text(encoding="utf-8")
+    assert main(["view", model, "가나 a", "--no-run"]) == 0
+    assert "runs in the page" not in capsys.readouterr().out
+    assert '<script id="run"' not in page.read_text(encoding="utf-8")
+    assert main(["view", model, "가나 a", "--output", "map.txt"]) == 0
+    assert "runs in the page" not in capsys.readouterr().out
+
+
+def test_a_model_that_the_page_cannot_run_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model(tmp_path / "gpt", gpt(), "# a model")
+    assert main(["view", str(tmp_path / "gpt"), "가나"]) == 0
+    reported = capsys.readouterr()
+    assert "runs in the page" not in reported.out
+    assert "the page shows this text only: the page runs encoder-decoders" in reported.err
+
+
 @pytest.mark.parametrize("name", ["run", "run/model"])
 def test_the_page_of_a_run_is_in_its_folder(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

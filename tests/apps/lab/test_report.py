@@ -16,7 +16,14 @@ from tests.apps.lab.small import STUDY, Here, append_result, write_study
 from pellucid.apps.cli.main import main
 from pellucid.apps.lab import document
 from pellucid.apps.lab.findings import gather
-from pellucid.apps.lab.report import _facts, answers_to_markdown, check_bound, draw, write_report
+from pellucid.apps.lab.report import (
+    _facts,
+    _values,
+    answers_to_markdown,
+    check_bound,
+    draw,
+    write_report,
+)
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.runner import run_study
 from pellucid.apps.lab.study import Bound, Study
@@ -327,3 +334,19 @@ def test_the_verb(done: tuple[Study, Lines], tmp_path: Path, capsys: Any) -> Non
     assert main(["lab", "run", str(path), "--results", str(results), "--only", "nope"]) == 2
     assert main(["lab", "list", "--folder", str(tmp_path)]) == 0
     assert "article-003" in capsys.readouterr().out
+
+
+def test_points_are_listed_after_the_base_best_first(done: tuple[Study, Lines]) -> None:
+    study, lines = done
+    findings = gather(replace(study, points=frozenset({"linear", "none"})), lines)
+    rows = {row[0]: float(row[3].split()[0]) for row in _values(findings).rows}
+    first, *points = rows
+    assert first == "sqrt"
+    assert rows["linear"] != rows["none"]
+    assert points == sorted(points, key=lambda name: rows[name])
+    upside_down = {
+        id: {**line, "metrics": {k: -v for k, v in line["metrics"].items()}}
+        for id, line in lines.items()
+    }
+    turned = gather(findings.study, upside_down)
+    assert [row[0] for row in _values(turned).rows][1:] == points[::-1]

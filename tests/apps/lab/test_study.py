@@ -281,3 +281,66 @@ def test_a_setting_without_limit_can_be_written_as_json() -> None:
     settings = RunConfig(training=TrainingConfig(steps=1, optimizer=OptimizerConfig(clip=math.inf)))
     flat = flat_settings(settings)
     assert json.loads(json.dumps(flat, allow_nan=False))["training.optimizer.clip"] == "inf"
+
+
+GRID = """
+[grid]
+model.d_model = [12, 24]
+training.schedule.lr = [5e-3, 1e-2]
+"""
+RANDOM = """
+[random]
+count = 4
+log.training.schedule.lr = [1e-4, 1e-2]
+uniform.model.dropout = [0.0, 0.3]
+uniform.model.encoder_layers = [1, 2]
+"""
+
+
+def test_a_grid_has_every_combination_but_the_base_itself(tmp_path: Path) -> None:
+    study = read_study(write_study(tmp_path, STUDY + GRID))
+    assert set(study.variants) - {"sqrt", "linear", "none"} == study.points
+    assert study.points == {
+        "d_model-12+lr-0.01",
+        "d_model-24+lr-0.005",
+        "d_model-24+lr-0.01",
+    }
+    both = study.variants["d_model-24+lr-0.01"]
+    assert (both.model.d_model, both.training.schedule.lr) == (24, 0.01)
+    assert both.data == study.variants["sqrt"].data
+
+
+def test_random_points_lie_in_their_ranges_and_more_of_them_keep_the_first(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    few = read_study(write_study(tmp_path, STUDY + RANDOM))
+    more = read_study(write_study(tmp_path, STUDY + RANDOM.replace("count = 4", "count = 20")))
+    assert len(few.points) == 4
+    assert len(more.points) == 20
+    assert few.points < more.points
+    drawn = [more.variants[name] for name in more.points]
+    assert all(1e-4 <= config.training.schedule.lr <= 1e-2 for config in drawn)
+    below = sum(config.training.schedule.lr < 1e-3 for config in drawn)
+    assert 8 <= below <= 12  # by equal factors: half of them below the middle
+    assert {config.model.encoder_layers for config in drawn} == {1, 2}
+    assert all(0 <= config.model.dropout <= 0.3 for config in drawn)
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ("[grid]\nmodel.d_model = 12", "grid: model.d_model: expected a list of values, got 12"),
+        ("[grid]\nmodel.d_modl = [12]", "unknown setting model.d_modl .did you mean d_model"),
+        ("[grid]\ntraining.seed = [1]", "seeds are the study's"),
+        ("[random]\ncount = 2", "expected count, at least 1, and ranges"),
+        ("[random]\nlgo.model.d_model = [1, 2]", "no lgo .did you mean log"),
+        (
+            "[random]\ncount = 2\nlog.model.dropout = [0.0, 0.1]",
+            "expected .least, most., the least",
+        ),
+        ("[random]\ncount = 2\nuniform.model.dropout = [0.2, 0.1]", "expected .least, most.; got"),
+        ("[random]\ncount = 2\nchoice.model.norm = []", "expected a list of values"),
+    ],
+)
+def test_a_wrong_grid_or_range_is_named(tables: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_study(write_study(tmp_path, f"{STUDY}\n{tables}\n"))

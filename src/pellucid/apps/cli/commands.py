@@ -53,6 +53,7 @@ COMMANDS = {
         Command("explain", "explain a topic: equation, derivation next to our code, numeric check"),
         Command("exercise", "derive a backward yourself: it is checked, and mistakes are named"),
         Command("plot", "draw learning curves, or what the articles draw: softmax, variance, ..."),
+        Command("completion", "print what bash or zsh completes commands and options with"),
         Command("env", "list versions, processor and threads: what a bug report needs"),
     )
 }

@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from pellucid.core.errors import UsageError, UserError
 from pellucid.data.tokenizers import Tokenizer
+from pellucid.generation import SearchConfig
 from pellucid.interop.ctranslate2 import Quantization, write_ctranslate2
 from pellucid.interop.huggingface import write_pretrained
 from pellucid.interop.onnx import write_onnx
+from pellucid.interop.own import write_as_huggingface
 from pellucid.tasks.folder import (
     find_model,
     folder_size,
@@ -32,7 +34,7 @@ def export(
 
     ctranslate2 and onnx need the packages of the extra `export`, and ctranslate2 a model that
     generates; huggingface takes a model that was read from a Hugging Face folder, or trained on
-    from one.
+    from one, and one of ours that computes what Marian, Pegasus, BART or GPT-2 does.
 
     Args:
         model: A model folder or a run folder.
@@ -75,9 +77,9 @@ def _export_ctranslate2(trained: Any, model: Path, folder: Path, weights: Quanti
 def _export_huggingface(trained: Any, model: Path, folder: Path, weights: str) -> None:
     if weights != "float32":
         raise UsageError(f"--weights {weights} is CTranslate2's; transformers reads float32")
-    if not model_files(model)[0]:
-        raise UserError(
-            f"{model}: is a model of Pellucid's own, of no architecture of transformers; one that "
-            "was read from a Hugging Face folder (pellucid train --from) is written as it was"
-        )
-    write_pretrained(trained.model, model, folder)
+    if model_files(model)[0]:
+        write_pretrained(trained.model, model, folder)
+        return
+    search = getattr(trained, "search", SearchConfig())
+    family = write_as_huggingface(trained.model, search, tokenizers_in(model), folder)
+    print(f"{folder}: {family}, as transformers has it")

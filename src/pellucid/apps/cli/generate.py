@@ -18,7 +18,7 @@ from pellucid.apps.cli.options import SamplingOptions, named_model, parse
 from pellucid.core.device import CPU, place
 from pellucid.core.errors import UsageError, UserError
 from pellucid.generation import SearchConfig
-from pellucid.tasks import Blank, ClassifierTask, MaskedLMTask
+from pellucid.tasks import Blank, ClassifierTask, Guess, MaskedLMTask
 
 
 def run(arguments: list[str]) -> int:
@@ -171,18 +171,20 @@ def _fill(trained: MaskedLMTask | ClassifierTask) -> Callable[..., int]:
 def _record(key: str, blanks: list[Blank]) -> dict[str, Any]:
     return {
         key: [
-            [{"token": g.token, "p": round(g.p, 6), "text": g.text} for g in blank]
+            [{"token": g.token, "p": g.p and round(g.p, 6), "text": g.text} for g in blank]
             for blank in blanks
         ]
     }
 
 
 def _written(blanks: list[Blank]) -> str:
-    """Write each mask's tokens on a line of their own, each with its probability."""
-    return "\n".join(
-        "\t".join(f"{' '.join(g.token.split()) or repr(g.token)} {g.p:.1%}" for g in blank)
-        for blank in blanks
-    )
+    """Write each mask's tokens on a line of their own, each with its probability if it has one."""
+
+    def written(guess: Guess) -> str:
+        token = " ".join(guess.token.split()) or repr(guess.token)
+        return token if guess.p is None else f"{token} {guess.p:.1%}"
+
+    return "\n".join("\t".join(map(written, blank)) for blank in blanks)
 
 
 def _fill_at_prompt(trained: MaskedLMTask | ClassifierTask, best: int) -> int:

@@ -1,4 +1,4 @@
-"""`pellucid lab run|report|list`: change one thing, repeat over random seeds, compare."""
+"""`pellucid lab run|report|lr|list`: change one thing, repeat over random seeds, compare."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from rich.table import Table
 
 from pellucid.apps.cli.commands import listed
-from pellucid.apps.cli.console import Output
+from pellucid.apps.cli.console import Output, encodable
 from pellucid.apps.cli.language import tr
-from pellucid.apps.cli.options import parse
+from pellucid.apps.cli.options import asks_help, parse, split_name
+from pellucid.apps.cli.train import LISTS
 from pellucid.apps.lab.findings import UNKNOWN, gather, unknown_lines
+from pellucid.apps.lab.learning_rate import range_test
 from pellucid.apps.lab.report import write_report
 from pellucid.apps.lab.results import read_results
 from pellucid.apps.lab.runner import run_study
@@ -24,6 +28,7 @@ from pellucid.apps.lab.study_checks import check_ready
 from pellucid.apps.lab.study_file import load_study, study_names
 from pellucid.core.errors import UsageError, UserError, optional, pip_install
 from pellucid.core.settings import nearest
+from pellucid.training.config import RunConfig, load_recipe
 
 HOME = Path("lab")
 PATIENCE = 5.0
@@ -72,7 +77,7 @@ def run_verb(
         console.print(line, markup=False, soft_wrap=True)
 
     minutes = found.plan.minutes_per_run
-    say(f"{found.name}: {len(trials)} runs of about {minutes:g} minutes on one core")
+    say(f"{found.name}: {len(trials)} runs of about {minutes:g} min on one core")
     few = too_few_seeds([len(found.pairs_of(contrast)) for contrast in found.plan.primary])
     if few:
         say(f"note: {few}")
@@ -128,6 +133,48 @@ def report_verb(
     for path in write_report(gather(found, read_results(file)), output or home):
         Output().print(f"wrote {path}", markup=False, soft_wrap=True)
     return 0
+
+
+def lr(arguments: list[str]) -> int:
+    """Find the learning rate: it rises in every step, and the loss shows where it helps."""
+    name, rest = split_name(arguments)
+    if name is None and not asks_help(rest):
+        raise UsageError("which recipe? Use `pellucid lab lr RECIPE`, with train's settings")
+    base = RunConfig() if name is None else load_recipe(name)
+
+    def lr_verb(
+        *,
+        config: Annotated[RunConfig, tyro.conf.arg(name="")] = base,
+        low: float = 1e-6,
+        high: float = 1.0,
+        steps: int = 100,
+    ) -> int:
+        """Find the learning rate: it rises in every step, and the loss shows where it helps.
+
+        Nothing is saved. A tenth of the rate with the lowest loss is a usual choice. One short
+        test says no more than that: compare two or three rates in a study.
+
+        Args:
+            low: The first rate.
+            high: The last rate; the test ends before it when the loss explodes.
+            steps: How many steps.
+        """
+        found = range_test(config, low, high, steps)
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for head in (tr("learning rate"), tr("loss"), ""):
+            table.add_column(head, justify="right" if head else "left")
+        console = Output()
+        for i in range(0, len(found.rates), max(1, len(found.rates) // 20)):
+            bar = "█" * round(30 * found.losses[i] / max(found.losses))
+            shown = encodable(bar, console.encoding, "")
+            table.add_row(f"{found.rates[i]:.2g}", f"{found.losses[i]:.3f}", shown)
+        console.print(table)
+        usual = f"--training.schedule.lr {found.lowest / 10:.2g}"
+        line = tr("lowest loss at {:.2g}; a tenth of that rate is a usual choice: {}")
+        console.print(line.format(found.lowest, usual), markup=False, soft_wrap=True)
+        return 0
+
+    return parse(lr_verb, f"lab lr {name or 'RECIPE'}", rest, lists=LISTS)
 
 
 def list_verb(*, folder: Path = HOME) -> int:
@@ -202,15 +249,18 @@ def run(arguments: list[str]) -> int:
     verbs: dict[str, Callable[..., int]] = {
         "run": run_verb,
         "report": report_verb,
+        "lr": lr,
         "list": list_verb,
     }
     verb, *rest = arguments or [""]
     if verb in ("", "-h", "--help"):
-        print("usage: pellucid lab {run,report,list} [OPTIONS]\n")
+        print("usage: pellucid lab {run,report,lr,list} [OPTIONS]\n")
         print(listed({name: (do.__doc__ or "").split("\n")[0] for name, do in verbs.items()}))
         return 0 if verb else 2
     if verb not in verbs:
         raise UsageError(
             f"no command 'lab {verb}'{nearest(verb, verbs)}; there are: {', '.join(verbs)}"
         )
+    if verb == "lr":  # its options' defaults depend on the recipe
+        return lr(rest)
     return parse(verbs[verb], f"lab {verb}", rest, lists=["--only", "--seeds"])

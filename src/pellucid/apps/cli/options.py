@@ -26,6 +26,8 @@ from tyro.constructors import (
 
 from pellucid.apps.cli.language import tr, wrapped
 from pellucid.core.errors import UsageError
+from pellucid.core.parts import read_all
+from pellucid.core.settings import Name
 from pellucid.generation import SampleConfig, SearchConfig
 from pellucid.tasks.folder import load_model
 from pellucid.tasks.generation import sampling_of
@@ -209,7 +211,7 @@ def _entries(group: str, name: str, kind: Any, default: Any, what: str) -> Itera
     if is_dataclass(default):
         if name:
             group = f"{name} {OPTIONS}"
-            heading = what or (is_dataclass(kind) and kind.__doc__)
+            heading = what or (kind is type(default) and kind.__doc__)
             if heading:
                 yield group, "", tr(" ".join(heading.split()))
         settings = StructTypeInfo.make(type(default), default, in_union_context=False)
@@ -286,3 +288,15 @@ def _model_type(info: PrimitiveTypeInfo) -> UnsupportedTypeAnnotationError | Non
     values = get_args(info.type)
     one = get_origin(info.type) is Literal and str(values[0]).startswith("pellucid-")
     return UnsupportedTypeAnnotationError(()) if one else None
+
+
+@RULES.primitive_rule
+def _name(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """Read the name of a part: one that its registry has, the user's own among them."""
+    if not isinstance(info.type, type) or not issubclass(info.type, Name):
+        return None
+    read_all()
+    words: Any = Literal[info.type.words()]
+    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(words, info.markers))
+    assert isinstance(spec, PrimitiveConstructorSpec)
+    return spec

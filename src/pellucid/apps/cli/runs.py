@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
+from csv import DictWriter
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.markup import escape
 from rich.table import Table
@@ -24,7 +26,7 @@ FOLLOW = ("description", "sha256", "source_vocab_size", "target_vocab_size")
 """Settings that follow from the others, or change nothing."""
 
 
-def runs(folder: Path = Path("runs"), /) -> int:
+def runs(folder: Path = Path("runs"), /, *, csv: bool = False) -> int:
     """Compare the runs in a folder: the settings that differ, the scores, the minutes.
 
     The scores are those of the best validation so far; the curve is the held-out loss at all of
@@ -32,18 +34,44 @@ def runs(folder: Path = Path("runs"), /) -> int:
 
     Args:
         folder: A folder of run folders, or a run folder.
+        csv: Print all records of the runs' metrics.jsonl as CSV instead, for a spreadsheet.
     """
-    inside = sorted(folder.iterdir()) if folder.is_dir() else []
-    found = [path for path in (folder, *inside) if (path / CONFIG).is_file()]
-    if not found:
-        raise UserError(f"{folder}: there is no run here; `pellucid train` makes one")
     console = Output()
+    if csv:
+        write_csv(found(folder), sys.stdout)
+    else:
+        console.print(compared(folder, console.encoding))
+    return 0
+
+
+def found(folder: Path) -> list[Path]:
+    """Return the run folders in a folder, or itself. Raises `UserError` where there is none."""
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    if runs := [path for path in (folder, *inside) if (path / CONFIG).is_file()]:
+        return runs
+    raise UserError(f"{folder}: there is no run here; `pellucid train` makes one")
+
+
+def write_csv(runs: Sequence[Path], file: TextIO) -> None:
+    """Write a row for each record of each run; scores are columns by dotted names."""
+    rows = [
+        {"run": run.resolve().name, **flat(record)} for run in runs for record in read_metrics(run)
+    ]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def compared(folder: Path | str, encoding: str = "utf-8") -> Table:
+    """Return the table of the runs in a folder, which a notebook shows as it is."""
+    runs = found(Path(folder))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in (tr("run"), tr("settings that differ"), tr("steps"), tr("minutes")):
         table.add_column(head)
     table.add_column(tr("best held-out scores"))
     table.add_column(tr("loss"))
-    for run, different in zip(found, differences(found), strict=True):
+    for run, different in zip(runs, differences(runs), strict=True):
         records = read_metrics(run)
         seconds = [record["seconds"] for record in records if record["event"] in ENDS]
         validated = [record for record in records if record["event"] == "validated"]
@@ -55,10 +83,9 @@ def runs(folder: Path = Path("runs"), /) -> int:
             f"{max((record['step'] for record in records), default=0):,}",
             f"{max(seconds, default=0.0) / 60:.1f}",
             *(best[-1:] or [""]),
-            encodable(curve, console.encoding, ""),
+            encodable(curve, encoding, ""),
         )
-    console.print(table)
-    return 0
+    return table
 
 
 def differences(folders: Sequence[Path]) -> Iterator[list[str]]:

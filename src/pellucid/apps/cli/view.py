@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -14,9 +15,11 @@ from pellucid.apps.cli.console import Output
 from pellucid.apps.cli.options import named_model, parse
 from pellucid.apps.view import attention
 from pellucid.apps.view.picture import drawable
+from pellucid.apps.view.runnable import runnable
 from pellucid.core.errors import UsageError
 from pellucid.core.language import Language
 from pellucid.generation import SearchConfig
+from pellucid.models.walk import UnsupportedError
 from pellucid.tasks import Task
 from pellucid.tasks.folder import find_model
 
@@ -40,6 +43,7 @@ def run(arguments: list[str]) -> int:
         layer: int | None = None,
         head: int | None = None,
         lang: Language | None = None,
+        run: bool = True,
         open: bool = False,
         accept_changes: bool = False,  # was read above, with the model
         search: Annotated[SearchConfig, tyro.conf.arg(name="")] = saved,
@@ -59,6 +63,8 @@ def run(arguments: list[str]) -> int:
             layer: Layer to draw, from 1; unset: the last in the terminal, all in a figure.
             head: Head to draw, from 1; unset: the mean in the terminal, all in a figure.
             lang: Language of the page; unset: that of the browser. The page has a switch, too.
+            run: Put the model into the page, where it reads what you type and can be taken apart:
+                encoder-decoders of at most 4 million parameters.
             open: Open the page in the browser.
             accept_changes: Take a model whose files were changed after it was saved.
         """
@@ -73,7 +79,8 @@ def run(arguments: list[str]) -> int:
             raise UsageError("this model fills [MASK] without a search: leave out its options")
         if open and not any(drawable(path) == "page" for path in output):
             raise UsageError("--open shows a page, but --output names no .html file; add one")
-        return _view(trained, text, answer, output, (kind, layer, head), search, lang, open)
+        model = _model(trained, text, output) if run else None
+        return _view(trained, text, answer, output, (kind, layer, head), search, lang, model, open)
 
     return parse(view, f"view {name or 'MODEL'}", rest, lists=["--output"])
 
@@ -84,6 +91,17 @@ def _page(model: Path) -> Path:
     return run / PAGE if (run / "config.toml").is_file() and os.access(run, os.W_OK) else PAGE
 
 
+def _model(trained: Task, text: str, output: tuple[Path, ...]) -> dict[str, Any] | None:
+    """Return the model for the page, if one is written; say why it cannot run there."""
+    if not any(drawable(path) == "page" for path in output):
+        return None
+    try:
+        return runnable(trained, text)
+    except UnsupportedError as error:
+        print(f"pellucid: the page shows this text only: {error}", file=sys.stderr)
+        return None
+
+
 def _view(
     trained: Task,
     text: str,
@@ -92,9 +110,10 @@ def _view(
     which: tuple[Literal["encoder", "decoder", "cross"] | None, int | None, int | None],
     search: SearchConfig,
     language: Language | None,
+    model: dict[str, Any] | None,
     shown: bool,
 ) -> int:
-    picture = attention(trained, text, answer, search=search)
+    picture = replace(attention(trained, text, answer, search=search), model=model)
     # Files before the drawing, whose output may be closed; pages first: a drawing may be refused.
     ordered = sorted(output, key=lambda path: drawable(path) != "page")
     for path in ordered:
@@ -104,6 +123,9 @@ def _view(
     for note in picture.record.notes:
         print(f"pellucid: {note.en}", file=sys.stderr)
     written = "\n".join(f"wrote {path}" for path in output)
+    if model is not None:
+        size = max(path.stat().st_size for path in output if drawable(path) == "page")
+        written += f"\nThe model runs in the page ({size / 1e6:.1f} MB); --no-run leaves it out."
     drawn = f"{picture.record.title}\n\n{drawing}\n\n{written}"
     console.print(drawn, markup=False, soft_wrap=True)
     if shown:

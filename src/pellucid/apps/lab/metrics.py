@@ -1,4 +1,4 @@
-"""Numbers of a finished run. `METRICS` has a record for each; a study names those it compares."""
+"""Numbers of a finished run, with a record for each; a study names those it compares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from pellucid.core.errors import UsageError
 from pellucid.core.settings import nearest
-from pellucid.tasks.metrics import SCORES
+from pellucid.tasks.metrics import METRICS as EVALUATIONS
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,6 @@ METRICS = {
         Metric("valid_loss", TOKEN, held_out=("valid",)),
         Metric("best_valid_loss", TOKEN, held_out=("valid",)),
         Metric("test_loss", TOKEN, held_out=("test",)),
-        *(
-            Metric(name, "", "higher" if higher else "lower", ("valid", "test"), evaluation)
-            for evaluation, scores in SCORES.items()
-            for name, higher in scores.items()
-        ),
         Metric("dead_units", "share of units", measure="dead_units"),
     )
 }
@@ -64,12 +59,22 @@ def find_metric(name: str) -> Metric:
     """
     if _EPOCHS_TO.fullmatch(name):
         return Metric(name, "epochs")
-    if name not in METRICS:
+    known = all_metrics()
+    if name not in known:
         raise UsageError(
-            f"no run writes a metric {name!r}{nearest(name, METRICS)}; there are: "
-            f"{', '.join(METRICS)}, epochs_to_X"
+            f"no run writes a metric {name!r}{nearest(name, known)}; there are: "
+            f"{', '.join(known)}, epochs_to_X"
         )
-    return METRICS[name]
+    return known[name]
+
+
+def all_metrics() -> dict[str, Metric]:
+    """Return the record of every metric by its name: also of those that evaluation computes."""
+    return METRICS | {
+        name: Metric(name, "", "higher" if higher else "lower", ("valid", "test"), metric.name)
+        for metric in EVALUATIONS.values()
+        for name, higher in metric.scores.items()
+    }
 
 
 def format_value(value: float) -> str:
@@ -116,7 +121,8 @@ def metrics_of(
     found |= scores
     if probes and (dead := probes[-1].get("dead")):
         found["dead_units"] = sum(dead.values()) / len(dead)
-    return {k: v for k, v in found.items() if k in METRICS and v is not None and math.isfinite(v)}
+    known = all_metrics()
+    return {k: v for k, v in found.items() if k in known and v is not None and math.isfinite(v)}
 
 
 def value_of(line: Mapping[str, Any], metric: str) -> float | None:

@@ -12,6 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pellucid.apps.lab.document import Block, Plot, Table, captions, render, to_html
 from pellucid.apps.lab.findings import UNKNOWN, Findings
 from pellucid.apps.lab.measures import MEASURES
@@ -95,7 +97,10 @@ def check_bound(findings: Findings, bound: Bound) -> str:
 
 
 def _values(findings: Findings) -> Table:
-    """Return every metric of every variant: median, least and most, and published figures."""
+    """Return every metric of every variant: median, least and most, and published figures.
+
+    Points of a grid, or drawn at random, are ordered by the first metric, best first.
+    """
     plan = findings.study.plan
     published = {(r.change, r.metric): f"{r.value:g}" for r in plan.reference}
     columns = [
@@ -105,7 +110,9 @@ def _values(findings: Findings) -> Table:
         if not figures or any(of == metric for _, of in published)
     ]
     rows = []
-    for name, change in findings.study.changes.items():
+    order = sorted(findings.study.changes, key=lambda name: _rank(findings, name))
+    for name in order:
+        change = findings.study.changes[name]
         count = f"{len(findings.done[name])}/{len(findings.study.seeds_of(name))}"
         cells = [
             published.get((name, metric), "–") if figures else _spread(findings, name, metric)
@@ -117,6 +124,16 @@ def _values(findings: Findings) -> Table:
         for metric, figures in columns
     ]
     return Table(["variant", "description", "runs", *heads], rows)
+
+
+def _rank(findings: Findings, name: str) -> float:
+    """Return the place of a variant among the others: that of a point follows from its values."""
+    if name not in findings.study.points:
+        return -math.inf
+    metric = findings.study.plan.metrics[0]
+    known = [v for v in findings.values(name, metric).values() if v is not None]
+    sign = 1.0 if find_metric(metric).better == "lower" else -1.0
+    return sign * float(np.median(known)) if known else math.inf
 
 
 def _spread(findings: Findings, change: str, metric: str) -> str:

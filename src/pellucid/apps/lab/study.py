@@ -141,6 +141,8 @@ class Study:
     plan: Plan
     changes: Mapping[str, Change]
     variants: Mapping[str, RunConfig]
+    points: frozenset[str] = frozenset()
+    """Variants of a grid, or drawn at random."""
     tokenizer: str = ""
     source: str = field(default="", compare=False)
     """The text of the file, for the report."""

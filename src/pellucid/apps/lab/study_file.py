@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.apps.lab.measures import MEASURES
+from pellucid.apps.lab.points import variants as points
 from pellucid.apps.lab.study import FORMAT, Change, Plan, Study
 from pellucid.apps.lab.study_checks import check_name, check_study
 from pellucid.apps.lab.trial import file_tokenizers
@@ -46,12 +47,13 @@ def read_study(path: Path) -> Study:
     values = read_toml(path)
     settings = values.pop("settings", {})
     tables = values.pop("changes", {})
+    grid, random = values.pop("grid", {}), values.pop("random", {})
     if values.get("format") != FORMAT:
         raise UsageError(
             f"{path}: study format {values.get('format')!r}, this Pellucid reads format = {FORMAT}"
         )
     values.setdefault("measures", list(MEASURES))
-    plan = from_mapping(Plan, values, str(path), beside=("settings", "changes"))
+    plan = from_mapping(Plan, values, str(path), beside=("settings", "changes", "grid", "random"))
     check_name(plan.base, f"{path}, base")
     _check_table(
         tables, f"{path}, changes", '[changes.NAME] with set.model.attention_scale = "d_k"'
@@ -70,10 +72,16 @@ def read_study(path: Path) -> Study:
         rest = {key: value for key, value in table.items() if key != "set"}
         changes[change] = from_mapping(Change, rest, where)
         variants[change] = _set(table["set"], where, base)
+    for name, values in points(grid, random, str(path)):
+        check_name(name, f"{path}, grid or random")
+        config = _set(values, f"{path}, {name}", base)
+        if config not in variants.values():  # the base may be a point of the grid
+            changes[name], variants[name] = Change(), config
+    named = frozenset(variants) - {plan.base, *tables}
     try:
         tokenizer = _read_tokenizer(path.parent / plan.tokenizer, plan) if plan.tokenizer else ""
         source = path.read_text("utf-8")
-        study = Study(path.stem, plan, changes, variants, tokenizer, source, typed=str(path))
+        study = Study(path.stem, plan, changes, variants, named, tokenizer, source, str(path))
         check_study(study)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None

@@ -36,7 +36,7 @@ from pellucid.core.settings import to_mapping
 from pellucid.data.pairs import Splits
 from pellucid.data.tokenizers import BOS, EOS, SPECIALS, Tokenizer, normaliser
 from pellucid.tasks import Seq2SeqTask
-from pellucid.tasks.metrics import METRICS as SCORES
+from pellucid.tasks.metrics import METRICS
 from pellucid.training.config import RunConfig
 from pellucid.training.events import Event, Listener, Saved, Stepped
 from pellucid.training.experiment import (
@@ -139,7 +139,7 @@ def read_pairs(config: RunConfig) -> Splits:
 
 def check_scores(config: RunConfig, pairs: Splits) -> None:
     """Raise `UserError` where scores cannot be computed, or none is the one to monitor."""
-    metric = SCORES.get(config.evaluation.metric)
+    metric = METRICS.get(config.evaluation.metric)
     if metric:
         metric.check()  # now, rather than after the training
     config.training.check(("loss", *(metric.scores if metric else ())) if pairs.valid else None)

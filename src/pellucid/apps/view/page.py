@@ -71,14 +71,22 @@ WIDEST = 4096
 """Numbers of the widest gradient of a derivation that a page has."""
 
 
-def page(record: Record, cell: Cell | None = None, language: Language | None = None) -> str:
+def page(
+    record: Record,
+    cell: Cell | None = None,
+    language: Language | None = None,
+    model: Mapping[str, Any] | None = None,
+) -> str:
     """Return the HTML of a record, which opens on `cell`, by default the most telling one.
 
-    Without `language` the page is in Korean for a Korean browser, else in English.
+    Without `language` the page is in Korean for a Korean browser, else in English. With a `model`
+    (`runnable`) its reader can run it.
     Numbers are kept to float32's precision where the file stays under 15 MB, else coarser; the
     page says by how much its weights are off.
     """
     whole = _page(record.title, dumps(as_json(record, cell, language)))
+    if model is not None:
+        whole = _with_data(whole, "run", model)
     if len(whole) > LARGEST:
         _log.warning("the page is %.1f MB, too large for many mailboxes", len(whole) / 1e6)
     return whole
@@ -90,17 +98,8 @@ def live_page(title: str, record: str, live: Mapping[str, Any]) -> str:
     record: JSON of the record that it opens with; live: what the server has, which the page reads
     in its element `live`.
     """
-    whole = _page(title, record)
-    for place, put in (
-        (POLICY, f"{POLICY} connect-src 'self';"),
-        (
-            DATA,
-            f'<script id="live" type="application/json">{_escaped(dumps(live))}</script>\n{DATA}',
-        ),
-    ):
-        head, tail = whole.split(place, 1)
-        whole = head + put + tail
-    return whole
+    whole = _with_data(_page(title, record), "live", live)
+    return whole.replace(POLICY, f"{POLICY} connect-src 'self';", 1)
 
 
 def script_of(page: str) -> str:
@@ -116,6 +115,13 @@ def dumps(value: Any) -> str:
 def _page(title: str, record: str) -> str:
     head, tail = _template().split(RECORD)
     return head.replace(TITLE, html.escape(title)) + _escaped(record) + tail
+
+
+def _with_data(whole: str, name: str, value: Mapping[str, Any]) -> str:
+    """Return a page with one more element of data."""
+    head, tail = whole.split(DATA, 1)
+    added = f'<script id="{name}" type="application/json">{_escaped(dumps(value))}</script>'
+    return f"{head}{added}\n{DATA}{tail}"
 
 
 def _escaped(text: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pellucid.apps.view.page import page
 from pellucid.apps.view.record import Kind, Language, Record, select_cell
@@ -32,6 +33,8 @@ class Picture:
     """The attention of one sentence; a notebook displays it as the page."""
 
     record: Record
+    model: Mapping[str, Any] | None = None
+    """The model itself (`runnable`), for a page that runs it."""
 
     def html(
         self,
@@ -44,10 +47,10 @@ class Picture:
         """Return the page: one file that works offline and makes no network request.
 
         It opens on the map named, else on the most telling head. Without `language` it follows the
-        browser's.
+        browser's. With the `model` its reader can type other texts and switch parts off.
         """
         cell = select_cell(self.record, kind, layer, head) if self.record.maps else None
-        return page(self.record, cell, language)
+        return page(self.record, cell, language, self.model)
 
     def figure(
         self, kind: Kind | None = None, layer: int | None = None, head: int | None = None

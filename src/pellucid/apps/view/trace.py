@@ -15,6 +15,7 @@ from pellucid.apps.view.capture import Captured, capture_pair, capture_text, ste
 from pellucid.apps.view.derive import derive
 from pellucid.apps.view.picture import Picture
 from pellucid.apps.view.record import KINDS, Record, Side, Text, select_cell
+from pellucid.apps.view.runnable import runnable
 from pellucid.apps.view.search_tree import search_tree
 from pellucid.apps.view.strip import parts_of
 from pellucid.apps.view.tokens import UNKNOWNS, Input, Vocabulary, legible, specials_of
@@ -46,6 +47,7 @@ def attention(
     target: Input | None = None,
     *,
     search: SearchConfig | None = None,
+    run: bool = False,
 ) -> Picture:
     """Record the attention of a model while it reads `source` and generates `target`.
 
@@ -54,10 +56,12 @@ def attention(
     `search` (default: as saved with the model). A causal language model continues `source`; a
     masked one puts `target`, one token each, where `source` is masked, and without a mask predicts
     every token while it can see it. Ids are without begin and end. The gradient is that of
-    Σ −log p of the target's tokens and of its end, if it ends. The model is left as it was.
+    Σ −log p of the target's tokens and of its end, if it ends. The model is left as it was. With
+    `run` the page holds the model too, and runs it.
 
     Raises `UserError` for a sentence without tokens, with more than the model has positions, or
-    with ids that it does not know, and for a model with a part that the page does not show.
+    with ids that it does not know, and for a model with a part that the page does not show, or that
+    it cannot `run`.
 
     >>> from pellucid.models import Seq2SeqConfig
     >>> model = Seq2Seq(Seq2SeqConfig(11, 13, d_model=8, num_attention_heads=2, ffn_dim=17))
@@ -74,7 +78,11 @@ def attention(
         record = trace(inner, pipeline, source, target, search)
     if not all(np.isfinite(x).all() for m in record.maps for x in (m.q, m.k, m.v, m.doutputs)):
         raise UserError("the model's numbers are not finite (NaN or infinite): nothing to draw")
-    return Picture(_with_unknown(replace(record, title=legible(record.title))))
+    typed = source if isinstance(source, str) else ""
+    return Picture(
+        _with_unknown(replace(record, title=legible(record.title))),
+        runnable(model, typed) if run else None,
+    )
 
 
 SHOWN = Reader(

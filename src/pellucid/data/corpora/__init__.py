@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pellucid.core.errors import UsageError
+from pellucid.core.parts import has
 from pellucid.core.settings import nearest
 from pellucid.data.corpora.chatbot import CHATBOT_KO, CHATBOT_KO_TOPICS
 from pellucid.data.corpora.chatterbot import CHATTERBOT_KO
@@ -26,7 +27,7 @@ CORPORA: dict[str, Corpus] = {
 
 def find_corpus(name: str) -> Corpus:
     """Return a corpus by its name. Raises `UsageError` with the nearest name that exists."""
-    if name not in CORPORA:
+    if not has(CORPORA, name):
         raise UsageError(
             f"no corpus {name!r}{nearest(name, CORPORA)}; there are: {', '.join(CORPORA)}"
         )

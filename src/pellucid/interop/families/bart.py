@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
+from typing import Any
 
-from pellucid.interop.families.family import Family, Foreign, Row, Table, Theirs
+from pellucid.interop.families.family import (
+    Family,
+    Foreign,
+    Row,
+    Table,
+    Theirs,
+    their_activation,
+)
 from pellucid.models import Seq2Seq
 from pellucid.models.config import PositionScheme, Seq2SeqConfig
 
@@ -48,6 +56,29 @@ def _bart_config(
     )
 
 
+def _bart_values(config: Seq2SeqConfig, head: str) -> dict[str, Any]:
+    both = ("encoder", "decoder")
+    return {
+        "architectures": [head],
+        "vocab_size": config.source_vocab_size,
+        "d_model": config.d_model,
+        **{f"{stack}_attention_heads": config.num_attention_heads for stack in both},
+        **{f"{stack}_ffn_dim": config.ffn_dim for stack in both},
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        "activation_function": their_activation(config.activation_function),
+        "max_position_embeddings": config.max_position_embeddings,
+        "scale_embedding": config.embedding_scale == "sqrt_d_model",
+        "dropout": config.dropout,
+        "pad_token_id": config.pad_token_id,
+        "bos_token_id": config.bos_token_id,
+        "decoder_start_token_id": config.bos_token_id,
+        "eos_token_id": config.eos_token_id,
+        "forced_eos_token_id": None,
+        "tie_word_embeddings": True,
+    }
+
+
 def _bart_names(config: Seq2SeqConfig, theirs: Foreign, names: Collection[str]) -> Table:
     table: dict[str, Row] = {
         "source.tokens.weight": "shared.weight",
@@ -83,15 +114,19 @@ BART = {
         names=_bart_names,
         unused=("embed_tokens.weight", "embed_positions.weight", "lm_head.weight"),
         specials=None,
+        values=partial(_bart_values, head=head),
+        apart=("final_logits_bias",),
     )
-    for name, config in (
-        ("bart", _bart_config),
+    for name, head, config in (
+        ("bart", "BartForConditionalGeneration", _bart_config),
         (
             "marian",
+            "MarianMTModel",
             partial(_bart_config, positions="sinusoidal_halves", embedding_norm=False),
         ),
         (
             "pegasus",
+            "PegasusForConditionalGeneration",
             partial(_bart_config, positions="sinusoidal_halves", embedding_norm=False, pre=True),
         ),
     )

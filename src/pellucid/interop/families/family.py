@@ -20,6 +20,15 @@ ACTIVATIONS: dict[str, str] = {
 """Our names of Hugging Face's activations."""
 
 
+def their_activation(name: str) -> str:
+    """Return Hugging Face's name of an activation, or ours where it has none.
+
+    >>> their_activation("gelu_tanh")
+    'gelu_new'
+    """
+    return next(iter(OURS[name].huggingface), name)
+
+
 class Theirs(NamedTuple):
     """Their arrays that make one of our tensors, stacked."""
 
@@ -57,6 +66,11 @@ class Family(NamedTuple):
     """Parts of names of arrays that are no parameters, or that are not read."""
     specials: tuple[str, str, str] | None
     """The texts of the begin, end and mask tokens, where config.json does not give them."""
+    values: Callable[[Any], dict[str, Any]] | None = None
+    """From our settings to config.json: `config` undone, for models of ours that the family may
+    hold; None: none is written."""
+    apart: tuple[str, ...] = ()
+    """Arrays whose names do not begin with `prefix` in files of a model with a head."""
 
     def sources(
         self, config: StackConfig, theirs: Foreign, names: Collection[str]

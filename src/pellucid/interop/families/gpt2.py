@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
-from pellucid.interop.families.family import Family, Foreign, Table, Theirs
+from pellucid.interop.families.family import Family, Foreign, Table, Theirs, their_activation
 from pellucid.models import CausalLM
 from pellucid.models.config import CausalLMConfig
 
@@ -34,6 +35,26 @@ def _gpt2_config(theirs: Foreign, names: Collection[str]) -> CausalLMConfig:
     )
 
 
+def _gpt2_values(config: CausalLMConfig) -> dict[str, Any]:
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": config.vocab_size,
+        "n_embd": config.d_model,
+        "n_head": config.num_attention_heads,
+        "n_layer": config.num_hidden_layers,
+        "n_inner": config.ffn_dim,
+        "n_positions": config.max_position_embeddings,
+        "activation_function": their_activation(config.activation_function),
+        "layer_norm_epsilon": config.layer_norm_eps,
+        "resid_pdrop": config.dropout,
+        "scale_attn_weights": config.attention_scale == "sqrt_d_k",
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "bos_token_id": config.bos_token_id,
+        "eos_token_id": config.eos_token_id,
+        "pad_token_id": config.pad_token_id,
+    }
+
+
 def _gpt2_names(config: CausalLMConfig, theirs: Foreign, names: Collection[str]) -> Table:
     ours, his = "decoder.layers.#", "h.#"
     return {
@@ -58,5 +79,7 @@ GPT2 = {
         names=_gpt2_names,
         unused=(".attn.bias", ".attn.masked_bias", "lm_head.weight"),
         specials=None,
+        values=_gpt2_values,
+        apart=("lm_head.weight",),
     )
 }

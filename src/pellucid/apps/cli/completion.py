@@ -1,0 +1,58 @@
+"""`pellucid completion SHELL`: what a shell needs to complete commands, options and names."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from typing import Literal
+
+from pellucid.apps.cli.commands import COMMANDS
+from pellucid.apps.lab.study_file import study_names
+from pellucid.tasks.folder import shipped_models
+from pellucid.training.config import recipe_names
+
+SCRIPT = """\
+_pellucid() {{
+    local words cur="${{COMP_WORDS[COMP_CWORD]}}"
+    case "${{COMP_WORDS[1]}}$((COMP_CWORD > 1))" in
+{cases}
+        *0) words="{commands}" ;;
+    esac
+    COMPREPLY=($(compgen -W "$words" -- "$cur"))
+}}
+complete -o default -F _pellucid pellucid
+"""
+ZSH = "autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"
+"""zsh completes with bash's function."""
+
+
+def completion(shell: Literal["bash", "zsh"], /) -> int:
+    """Print a script with which a shell completes commands, options, recipes, studies and models.
+
+    Write it into a file once, and let ~/.bashrc or ~/.zshrc read that: source FILE. Other words are
+    completed as files.
+
+    Args:
+        shell: bash or zsh.
+    """
+    named = {name: list(shipped_models()) for name in ("evaluate", "generate", "view", "serve")}
+    named |= {"train": recipe_names(), "lab": ["run", "report", "lr", "list", *study_names()]}
+    named |= {"completion": ["bash", "zsh"]}
+    cases = []
+    for name in COMMANDS:
+        words = " ".join([*named.get(name, []), *_options(name)])
+        cases.append(f'        {name}1) words="{words}" ;;')
+    script = SCRIPT.format(cases="\n".join(cases), commands=" ".join(COMMANDS))
+    print((ZSH if shell == "zsh" else "") + script, end="")
+    return 0
+
+
+def _options(name: str) -> list[str]:
+    """Return the options that the help of a command lists."""
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        COMMANDS[name].run(["--help"])
+        for verb in ("run", "report", "lr", "list") if name == "lab" else ():
+            COMMANDS[name].run([verb, "--help"])
+    found = re.findall(r"^  (?:-h, )?(--[a-z][^ ,]*)", shown.getvalue(), re.MULTILINE)
+    return list(dict.fromkeys(found))

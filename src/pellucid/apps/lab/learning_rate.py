@@ -1,0 +1,74 @@
+"""The range test of learning rates: it rises from step to step, and the loss says what it does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from pellucid.core.errors import UsageError
+from pellucid.tasks import task_of
+from pellucid.training.config import RunConfig
+from pellucid.training.experiment import batches_of, encode, make_tokenizers, read_material
+from pellucid.training.optimizers.model import ModelOptimizer
+from pellucid.training.step import DivergedError, train_step
+
+FORGETS = 0.9
+"""Of the mean of the losses, which leaves out the noise of single batches."""
+EXPLODED = 4.0
+"""Times the lowest loss at which the test ends."""
+
+
+class RangeTest(NamedTuple):
+    """What happened at each rate."""
+
+    rates: list[float]
+    losses: list[float]
+    """Nats per token: means over the last ten or so steps."""
+
+    @property
+    def lowest(self) -> float:
+        """The rate with the lowest loss: above it training becomes worse."""
+        return self.rates[self.losses.index(min(self.losses))]
+
+
+def range_test(
+    config: RunConfig, low: float = 1e-6, high: float = 1.0, steps: int = 100
+) -> RangeTest:
+    """Train a new model for some steps, with rates that rise by one factor from low to high.
+
+    Nothing is written. The test ends early where the loss explodes. Raises `UsageError` for wrong
+    rates or less than 10 steps, and `DivergedError` where the first step diverges.
+    Source: Smith 2017, 3.3; the mean and the end are fastai's.
+    """
+    if not 0 < low < high < math.inf or steps < 10:
+        raise UsageError(
+            f"expected 0 < low < high and at least 10 steps; got {low:g}, {high:g} and {steps}"
+        )
+    pairs = read_material(config)
+    kind = task_of(config.model)
+    one = config.tokenizer.shared or len(kind.vocabularies) == 1
+    made = make_tokenizers(replace(config.tokenizer, shared=one), pairs)
+    task = kind.build(config.model, made, config.search, config.seed)
+    batches = batches_of(encode(task, pairs.train, config, pairs.first_target_only), config)
+    optimizer = ModelOptimizer(task.model.named_parameters(), config.training.optimizer)
+    task.model.train()
+    rates, losses, mean, epoch = list[float](), list[float](), 0.0, 0
+    while len(rates) < steps:
+        for batch in batches.epoch(epoch):
+            rate, step = low * (high / low) ** (len(rates) / (steps - 1)), len(rates) + 1
+            try:
+                tally, _ = train_step(
+                    task.model, optimizer, batch, config.training, step=step, lr=rate
+                )
+            except DivergedError:
+                if not rates:
+                    raise
+                return RangeTest(rates, losses)
+            mean = FORGETS * mean + (1 - FORGETS) * tally.nats / max(tally.target_tokens, 1)
+            rates.append(rate)
+            losses.append(mean / (1 - FORGETS**step))
+            if losses[-1] > EXPLODED * min(losses) or step == steps:
+                return RangeTest(rates, losses)
+        epoch += 1
+    return RangeTest(rates, losses)

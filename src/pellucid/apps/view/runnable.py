@@ -1,0 +1,228 @@
+"""A model as the page runs it: its parts in order, its weights in int8, its tokenizers.
+
+The page's own forward pass (viewer/src/run) reads this description; it knows no model by heart.
+What it does not compute is refused here by name, so that it never shows a wrong answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+
+from pellucid import nn, ops
+from pellucid.data.tokenizers import UNK, Tokenizer
+from pellucid.models.embed import Embed
+from pellucid.models.quantize import int8_rows
+from pellucid.models.stack import ModelStack, Step
+from pellucid.models.walk import (
+    EVERY_ATTENTION,
+    GENERATIVE,
+    Reader,
+    UnsupportedError,
+    array,
+    score_factor,
+)
+from pellucid.nn.attention import Attention
+from pellucid.nn.layers import Norm
+from pellucid.nn.module import Parameter
+from pellucid.ops.rules.soft_cap import SoftCap
+from pellucid.ops.rules.window import Window
+from pellucid.tasks import Seq2SeqTask
+
+Array = np.ndarray
+
+FORMAT = 1
+LARGEST = 4_000_000
+"""The most parameters of a model in a page: there they are about as many bytes and a third more."""
+TOKENIZERS = ("char", "word", "bpe")
+"""The kinds of tokenizer that the page has."""
+READER = Reader(
+    "the page's own forward pass",
+    GENERATIVE,
+    {
+        **EVERY_ATTENTION,
+        "rotate": (None, ops.rotary),
+        "kind": ("layer_norm", "rms_norm"),
+        "activation": (
+            "relu", "leaky_relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh",
+        ),
+    },
+)  # fmt: skip
+
+
+def runnable(task: Any, text: str = "") -> dict[str, Any]:
+    """Return an encoder-decoder as the page reads it, with the text that it opens with.
+
+    Matrices are int8 with a scale for each row, as `models.quantize` has them; vectors are float32.
+    Raises `UnsupportedError` naming what the page's forward pass does not have.
+    """
+    if not isinstance(task, Seq2SeqTask):
+        raise UnsupportedError(
+            f"the page runs encoder-decoders with their tokenizers, not {type(task).__name__}"
+        )
+    stacks = READER.read(task.model)
+    if (size := sum(p.data.size for p in task.model.parameters())) > LARGEST:
+        raise UnsupportedError(
+            f"the model has {size:,} parameters, and a page takes at most {LARGEST:,}"
+        )
+    numbers, config = _Numbers(), task.model.config
+    return {
+        "format": FORMAT,
+        "text": text,
+        "begin": config.bos_token_id,
+        "end": config.eos_token_id,
+        "unknown": UNK,
+        "longest": {
+            "source": task.max_source_length,
+            "answer": min(task.search.max_length, task.max_new_tokens([])),
+        },
+        "tokenizers": {
+            "source": _tokenizer(task.source, "source"),
+            "target": _tokenizer(task.target, "target"),
+        },
+        "stacks": {name: _stack(stack, numbers) for name, stack in stacks.items()},
+        "output": _linear(task.model.output, numbers),
+        "numbers": numbers.packed(),
+    }
+
+
+class _Numbers:
+    """The arrays of a model, each once, in two buffers."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, int] = {}
+        self._kept: list[Any] = []  # so that no id is used again
+        self._tensors: list[dict[str, Any]] = []
+        self._ints, self._floats = bytearray(), bytearray()
+
+    def place(self, x: Parameter | Array | None) -> int | None:
+        """Return the number of an array, None for one that the model does not have."""
+        if x is None:
+            return None
+        if id(x) not in self._places:
+            self._places[id(x)] = len(self._tensors)
+            self._kept.append(x)
+            values = np.asarray(array(x) if isinstance(x, Parameter) else x, np.float32)
+            self._tensors.append({"shape": values.shape, **self._added(values)})
+        return self._places[id(x)]
+
+    def _added(self, values: Array) -> dict[str, int]:
+        if values.ndim != 2:
+            return {"floats": self._floated(values)}
+        whole, scales = int8_rows(values)
+        at = len(self._ints)
+        self._ints += whole.tobytes()
+        return {"ints": at, "scales": self._floated(scales)}
+
+    def _floated(self, values: Array) -> int:
+        at = len(self._floats) // 4
+        self._floats += values.astype("<f4").tobytes()
+        return at
+
+    def packed(self) -> dict[str, Any]:
+        return {
+            "tensors": self._tensors,
+            "ints": base64.b64encode(self._ints).decode("ascii"),
+            "floats": base64.b64encode(self._floats).decode("ascii"),
+        }
+
+
+def _tokenizer(tokenizer: Any, side: str) -> dict[str, Any]:
+    kind = tokenizer.kind if isinstance(tokenizer, Tokenizer) else type(tokenizer).__name__
+    if kind not in TOKENIZERS:
+        raise UnsupportedError(
+            f"the page tokenizes by {', '.join(TOKENIZERS)}; the {side} tokenizer is {kind}"
+        )
+    return {
+        "kind": kind,
+        "vocabulary": tokenizer.vocabulary,
+        "normalise": list(tokenizer.normalisers),
+        "composes": tokenizer.composes,
+        "merges": json.loads(tokenizer.to_json())["model"].get("merges", []),
+    }
+
+
+def _stack(stack: ModelStack, numbers: _Numbers) -> dict[str, Any]:
+    return {
+        "embed": _embed(stack.embed, numbers),
+        "blocks": [_block(stack, step, numbers) for step in stack.steps],
+        "norm": _norm(stack.norm, numbers),
+    }
+
+
+def _embed(embed: Embed, numbers: _Numbers) -> dict[str, Any]:
+    config = embed.config
+    learned = None if embed.positions is None else numbers.place(embed.positions.weight)
+    return {
+        "tokens": numbers.place(embed.tokens.weight),
+        "factor": config.token_factor,
+        "positions": None if embed.places is None else config.positions,
+        "table": learned,
+        "position_factor": config.position_factor,
+        "norm": _norm(embed.norm, numbers),
+    }
+
+
+def _block(stack: ModelStack, step: Step, numbers: _Numbers) -> dict[str, Any]:
+    block = step.block
+    about = {
+        "layer": step.layer,
+        "norm": _norm(block.norm, numbers),
+        "norm_first": step.norm_first,
+    }
+    if isinstance(block.body, Attention):
+        return about | _attention(stack, block.body, block.memory, numbers)
+    return about | {
+        "kind": "network",
+        "first": _linear(block.body.linear1, numbers),
+        "activation": block.body.activation,
+        "second": _linear(block.body.linear2, numbers),
+    }
+
+
+def _attention(
+    stack: ModelStack, attention: Attention, memory: bool, numbers: _Numbers
+) -> dict[str, Any]:
+    c = attention.config
+    if attention.in_proj_weight is None:
+        raise UnsupportedError("the page projects q, k and v by one matrix, so of one width")
+    rule, distances = stack.rule(attention, memory), None
+    if not memory and (found := stack.distances(attention)) is not None:
+        table, reach = found
+        distances = {"table": numbers.place(table.ravel()), "reach": reach}
+    window, cap = rule.part(Window), rule.part(SoftCap)
+    return {
+        "kind": "attention",
+        "memory": memory,
+        "causal": stack.causal and not memory,
+        "heads": c.num_heads,
+        "groups": c.groups,
+        "width": c.head_width,
+        "scale": score_factor(c),
+        "head_scale": numbers.place(attention.head_scale),
+        "in": {
+            "weight": numbers.place(attention.in_proj_weight),
+            "bias": numbers.place(attention.in_proj_bias),
+        },
+        "out": _linear(attention.out_proj, numbers),
+        "q_norm": _norm(attention.q_norm, numbers),
+        "k_norm": _norm(attention.k_norm, numbers),
+        "turns": None if c.rotate is None else c.angles.frequencies(c.head_width // 2).tolist(),
+        "window": None if window is None else window.size,
+        "softcap": None if cap is None else cap.cap,
+        "distances": distances,
+    }
+
+
+def _linear(linear: nn.Linear, numbers: _Numbers) -> dict[str, Any]:
+    return {"weight": numbers.place(linear.weight), "bias": numbers.place(linear.bias)}
+
+
+def _norm(norm: Norm | None, numbers: _Numbers) -> dict[str, Any] | None:
+    if norm is None:
+        return None
+    weight, bias = numbers.place(norm.weight), numbers.place(norm.bias)
+    return {"kind": norm.kind, "eps": norm.eps, "weight": weight, "bias": bias}

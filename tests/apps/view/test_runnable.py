@@ -1,0 +1,321 @@
+"""The page's own forward pass equals the library's, and with any part off the library's without it.
+
+The library runs in float64 on the numbers that the page's int8 weights stand for.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.models.whole_model import shake
+
+import pellucid
+from pellucid import kernels, ops
+from pellucid.apps.view.runnable import LARGEST, runnable
+from pellucid.core.batch import Batch, Packed
+from pellucid.data.tokenizers import Tokenizer, train_tokenizer
+from pellucid.generation import SearchConfig
+from pellucid.models import Seq2Seq, Seq2SeqConfig
+from pellucid.models.quantize import dequantize, quantize
+from pellucid.models.walk import UnsupportedError
+from pellucid.nn import Recorder
+from pellucid.ops import rules
+from pellucid.tasks import Seq2SeqTask
+
+VIEWER = Path(__file__).parents[3] / "viewer"
+TEXTS = ["banana split", "cab A.B"]
+CONFIG = Seq2SeqConfig(
+    d_model=12,
+    num_attention_heads=3,
+    ffn_dim=7,
+    encoder_layers=2,
+    decoder_layers=2,
+    max_position_embeddings=17,
+)
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"norm": "pre", "activation_function": "gelu", "positions": "learned"},
+    {
+        "norm": "pre",
+        "norm_type": "rms_norm",
+        "activation_function": "swiglu",
+        "positions": "rotary",
+        "rope_theta": 30.0,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "qk_norm": True,
+        "attention_softcap": 0.7,
+        "sliding_window": 3,
+        "embedding_norm": True,
+        "linear_bias": False,
+        "output_bias": False,
+    },
+    {"positions": "alibi", "sliding_window": 4, "activation_function": "gelu_tanh"},
+    {
+        "positions": "relative",
+        "relative_attention_num_buckets": 6,
+        "relative_attention_max_distance": 5,
+        "attention_scale": "learned",
+        "activation_function": "geglu",
+        "tie_embeddings": "all",
+    },
+    {"positions": "sinusoidal_halves", "position_scale": 0.3, "head_dim": 6, "final_norm": False},
+    {"ffn_before": 1, "ffn_after": 2, "activation_function": "silu", "norm": "pre"},
+    {"activation_function": "leaky_relu", "tie_embeddings": "output", "embedding_scale": 2.0},
+    {"activation_function": "geglu_tanh", "attention_scale": "d_k"},
+)
+OFF: tuple[tuple[str, ...], ...] = (
+    (),
+    ("encoder.0.1",),
+    ("decoder.1.2", "decoder.3.0"),
+    ("encoder.3",),
+    ("decoder.2",),
+    ("decoder.4",),
+    ("encoder.0.0.2.1",),
+    ("decoder.1.1.3.2", "decoder.0.0.2.0"),
+    ("decoder.1.0.0.0", "decoder.1.0.0.1", "decoder.1.0.0.2", "decoder.1.0.0.3", "decoder.1.0.0.4"),
+    ("source.1",),
+    ("source.4", "encoder.2.2", "decoder.5"),
+)
+
+
+def made(**settings: Any) -> Seq2SeqTask:
+    """Return a model whose weights int8 holds exactly, none of them special."""
+    tokenizer = train_tokenizer(TEXTS, kind="char")
+    sizes = {f"{side}_vocab_size": tokenizer.vocab_size for side in ("source", "target")}
+    model = Seq2Seq(replace(CONFIG, **sizes, **settings), seed=3, dtype=np.float64).eval()
+    shake(model)
+    return quantized(Seq2SeqTask(model, tokenizer, tokenizer, SearchConfig(max_length=6)))
+
+
+def quantized(task: Seq2SeqTask) -> Seq2SeqTask:
+    """Return the task in float64, on the numbers that its int8 weights stand for."""
+    state = {name: x.astype(np.float32) for name, x in task.model.state_dict().items()}
+    model = Seq2Seq(task.model.config, dtype=np.float64).eval()
+    model.load_state_dict(dequantize(quantize(state, "int8")))
+    return replace(task, model=model)
+
+
+def in_node(task: Seq2SeqTask, cases: Sequence[dict[str, Any]], folder: Path) -> Any:
+    """Return what the page's forward pass makes of the cases."""
+    path = folder / "cases.json"
+    path.write_text(json.dumps({"record": runnable(task), "cases": cases}), encoding="utf-8")
+    done = subprocess.run(
+        ["node", "test/forward.mjs", str(path)],
+        cwd=VIEWER,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def without(task: Seq2SeqTask, off: Sequence[str], source: int, read: int) -> Seq2Seq:
+    """Return a copy of the model with these parts zeroed or masked, for texts of these lengths."""
+    model = Seq2Seq(task.model.config, dtype=np.float64).eval()
+    model.load_state_dict(task.model.state_dict())
+    stacks = model.stacks()
+    for name in off:
+        where, *numbers = name.split(".")
+        first, *more = map(int, numbers)
+        if where == "source":
+            hidden = np.arange(source) == first
+            stacks_off = (stacks["encoder"].attentions(), stacks["decoder"].attentions(memory=True))
+            for attention in (a for some in stacks_off for a in some):
+                masked(attention, hidden)
+            continue
+        body: Any = stacks[where].steps[first].block.body
+        cross = stacks[where].steps[first].block.memory
+        if not more:
+            last = body.out_proj if hasattr(body, "out_proj") else body.linear2
+            last.weight.data[:] = 0
+            if last.bias is not None:
+                last.bias.data[:] = 0
+            continue
+        d, head = body.head_width, more[0]
+        if len(more) == 1:
+            body.out_proj.weight.data[:, head * d : (head + 1) * d] = 0
+            continue
+        queries = source if where == "encoder" else read
+        lengths = (queries, source if cross else queries)
+        mask = np.zeros((body.config.num_heads, *lengths), bool)
+        if more[1] < lengths[0] and more[2] < lengths[1]:
+            mask[head, more[1], more[2]] = True
+        masked(body, mask)
+    return model
+
+
+def masked(attention: Any, mask: np.ndarray) -> None:
+    attention.config = replace(attention.config, rule=attention.config.rule & rules.mask(mask))
+
+
+def run(task: Seq2SeqTask, off: Sequence[str], source: list[int], answer: list[int]) -> Any:
+    """Return (logits, recorder) of the library."""
+    config = task.model.config
+    read = [config.bos_token_id, *answer]
+    model = without(task, off, len(source), len(read))
+    batch = Batch(Packed.of([source]), Packed.of([[*read, config.eos_token_id]]))
+    with kernels.reference(), Recorder() as recorder:
+        rows, _ = model.decode_rows(batch)
+        logits = model.output(rows)
+    return logits, recorder, rows
+
+
+def greedy(task: Seq2SeqTask, off: Sequence[str], source: list[int]) -> tuple[list[int], bool]:
+    """Return the tokens that the library finds most likely, and whether they ended."""
+    answer: list[int] = []
+    while len(answer) < task.search.max_length:
+        token = int(run(task, off, source, answer)[0][-1].argmax())
+        if token == task.model.config.eos_token_id:
+            return answer, True
+        answer.append(token)
+    return answer, False
+
+
+def close(page: Any, library: np.ndarray) -> None:
+    expected = library.ravel()
+    assert len(page) == len(expected)
+    assert np.abs(np.array(page) - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def check(task: Seq2SeqTask, off: Sequence[str], found: Any, answer: list[int]) -> None:
+    """Hold one case of the page against the library: rows, logits, greedy answer, its losses."""
+    source = found["ids"]
+    logits, recorder, rows = run(task, off, source, answer)
+    close(found["logits"], logits)
+    close(found["decoder"]["rows"], rows)
+    for name, stack in task.model.stacks().items():
+        for i, step in enumerate(stack.steps):
+            path = f"{name}.layers.{step.layer}.{step.number}"
+            whole, sublayer = recorder.rows[path], recorder.rows[f"{path}.sublayer"]
+            close(found[name]["inputs"][i], whole.x)
+            close(found[name]["outputs"][i], sublayer.y)
+    own, ended = greedy(task, off, source)
+    assert (found["answer"]["ids"], found["answer"]["ended"]) == (own, ended)
+    log_p, _ = ops.log_softmax(logits)
+    expected = [*answer, task.model.config.eos_token_id]
+    losses = [-log_p[i, token] for i, token in enumerate(expected)]
+    np.testing.assert_allclose(found["losses"], losses, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.oracle("node")
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: ", ".join(settings) or "paper")
+def test_every_row_and_every_ablation_equal_the_librarys(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    task = made(**settings)
+    answer = task.target.encode("nap b")
+    cases = [{"text": "banac", "answer": answer, "off": off} for off in known(task, OFF)]
+    for case, found in zip(cases, in_node(task, cases, tmp_path), strict=True):
+        check(task, case["off"], found, answer)
+
+
+def known(task: Seq2SeqTask, off: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Return what there is to switch off: a network has no heads."""
+
+    def has(name: str) -> bool:
+        where, first, *more = name.split(".")
+        stack = task.model.stacks().get(where)
+        return stack is None or not more or hasattr(stack.steps[int(first)].block.body, "out_proj")
+
+    return [[name for name in names if has(name)] for names in off]
+
+
+@pytest.mark.oracle("node")
+def test_the_pronunciation_model_answers_and_fails_as_the_library_does(tmp_path: Path) -> None:
+    task = quantized(pellucid.load("g2p-en"))
+    word, off = "attention", [[], ["decoder.4.1"], ["encoder.3", "source.2"], ["decoder.7"]]
+    answer = greedy(task, [], task.source.encode(word))[0]
+    cases = [{"text": word, "answer": answer, "off": names} for names in off]
+    for case, found in zip(cases, in_node(task, cases, tmp_path), strict=True):
+        check(task, case["off"], found, answer)
+
+
+@pytest.mark.oracle("node")
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_what_the_parts_add_to_a_logit_adds_up_to_it(norm: str, tmp_path: Path) -> None:
+    task = made(norm=norm)
+    answer = task.target.encode("nap")
+    (found,) = in_node(task, [{"text": "split", "answer": answer, "off": []}], tmp_path)
+    entries = {entry["part"]: entry["logit"] for entry in found["ledger"]}
+    logit = run(task, [], found["ids"], answer)[0][0, answer[0]]
+    assert sum(entries.values()) == pytest.approx(logit, rel=1e-5)
+    assert set(entries) == {
+        "", "bias", *(f"decoder.{i}.{h}" for i in (0, 1, 3, 4) for h in range(3)),
+        "decoder.2", "decoder.5",
+    }  # fmt: skip
+
+
+@pytest.mark.oracle("node")
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_what_the_model_would_say_after_each_part_is_its_output_of_those_rows(
+    norm: str, tmp_path: Path
+) -> None:
+    task = made(norm=norm)
+    (found,) = in_node(task, [{"text": "split", "answer": [], "off": []}], tmp_path)
+    recorder, stack = run(task, [], found["ids"], [])[1], task.model.stacks()["decoder"]
+    after = [recorder.rows[f"decoder.layers.{s.layer}.{s.number}"] for s in stack.steps]
+    assert stack.norm is not None
+    for said, rows in zip(found["lens"], [after[0].x, *(part.y for part in after)], strict=True):
+        log_p, _ = ops.log_softmax(task.model.output(stack.norm(rows)))
+        assert said["says"] == log_p[0].argmax()
+        assert said["p"] == pytest.approx(np.exp(log_p[0].max()), rel=1e-5)
+
+
+LONGER = "the theme of these: 나는 가다나, 가나 3.14 then it's theirs\u00a0"
+
+
+@cache
+def tokenizers() -> list[Tokenizer]:
+    texts = ["가나다 Ǆ bΣ", "É.", "hé llo?", "İx !"]
+    steps = (
+        (), ("nfc",), ("nfd",), ("lowercase",), ("whitespace",), ("nfd", "lowercase"),
+        ("punctuation", "whitespace"),
+    )  # fmt: skip
+    units = [
+        train_tokenizer(texts, kind, None, some) for kind in ("char", "word") for some in steps
+    ]
+    pieces = [train_tokenizer([*texts, LONGER], "bpe", 320, some) for some in steps[1::2]]
+    return units + pieces
+
+
+@pytest.mark.oracle("node")
+def test_texts_become_the_tokens_of_the_library_and_come_back(tmp_path: Path) -> None:
+    texts = ["", " ", "가나", "각 Ǆ", "e\u0301É.  x\u0085y", "ΑΣ Σ", "<s> </s>", "?!a,b"]
+    texts += ["\ufeffİ😀", "it's we'll  x 12 3!? \n\n y\u2003\u0085 z\t", LONGER, LONGER[::-1]]
+    for tokenizer in tokenizers():
+        task = made()
+        config = replace(task.model.config, source_vocab_size=tokenizer.vocab_size)
+        config = replace(config, max_position_embeddings=90)
+        model = Seq2Seq(replace(config, target_vocab_size=tokenizer.vocab_size)).eval()
+        task = Seq2SeqTask(model, tokenizer, tokenizer, SearchConfig(max_length=5))
+        given = [text for text in texts if tokenizer.encode(text)]
+        cases = [{"text": text, "answer": [], "off": []} for text in given]
+        for case, found in zip(cases, in_node(task, cases, tmp_path), strict=True):
+            assert found["ids"] == tokenizer.encode(case["text"])
+            assert found["text"] == tokenizer.decode(found["answer"]["ids"])
+
+
+def test_what_the_page_cannot_run_is_refused_by_name() -> None:
+    task = made()
+    for settings, named in (
+        ({"attention_sinks": True}, "Attention sinks = True"),
+        ({"d_model": 1200, "ffn_dim": 1}, f"at most {LARGEST:,}"),
+    ):
+        model = Seq2Seq(replace(task.model.config, **settings))
+        with pytest.raises(UnsupportedError, match=named):
+            runnable(replace(task, model=model))
+    labels = train_tokenizer(TEXTS, "label")
+    with pytest.raises(UnsupportedError, match="source tokenizer is label"):
+        runnable(replace(task, source=labels))
+    with pytest.raises(UnsupportedError, match="runs encoder-decoders"):
+        runnable(task.model)

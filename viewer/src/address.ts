@@ -1,0 +1,56 @@
+// The state of the page in its address, so that a finding can be linked: #tab=attention&layer=2&head=3.
+// Layers, heads, queries and keys count from 1 there.
+
+import { clamp } from "./dom.ts";
+import type { Model } from "./model.ts";
+import { kindsOf, layersOf } from "./record.ts";
+import type { Kind, PageRecord } from "./record.ts";
+import type { Trial } from "./run/trial.ts";
+import type { State, Tab } from "./store.ts";
+
+const PLACES = ["layer", "head", "query", "key"] as const;
+
+/** The state with what the address says; what it says of things that there are not is left out. */
+export function addressed(record: PageRecord, state: State, tabs: readonly Tab[], hash: string): State {
+  const said = new URLSearchParams(hash.replace(/^#/, ""));
+  const kind = said.get("kind") as Kind | null;
+  const found = { ...state };
+  if (kind !== null && kindsOf(record).includes(kind)) found.kind = kind;
+  const tab = said.get("tab") as Tab | null;
+  if (tab !== null && tabs.includes(tab)) found.tab = tab;
+  const layers = layersOf(record, found.kind);
+  const [heads, queries] = layers[0]!.q.shape;
+  const counts = { layer: layers.length, head: heads, query: queries, key: layers[0]!.k.shape[1] };
+  for (const name of PLACES) {
+    const value = Number(said.get(name) ?? NaN);
+    found[name] = clamp(Number.isInteger(value) ? value - 1 : found[name], counts[name]);
+  }
+  return found;
+}
+
+/** Give a trial the text and the parts that are off of the address. */
+export function addressedTrial(trial: Trial, hash: string): void {
+  const said = new URLSearchParams(hash.replace(/^#/, ""));
+  trial.text = said.get("text") ?? trial.text;
+  const known = trial.sites.map(({ name }) => name);
+  const off = (said.get("off") ?? "").split(",").filter((part) => {
+    const [where, at] = part.split(".");
+    return /^[a-z]+(\.\d+)+$/.test(part) && (where === "source" || known.includes(`${where}.${at}`));
+  });
+  trial.off = new Set(off);
+}
+
+/** Write the state into the address, where the browser lets a page do that. */
+export function address({ state }: Model, trial: Trial | null): void {
+  const said = new URLSearchParams({ tab: state.tab, kind: state.kind });
+  for (const name of PLACES) said.set(name, String(state[name] + 1));
+  if (trial && state.tab === "run") {
+    said.set("text", trial.text);
+    if (trial.off.size > 0) said.set("off", [...trial.off].join(","));
+  }
+  try {
+    history.replaceState(null, "", `#${String(said).replaceAll("%2C", ",")}`);
+  } catch {
+    // A page within another, such as a notebook's, has no address of its own.
+  }
+}

@@ -1,0 +1,444 @@
+// The forward pass of an encoder-decoder, block by block as its record lists them. Any part can be
+// switched off; what each block was given and returned is kept, so that a run in which a later part
+// is off begins there.
+
+import type { Rows } from "../record.ts";
+import { tensors } from "./model.ts";
+import type { Attention, Linear, Network, Norm, RunRecord, Stack, StackName, Tensor } from "./model.ts";
+
+/**
+ * What is switched off, by name: "decoder.4" a block, whose sublayer then adds nothing;
+ * "decoder.4.2" a head of it, whose output is then 0; "decoder.4.2.5.1" an edge, query 5 no longer
+ * looking at key 1; "source.3" a source token, which nobody looks at.
+ */
+export type Off = ReadonlySet<string>;
+
+export const NOTHING: Off = new Set();
+
+/** One stack's run: `rows` after its last norm, and block by block. */
+export interface Run {
+  rows: Rows;
+  /** What each block was given; the last one more: what the stack's norm was given. */
+  inputs: Rows[];
+  /** What each sublayer returned. */
+  outputs: Rows[];
+  /** Of attention: the weights (H, L, S) and the heads' outputs (L, H · D). */
+  looks: (Looks | undefined)[];
+}
+
+export interface Looks {
+  weights: Float32Array;
+  keys: number;
+  z: Rows;
+}
+
+/** The rows that cross-attention looks at, and each block's keys and values of them. */
+export interface Memory {
+  run: Run;
+  ids: readonly number[];
+  kept: Map<number, [Rows, Rows]>;
+}
+
+/** Keys and values of the tokens so far, by block. */
+type Past = Map<number, [Rows, Rows]>;
+
+interface Given {
+  memory?: Memory | undefined;
+  past?: Past | undefined;
+  /** How many tokens were before these. */
+  offset?: number;
+  from?: number;
+  base?: Run | undefined;
+}
+
+export interface Answer {
+  /** Without begin and end. */
+  ids: number[];
+  /** −log p of each token, of the end too if it ended. */
+  losses: number[];
+  ended: boolean;
+}
+
+export class Runner {
+  readonly record: RunRecord;
+  readonly tensors: Tensor[];
+
+  constructor(record: RunRecord) {
+    this.record = record;
+    this.tensors = tensors(record);
+  }
+
+  encode(ids: readonly number[], off: Off = NOTHING, base?: Memory): Memory {
+    const from = base ? firstOff("encoder", off) : 0;
+    if (base && from === Infinity) return base;
+    const x = this.embed(this.record.stacks.encoder, ids, 0);
+    return { run: this.layers("encoder", x, off, { from, base: base?.run }), ids, kept: new Map() };
+  }
+
+  /** The decoder over a begin token and an answer; `base` is a run of the same with nothing off. */
+  decode(memory: Memory, answer: readonly number[], off: Off = NOTHING, base?: Run): Run {
+    const read = [this.record.begin, ...answer];
+    const from = base ? firstOff("decoder", off) : 0;
+    if (base && from === Infinity) return base;
+    return this.layers("decoder", this.embed(this.record.stacks.decoder, read, 0), off, { memory, from, base });
+  }
+
+  logits(rows: Rows): Rows {
+    return this.linear(rows, this.record.output);
+  }
+
+  /** The answer whose every token is the most likely one. */
+  greedy(memory: Memory, off: Off = NOTHING): Answer {
+    const { begin, end, longest, stacks } = this.record;
+    const answer: Answer = { ids: [], losses: [], ended: false };
+    const past: Past = new Map();
+    for (let token = begin; ; answer.ids.push(token)) {
+      if (answer.ids.length === longest.answer) return answer;
+      const x = this.embed(stacks.decoder, [token], answer.ids.length);
+      const { rows } = this.layers("decoder", x, off, { memory, past, offset: answer.ids.length });
+      const logits = this.logits(rows).values;
+      token = largest(logits);
+      answer.losses.push(loss(logits, token));
+      if (token === end) return { ...answer, ended: true };
+    }
+  }
+
+  /** −log p of each token of an answer in a run of the decoder, and whether greedy gives it too. */
+  losses(run: Run, { ids, ended }: Answer): { losses: number[]; same: boolean } {
+    const expected = ended ? [...ids, this.record.end] : ids;
+    const { values, width } = this.logits(run.rows);
+    const rows = expected.map((_, l) => values.subarray(l * width, (l + 1) * width));
+    return {
+      losses: rows.map((row, l) => loss(row, expected[l]!)),
+      same: rows.every((row, l) => largest(row) === expected[l]),
+    };
+  }
+
+  // the parts
+
+  embed({ embed }: Stack, ids: readonly number[], offset: number): Rows {
+    const { values: table, columns: width } = this.tensors[embed.tokens]!;
+    const learned = embed.table === null ? null : this.tensors[embed.table]!.values;
+    const halves = embed.positions === "sinusoidal_halves";
+    const values = new Float32Array(ids.length * width);
+    ids.forEach((id, t) => {
+      for (let i = 0; i < width; i++) {
+        let x = table[id * width + i]! * embed.factor;
+        if (embed.positions !== null) {
+          const place = learned ? learned[(offset + t) * width + i]! : sinusoid(offset + t, i, width, halves);
+          x += place * embed.position_factor;
+        }
+        values[t * width + i] = x;
+      }
+    });
+    const x = { values, count: ids.length, width };
+    return embed.norm ? this.norm(x, embed.norm) : x;
+  }
+
+  /** The blocks of a stack; those before `from` are taken from another run of the same rows. */
+  private layers(
+    name: StackName,
+    x: Rows,
+    off: Off,
+    { memory, past, offset = 0, from = 0, base }: Given,
+  ): Run {
+    const { blocks, norm } = this.record.stacks[name];
+    const run: Run = { rows: x, inputs: [], outputs: [], looks: [] };
+    if (base && from > 0) {
+      run.inputs = base.inputs.slice(0, from);
+      run.outputs = base.outputs.slice(0, from);
+      run.looks = base.looks.slice(0, from);
+      x = base.inputs[from]!;
+    }
+    for (let i = from; i < blocks.length; i++) {
+      const block = blocks[i]!;
+      run.inputs[i] = x;
+      const given = block.norm_first ? this.norm(x, block.norm) : x;
+      let y: Rows;
+      if (off.has(`${name}.${i}`)) y = { ...x, values: new Float32Array(x.values.length) };
+      else if (block.kind === "network") y = this.network(given, block);
+      else [y, run.looks[i]] = this.attend(given, block, `${name}.${i}`, off, offset, i, memory, past);
+      run.outputs[i] = y;
+      x = { ...x, values: x.values.map((value, at) => value + y.values[at]!) };
+      if (!block.norm_first) x = this.norm(x, block.norm);
+    }
+    run.inputs[blocks.length] = x;
+    run.rows = norm ? this.norm(x, norm) : x;
+    return run;
+  }
+
+  private network(x: Rows, { first, activation, second }: Network): Rows {
+    return this.linear(activate(this.linear(x, first), activation), second);
+  }
+
+  private attend(
+    x: Rows,
+    block: Attention,
+    name: string,
+    off: Off,
+    offset: number,
+    number: number,
+    memory: Memory | undefined,
+    past: Past | undefined,
+  ): [Rows, Looks] {
+    const { heads, groups, width } = block;
+    const [ofQ, ofK] = [heads * width, groups * width];
+    const q = this.projected(x, block, 0, ofQ, block.q_norm, offset);
+    const keysValues = (rows: Rows): [Rows, Rows] => [
+      this.projected(rows, block, ofQ, ofQ + ofK, block.k_norm, offset),
+      this.linear(rows, block.in, ofQ + ofK, ofQ + 2 * ofK),
+    ];
+    let [k, v]: [Rows, Rows] = [q, q];
+    if (block.memory) {
+      const kept = memory!.kept.get(number) ?? keysValues(memory!.run.rows);
+      memory!.kept.set(number, kept);
+      [k, v] = kept;
+    } else {
+      [k, v] = keysValues(x);
+      const before = past?.get(number);
+      if (before) [k, v] = [joined(before[0], k), joined(before[1], v)];
+      past?.set(number, [k, v]);
+    }
+    const hidden = block.memory || name.startsWith("encoder") ? hiddenTokens(off) : [];
+    const z = { values: new Float32Array(x.count * ofQ), count: x.count, width: ofQ };
+    const looks: Looks = { weights: new Float32Array(heads * x.count * k.count), keys: k.count, z };
+    for (let h = 0; h < heads; h++) {
+      if (off.has(`${name}.${h}`)) continue;
+      const cut = cutEdges(off, `${name}.${h}.`);
+      const shift = Math.floor((h * groups) / heads) * width;
+      for (let l = 0; l < x.count; l++) {
+        const place = offset + l;
+        const sees = (s: number) =>
+          !(block.causal && s > place) &&
+          !(block.window !== null && Math.abs(place - s) >= block.window) &&
+          !hidden.includes(s) &&
+          !cut.has(`${place}.${s}`);
+        const row = looks.weights.subarray((h * x.count + l) * k.count, (h * x.count + l + 1) * k.count);
+        this.weigh(row, block, h, place, sees, (s) =>
+          dot(q.values, l * ofQ + h * width, k.values, s * ofK + shift, width),
+        );
+        for (let s = 0; s < k.count; s++) {
+          const w = row[s]!;
+          if (w === 0) continue;
+          for (let d = 0; d < width; d++) {
+            z.values[l * ofQ + h * width + d]! += w * v.values[s * ofK + shift + d]!;
+          }
+        }
+      }
+    }
+    return [this.linear(z, block.out), looks];
+  }
+
+  /** softmax(score(q · k)) of one query and head into `row`; zeros where it sees nothing. */
+  private weigh(
+    row: Float32Array,
+    { scale, head_scale, softcap, distances }: Attention,
+    head: number,
+    place: number,
+    sees: (key: number) => boolean,
+    product: (key: number) => number,
+  ): void {
+    const factor = scale * (head_scale === null ? 1 : this.tensors[head_scale]!.values[head]!);
+    let most = -Infinity;
+    for (let s = 0; s < row.length; s++) {
+      let a = -Infinity;
+      if (sees(s)) {
+        a = factor * product(s);
+        if (softcap !== null) a = softcap * Math.tanh(a / softcap);
+        if (distances !== null) {
+          const { table, reach } = distances;
+          const far = Math.max(-reach, Math.min(reach, place - s));
+          a += this.tensors[table]!.values[head * (2 * reach + 1) + reach + far]!;
+        }
+      }
+      row[s] = a;
+      most = Math.max(most, a);
+    }
+    if (most === -Infinity) {
+      row.fill(0);
+      return;
+    }
+    let sum = 0;
+    for (let s = 0; s < row.length; s++) sum += row[s] = Math.exp(row[s]! - most);
+    for (let s = 0; s < row.length; s++) row[s]! /= sum;
+  }
+
+  /** Queries or keys: projected, normalised head by head, turned by their positions. */
+  private projected(
+    x: Rows,
+    { in: linear, width, turns }: Attention,
+    first: number,
+    end: number,
+    norm: Norm | null,
+    offset: number,
+  ): Rows {
+    let y = this.linear(x, linear, first, end);
+    if (norm) {
+      const apart = { values: y.values, count: (y.count * y.width) / width, width };
+      y = { ...y, values: this.norm(apart, norm).values };
+    }
+    if (turns) {
+      const half = width / 2;
+      for (let at = 0; at < y.values.length; at += width) {
+        const place = offset + Math.floor(at / y.width);
+        for (let i = 0; i < half; i++) {
+          const [cos, sin] = [Math.cos(place * turns[i]!), Math.sin(place * turns[i]!)];
+          const [a, b] = [y.values[at + i]!, y.values[at + half + i]!];
+          y.values[at + i] = a * cos - b * sin;
+          y.values[at + half + i] = b * cos + a * sin;
+        }
+      }
+    }
+    return y;
+  }
+
+  norm(x: Rows, { kind, eps, weight, bias }: Norm): Rows {
+    const { width } = x;
+    const values = new Float32Array(x.values.length);
+    const [gain, shift] = [weight, bias].map((at) => (at === null ? null : this.tensors[at]!.values));
+    for (let at = 0; at < values.length; at += width) {
+      const { mean, inverse } = spread(x.values, at, width, kind, eps);
+      for (let i = 0; i < width; i++) {
+        values[at + i] = (x.values[at + i]! - mean) * inverse * (gain?.[i] ?? 1) + (shift?.[i] ?? 0);
+      }
+    }
+    return { ...x, values };
+  }
+
+  /** x Wᵀ + b by rows `first` to `end` of W: four at a time, whose sums do not wait for each other. */
+  private linear(x: Rows, { weight, bias }: Linear, first = 0, end?: number): Rows {
+    const { values: w, rows, columns } = this.tensors[weight]!;
+    const b = bias === null ? null : this.tensors[bias]!.values;
+    const width = (end ?? rows) - first;
+    const [given, made] = [x.values, new Float32Array(x.count * width)];
+    for (let o = 0; o < width; o += 4) {
+      const w0 = (first + o) * columns;
+      // Past the last row of W the first of the four is read again, and not written.
+      const w1 = o + 1 < width ? w0 + columns : w0;
+      const w2 = o + 2 < width ? w0 + 2 * columns : w0;
+      const w3 = o + 3 < width ? w0 + 3 * columns : w0;
+      for (let t = 0; t < x.count; t++) {
+        const start = t * columns;
+        let s0 = 0;
+        let s1 = 0;
+        let s2 = 0;
+        let s3 = 0;
+        for (let i = 0; i < columns; i++) {
+          const each = given[start + i]!;
+          s0 += w[w0 + i]! * each;
+          s1 += w[w1 + i]! * each;
+          s2 += w[w2 + i]! * each;
+          s3 += w[w3 + i]! * each;
+        }
+        const at = t * width + o;
+        made[at] = s0;
+        if (w1 > w0) made[at + 1] = s1;
+        if (w2 > w0) made[at + 2] = s2;
+        if (w3 > w0) made[at + 3] = s3;
+      }
+    }
+    if (b !== null) for (let i = 0; i < made.length; i++) made[i]! += b[first + (i % width)]!;
+    return { values: made, count: x.count, width };
+  }
+}
+
+/** The mean that a norm takes away from a row, and what it multiplies the rest by. */
+export function spread(
+  x: Float32Array,
+  at: number,
+  width: number,
+  kind: Norm["kind"],
+  eps: number,
+): { mean: number; inverse: number } {
+  let [mean, square] = [0, 0];
+  if (kind === "layer_norm") {
+    for (let i = 0; i < width; i++) mean += x[at + i]!;
+    mean /= width;
+  }
+  for (let i = 0; i < width; i++) square += (x[at + i]! - mean) ** 2;
+  return { mean, inverse: 1 / Math.sqrt(square / width + eps) };
+}
+
+export function loss(logits: Float32Array, token: number): number {
+  const most = logits[largest(logits)]!;
+  let sum = 0;
+  for (const x of logits) sum += Math.exp(x - most);
+  return Math.log(sum) + most - logits[token]!;
+}
+
+export function largest(values: Float32Array): number {
+  let best = 0;
+  for (let i = 1; i < values.length; i++) if (values[i]! > values[best]!) best = i;
+  return best;
+}
+
+function dot(a: Float32Array, i: number, b: Float32Array, j: number, width: number): number {
+  let sum = 0;
+  for (let d = 0; d < width; d++) sum += a[i + d]! * b[j + d]!;
+  return sum;
+}
+
+function joined(a: Rows, b: Rows): Rows {
+  const values = new Float32Array(a.values.length + b.values.length);
+  values.set(a.values);
+  values.set(b.values, a.values.length);
+  return { values, count: a.count + b.count, width: a.width };
+}
+
+function hiddenTokens(off: Off): number[] {
+  return [...off].filter((name) => name.startsWith("source.")).map((name) => Number(name.slice(7)));
+}
+
+function cutEdges(off: Off, head: string): Set<string> {
+  return new Set([...off].filter((name) => name.startsWith(head)).map((name) => name.slice(head.length)));
+}
+
+/** The first block of a stack that what is off changes. */
+function firstOff(stack: StackName, off: Off): number {
+  const blocks = [...off].map((name) => {
+    const [where, block] = name.split(".");
+    if (where === "source") return 0;
+    return where === stack ? Number(block) : Infinity;
+  });
+  return Math.min(Infinity, ...blocks);
+}
+
+function sinusoid(place: number, i: number, width: number, halves: boolean): number {
+  const evens = Math.ceil(width / 2);
+  const [pair, cosine] = halves ? [i % evens, i >= evens] : [i >> 1, i % 2 === 1];
+  const angle = place / 10000 ** ((2 * pair) / width);
+  return cosine ? Math.cos(angle) : Math.sin(angle);
+}
+
+const GATES: { [name: string]: string } = { swiglu: "silu", geglu: "gelu", geglu_tanh: "gelu_tanh" };
+
+const ACTIVATIONS: { [name: string]: (x: number) => number } = {
+  relu: (x) => Math.max(0, x),
+  leaky_relu: (x) => (x > 0 ? x : 0.01 * x),
+  silu: (x) => x / (1 + Math.exp(-x)),
+  gelu: (x) => 0.5 * x * (1 + erf(x * Math.SQRT1_2)),
+  gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
+};
+
+/** A gated activation multiplies the second half of a row by the first half's. */
+function activate(x: Rows, name: string): Rows {
+  const gate = GATES[name];
+  const f = ACTIVATIONS[gate ?? name]!;
+  if (gate === undefined) return { ...x, values: x.values.map(f) };
+  const width = x.width / 2;
+  const values = new Float32Array(x.count * width);
+  for (let t = 0, at = 0; t < x.count; t++) {
+    for (let i = 0; i < width; i++, at++) {
+      values[at] = f(x.values[t * x.width + i]!) * x.values[t * x.width + width + i]!;
+    }
+  }
+  return { values, count: x.count, width };
+}
+
+/** 2/√π e^(−x²) Σ 2ⁿ x^(2n+1) / (1 · 3 · … (2n+1)): all terms have one sign, so none cancel. */
+function erf(x: number): number {
+  if (Math.abs(x) > 6) return Math.sign(x);
+  let [term, sum] = [x, x];
+  for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(sum); n++) sum += term *= (2 * x * x) / (2 * n + 1);
+  return (2 / Math.sqrt(Math.PI)) * Math.exp(-x * x) * sum;
+}

@@ -1,0 +1,123 @@
+// A model that the page can run, as pellucid.apps.view.runnable describes it, and its numbers.
+
+export interface Linear {
+  weight: number;
+  bias: number | null;
+}
+
+export interface Norm {
+  kind: "layer_norm" | "rms_norm";
+  eps: number;
+  weight: number | null;
+  bias: number | null;
+}
+
+interface Step {
+  layer: number;
+  norm: Norm;
+  /** x + f(norm(x)), else norm(x + f(x)). */
+  norm_first: boolean;
+}
+
+export interface Attention extends Step {
+  kind: "attention";
+  memory: boolean;
+  causal: boolean;
+  heads: number;
+  groups: number;
+  width: number;
+  scale: number;
+  head_scale: number | null;
+  /** q, k and v, one above the other. */
+  in: Linear;
+  out: Linear;
+  q_norm: Norm | null;
+  k_norm: Norm | null;
+  /** Rotary positions: the angle per position of every pair. */
+  turns: number[] | null;
+  window: number | null;
+  softcap: number | null;
+  /** What distances −reach … reach add to the scores, head by head. */
+  distances: { table: number; reach: number } | null;
+}
+
+export interface Network extends Step {
+  kind: "network";
+  first: Linear;
+  activation: string;
+  second: Linear;
+}
+
+export type Block = Attention | Network;
+
+export interface Stack {
+  embed: {
+    tokens: number;
+    factor: number;
+    positions: string | null;
+    table: number | null;
+    position_factor: number;
+    norm: Norm | null;
+  };
+  blocks: Block[];
+  norm: Norm | null;
+}
+
+export interface TokenizerRecord {
+  kind: string;
+  vocabulary: string[];
+  normalise: string[];
+  composes: boolean;
+  /** Of byte-level pieces, the pairs to join, the first first. */
+  merges: [string, string][];
+}
+
+export type StackName = "encoder" | "decoder";
+
+export interface RunRecord {
+  format: number;
+  text: string;
+  begin: number;
+  end: number;
+  unknown: number;
+  longest: { source: number; answer: number };
+  tokenizers: { source: TokenizerRecord; target: TokenizerRecord };
+  stacks: { [name in StackName]: Stack };
+  output: Linear;
+  numbers: {
+    tensors: { shape: number[]; floats?: number; ints?: number; scales?: number }[];
+    ints: string;
+    floats: string;
+  };
+}
+
+export interface Tensor {
+  values: Float32Array;
+  rows: number;
+  columns: number;
+}
+
+/** The arrays of a model as float32: a matrix is its int8 numbers times the scale of their row. */
+export function tensors({ numbers }: RunRecord): Tensor[] {
+  const ints = new Int8Array(bytes(numbers.ints));
+  const floats = new Float32Array(bytes(numbers.floats));
+  return numbers.tensors.map(({ shape, floats: at, ints: from, scales }) => {
+    const [rows, columns] = [shape[0]!, shape[1] ?? 1];
+    if (from === undefined || scales === undefined) {
+      return { values: floats.subarray(at, at! + rows), rows, columns };
+    }
+    const values = new Float32Array(rows * columns);
+    for (let r = 0, i = 0; r < rows; r++) {
+      const scale = floats[scales + r]!;
+      for (let c = 0; c < columns; c++, i++) values[i] = ints[from + i]! * scale;
+    }
+    return { values, rows, columns };
+  });
+}
+
+function bytes(base64: string): ArrayBuffer {
+  const text = atob(base64);
+  const made = new Uint8Array(text.length);
+  for (let i = 0; i < made.length; i++) made[i] = text.charCodeAt(i);
+  return made.buffer;
+}

@@ -1,0 +1,130 @@
+// The words of the tab that runs the model, in English and in Korean.
+
+import type { Language } from "../text.ts";
+
+const en = {
+  text: "Text",
+  hint:
+    "The model runs in this page, offline: its weights are here as 8-bit integers. Type, and the " +
+    "answer follows, each token the most likely one.",
+  empty: "Type something for the model to read.",
+  tooLong: (tokens: number, most: number) => `${tokens} tokens, but the model reads at most ${most}.`,
+  unknown: (units: string) => `Never seen in training: ${units}`,
+  whole: "With everything:",
+  without: (part: string) => `Without ${part}:`,
+  parts: (count: number) => `${count} parts`,
+  loss: (nats: string) => `−log p = ${nats}`,
+  stopped: "did not end",
+  took: (tokens: number, ms: string) => `${tokens} tokens in ${ms} ms`,
+  same: "The answer stays.",
+  firstAnswer: (before: string, after: string) =>
+    `−log p of the first answer: ${before} → ${after}`,
+  tokenLoss: (token: string, nats: string) => `“${token}”, −log p ${nats}`,
+  answerTokens: "Tokens of the answer with −log p: choose one to see where it is decided",
+
+  board: "Switch parts off",
+  boardHint:
+    "A head that is off returns 0; a network or a whole attention that is off adds nothing; a token " +
+    "that is off is seen by nobody. The more orange a part, the less likely the answer without it.",
+  everything: "Everything on",
+  tokens: "Tokens read",
+  stacks: { encoder: "Encoder", decoder: "Decoder" },
+  layer: (n: number) => `Layer ${n}`,
+  self: "Self-attention",
+  cross: "Cross-attention",
+  network: "Feed-forward",
+  head: (n: number) => `head ${n}`,
+  token: (n: number, token: string) => `Token ${n} “${token}”`,
+  edge: (query: string, key: string) => `“${query}” → “${key}”`,
+
+  ranking: "What matters most for this answer",
+  rankingHint:
+    "Each head, sublayer and token switched off in turn: by how much −log p of the answer grows. " +
+    "Press one to switch off only that.",
+  sorts: { all: "All", heads: "Heads", sublayers: "Sublayers", tokens: "Tokens" },
+  measuring: "Switching off one part after another …",
+  becomes: (answer: string) => `answer: ${answer}`,
+  more: (count: number) => `Show all ${count}`,
+  fewer: "Show fewer",
+
+  edges: "Cut an edge",
+  edgesHint:
+    "Rows are queries, columns keys. Press a cell: that query no longer looks at that key, and the " +
+    "other weights of its row share what is left. Arrow keys move.",
+  ofHead: "Head",
+  cell: (query: string, key: string, weight: string, on: boolean) =>
+    `${query} → ${key}: ${on ? `weight ${weight} %` : "✕ cut"}`,
+
+  decided: (token: string) => `Where “${token}” is decided`,
+  decidedHint:
+    "Each part adds its bar to the token’s logit: with the norms’ spread held as it is in this run, the " +
+    "bars add up to the logit exactly. On the right: what the model would say if it stopped there.",
+  columns: ["part", "adds to the logit", "by head", "would say"],
+  embedding: "Token and position",
+  biases: "Biases",
+  total: "Logit",
+};
+
+type Words = typeof en;
+
+const ko: Words = {
+  text: "글",
+  hint:
+    "모델이 이 페이지 안에서 오프라인으로 실행됩니다. 가중치는 8비트 정수로 들어 있습니다. 입력하면 답이 " +
+    "바로 나오며, 토큰마다 확률이 가장 높은 것을 고릅니다.",
+  empty: "모델이 읽을 글을 입력해 주십시오.",
+  tooLong: (tokens, most) => `토큰이 ${tokens}개인데, 모델은 ${most}개까지 읽습니다.`,
+  unknown: (units) => `학습에 없던 문자: ${units}`,
+  whole: "모두 켰을 때:",
+  without: (part) => `끈 부분: ${part} →`,
+  parts: (count) => `부분 ${count}개`,
+  loss: (nats) => `손실 −log p = ${nats}`,
+  stopped: "끝나지 않음",
+  took: (tokens, ms) => `토큰 ${tokens}개, ${ms} ms`,
+  same: "답이 그대로입니다.",
+  firstAnswer: (before, after) => `처음 답의 −log p: ${before} → ${after}`,
+  tokenLoss: (token, nats) => `“${token}”의 −log p ${nats}`,
+  answerTokens: "답의 토큰과 −log p, 고르면 어디에서 정해지는지 보입니다",
+
+  board: "부분 끄기",
+  boardHint:
+    "끈 헤드의 출력은 0이고, 끈 피드포워드나 어텐션은 아무것도 더하지 않습니다. 끈 토큰은 아무도 보지 " +
+    "못합니다. 주황색이 짙을수록 그 부분이 없을 때 답의 확률이 더 떨어집니다.",
+  everything: "모두 켜기",
+  tokens: "읽은 토큰",
+  stacks: { encoder: "인코더", decoder: "디코더" },
+  layer: (n) => `${n}층`,
+  self: "셀프 어텐션",
+  cross: "크로스 어텐션",
+  network: "피드포워드",
+  head: (n) => `${n}번 헤드`,
+  token: (n, token) => `${n}번 토큰 “${token}”`,
+  edge: (query, key) => `“${query}” → “${key}” 연결`,
+
+  ranking: "이 답에 가장 중요한 부분",
+  rankingHint:
+    "헤드, 하위 층, 토큰을 하나씩 꺼 보고 답의 −log p가 얼마나 커지는지 잽니다. 누르면 그 부분만 끕니다.",
+  sorts: { all: "전체", heads: "헤드", sublayers: "하위 층", tokens: "토큰" },
+  measuring: "부분을 하나씩 꺼 보고 있습니다 …",
+  becomes: (answer) => `바뀐 답: ${answer}`,
+  more: (count) => `${count}개 모두 보기`,
+  fewer: "줄여 보기",
+
+  edges: "연결 끊기",
+  edgesHint:
+    "행은 쿼리, 열은 키입니다. 칸을 누르면 그 쿼리가 그 키를 보지 못하고, 같은 행의 나머지가 가중치를 " +
+    "나눠 갖습니다. 방향키로 움직입니다.",
+  ofHead: "헤드",
+  cell: (query, key, weight, on) => `${query} → ${key}: ${on ? `가중치 ${weight} %` : "✕ 끊음"}`,
+
+  decided: (token) => `“${token}”이(가) 정해지는 곳`,
+  decidedHint:
+    "각 부분은 이 토큰의 로짓에 막대만큼 더합니다. 정규화가 나누는 값을 이 실행의 값으로 고정하면 막대의 " +
+    "합이 로짓과 정확히 같습니다. 오른쪽은 거기에서 멈춘다면 모델이 고를 토큰입니다.",
+  columns: ["부분", "로짓에 더하는 값", "헤드별", "고를 토큰"],
+  embedding: "토큰과 위치",
+  biases: "편향",
+  total: "로짓",
+};
+
+export const TEXTS: { [language in Language]: Words } = { en, ko };

@@ -1,0 +1,103 @@
+// Text to tokens and back, for the tokenizers that pellucid.apps.view.runnable lets through.
+
+import type { Label } from "../record.ts";
+import type { TokenizerRecord } from "./model.ts";
+
+const SPECIALS = 4;
+const MARKS: { [character: string]: string } = { " ": "␣", "\t": "⇥", "\n": "↵", "\u00a0": "⍽" };
+
+const NORMALISE: { [name: string]: (text: string) => string } = {
+  nfc: (text) => text.normalize("NFC"),
+  nfd: (text) => text.normalize("NFD"),
+  lowercase: (text) => Array.from(text, (c) => c.toLowerCase()).join(""),
+  whitespace: (text) => text.replace(/\p{White_Space}+/gu, " ").replace(/^ | $/g, ""),
+  punctuation: (text) => text.replace(/[?.!,]/g, " $& "),
+};
+
+/** How GPT-2 divides a text before its bytes are joined; white space is Unicode's. */
+const PIECES =
+  /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
+
+/** The letter of each byte: those that print in Latin-1 are their own, the others follow U+0100. */
+const LETTERS = Array.from({ length: 256 }, (_, byte) => byte);
+const PRINTS = (b: number) => (b > 0x20 && b < 0x7f) || (b > 0xa0 && b < 0x100 && b !== 0xad);
+const HIDDEN = LETTERS.filter((byte) => !PRINTS(byte));
+const LETTER = LETTERS.map((b) => String.fromCharCode(PRINTS(b) ? b : 0x100 + HIDDEN.indexOf(b)));
+const BYTE = new Map(LETTER.map((letter, byte) => [letter, byte]));
+
+export class Tokenizer {
+  private readonly record: TokenizerRecord;
+  private readonly ids: Map<string, number>;
+  private readonly ranks: Map<string, number>;
+  private readonly unknown: number;
+
+  constructor(record: TokenizerRecord, unknown: number) {
+    this.record = record;
+    this.unknown = unknown;
+    this.ids = new Map(record.vocabulary.map((token, id) => [token, id]));
+    for (const special of record.vocabulary.slice(0, SPECIALS)) this.ids.delete(special);
+    this.ranks = new Map(record.merges.map((pair, rank) => [pair.join(" "), rank]));
+  }
+
+  /** The characters, words or byte-level pieces of a text, normalised. */
+  units(text: string): string[] {
+    const { kind, normalise } = this.record;
+    const normal = normalise.reduce((t, name) => NORMALISE[name]!(t), text);
+    if (kind === "char") return Array.from(normal);
+    if (kind === "bpe") return (normal.match(PIECES) ?? []).flatMap((piece) => this.joined(piece));
+    return normal.split(/\p{White_Space}+/u).filter((word) => word !== "");
+  }
+
+  /** The bytes of a piece, joined pair by pair in the order in which the merges were learned. */
+  private joined(piece: string): string[] {
+    const parts = Array.from(new TextEncoder().encode(piece), (byte) => LETTER[byte]!);
+    for (;;) {
+      const ranks = parts.slice(1).map((part, i) => this.ranks.get(`${parts[i]} ${part}`) ?? Infinity);
+      const least = Math.min(Infinity, ...ranks);
+      if (least === Infinity) return parts;
+      const at = ranks.indexOf(least);
+      parts.splice(at, 2, parts[at]! + parts[at + 1]!);
+    }
+  }
+
+  encode(text: string): number[] {
+    return this.units(text).map((unit) => this.ids.get(unit) ?? this.unknown);
+  }
+
+  decode(ids: readonly number[]): string {
+    const { kind, vocabulary, composes } = this.record;
+    // Among bytes nothing is unknown, and what stands for it leaves no trace.
+    const first = kind === "bpe" ? SPECIALS : this.unknown;
+    const shown = ids.filter((id) => id >= first).map((id) => vocabulary[id]!);
+    let text = shown.join(kind === "word" ? " " : "");
+    if (kind === "bpe") text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytesOf(text));
+    return composes ? text.normalize("NFC") : text;
+  }
+
+  /** A token as a picture shows it; an unknown one by what was typed. */
+  label(id: number, typed?: string): Label {
+    const { kind, vocabulary } = this.record;
+    if (id === this.unknown && typed !== undefined) return [visible(typed), "unknown"];
+    const token = vocabulary[id]!;
+    if (id < SPECIALS) return [token, "special"];
+    return [kind === "bpe" ? shownBytes(token) : visible(token), "text"];
+  }
+}
+
+function visible(text: string): string {
+  return text.replace(/[ \t\n\u00a0]/g, (c) => MARKS[c]!);
+}
+
+function bytesOf(letters: string): Uint8Array {
+  return Uint8Array.from(letters, (letter) => BYTE.get(letter)!);
+}
+
+/** A piece as text, or where it is part of a character by its bytes: ‹ED95›. */
+function shownBytes(piece: string): string {
+  const bytes = bytesOf(piece);
+  try {
+    return visible(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
+  } catch {
+    return `‹${Array.from(bytes, (b) => b.toString(16).toUpperCase().padStart(2, "0")).join("")}›`;
+  }
+}

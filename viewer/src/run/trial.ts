@@ -1,0 +1,192 @@
+// What was typed and what is switched off, and everything that follows from it; it outlives the
+// page's parts, which are built anew in another language.
+
+import type { Label } from "../record.ts";
+import { Runner } from "./forward.ts";
+import type { Answer, Memory, Off, Run } from "./forward.ts";
+import type { Block, RunRecord, StackName } from "./model.ts";
+import { Tokenizer } from "./tokens.ts";
+
+/** One reading of a text: the answer, and the run in which all of it is fed. */
+export interface Reading {
+  answer: Answer;
+  memory: Memory;
+  run: Run;
+  /** −log p of each token of the answer that nothing off gives, in this run. */
+  ofFirst: number[];
+}
+
+/** How much −log p of the answer grows without a part, and the answer then, if it is another. */
+export interface Effect {
+  part: string;
+  grows: number;
+  other: Answer | null;
+}
+
+export type Sort = "heads" | "sublayers" | "tokens";
+
+export function sortOf(part: string): Sort {
+  if (part.startsWith("source.")) return "tokens";
+  return part.split(".").length === 2 ? "sublayers" : "heads";
+}
+
+export interface Site {
+  name: string;
+  stack: StackName;
+  block: Block;
+}
+
+/** Milliseconds of measuring after which the page may draw and listen. */
+const SLICE = 12;
+
+export class Trial {
+  readonly runner: Runner;
+  readonly source: Tokenizer;
+  readonly target: Tokenizer;
+  readonly sites: Site[];
+  text: string;
+  off = new Set<string>();
+  ids: number[] = [];
+  /** With everything, and as it is switched now. */
+  whole: Reading | null = null;
+  now: Reading | null = null;
+  effects: Effect[] = [];
+  measured = false;
+  /** How long the answer took. */
+  ms = 0;
+  /** The chosen token of the answer, and the head whose edges are in view. */
+  token = 0;
+  look: string;
+  private listener: () => void = () => {};
+  private turn = 0;
+
+  constructor(record: RunRecord) {
+    this.runner = new Runner(record);
+    this.source = new Tokenizer(record.tokenizers.source, record.unknown);
+    this.target = new Tokenizer(record.tokenizers.target, record.unknown);
+    this.sites = (["encoder", "decoder"] as const).flatMap((stack) =>
+      record.stacks[stack].blocks.map((block, i) => ({ name: `${stack}.${i}`, stack, block })),
+    );
+    const attention = this.sites.filter(({ block }) => block.kind === "attention");
+    const cross = attention.filter(({ block }) => block.kind === "attention" && block.memory);
+    this.look = `${(cross.at(-1) ?? attention.at(-1))?.name ?? ""}.0`;
+    this.text = record.text;
+  }
+
+  /** Tell one listener of every change; a first one is told at once. */
+  listen(listener: () => void): void {
+    this.listener = listener;
+    if (!this.whole) this.read(this.text);
+    else listener();
+  }
+
+  get longest(): number {
+    return this.runner.record.longest.source;
+  }
+
+  read(text: string): void {
+    this.text = text;
+    this.ids = this.source.encode(text);
+    this.off = new Set([...this.off].filter((part) => this.fits(part, this.whole !== null)));
+    this.effects = [];
+    this.measured = false;
+    this.turn++;
+    this.whole = this.now = null;
+    if (this.ids.length > 0 && this.ids.length <= this.longest) {
+      const start = performance.now();
+      const memory = this.runner.encode(this.ids);
+      const answer = this.runner.greedy(memory);
+      this.ms = performance.now() - start;
+      const run = this.runner.decode(memory, answer.ids);
+      this.whole = { answer, memory, run, ofFirst: answer.losses };
+      this.token = Math.min(this.token, answer.losses.length - 1);
+      void this.measure();
+    }
+    this.rerun();
+  }
+
+  /** Switch parts, on if all of them were off; `only` switches everything else on. */
+  toggle(parts: string[], only = false): void {
+    const on = parts.every((part) => this.off.has(part)) && (!only || this.off.size === parts.length);
+    if (only) this.off = new Set();
+    for (const part of parts) this.off[on ? "delete" : "add"](part);
+    this.rerun();
+  }
+
+  reset(): void {
+    this.off = new Set();
+    this.rerun();
+  }
+
+  choose(change: { token?: number; look?: string }): void {
+    Object.assign(this, change);
+    this.listener();
+  }
+
+  labels(side: "source" | "target"): Label[] {
+    if (side === "source") {
+      const units = this.source.units(this.text);
+      return this.ids.map((id, i) => this.source.label(id, units[i]));
+    }
+    const { begin, end } = this.runner.record;
+    const { ids, ended } = this.whole!.answer;
+    return [begin, ...ids, ...(ended ? [end] : [])].map((id) => this.target.label(id));
+  }
+
+  /** Every sublayer, head and token: what can be switched off by itself. */
+  get parts(): string[] {
+    const inside = this.sites.flatMap(({ name, block }) => [
+      name,
+      ...Array.from({ length: block.kind === "network" ? 0 : block.heads }, (_, h) => `${name}.${h}`),
+    ]);
+    return [...inside, ...this.ids.map((_, i) => `source.${i}`)];
+  }
+
+  /** Run the text without some parts; everything that they do not change is taken from `whole`. */
+  without(off: Off): Reading {
+    const { answer, memory: base, run: whole } = this.whole!;
+    const memory = this.runner.encode(this.ids, off, base);
+    const run = this.runner.decode(memory, answer.ids, off, memory === base ? whole : undefined);
+    const { losses, same } = this.runner.losses(run, answer);
+    // Where every token of the answer stays the most likely one, the answer stays.
+    const own = same ? { ...answer, losses } : this.runner.greedy(memory, off);
+    return { answer: own, memory, run, ofFirst: losses };
+  }
+
+  private rerun(): void {
+    this.now = this.whole && this.off.size > 0 ? this.without(this.off) : this.whole;
+    this.listener();
+  }
+
+  /** Switch each part off in turn, and give way to the page in between. */
+  private async measure(): Promise<void> {
+    const turn = this.turn;
+    const effects: Effect[] = [];
+    const before = sum(this.whole!.answer.losses);
+    let began = performance.now();
+    for (const part of this.parts) {
+      if (performance.now() - began > SLICE || effects.length === 0) {
+        await new Promise((done) => setTimeout(done));
+        if (turn !== this.turn) return;
+        began = performance.now();
+      }
+      const { answer, ofFirst } = this.without(new Set([part]));
+      const same = String(answer.ids) === String(this.whole!.answer.ids);
+      effects.push({ part, grows: sum(ofFirst) - before, other: same ? null : answer });
+    }
+    this.effects = effects.sort((a, b) => b.grows - a.grows);
+    this.measured = true;
+    this.listener();
+  }
+
+  /** Whether a part is one of this text; an edge belongs to the text that it was cut in. */
+  private fits(part: string, another: boolean): boolean {
+    const numbers = part.split(".");
+    if (numbers[0] === "source") return Number(numbers[1]) < this.ids.length;
+    return !another || numbers.length < 4;
+  }
+}
+
+export function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, x) => total + x, 0);
+}
