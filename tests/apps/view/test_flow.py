@@ -153,10 +153,11 @@ def test_models_of_one_stack_are_followed_too(kind: str) -> None:
 
 def test_the_embeddings_norm_is_on_the_way() -> None:
     """All tokens are different, so that each row's gradient is that of one place."""
-    task = bert(embedding_norm=True)
+    task = bert(embedding_norm=True, tie_word_embeddings=False)
     record = view.attention(task, "a[MASK]", None).record
     model, flow = task.model, record.flows[0]
-    ids = np.array([model.config.bos_token_id, *task.token_ids("a[MASK]"), model.config.eos_token_id])
+    c = model.config
+    ids = np.array([c.bos_token_id, *task.token_ids("a[MASK]"), c.eos_token_id])
     (stack,) = model.stacks().values()
     weight = stack.embed.tokens.weight
     expected = int(model(Packed.of([ids]))[flow.place].argmax())
