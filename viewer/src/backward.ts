@@ -6,6 +6,7 @@ import type { Matrix, Moved } from "./attention.ts";
 import { signedIndex } from "./colours.ts";
 import { el, markup, number, token, worked, writtenSum } from "./dom.ts";
 import { equations } from "./equations.ts";
+import { Ribbon } from "./flow/ribbon.ts";
 import { explained } from "./glossary.ts";
 import { lossTable } from "./loss.ts";
 import { pixels } from "./matrix.ts";
@@ -64,7 +65,7 @@ export class Backward {
       ),
       el("div", { class: "backward-steps" }, ...NAMES.map((name) => this.card(name))),
     );
-    this.root = el("div", { class: "steps" }, through.chooser, attention, through.root);
+    this.root = el("div", { class: "steps" }, new Ribbon(model).root, through.chooser, attention, through.root);
     store.listen((state, changed) => {
       if (state.tab !== "backward") return;
       this.open();

@@ -131,6 +131,32 @@ export interface Derivation {
   steps: Derived[];
 }
 
+/** One step on a gradient's way back. */
+export interface FlowStage {
+  role: "transform" | "norm" | "attention" | "cross" | "feed_forward";
+  stack: "encoder" | "decoder";
+  side: Side;
+  layer: number | null;
+  /** (4, 1, T): ‖d‖ that arrives, goes around, comes through, and leaves. */
+  lengths: PackedArray;
+  /** The longest, in descending order. */
+  edges: [query: number, key: number, length: number][];
+  /** (H, 1, T) */
+  heads?: PackedArray;
+  /** (1, 1, S): what cross-attention sends to the encoder. */
+  memory?: PackedArray;
+}
+
+/** The gradient of −log p of one predicted token, from p − y to the embeddings. */
+export interface Flow {
+  step: number;
+  place: number;
+  dlogits: number;
+  stages: FlowStage[];
+  /** (1, 1, T): ‖d‖ of the row of the embedding that each token reads. */
+  tables: { [side in Side]?: PackedArray };
+}
+
 export interface PageRecord {
   format: number;
   title: string;
@@ -160,6 +186,7 @@ export interface PageRecord {
   derivations?: Derivation[];
   /** What a derivation's finite difference moved a number by. */
   moved?: number;
+  flows?: Flow[];
 }
 
 /** Rows of numbers of one head: element (i, j) is values[i * width + j]. */
