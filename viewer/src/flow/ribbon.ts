@@ -140,13 +140,21 @@ export class Ribbon {
     this.drawn = this.region.clientWidth;
     const sides: Side[] = (["source", "target"] as const).filter((side) => flow.tables[side]);
     const counts = sides.map((side) => record[side].length);
-    const columns = counts.reduce((a, b) => a + b, 0) + (sides.length - 1);
-    const space = (this.drawn - NAMES * sides.length) / columns;
-    const col = Math.max(NARROWEST, Math.min(WIDEST, space));
+    const together = counts.reduce((a, b) => a + b, 0) + 1;
+    const above = sides.length === 2 && this.drawn < 2 * NAMES + NARROWEST * together;
+    const beside = sides.length === 2 && !above;
+    const space = beside
+      ? (this.drawn - 2 * NAMES) / together
+      : (this.drawn - NAMES) / Math.max(...counts);
+    const col = Math.max(NARROWEST, Math.min(WIDEST, Math.floor(space)));
     const left = { source: NAMES, target: NAMES };
-    if (sides.length === 2) left.target = 2 * NAMES + (counts[0]! + 1) * col;
+    if (beside) left.target = 2 * NAMES + (counts[0]! + 1) * col;
+    const ends = (side: Side) =>
+      Math.max(...stages.map(({ stage, level }) => (stage.side === side ? level + 1 : 0)));
+    const memory = stages.find(({ stage }) => stage.stack === "encoder")?.level ?? 0;
+    const lower = above ? ends("target") + 1 - memory : 0;
     const x = (side: Side, token: number) => left[side] + (token + 0.5) * col;
-    const y = (level: number) => ROW * (level + 1);
+    const y = (side: Side, level: number) => ROW * (level + 1 + (side === "source" ? lower : 0));
     const most = Math.max(...stages.flatMap(({ arrives, leaves }) => [...arrives, ...leaves]));
     const width = (d: number) => (most > 0 ? (WIDTH * col * d) / most : 0);
     const drawnPath = (name: string, d: string, length: number) =>
@@ -157,12 +165,11 @@ export class Ribbon {
       const half = (top + bottom) / 2;
       return `M${from} ${top}C${from} ${half} ${to} ${half} ${to} ${bottom}`;
     };
-    const memory = stages.find(({ stage }) => stage.stack === "encoder")?.level ?? 0;
     const shapes: (SVGElement | null)[] = [];
     const names: SVGElement[] = [];
     stages.forEach(({ stage, around, through, level }) => {
       const { side, role } = stage;
-      const [top, bottom] = [y(level), y(level + 1)];
+      const [top, bottom] = [y(side, level), y(side, level + 1)];
       names.push(
         svg("text", { class: "name", x: left[side] - 6, y: (top + bottom) / 2 + 4 },
           `${stage.layer === null ? "" : `${stage.layer + 1} `}${this.t.short[role]}`),
@@ -175,7 +182,7 @@ export class Ribbon {
         for (const [query, key, length] of stage.edges) {
           const [from, to] = [x(side, query), x(side, key)];
           const path = query === key ? bow(from, top, bottom, -0.42 * col) : down(from, top, to, bottom);
-          shapes.push(drawnPath("edge", path, (through[key]! * length) / shares[key]!));
+          shapes.push(drawnPath("between", path, (through[key]! * length) / shares[key]!));
         }
         return;
       }
@@ -189,14 +196,13 @@ export class Ribbon {
         const arriving = row(stage.memory);
         const shares = totals(stage, arriving.length);
         for (const [query, key, length] of stage.edges) {
-          const path = down(x(side, query), top, x("source", key), y(memory));
+          const path = down(x(side, query), top, x("source", key), y("source", memory));
           shapes.push(drawnPath("cross", path, (arriving[key]! * length) / shares[key]!));
         }
       }
     });
     const starts = x(stages[0]!.stage.side, flow.place);
-    const foot = (side: Side) =>
-      y(Math.max(...stages.map(({ stage, level }) => (stage.side === side ? level + 1 : 0))));
+    const foot = (side: Side) => y(side, ends(side));
     const end = stages.at(-1)!;
     const reached = largest(end.leaves);
     const tokens = sides.flatMap((side) =>
@@ -217,7 +223,7 @@ export class Ribbon {
         svg("rect", {
           class: "cell",
           x: x(stage.side, i) - col / 2,
-          y: y(level),
+          y: y(stage.side, level),
           width: col,
           height: ROW,
           "data-cell": `${n},${i}`,
@@ -227,7 +233,7 @@ export class Ribbon {
       ),
     );
     const height = Math.max(...sides.map(foot)) + FOOT;
-    const whole = left[sides.at(-1)!] + counts.at(-1)! * col;
+    const whole = Math.max(...sides.map((side, n) => left[side] + counts[n]! * col));
     this.region.replaceChildren(
       svg(
         "svg",
