@@ -1017,3 +1017,48 @@ def test_a_record_of_an_earlier_version_opens(
     assert page.evaluate("pellucid.model.state.layer") == 1
     page.close()
     assert not errors
+
+
+def test_one_gradient_is_followed_back_with_the_records_numbers(
+    open_page: Open, picture: view.Picture
+) -> None:
+    page = open_page()
+    page.get_by_role("tab", name="Backward").click()
+    chooser = page.locator("#flow-choice")
+    for n, flow in enumerate(picture.record.flows):
+        chooser.select_option(index=n)
+        settle(page)
+        text = page.locator(".flow-sentence").inner_text()
+        assert as_number(re.findall(r"‖ = (\S+)\.", text)[0]) == pytest.approx(
+            flow.dlogits, rel=1e-2
+        )
+        page.evaluate("document.querySelector('.flow-table').open = true")
+        rows = page.evaluate(
+            """[...document.querySelectorAll('.flow-table tbody tr')].map(
+                row => [...row.querySelectorAll('td')].map(cell => cell.textContent))"""
+        )
+        expected = []
+        for side in ("target", "source"):
+            expected += [stage.leaves for stage in flow.stages if stage.side == side]
+            expected.append(flow.tables[side])
+        assert len(rows) == len(expected)
+        for row, lengths in zip(rows, expected, strict=True):
+            found = [as_number(cell) for cell in row]
+            assert found == pytest.approx(list(lengths), rel=5e-2, abs=1e-6)
+        widths = page.evaluate(
+            """[...document.querySelectorAll('.flow path[data-d]')].map(
+                path => [Number(path.dataset.d), parseFloat(getComputedStyle(path).strokeWidth)])"""
+        )
+        length, width = np.array(widths).T
+        np.testing.assert_allclose(width, length * (width.max() / length.max()), atol=0.02)
+    assert picture.record.flows
+    region = page.locator(".flow-region")
+    region.focus()
+    before = page.locator(".flow-readout").inner_text()
+    page.keyboard.press("ArrowUp")
+    assert page.locator(".flow-readout").inner_text() != before
+    assert page.locator(".flow .cell.chosen").count() == 1
+
+
+def as_number(text: str) -> float:
+    return float(text.replace("−", "-"))
